@@ -1,9 +1,9 @@
-"""`--baseline`: findings that are known already are told no more, but counted.
+"""Reads the file of `--baseline`: findings that it knows are counted, and not printed.
 
-A baseline is what `uetproto audit --json` printed once, or lines written by hand. A line hides the findings that agree
-with it in all that it says of `rule`, `flow`, `expected` and `seen`; of `flow`, what it leaves out may be anything, and
-numbers of packets do not count. So `{"rule": "PDS-ACK-RETX"}` hides a rule, and a line of `--json` its finding in every
-capture of the same traffic, also where it starts at other PSNs: they are random, and do not count there.
+A baseline is the output of `uetproto audit --json`, or lines written by hand. A line hides the findings that agree with
+its `rule`, `flow`, `expected` and `seen`. It may omit any but `rule`, and any field of `flow`. Packet numbers are not
+compared. So `{"rule": "PDS-ACK-RETX"}` hides all findings of a rule, and a line of `--json` hides its finding in every
+capture of the same traffic: there, PSNs are not compared, because they are random.
 """
 
 import json
@@ -17,14 +17,14 @@ from uetproto.errors import LocalError
 
 _TEXTS = ("expected", "seen")
 _RANDOM = frozenset({"psn", "pkt_id", "tsc"})
-"""Of a flow: what is drawn, or counts on from something drawn."""
+"""Names the fields of a flow that begin with a random value."""
 _LARGE = re.compile(r"\bPSNs? \d+|\b\d{7,}\b|\b0x[0-9a-f]{6,}\b")
-"""In texts, PSNs and what counts as they do."""
+"""Matches PSNs and other numbers of a text that begin with a random value."""
 _LEGAL = 'legal: a line of --json, or {"rule": …, "flow": {…}, "expected": …, "seen": …}, of which rule suffices'
 
 
 class Baseline:
-    """The lines of a file, by rule."""
+    """Holds the lines of a baseline, by rule."""
 
     def __init__(self, lines: Iterable[Mapping[str, Any]]) -> None:
         self._known: dict[str, list[tuple[Mapping[str, Any], Mapping[str, str]]]] = {}
@@ -37,7 +37,7 @@ class Baseline:
 
     @classmethod
     def read(cls, path: str) -> "Baseline":
-        """Raises `LocalError` for what is no line of findings, `OSError` for a file that cannot be read."""
+        """Read a file. Raises `LocalError` for a line that is no finding, `OSError` for a file that cannot be read."""
         found = []
         with Path(path).open(encoding="utf-8-sig", errors="replace") as file:
             for number, text in enumerate(file, 1):
@@ -49,11 +49,11 @@ class Baseline:
 
     @property
     def rules(self) -> list[str]:
-        """Those that lines are about, which another version may have had."""
+        """Return the ids of the rules that lines name; another version may have had them."""
         return list(self._known)
 
     def knows(self, finding: Finding) -> bool:
-        """Whether a line hides it."""
+        """Return whether a line hides the finding."""
         own = {"expected": _unnumbered(finding.expected), "seen": _unnumbered(finding.seen)}
         flow = json.loads(json.dumps(dict(finding.flow), default=str))
         return any(
@@ -62,7 +62,7 @@ class Baseline:
         )
 
     def split(self, findings: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
-        """New ones, and those that are known."""
+        """Return the new findings, and the known ones."""
         new: list[Finding] = []
         known: list[Finding] = []
         for finding in findings:

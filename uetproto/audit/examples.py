@@ -1,4 +1,8 @@
-"""An example finding of each rule, as the tests produce it: shown by --explain, and in RULES.md."""
+"""Reads an example finding of each rule, as the tests produce it: `--explain` and RULES.md show it.
+
+A new rule may lack an example: `--explain` and RULES.md then omit it. `python -m tests.audit.collect_examples` writes
+the file anew.
+"""
 
 import json
 from functools import cache
@@ -10,11 +14,11 @@ FILE = "examples.jsonl"
 
 @cache
 def examples() -> dict[str, dict[str, Any]]:
-    """Lines of --json, by rule."""
+    """Return lines of `--json`, by the id of the rule."""
     text = files("uetproto.audit").joinpath(FILE).read_text(encoding="utf-8")
     return {line["rule"]: line for line in map(json.loads, text.splitlines())}
 
 
 def example(rule: str) -> dict[str, Any] | None:
-    """None for a rule that has none."""
+    """Return the example of a rule; None if it has none."""
     return examples().get(rule)

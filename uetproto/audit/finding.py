@@ -1,4 +1,4 @@
-"""What an audit found: where, what was expected there, what was seen, and who says so."""
+"""A finding: where a packet departs from the protocol, what was expected and seen there, and which rule says so."""
 
 import json
 import re
@@ -11,14 +11,14 @@ from uetproto.audit.rule import Rule, Severity
 from uetproto.wire.headers.uet_ses import Opcode
 
 Flow = Mapping[str, Any]
-"""What a finding is about, for people and for JSON: addresses, PDCIDs, message id, queue pair."""
+"""Names what a finding is about, for people and for JSON: addresses, PDCIDs, message id, queue pair."""
 
 _PACKET = re.compile(r"\bpacket (\d+)")
 _OPCODES: dict[int, str] = {opcode: opcode.name for opcode in Opcode}
 
 
 class FindingPlace(NamedTuple):
-    """A vantage point, and where it shows a finding."""
+    """Names a vantage point, and the packets that show a finding there."""
 
     file: str
     interface: str
@@ -27,7 +27,7 @@ class FindingPlace(NamedTuple):
 
 @dataclass(slots=True)
 class Finding:
-    """One departure from the protocol; `packets` are numbers in the file, the offending one last."""
+    """Describes one departure from the protocol; `packets` are numbers in the file, the offending one last."""
 
     rule: Rule
     severity: Severity
@@ -39,23 +39,23 @@ class Finding:
     file: str = ""
     interface: str = ""
     vantage: int = 0
-    """Number of the vantage point: a file may be given twice, and interfaces may have one name."""
+    """Numbers the vantage points: a file may be given twice, and interfaces may have equal names."""
     places: list[FindingPlace] = field(default_factory=list)
-    """Other vantage points that show the same."""
+    """Lists other vantage points that show the same."""
 
     @property
     def packet(self) -> int:
-        """The offending one."""
+        """Return the number of the offending packet."""
         return self.packets[-1]
 
     @property
     def text(self) -> str:
-        """The finding in one sentence."""
+        """Return the finding in words: what must hold, what was expected, what was seen."""
         return f"{self.rule.says} Expected {self.expected}, seen {self.seen}."
 
     @property
     def everywhere(self) -> list[FindingPlace]:
-        """All vantage points that show it."""
+        """Return all vantage points that show it."""
         return [FindingPlace(self.file, self.interface, self.packets), *self.places]
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,9 +84,9 @@ def as_frames(text: str) -> str:
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings of several vantage points: those that say the same of the same flow become one, which lists its places.
+    """Merge equal findings about the same flow from several vantage points into one, which lists its places.
 
-    What one vantage point shows several times stays several findings; the first goes with the first elsewhere.
+    What one vantage point shows several times stays several findings; the first is merged with the first elsewhere.
     """
     known: dict[Any, Finding] = {}
     times: Counter[Any] = Counter()

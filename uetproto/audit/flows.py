@@ -1,4 +1,4 @@
-"""The conversations that are open, and no more: what is silent or too many is forgotten, and counted."""
+"""Keeps the conversations that are open, within bounds: silent and surplus ones are dropped, and counted."""
 
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
@@ -10,15 +10,15 @@ SWEEP = 4096
 """Packets between two sweeps, at least."""
 
 PER_PACKET = 4
-"""Flows that may be looked at for each packet without being felt; less than two would not keep up with short ones."""
+"""Flows that a sweep may visit for each packet at little cost; fewer than two would not keep up with short flows."""
 
 
 class Flowing(Protocol):
-    """What is followed."""
+    """A conversation that `Flows` holds."""
 
     @property
     def last_ns(self) -> int:
-        """When its last packet was seen."""
+        """Return the time of its last packet in nanoseconds."""
 
 
 K = TypeVar("K", bound=Hashable)
@@ -26,30 +26,30 @@ F = TypeVar("F", bound=Flowing)
 
 
 class Flows(Generic[K, F]):
-    """Flows by key; several keys may lead to one flow. `sweep` from time to time keeps them bounded."""
+    """Holds flows by key; several keys may lead to one flow. `sweep` keeps their number bounded."""
 
     def __init__(self, most: int, forgotten: Callable[[F], None] = lambda _: None) -> None:
-        """`most`: flows that are kept. `forgotten` is told of each that is dropped."""
+        """Make an empty table. `most`: flows that are kept. `forgotten` is called with each flow that is dropped."""
         self._most = most
         self._forgotten = forgotten
         self.by_key: dict[K, F] = {}
         self.silent = 0
-        """Dropped because nothing was heard of them."""
+        """Counts the flows that were dropped because they were silent."""
         self.evicted = 0
-        """Dropped because there were too many."""
+        """Counts the flows that were dropped because there were too many."""
         self._waited = 0
 
     @property
     def forgotten(self) -> dict[str, int]:
-        """What was dropped, by why."""
+        """Return how many flows were dropped, by reason."""
         return {"silent": self.silent, "evicted": self.evicted}
 
     def __iter__(self) -> Iterator[F]:
-        """Each flow once."""
+        """Yield every flow once."""
         return iter({id(flow): flow for flow in self.by_key.values()}.values())
 
     def is_due(self) -> bool:
-        """Asked every `SWEEP` packets: whether so many have passed that a sweep costs each of them next to nothing."""
+        """Return whether enough packets have passed for a sweep to cost little; called every `SWEEP` packets."""
         self._waited += SWEEP
         if self._waited * PER_PACKET < len(self.by_key):
             return False
@@ -57,10 +57,10 @@ class Flows(Generic[K, F]):
         return True
 
     def sweep(self, now: int) -> None:
-        """Drop what has been silent, and of the rest what was heard of least lately."""
+        """Drop flows that are silent, and the least recent of the rest if there are too many."""
         over = [flow for flow in self if flow.last_ns < now - SILENT]
         self.silent += len(over)
-        if len(self.by_key) > self._most:  # several keys may be of one flow
+        if len(self.by_key) > self._most:  # several keys may lead to one flow
             heard = sorted((flow for flow in self if flow.last_ns >= now - SILENT), key=lambda flow: flow.last_ns)
             evicted = heard[: max(0, len(heard) - self._most)]
             self.evicted += len(evicted)

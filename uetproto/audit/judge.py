@@ -1,11 +1,11 @@
-"""Events of the trackers come in, rules that subscribe to them are asked, and what they say is counted and kept.
+"""Asks the rules that subscribe to an event of a tracker, and counts and keeps what they say.
 
-A rule that has not judged an event *rested*, and its tally says why:
+Where a rule has not judged an event, its tally says why:
 
-    it is not asked    what it `needs` was not promised
+    it is not asked    the options do not promise what it `requires`
     when it is asked   it says `Inconclusive`, or the tracker does in its place: what was seen does not tell
-    at the end         the conversation may have been another one (`Subject.doubt`): what was found is taken back
-    at the end         packets were missing, though none should be (`Judge.missing`): what was found of absence as well
+    at the end         the conversation may have been another one (`Subject.doubt`): its findings are withdrawn
+    at the end         packets were missing, though none should be (`Judge.missing`): findings of absence are withdrawn
 """
 
 from collections import Counter, defaultdict
@@ -19,32 +19,32 @@ from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Violation
 
 MOST = 10_000
-"""Findings kept of one rule; the others are counted."""
+"""Findings that are kept of one rule; the others are counted."""
 
 Tell = Callable[[Any, ObservedPacket], None]
-"""What a tracker calls when something has happened: its state of what it follows, and the packet."""
+"""A tracker calls it at an event, with its state of what it follows, and the packet."""
 
 
 class Subject(Protocol):
-    """The conversation in which packets contradict each other, as far as is known then."""
+    """The conversation in which packets contradict each other, as far as it is known at that time."""
 
     @property
     def doubt(self) -> str | None:
-        """Asked at the end: why they may be of two conversations. None: they are of one."""
+        """Return why the packets may belong to two conversations, None if they belong to one; called at the end."""
 
 
 @dataclass(slots=True)
 class RuleTally:
-    """How often a rule was asked, and with what success."""
+    """Counts how often a rule was asked, and with what result."""
 
     rule: Rule
     asked: int = 0
     failed: int = 0
     not_judged: Counter[str] = field(default_factory=Counter)
-    """Not judged, by why."""
+    """Counts the events that were not judged, by reason."""
 
     def add(self, other: "RuleTally") -> None:
-        """What the same rule was asked elsewhere."""
+        """Add the counts of the same rule at another vantage point."""
         self.asked += other.asked
         self.failed += other.failed
         self.not_judged.update(other.not_judged)
@@ -59,7 +59,7 @@ class RuleTally:
 
 
 class Judge:
-    """The rules over one vantage point."""
+    """Asks the rules at one vantage point."""
 
     def __init__(
         self,
@@ -69,35 +69,35 @@ class Judge:
         ordered: bool = False,
         excused: Mapping[str, str] | None = None,
     ) -> None:
-        """`excused`: rules that a personality departs from, and why; what they find is a note."""
+        """Subscribe the rules. `excused`: rules that a personality departs from, and how; their findings are notes."""
         promised = {Requires.PRESENCE: True, Requires.ABSENCE: complete, Requires.ORDER: ordered}
-        self._promised = {needs for needs, is_promised in promised.items() if is_promised}
+        self._promised = {requires for requires, is_promised in promised.items() if is_promised}
         self._excused = excused or {}
         self.tallies = {rule.id: RuleTally(rule) for rule in rules}
         self._judged: defaultdict[Enum, list[RuleTally]] = defaultdict(list)
-        """By the event at which rules are asked."""
+        """Maps an event to the rules that are asked at it."""
         self._counted: defaultdict[Enum, list[RuleTally]] = defaultdict(list)
-        """By the event that counts as judged."""
+        """Maps an event to the rules for which it counts as judged."""
         for tally in self.tallies.values():
             self._judged[tally.rule.on].append(tally)
             self._counted[tally.rule.of or tally.rule.on].append(tally)
         self.findings: list[Finding] = []
         self.subjects: dict[type[Enum], Callable[[ObservedPacket], Subject | None]] = {}
-        """By the events of a tracker: the conversation of a packet; None: no doubt that earlier ones are of it, too."""
+        """Maps the events of a tracker to what returns the conversation of a packet, or None if it is beyond doubt."""
         self.missing: str | None = None
-        """Why there are packets that nobody saw, though `complete` promised that there are none."""
+        """Says why packets are missing, though `complete` promised that none are; None: none are known to be."""
         self._contradictions: list[tuple[Finding, RuleTally, Subject]] = []
-        """Findings that may have to be taken back."""
+        """Findings that may be withdrawn at the end."""
         self._listeners: dict[Enum, list[Tell]] = {}
         self._events: list[tuple[list[int], list[RuleTally]]] = []
-        """How often each event came, and whose rules it counts for."""
+        """Counts each event, with the rules for which it counts as judged."""
 
     def listen(self, event: Enum, listener: Tell) -> None:
-        """Have `listener` called at every `event`, too; before any tracker is made."""
+        """Call `listener` at every `event`; to be called before any tracker is made."""
         self._listeners.setdefault(event, []).append(listener)
 
     def on(self, event: Enum) -> Tell:
-        """What a tracker calls at `event`; no more than a count where nobody wants to know."""
+        """Return what a tracker calls at `event`; without rules and listeners it only counts."""
         judged = [(tally, tally.rule.check) for tally in self._judged[event] if tally.rule.requires in self._promised]
         listeners = tuple(self._listeners.get(event, ()))
         count = [0]
@@ -135,29 +135,29 @@ class Judge:
             self._contradictions.append((finding, tally, subject))
 
     def end(self) -> None:
-        """Events are counted once for all rules that judge them: hand that on to the tallies."""
+        """Add the counts of events to the tallies, and withdraw findings that are in doubt."""
         for count, tallies in self._events:
             for tally in tallies:
                 tally.asked += count[0]
                 if tally.rule.requires not in self._promised and count[0]:
                     tally.not_judged[tally.rule.requires.value] += count[0]
             count[0] = 0
-        self._take_back()
+        self._withdraw_doubtful()
         if self.missing is not None:
-            self._rest_on(self.missing)
+            self._withdraw_absence(self.missing)
         for tally in self.tallies.values():  # what failed was judged, also where nothing happened that counts
             tally.asked = max(tally.asked, tally.failed + tally.not_judged.total())
 
-    def _rest_on(self, missing: str) -> None:
-        """The capture does not have every packet: what was found of absence was not judged."""
+    def _withdraw_absence(self, missing: str) -> None:
+        """Withdraw findings of absence: the capture does not have every packet."""
         for tally in self.tallies.values():
             if tally.rule.requires is Requires.ABSENCE and tally.failed:
                 tally.not_judged[missing] += tally.failed
                 tally.failed = 0
         self.findings = [finding for finding in self.findings if finding.rule.requires is not Requires.ABSENCE]
 
-    def _take_back(self) -> None:
-        """What was found where it is doubtful whose packets they are was not judged."""
+    def _withdraw_doubtful(self) -> None:
+        """Withdraw findings about packets that may belong to two conversations."""
         doubtful = set()
         for finding, tally, subject in self._contradictions:
             if subject.doubt is not None:

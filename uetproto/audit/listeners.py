@@ -1,4 +1,4 @@
-"""What listens in beside an audit: measurements and tables are made of the same pass."""
+"""Listeners of an audit: measurements and tables are made in the same pass."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -10,23 +10,26 @@ from uetproto.wire.capture.pcap import Record
 T = TypeVar("T")
 
 HELD = 65_536
-"""Lengths that wait for their packet, at most: those of other protocols never come."""
+"""Lengths that are kept until their packets come: packets of other protocols never come."""
 
 
 class PacketListener(Protocol):
-    """Is told of everything first: of each record before it is read, of each packet before the trackers see it."""
+    """Gets each record before it is read, and each packet before the trackers see it."""
 
-    def take(self, record: Record) -> None: ...
-    def see(self, seen: ObservedPacket) -> None: ...
+    def take(self, record: Record) -> None:
+        """Take a record of the capture, before it is read."""
+
+    def see(self, seen: ObservedPacket) -> None:
+        """Take a packet of UET or RoCE, before the trackers see it."""
 
 
 ListenerFactory = Callable[[Judge, str, str, int], PacketListener | None]
-"""Told of each vantage point, its file and interface by name and number, before anything is read: may subscribe to
-events, and tap what is read."""
+"""Makes the listener of a vantage point, or None, from its judge, its file, and name and number of its interface. It is
+called before anything is read, and may subscribe to events."""
 
 
 class ListenerPair:
-    """Two taps, one after the other."""
+    """Calls two listeners, one after the other."""
 
     def __init__(self, one: PacketListener, other: PacketListener) -> None:
         self.take = call_both(one.take, other.take)
@@ -34,6 +37,8 @@ class ListenerPair:
 
 
 def call_both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[[T], None]:
+    """Return a function that calls `one`, then `other`."""
+
     def tell(what: T) -> None:
         one(what)
         other(what)
@@ -42,7 +47,7 @@ def call_both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[
 
 
 class Lengths(dict[int, int]):
-    """By number: the lengths of records on the wire, which `ObservedPacket` does not have, until their packets come."""
+    """Maps the number of a record to its length on the wire, which `ObservedPacket` lacks, until its packet comes."""
 
     def take(self, record: Record) -> None:
         self[record.index] = record.length

@@ -1,10 +1,10 @@
-"""`--parquet DIR`: packets.parquet and findings.parquet, for DuckDB, Polars, pandas.
+"""Writes the files of `--parquet DIR`: packets.parquet and findings.parquet, for DuckDB, Polars, pandas.
 
     SELECT rule, count(*), min(time) FROM 'findings.parquet' GROUP BY rule;
     SELECT p.* FROM 'packets.parquet' p JOIN 'findings.parquet' f USING (file, interface, number);
 
-One row a packet of UET or RoCE, written while the capture is read: memory holds one group of rows. pyarrow is imported
-here only, and only when there is something to write.
+A packet of UET or RoCE is one row, written while the capture is read: memory holds one group of rows. Only this module
+imports pyarrow, and only when there is something to write.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,15 +27,15 @@ GROUP = 65_536
 
 
 class Column(NamedTuple):
-    """A column: its name, its type in Arrow, and what it holds."""
+    """Describes a column: its name, its type in Arrow, and what it holds."""
 
     name: str
     type: str
     doc: str
     of: str = ""
-    """Of which header: head, ses or more; empty: of none."""
+    """Names the header that holds the value: head, ses or more; empty: none."""
     field: str = ""
-    """Of that header, where it is not called like the column."""
+    """Names the field of that header, where it differs from the name of the column."""
 
 
 TIME = "timestamp[ns]"
@@ -117,7 +117,7 @@ FINDING_COLUMNS = (
 
 
 def check_parquet(directory: str) -> None:
-    """Raises `LocalError` where pyarrow is missing, or where nothing can be written: before anything is read."""
+    """Check that files can be written, before anything is read. Raises `LocalError` if not, or without pyarrow."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
@@ -130,7 +130,7 @@ def check_parquet(directory: str) -> None:
 
 
 class _Table:
-    """A Parquet file that grows by groups of rows."""
+    """Writes a Parquet file in groups of rows."""
 
     def __init__(self, path: Path, columns: tuple[Column, ...], about: str) -> None:
         import pyarrow
@@ -177,10 +177,10 @@ def _type(arrow: Any, name: str) -> Any:
 
 
 class PacketTable:
-    """packets.parquet, of all vantage points: what `audit` takes as `listen`. A context manager."""
+    """Writes packets.parquet of all vantage points: a `ListenerFactory`, and a context manager."""
 
     def __init__(self, directory: str) -> None:
-        """The directory is made if it is not there."""
+        """Open the file; the directory is made if it does not exist."""
         folder = Path(directory)
         folder.mkdir(exist_ok=True)
         self._table = _Table(folder / PACKETS, PACKET_COLUMNS, "packets of UET and RoCE, as uetproto audit saw them")
@@ -196,12 +196,12 @@ class PacketTable:
 
     @property
     def rows(self) -> int:
-        """Written so far."""
+        """Return the number of rows written so far."""
         return self._table.rows
 
 
 class _Packets:
-    """The packets of one vantage point."""
+    """Writes the packets of one vantage point."""
 
     def __init__(self, add: Callable[[tuple[Any, ...]], None], file: str, interface: str) -> None:
         self._add = add
@@ -246,7 +246,7 @@ def _more(heads: tuple[Head, ...]) -> list[Any]:
 
 @cache
 def _places(kind: Any, columns: tuple[Column, ...]) -> list[tuple[int, dict[int, str] | None]]:
-    """Where a header of this class has the columns, -1: nowhere; and the names of codes, where they are text."""
+    """Return the index of each column in a header of this class, -1 for none, and names of codes for text columns."""
     places: list[tuple[int, dict[int, str] | None]] = []
     for column in columns:
         field = column.field or column.name
@@ -263,12 +263,12 @@ _address = lru_cache(1 << 16)(address_text)
 
 
 def _time(ns: int) -> int | None:
-    """A capture may say a year that Arrow has not."""
+    """Return a time that Arrow can hold, or None."""
     return ns if ns < 1 << 63 else None
 
 
 def _text(name: str) -> str:
-    """A name of a file need not be text."""
+    """Return a file name as valid UTF-8."""
     return name.encode(errors="replace").decode()
 
 
@@ -276,7 +276,7 @@ def _text(name: str) -> str:
 
 
 def write_findings(directory: str, findings: Iterable[Finding]) -> int:
-    """Writes findings.parquet; how many rows it has."""
+    """Write findings.parquet, and return how many rows it has."""
     table = _Table(Path(directory) / FINDINGS, FINDING_COLUMNS, "findings of uetproto audit")
     for number, finding in enumerate(findings):
         flow = [(name, str(value)) for name, value in finding.flow.items() if value is not None]

@@ -1,4 +1,4 @@
-"""Whose habits are known: what rules find of them is a note (observed.md)."""
+"""Lists the known departures of implementations: findings of these rules are notes (observed.md)."""
 
 from collections.abc import Mapping
 
@@ -30,11 +30,11 @@ REFPROV: dict[str, str] = {
 }  # fmt: skip
 
 PERSONALITIES: Mapping[str, Mapping[str, str]] = {"refprov": REFPROV}
-"""By name: rules that it departs from, and how."""
+"""Maps the name of an implementation to the rules that it departs from, and how."""
 
 
 def excused_by(name: str | None) -> Mapping[str, str]:
-    """Rules whose findings are notes, and why. Raises `LocalError` for a personality that is not known."""
+    """Return the rules whose findings are notes, and why. Raises `LocalError` for an unknown personality."""
     if name is None:
         return {}
     if name not in PERSONALITIES:

@@ -1,4 +1,4 @@
-"""What an audit of captures found, over all vantage points."""
+"""The report of an audit: findings and counts over all vantage points."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,37 +9,37 @@ from uetproto.audit.judge import Judge, RuleTally
 from uetproto.audit.rule import Rule
 
 NO_KEYS = "no keys"
-"""Why all sealed packets stay closed."""
+"""Says why no sealed packet was opened."""
 
 
 @dataclass(slots=True)
 class AuditReport:
-    """What was found in all captures."""
+    """Holds what was found in all captures."""
 
     tallies: dict[str, RuleTally]
-    """By rule, over all vantage points."""
+    """Maps the id of a rule to its counts over all vantage points."""
     findings: list[Finding] = field(default_factory=list)
-    """In the order of files, interfaces and packets; equal ones of several vantage points are one."""
+    """Lists findings in the order of files, interfaces and packets; equal ones of several vantage points are one."""
     vantages: list[tuple[str, str]] = field(default_factory=list)
-    """File and interface."""
+    """Lists the vantage points by file and interface."""
     packets: int = 0
-    """Records read."""
+    """Counts the records read."""
     others: int = 0
-    """Of these: neither UET nor RoCE, or of a link type that is not decoded."""
+    """Counts the records that are neither UET nor RoCE, or have a link type that is not decoded."""
     copies: int = 0
-    """Of these: seen before, by another mirror port."""
+    """Counts the records that a mirror port had shown before."""
     forgotten: Counter[str] = field(default_factory=Counter)
-    """Conversations dropped because they were silent or too many, by which."""
+    """Counts the conversations that were dropped because they were silent or too many, by kind and reason."""
     unopened: Counter[str] = field(default_factory=Counter)
-    """Sealed packets of which only the security header was judged, by why."""
+    """Counts the sealed packets of which only the security header was judged, by reason."""
 
     @classmethod
     def of(cls, rules: Iterable[Rule]) -> "AuditReport":
-        """One of nothing yet."""
+        """Make a report without findings."""
         return cls({rule.id: RuleTally(rule) for rule in rules})
 
     def add(self, judge: Judge, file: str, interface: str) -> None:
-        """What the rules said at one vantage point."""
+        """Add what the rules found at one vantage point."""
         for finding in judge.findings:
             finding.file, finding.interface, finding.vantage = file, interface, len(self.vantages)
         self.findings += sorted(judge.findings, key=lambda finding: finding.packet)

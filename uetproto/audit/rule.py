@@ -1,8 +1,9 @@
-"""What a rule is: a row that says which event it judges, what it cites, and what it needs to have seen.
+"""A rule: a row that names the event that it judges, the source that it cites, and what it requires of a capture.
 
-A rule never asks what a capture leaves open. *Presence*: packets seen contradict each other, whatever is missing.
-*Absence*: it rests on a packet that was not seen, and is judged only of captures that are said to be complete.
-*Order*: it rests on the order of capture, and is judged only where that is said to be the order of sending.
+A rule never concludes what a capture leaves open. *Presence*: packets that were seen contradict each other, whatever is
+missing. *Absence*: the rule depends on a packet that was not seen, and is judged only if the capture is said to be
+complete. *Order*: the rule depends on the order of capture, and is judged only if that is said to be the order of
+sending.
 """
 
 from collections.abc import Callable
@@ -13,11 +14,11 @@ from typing import Any, NamedTuple
 from uetproto.audit.reader.observed import ObservedPacket
 
 CHOICE = "uetproto choice"
-"""What a rule cites that no source is known for: at most a note."""
+"""Stands for the source of a rule that has no other: its findings are notes at most."""
 
 
 class Severity(Enum):
-    """How bad it is. Only what a source says can be more than a note."""
+    """How severe a finding is. Only rules that cite a source can be more than a note."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -25,7 +26,7 @@ class Severity(Enum):
 
 
 class Requires(Enum):
-    """What a capture must promise for a rule to be judged; the value tells why it was not."""
+    """What must be promised of a capture for a rule to be judged; the value says why it was not."""
 
     PRESENCE = "needs nothing"
     ABSENCE = "needs --complete"
@@ -33,41 +34,41 @@ class Requires(Enum):
 
 
 class Violation(NamedTuple):
-    """What a rule found: what should have been there, what was, and other packets that show it."""
+    """Says what a rule found: what was expected, what was seen, and which other packets show it."""
 
     expected: str
     seen: str
     others: tuple[int, ...] = ()
-    """Numbers of earlier packets, such as the first copy; the packet judged comes after them."""
+    """Lists the numbers of earlier packets, such as the first copy; the packet judged is not among them."""
 
 
 class Inconclusive(NamedTuple):
-    """Why a rule cannot judge this one."""
+    """Says why a rule cannot judge an event."""
 
     why: str
 
 
 Verdict = Violation | Inconclusive | None
-"""None: all is well."""
+"""A check returns it; None: nothing is wrong."""
 
 Check = Callable[[Any, ObservedPacket], Verdict]
-"""`check(state, seen)`: the tracker's state of whatever it follows, and the packet."""
+"""A check takes the tracker's state of what it follows, and the packet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One row of the table."""
+    """Describes a rule: one row of a table."""
 
     id: str
     says: str
-    """One sentence: what must hold."""
+    """States in one sentence what must hold."""
     cite: str
     on: Enum
-    """The event of a tracker that is judged."""
+    """Names the event that is judged."""
     check: Check
     severity: Severity = Severity.ERROR
     requires: Requires = Requires.PRESENCE
     of: Enum | None = None
-    """The event that counts as judged, where `on` is the rare one that can fail; None: `on`."""
+    """Names the event that counts as judged, where `on` is a rarer one that can fail; None: `on`."""
     covers: tuple[str, ...] = ()
-    """The numbered invariants that it is about, as "pds 20"."""
+    """Lists the numbered invariants that it covers, as "pds 20"."""

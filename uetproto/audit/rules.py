@@ -1,4 +1,4 @@
-"""All rules of an audit: those of every tracker, and what no capture can show."""
+"""All rules of an audit, and the invariants that no capture can show."""
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -26,22 +26,23 @@ RULES: tuple[Rule, ...] = (
     *rules_roce.RULES,
     *rules_sharp.RULES,
 )
-"""In the order of the layers."""
+"""Lists all rules, in the order of the layers."""
 
 NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
     *rules_pds.NOT_OBSERVABLE,
     *rules_ses.NOT_OBSERVABLE,
     *rules_roce.NOT_OBSERVABLE,
 )
-"""Numbered invariants that no packet can contradict, and why."""
+"""Lists the invariants that no packet can contradict, and why."""
 
 BY_ID = {rule.id: rule for rule in RULES}
 
 
 def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
-    """The rules whose ids match one of `globs`, or all where none adds any, without those after a "-".
+    """Return the rules whose ids match one of `globs`, without those that match a glob with a leading "-".
 
-    Raises `LocalError` for a glob that no rule matches, and where none is left.
+    Without a glob that adds rules, all rules are chosen. Raises `LocalError` for a glob that no rule matches, and where
+    no rule is left.
     """
     wanted = set(BY_ID) if all(glob.startswith("-") for glob in globs) else set()
     for glob in globs:
@@ -55,24 +56,24 @@ def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
 
 
 def known_rules(name: str) -> str:
-    """What is said to somebody who named a rule that there is not: those that are like it, then all."""
+    """Return the text that follows an unknown name: rules with a similar id, then all rules."""
     near = _near(name.upper().strip("*?-"))
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return "\n".join([f"{hint}there are", *_listed()])
 
 
 _NEAR, _TELLING = 3, 3
-"""Names that are offered; letters that mean one."""
+"""Names that are offered; letters that are enough to look for them."""
 
 
 def _near(name: str) -> list[str]:
-    """The rules with these letters in their ids, or else with nearly these."""
+    """Return rules whose ids contain these letters; if there are none, rules with a similar id."""
     within = [rule for rule in BY_ID if name in rule] if len(name) >= _TELLING else []
     return within[:_NEAR] or get_close_matches(name, BY_ID, _NEAR)
 
 
 def _listed() -> Iterator[str]:
-    """All ids, in a paragraph each that begin alike."""
+    """Yield the lines of paragraphs; a paragraph lists the ids with one prefix."""
     groups: dict[str, list[str]] = {}
     for name in BY_ID:
         groups.setdefault(name.partition("-")[0], []).append(name)

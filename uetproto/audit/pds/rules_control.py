@@ -113,7 +113,7 @@ def _close_unacked(state: PdcDirection, seen: ObservedPacket) -> Violation | Inc
 CONTROL: tuple[Rule, ...] = (
     Rule(
         id="PDS-CP-NO-ACK",
-        says="Control packets that nothing answers do not ask for an ACK.",
+        says="Control packets that are not answered do not ask for an ACK.",
         cite="UE 1.0.1 §3.5.16",
         on=PdsEvent.CONTROL,
         check=partial(_cp_ar, _UNANSWERED, 0),
@@ -121,7 +121,7 @@ CONTROL: tuple[Rule, ...] = (
     ),
     Rule(
         id="PDS-CP-ACK",
-        says="Control packets that are always answered ask for it.",
+        says="Control packets that are always answered ask for an ACK.",
         cite="UE 1.0.1 §3.5.16",
         on=PdsEvent.CONTROL,
         check=partial(_cp_ar, _ANSWERED, 1),

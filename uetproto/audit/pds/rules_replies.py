@@ -254,7 +254,7 @@ REPLIES: tuple[Rule, ...] = (
     ),
     Rule(
         id="PDS-SACK-ZERO",
-        says="A bitmap that reaches below CACK_PSN has ones there.",
+        says="The bits of a SACK bitmap up to CACK_PSN are 1.",
         cite="UE 1.0.1 §3.5.11.14",
         on=PdsEvent.SACK_ZERO,
         check=_sack_zero,
@@ -307,7 +307,7 @@ REPLIES: tuple[Rule, ...] = (
     ),
     Rule(
         id="PDS-EXPECTED-PSN",
-        says="Expected_PSN lies behind the PSNs that were used.",
+        says="Expected_PSN is above all PSNs that were used.",
         cite=CHOICE,
         on=PdsEvent.CLOSED,
         check=_expected_psn,
@@ -323,7 +323,7 @@ REPLIES: tuple[Rule, ...] = (
     ),
     Rule(
         id="PDS-NACK-SPDCID",
-        says="A NACK that says there is no PDC names none.",
+        says="A NACK that reports a missing PDC has spdcid 0.",
         cite="UE 1.0.1 §3.5.12.7, Table 3-58",
         on=PdsEvent.NACK,
         check=_nack_spdcid,
@@ -332,7 +332,7 @@ REPLIES: tuple[Rule, ...] = (
     ),
     Rule(
         id="PDS-NACK-ROD-OOO",
-        says="ROD_OOO refuses a ROD packet behind the one that is expected.",
+        says="ROD_OOO refuses a ROD packet whose PSN is above the expected one.",
         cite="UE 1.0.1 §3.5.12.7, Table 3-58",
         on=PdsEvent.NACK,
         check=_nack_order,

@@ -86,11 +86,11 @@ def _rule(
 
 RULES: tuple[Rule, ...] = (
     _rule("RUDI-OPERATION", E.REQUEST, _operation, RUDI, _ERROR, ("ses 33",),
-          "RUDI carries writes and reads only: what may be done twice."),
+          "RUDI carries only operations that may be executed twice: writes and reads."),
     _rule("RUDI-COMPLETION-DATA", E.REQUEST, _completion_data, RUDI, _ERROR, ("ses 33",),
           "A write on RUDI has no completion data."),
     _rule("RUDI-KEY", E.REQUEST, _key, RUDI, _NOTE, ("ses 33",),
-          "RUDI names memory that may be written and read twice."),
+          "RUDI accesses memory that may be written and read twice."),
     _rule("RUDI-PKT-ID-TWO-CONTENTS", E.AGAIN, _two_contents, "UE 1.0.1 §3.5.10.8", _WARNING, ("pds 45",),
           "Requests that are not answered have different pkt_ids.", Requires.ABSENCE),
     _rule("RUDI-UNASKED", E.RESPONSE, _unasked, RUDI, _WARNING, ("ses 11",),
@@ -98,9 +98,9 @@ RULES: tuple[Rule, ...] = (
     _rule("RUDI-SILENT", E.SILENT, _silent, RUDI, _NOTE, ("ses 11", "pds 45"),
           "A request is answered.", Requires.ABSENCE),
     _rule("UUD-OPCODE", E.DATAGRAM, _datagram_opcode, "UE 1.0.1 §3.4.1.4", _ERROR, (),
-          "UUD carries DATAGRAM_SEND, and nothing else."),
+          "UUD carries DATAGRAM_SEND only."),
     _rule("UUD-WHOLE", E.DATAGRAM, _datagram_whole, UUD, _ERROR, ("ses 3",),
           "A datagram is one packet."),
     _rule("UUD-MESSAGE-ID", E.DATAGRAM, _datagram_id, UUD, _NOTE, (),
-          "Nothing refers to a datagram: its message id is 0."),
+          "The message id of a datagram is 0, because nothing refers to it."),
 )  # fmt: skip

@@ -175,7 +175,7 @@ SENT: tuple[Rule, ...] = (
     ),
     Rule(
         id="PDS-RETX-MISSING",
-        says="What a source sends again has retx = 1.",
+        says="A packet that its source sends again has retx = 1.",
         cite="UE 1.0.1 §3.5.12.5",
         on=PdsEvent.AGAIN,
         check=_retx_missing,
@@ -238,7 +238,7 @@ SENT: tuple[Rule, ...] = (
     ),
     Rule(
         id="PDS-SYN-LATE",
-        says="Once a first transmission had syn = 0, those behind it have.",
+        says="After a first transmission with syn = 0, all later ones have syn = 0.",
         cite="UE 1.0.1 §3.5.8.2",
         on=PdsEvent.LATE_SYN,
         check=_late_syn,
@@ -247,7 +247,7 @@ SENT: tuple[Rule, ...] = (
     ),
     Rule(
         id="PDS-SYN-AGAIN",
-        says="What was first sent with syn = 0 is not sent again with syn = 1.",
+        says="A packet that was first sent with syn = 0 is not sent again with syn = 1.",
         cite="UE 1.0.1 §3.5.8.2",
         on=PdsEvent.AGAIN,
         check=_syn_again,
@@ -255,7 +255,7 @@ SENT: tuple[Rule, ...] = (
     ),
     Rule(
         id="PDS-START-DISTANCE",
-        says="A PDC begins far from the last PSN used on its PDCID, or behind it.",
+        says="A PDC begins far from the last PSN used on its PDCID, or after it.",
         cite="UE 1.0.1 §3.5.8.2",
         on=PdsEvent.REUSED,
         check=_start_distance,
@@ -264,7 +264,7 @@ SENT: tuple[Rule, ...] = (
     ),
     Rule(
         id="PDS-RENUMBERED",
-        says="A new Start_PSN moves all packets and changes nothing else.",
+        says="A new Start_PSN renumbers all packets and changes nothing else.",
         cite="UE 1.0.1 §3.5.8.2",
         on=PdsEvent.RENUMBERED,
         check=_renumbered,

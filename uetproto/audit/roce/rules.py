@@ -1,4 +1,4 @@
-"""The rules about queue pairs: PSNs, the order of a message's packets, lengths, what answers say (roce.md §7–§13)."""
+"""Rules about queue pairs: PSNs, the order of the packets of a message, lengths, answers (roce.md §7, roce.md §13)."""
 
 from collections.abc import Callable
 
@@ -22,10 +22,10 @@ def _name(operation: int) -> str:
 
 
 def _unless_doubtful(check: Callable[[QpStream, ObservedPacket], Verdict]) -> Check:
-    """Give the verdict of the tracker where it says that earlier packets may be of another connection."""
+    """Return a check that gives the verdict of the tracker where the tracker has judged."""
 
     def checked(state: QpStream | Contradicted, seen: ObservedPacket) -> Verdict:
-        return state.wrong if isinstance(state, Contradicted) else check(state, seen)
+        return state.verdict if isinstance(state, Contradicted) else check(state, seen)
 
     return checked
 
@@ -120,7 +120,7 @@ def _not_sent(state: QpStream, seen: ObservedPacket) -> Violation:
 
 
 def _kind(state: Contradicted, _: ObservedPacket) -> Verdict:
-    return state.wrong
+    return state.verdict
 
 
 @_unless_doubtful
@@ -186,33 +186,33 @@ RULES = (
     Rule(id="ROCE-PSN-TWO-CONTENTS", on=_ON.AGAIN, check=_two_contents, cite="IBTA volume 1 §9, retransmission",
          says="A request that is sent again has the same bytes."),
     Rule(id="ROCE-READ-PSN", on=_ON.IN_READ, check=_in_read, cite="IBTA volume 1 §9, PSNs of READ",
-         says="The PSNs of a READ's answer are used by it, and by requests for the rest of it."),
+         says="Only the answer to a READ, and requests for the rest of it, use the PSNs of that answer."),
     Rule(id="ROCE-PSN-GAP", on=_ON.SKIPPED, of=_ON.REQUEST, check=_skipped, requires=Requires.ABSENCE,
          severity=Severity.WARNING, cite="IBTA volume 1 §9, PSNs of requests",
          says="New requests have successive PSNs."),
     Rule(id="ROCE-ATOMIC-ALIGNED", on=_ON.ATOMIC, check=_aligned, cite="IBTA volume 1 §9",
          says="An atomic operation is on an address that is a multiple of 8."),
     Rule(id="ROCE-UD-PSN", on=_ON.DATAGRAM, check=_datagram, severity=Severity.NOTE,
-         cite="IBTA volume 1 §9", says="The datagrams of a queue pair count up their PSN."),
+         cite="IBTA volume 1 §9", says="Two datagrams of a queue pair do not have one PSN."),
     Rule(id="ROCE-PSN-NOT-SENT", on=_ON.UNSENT, of=_ON.RESPONSE, check=_not_sent, requires=Requires.ABSENCE,
          cite="IBTA volume 1 §9", covers=("roce 5",), says="No PSN is answered that was not sent."),
     Rule(id="ROCE-RESPONSE-KIND", on=_ON.STRANGE, of=_ON.RESPONSE, check=_kind, cite="IBTA volume 1 §9",
-         says="READs are answered by data, atomic requests by values, and nothing else is."),
+         says="Only READs are answered with data, and only atomic requests with values."),
     Rule(id="ROCE-READ-ORDER", on=_ON.READ_BEGINS, check=_begin, cite="IBTA volume 1 §9",
          says="The answer to a READ begins with FIRST, or is ONLY."),
     Rule(id="ROCE-ATOMIC-ANSWER", on=_ON.ATOMIC_ANSWER, check=_original, cite="IBTA volume 1 §9",
-         covers=("roce 3",), says="An atomic request that comes again is answered as before."),
+         covers=("roce 3",), says="An atomic request that is sent again gets the same answer."),
     Rule(id="ROCE-MSN", on=_ON.MSN, check=_msn, cite="IBTA volume 1 C9-148", covers=("roce 4",),
          says="The MSN of ACKs grows by one with each message."),
     Rule(id="ROCE-ANSWER-AFTER-NAK", on=_ON.ALIVE, of=_ON.REFUSED, check=_alive, requires=Requires.ORDER,
          cite="IBTA volume 1 §9",
-         says="A queue pair that refused a request for good answers no later one."),
+         says="A queue pair that has ended a connection with a NAK answers no later request."),
     Rule(id="ROCE-NAK-AGAIN", on=_ON.NAK, check=_nak_again, severity=Severity.NOTE, requires=Requires.ORDER,
          cite="IBTA volume 1 §9",
-         says="There is one NAK PSN sequence error until the missing request has come."),
+         says="A queue pair sends one NAK PSN sequence error until the missing request has come."),
     Rule(id="ROCE-NAK-UNHEEDED", on=_ON.UNHEEDED, of=_ON.NAK, check=_unheeded, severity=Severity.NOTE,
          requires=Requires.ABSENCE, cite="IBTA volume 1 §9",
-         says="Behind a NAK PSN sequence error the missing request is sent again."),
+         says="After a NAK PSN sequence error the missing request is sent again."),
     Rule(id="ROCE-CNP-UNMARKED", on=_ON.CNP, check=_cnp, severity=Severity.NOTE, requires=Requires.ABSENCE,
          cite="IBTA annex A17", says="Congestion notifications answer packets with CE."),
 )  # fmt: skip
@@ -228,4 +228,4 @@ NOT_OBSERVABLE = (
     ("roce 11", "It speaks of the codec."),
     ("roce 12", "Completions are inside an end."),
 )
-"""Invariants of roce.md §15 that no packet can contradict."""
+"""Lists the invariants of roce.md §15 that no packet can contradict, and why."""

@@ -1,4 +1,4 @@
-"""The rules about a RoCE or InfiniBand packet alone: ICRC, lengths, reserved bits, codes (roce.md §2–§4)."""
+"""Rules about a RoCE or InfiniBand packet alone: ICRC, lengths, reserved bits, codes (roce.md §2, roce.md §4)."""
 
 from typing import Any
 
@@ -29,9 +29,9 @@ def _icrc(_: Any, seen: ObservedPacket) -> Verdict:
 
 
 def _length(state: Any, seen: ObservedPacket) -> Verdict:
-    """Of the packet alone; or what a tracker says of a length that other packets contradict."""
-    if state.wrong is not None:
-        verdict: Verdict = state.wrong
+    """Judge the lengths of a packet, or return what a tracker says of a length that other packets contradict."""
+    if state.verdict is not None:
+        verdict: Verdict = state.verdict
         return verdict
     packet = _packet(seen)
     if packet.error is not None:
@@ -70,9 +70,9 @@ def _syndrome(_: Any, seen: ObservedPacket) -> Verdict:
 
 RULES = (
     Rule(id="ROCE-ICRC", on=WireEvent.ICRC, check=_icrc, cite="IBTA volume 1, ICRC",
-         says="A packet ends with the right ICRC."),
+         says="A packet ends with a correct ICRC."),
     Rule(id="ROCE-LENGTH", on=WireEvent.ROCE_LENGTH, check=_length, cite="IBTA volume 1, packet lengths",
-         says="Payload and pad are as opcode, RETH and the headers around say."),
+         says="The lengths of payload and pad agree with opcode, RETH and outer headers."),
     Rule(id="ROCE-RESERVED-BIT", on=WireEvent.BTH, check=_reserved, cite="IBTA volume 1, packet formats",
          says="Reserved bits are sent as 0."),
     Rule(id="ROCE-VERSION", on=WireEvent.BTH, check=_version, cite="IBTA volume 1, BTH",
@@ -80,5 +80,5 @@ RULES = (
     Rule(id="ROCE-UNKNOWN-OPCODE", on=WireEvent.OPCODE, check=_opcode, cite="IBTA volume 1, BTH opcodes",
          says="The opcode is defined."),
     Rule(id="ROCE-SYNDROME", on=WireEvent.AETH, check=_syndrome, cite="IBTA volume 1, AETH syndrome",
-         says="The syndrome of an AETH is none that is reserved."),
+         says="The syndrome of an AETH is not reserved."),
 )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Follows queue pairs of RoCE and InfiniBand: RC, UC, UD, each sender to each receiver, and congestion notifications.
+"""Follows queue pairs of RoCE and InfiniBand: RC, UC, UD, from sender to receiver, and congestion notifications.
 
-A request that comes when its PSN is due takes the short way through `see`. All others, and answers, go through
-`tracker_requests.py` and `tracker_answers.py`. Which two queue pairs talk to each other no header says: it is
-learnt from the PSNs that are answered.
+A request with the next PSN takes the fast path through `see`. All others, and answers, take the slow path through
+`tracker_requests.py` and `tracker_answers.py`. No header says which two queue pairs are connected: the tracker learns
+it from the PSNs of answers.
 """
 
 from uetproto.audit.flows import SILENT, Flows
@@ -33,20 +33,20 @@ from uetproto.wire.headers.ethernet import Ecn
 from uetproto.wire.headers.roce import BTH, PMTUS, RESPONSES, Transport
 
 Key = tuple[int, int, int]
-"""Source, destination, and queue pair with transport."""
+"""Holds source, destination, and queue pair with transport."""
 
 _DEFAULT_KEY = 0xFFFF & KEY
 _CE = int(Ecn.CE)
 _MANAGEMENT = range(2)
-"""Queue pairs whose P_Key may be another in each packet."""
+"""Queue pairs whose P_Key may differ from packet to packet."""
 _FOLLOWED = (Transport.RC, Transport.UC)
 _EVERYBODY = -1
-"""In place of the destination: PSNs of UD are the sender's."""
+"""Stands for the destination in UD, where PSNs belong to the sender alone."""
 _new = tuple.__new__
 
 
 class RoceTracker:
-    """The queue pairs of one vantage point."""
+    """Follows the queue pairs of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         tell = {event: judge.on(event) for event in RoceEvent}
@@ -56,7 +56,7 @@ class RoceTracker:
         self._by_key = self._flows.by_key
         self._by_hosts: dict[tuple[int, int], list[QpStream]] = {}
         self._marked: dict[tuple[int, int], tuple[int, int]] = {}
-        """By source and destination: number and time of the last packet with CE."""
+        """Maps source and destination to number and time of the last packet with CE."""
         self._requests = Requests(judge, tell)
         self._answers = Answers(judge, tell, self._by_hosts, self._requests)
         self.see_by_class = {head_class(BTH.name): self.see}
@@ -66,7 +66,7 @@ class RoceTracker:
         return self._flows.forgotten
 
     def see(self, seen: ObservedPacket) -> None:
-        """A packet with a BTH whose ICRC is not wrong."""
+        """Follow a packet with a BTH whose ICRC is not wrong."""
         head = seen.head
         opcode, psn, size = head.opcode, head.psn, seen.size
         stream = self._by_key.get((seen.src, seen.dst, head.destqp << 3 | opcode >> 5))
@@ -134,7 +134,7 @@ class RoceTracker:
     def _over(self, stream: QpStream) -> None:
         self._end(stream)
         if stream.other is not None:
-            stream.restart()  # what the other answered means nothing to who comes next
+            stream.restart()  # answers of the other queue pair do not concern the next connection
             stream.other.other = None
 
     def _end(self, stream: QpStream) -> None:
@@ -142,7 +142,7 @@ class RoceTracker:
         self._answers.settle(stream, seen_since=False)
 
     def _opened(self, seen: ObservedPacket) -> QpStream | None:
-        """The stream of a packet, if it is one of those that are followed; new for RC and UC."""
+        """Return a new stream for RC and UC; follow UD and notifications elsewhere, and return None."""
         head = seen.head
         transport: int = head.opcode >> 5
         if transport == Transport.UD:
@@ -158,7 +158,7 @@ class RoceTracker:
         return stream
 
     def _resumed(self, stream: QpStream, seen: ObservedPacket) -> None:
-        """Behind a silence of its sender: the queue pairs may have been connected anew, unless somebody goes on."""
+        """Note a packet after a silence of its sender: the queue pairs may have a new connection."""
         head, other = seen.head, stream.other
         is_answer = head.opcode & 0x1F in RESPONSES
         if other is None or is_silent(other, seen):
@@ -177,7 +177,7 @@ class RoceTracker:
     # What packets of all kinds have ----------------------------------------------------------------------------------
 
     def _keys(self, stream: QpStream, seen: ObservedPacket) -> None:
-        """Another P_Key. If it comes twice in a row the first one was the odd one, and was told of already."""
+        """Follow a change of the P_Key. If the new one comes twice in a row, it is the valid one from then on."""
         key: int = seen.head.p_key & KEY
         again = key == stream.other_key
         if again or stream.resumed == seen.number or _is_elsewhere(stream, seen):
@@ -188,7 +188,7 @@ class RoceTracker:
         self._tell[RoceEvent.KEY](stream, seen)
 
     def _sized(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
-        """The first sign of the path MTU, or a contradiction."""
+        """Learn the path MTU from a packet, or tell of a contradiction."""
         size = seen.size
         if stream.dead or not stream.is_sure_of(stream.size_number) or _is_elsewhere(stream, seen):
             stream.pmtu = stream.longest = 0  # another connection may have another path
@@ -251,11 +251,11 @@ class RoceTracker:
 
 
 def _is_elsewhere(stream: QpStream, seen: ObservedPacket) -> bool:
-    """Whether a request is so far from the others that another connection begins with it."""
+    """Return whether the PSN of a request is so far from the others that another connection begins with it."""
     if stream.newest is None or seen.head.opcode & 0x1F in RESPONSES:
         return False
     return abs(diff24(seen.head.psn, stream.newest)) > FAR
 
 
 _FEWEST = 128
-"""Records that are left to a queue pair among many."""
+"""Records that a queue pair keeps when there are many."""

@@ -1,4 +1,4 @@
-"""Answers to requests: whose they are, and what they say of PSNs, messages and the lengths of READs."""
+"""Follows answers: finds the requests that they answer, and compares PSNs, MSNs and the lengths of READs."""
 
 from uetproto.audit.judge import Judge, Tell
 from uetproto.audit.reader.observed import ObservedPacket
@@ -24,16 +24,16 @@ from uetproto.wire.headers.roce import Nak, Operation
 _ENDS = frozenset({Operation.RDMA_READ_RESPONSE_LAST, Operation.RDMA_READ_RESPONSE_ONLY})
 _ACKNOWLEDGE = Operation.ACKNOWLEDGE
 _ACK, _NAK = 0, 3
-"""Bits 5 and 6 of a syndrome (roce.md §2.1)."""
+"""Values of bits 5 and 6 of a syndrome (roce.md §2.1)."""
 _REFUSALS = frozenset({Nak.INVALID_REQUEST, Nak.REMOTE_ACCESS_ERROR, Nak.REMOTE_OPERATIONAL_ERROR})
 _WAITING = 64
-"""Answers kept until something else tells what to think of them."""
+"""Answers that are kept until later packets show whether they are wrong."""
 _SOON = 10**9
-"""Nanoseconds in which no queue pair sends `FAR` requests that a capture misses, all of them."""
+"""Nanoseconds within which no queue pair sends `FAR` requests that a capture misses altogether."""
 
 
 class Answers:
-    """The answers of one queue pair to another."""
+    """Follows the answers of queue pairs."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Answers:
     # Whose requests ---------------------------------------------------------------------------------------------------
 
     def _waits(self, stream: QpStream, seen: ObservedPacket) -> None:
-        """An answer of a queue pair whose partner is not known, or has sent no request yet."""
+        """Keep an answer of a queue pair whose peer is not known, or has sent no request yet."""
         if stream.other is not None or not stream.is_reliable:
             return
         if len(stream.waiting) < _WAITING:
@@ -71,12 +71,12 @@ class Answers:
             self._pair(stream, near[0], seen)
 
     def _alone(self, stream: QpStream) -> list[QpStream]:
-        """The streams of requests in the opposite direction of which no partner is known."""
+        """Return the streams of requests in the opposite direction whose peer is not known."""
         src, dst = stream.hosts
         return [each for each in self._by_hosts.get((dst, src), ()) if each.other is None and each.newest is not None]
 
     def _pair(self, one: QpStream, other: QpStream, answer: ObservedPacket) -> None:
-        """`answer`: the newest, which tells that they belong together."""
+        """Connect two queue pairs. `answer`: the newest packet, which shows that they are connected."""
         one.other, other.other = other, one
         one.pause = other.pause = max(one.pause, other.pause)
         one.pause_before = other.pause_before = None
@@ -96,7 +96,7 @@ class Answers:
                     self._answer(stream, requests, seen, seen.head.opcode & 0x1F)
 
     def pair_the_rest(self) -> None:
-        """The capture is over: two queue pairs that nobody else can belong to belong together."""
+        """Connect two queue pairs that can be connected to no others, at the end of the capture."""
         for streams in list(self._by_hosts.values()):
             for stream in streams:
                 if stream.other is None and stream.waiting:
@@ -134,9 +134,9 @@ class Answers:
             self._tell[RoceEvent.ALIVE](if_sure(stream, stream.refused[1]), seen)
 
     def settle(self, stream: QpStream, *, seen_since: bool) -> None:
-        """Tell of what answered requests that were not sent, unless the capture may have missed them.
+        """Tell of answers to requests that were not sent, unless the capture may have missed the requests.
 
-        `stream` are the requests. `seen_since`: only of those answers behind which a request was seen.
+        `stream` holds the requests. `seen_since`: consider only answers after which a request was seen.
         """
         if stream.suspect is None:
             for tell, state, seen in stream.doubts:
@@ -145,7 +145,7 @@ class Answers:
         kept = []
         for seen in stream.unsent:
             if stream.newest is None or stream.other is None or abs(diff24(seen.head.psn, stream.newest)) <= FAR:
-                continue  # it was the first sign of another connection
+                continue  # another connection began with it
             soon = stream.is_sure_of(stream.last_request) and seen.time_ns - stream.last_ns < _SOON
             if stream.last_request > seen.number or (soon and not seen_since):
                 self._tell[RoceEvent.UNSENT](stream.other, seen)
@@ -176,7 +176,7 @@ class Answers:
             requests.dead = True
 
     def _count(self, stream: QpStream, requests: QpStream, seen: ObservedPacket, msn: int) -> None:
-        """MSN counts the messages that are complete: between two ACKs as many as ended there."""
+        """Compare the MSNs of two ACKs: they differ by the number of messages that ended in between."""
         record = requests.records.get(seen.head.psn)
         if record is None or record.run < 0 or not stream.is_sure_of(record.number):
             return
@@ -227,7 +227,7 @@ class Answers:
     def _lengths(
         self, stream: QpStream, requests: QpStream, read: AuditedRead, seen: ObservedPacket, operation: int, index: int
     ) -> None:
-        """`dmalen` says how many bytes come, the path MTU in which packet."""
+        """Compare the length of read data with `dmalen`; the path MTU says which bytes a packet carries."""
         size, dmalen = seen.size, read.dmalen
         pmtu = stream.pmtu or read.pmtu
         if size < 0 or read.told or (index and not pmtu):
@@ -248,7 +248,7 @@ class Answers:
             self._doubt(requests, self._tell[RoceEvent.STRANGE], Contradicted(stream, wrong), seen, was.number)
 
     def _doubt(self, requests: QpStream, tell: Tell, state: Contradicted, seen: ObservedPacket, asked: int) -> None:
-        """`asked`: the number of the request that it contradicts."""
+        """Keep a finding until it is certain that no other connection begins. `asked`: number of the request."""
         if not requests.is_sure_of(asked):
             tell(Contradicted(state.stream), seen)
         elif len(requests.doubts) < _WAITING:
@@ -259,7 +259,7 @@ _WITH_READ_RESPONSE = frozenset({Operation.RDMA_READ_REQUEST, Operation.FLUSH, O
 
 
 def _answers(operation: int, request: int) -> bool:
-    """Whether an answer is of a kind that only such a request has."""
+    """Return whether an answer is of a kind that only such a request gets."""
     if operation in READ_RESPONSES:
         return request == Operation.RDMA_READ_REQUEST
     return operation == Operation.ATOMIC_ACKNOWLEDGE and request in ATOMICS
@@ -275,7 +275,7 @@ def _is_near(requests: QpStream, psn: int) -> bool:
 
 
 def _learn(requests: QpStream, pmtu: int) -> None:
-    """READs whose path MTU was not known have that of their answers."""
+    """Set the path MTU of READs for which it was not known."""
     for read in reversed(requests.reads.values()):
         if read.pmtu:
             break

@@ -1,4 +1,4 @@
-"""Requests of a queue pair that are not simply the next: seen again, ahead, behind, or the first that is seen."""
+"""Follows requests of a queue pair on the slow path: copies, requests ahead or behind, first requests."""
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Judge, Tell
@@ -26,45 +26,47 @@ from uetproto.wire.headers.roce import PMTUS, Operation
 _READ = Operation.RDMA_READ_REQUEST
 _WRITE_FIRST = Operation.RDMA_WRITE_FIRST
 _APART = -1
-"""In place of a run: what is around is not known."""
+"""Stands for the run of a request whose neighbours are not known."""
 ANOTHER = Inconclusive("the queue pairs may have been connected anew")
 
 
 def conflicts(was: RequestRecord, now: RequestRecord) -> bool:
-    """Whether two requests with one PSN cannot be the same."""
+    """Return whether two requests with one PSN differ."""
     if was.operation != now.operation or was.content is None or now.content is None:
         return was.operation != now.operation
     return was.content != now.content
 
 
 class Contradicted:
-    """What rules get in place of a `QpStream` where the tracker has judged: `wrong` is what it found, or that packets
-    which contradict each other may be of two connections."""
+    """Replaces the `QpStream` in an event that the tracker has judged.
 
-    __slots__ = ("stream", "wrong")
+    `verdict` is what it found, or says that the packets may belong to two connections.
+    """
 
-    def __init__(self, stream: QpStream, wrong: Violation | Inconclusive = ANOTHER) -> None:
+    __slots__ = ("stream", "verdict")
+
+    def __init__(self, stream: QpStream, verdict: Violation | Inconclusive = ANOTHER) -> None:
         self.stream = stream
-        self.wrong = wrong
+        self.verdict = verdict
 
     def flow(self) -> Flow:
         return self.stream.flow()
 
 
 def if_sure(stream: QpStream, number: int) -> QpStream | Contradicted:
-    """The state for rules that compare a packet with an earlier one of this number."""
+    """Return the state for rules that compare a packet with the earlier one of this number."""
     return stream if stream.is_sure_of(number) else Contradicted(stream)
 
 
 class Requests:
-    """The long way of requests."""
+    """Follows requests on the slow path."""
 
     def __init__(self, judge: Judge, tell: dict[RoceEvent, Tell]) -> None:
         self._tell = tell
         self._length = judge.on(WireEvent.ROCE_LENGTH)
 
     def see(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
-        """A request that does not simply come when its PSN is due."""
+        """Follow a request that does not have the next PSN, or cannot follow the last request."""
         if stream.suspect is not None and self._is_new_connection(stream, seen, operation):
             self.begin_again(stream)
         psn = seen.head.psn
@@ -93,7 +95,7 @@ class Requests:
             self._behind(stream, seen, operation)
 
     def note(self, stream: QpStream, seen: ObservedPacket, operation: int, *, known: bool = True) -> None:
-        """What is kept of a new request beyond its record. `known`: so was the PSN before."""
+        """Store what is kept of a new request beside its record. `known`: the PSN before was seen."""
         if operation == _WRITE_FIRST:
             stream.first = seen.head.psn
             stream.stated[seen.head.psn] = seen.more[0].dmalen
@@ -108,7 +110,7 @@ class Requests:
             self._tell[RoceEvent.ATOMIC](stream, seen)
 
     def settle(self, stream: QpStream) -> None:
-        """The stream is over: what might have been a new connection was none."""
+        """Decide that the suspect did not begin a new connection."""
         suspect = stream.suspect
         if suspect is None:
             return
@@ -121,7 +123,7 @@ class Requests:
     # Ways a request can come ------------------------------------------------------------------------------------------
 
     def _due(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
-        """Its PSN is the next."""
+        """Follow a request with the next PSN."""
         before = stream.inside
         was = _newest(stream)
         wrong = before is not None and BEFORE[operation] != before
@@ -153,7 +155,7 @@ class Requests:
         self._tell[RoceEvent.AGAIN](stream, seen)
 
     def _other_copy(self, stream: QpStream, seen: ObservedPacket, operation: int, was: RequestRecord) -> None:
-        """A second copy that is not as the first: what it contradicts beside that."""
+        """Tell of a copy that differs from the first, and of what else it contradicts."""
         stream.was = was
         self._tell[RoceEvent.AGAIN](stream, seen)
         if was.operation != operation:
@@ -170,12 +172,12 @@ class Requests:
                 self._length(Contradicted(stream, wrong), seen)
 
     def _is_new_connection(self, stream: QpStream, seen: ObservedPacket, operation: int) -> bool:
-        """Whether requests go on behind the suspect, and contradict the old ones. If not, it was wrong."""
+        """Return whether requests continue after the suspect and contradict the old ones."""
         suspect = stream.suspect
         assert suspect is not None
         psn = seen.head.psn
         if psn == suspect.head.psn and seen.content == suspect.content:
-            return False  # the same again: it tells nothing new
+            return False  # a copy proves nothing
         was = stream.records.get(psn)
         if was is not None:
             is_new = conflicts(was, _record(stream, seen, operation))
@@ -186,13 +188,13 @@ class Requests:
         return is_new
 
     def begin_again(self, stream: QpStream) -> None:
-        """The suspect is the first request of a new connection."""
+        """Begin a new connection with the suspect."""
         suspect = stream.suspect
         assert suspect is not None
         self._begin(stream, suspect, suspect.head.opcode & 0x1F)
 
     def _begin(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
-        """The first request that was seen of a new connection."""
+        """Begin a new connection with this request."""
         stream.restart()
         self._tell[RoceEvent.ANEW](stream, seen)
         self._adopt(stream, seen, operation, known=False)
@@ -210,7 +212,7 @@ class Requests:
             stream.reads.setdefault(seen.head.psn, AuditedRead(seen, is_first=False)).pmtu = read.pmtu
 
     def _behind(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
-        """A PSN between others that was missing so far, or before all of them."""
+        """Follow a request whose PSN was missing so far, or is before all others."""
         misfit = _misfit(stream, seen, operation)
         if misfit is not None and not stream.is_sure_of(misfit.number):
             self._misordered(stream, seen, misfit)
@@ -238,7 +240,7 @@ class Requests:
             self._tell[RoceEvent.ATOMIC](stream, seen)
 
     def _adopt(self, stream: QpStream, seen: ObservedPacket, operation: int, *, known: bool) -> None:
-        """It is the newest. `known`: the PSN before was seen."""
+        """Store a request as the newest. `known`: the PSN before was seen."""
         psn = seen.head.psn
         stream.inside = AFTER[operation]
         if stream.inside == IDLE:
@@ -278,8 +280,7 @@ class Requests:
             stream.next = None
 
     def _may_follow_read(self, stream: QpStream, seen: ObservedPacket, operation: int) -> bool:
-        """Whether a request is the one behind a READ whose path MTU is not known, or for the rest of it, with one of
-        those that there are."""
+        """Return whether a request can follow a READ whose path MTU is not known, or ask for the rest of it."""
         read = stream.reads.get(stream.newest) if stream.newest is not None and stream.next is None else None
         if read is None or read.span:
             return False
@@ -298,7 +299,7 @@ class Requests:
             self._length(Contradicted(stream, wrong), seen)
 
     def _sum_around(self, stream: QpStream, seen: ObservedPacket) -> None:
-        """A gap is closed: the WRITE around it may be whole now."""
+        """Check the length of the WRITE around a request that closed a gap, if it is complete now."""
         records = stream.records
         first = last = seen.head.psn
         written = 0
@@ -328,7 +329,7 @@ def _record(stream: QpStream, seen: ObservedPacket, operation: int) -> RequestRe
 
 
 def _misfit(stream: QpStream, seen: ObservedPacket, operation: int) -> RequestRecord | None:
-    """The neighbour in PSN order that a request does not go with."""
+    """Return the neighbour in PSN order that a request contradicts; None: there is none."""
     psn = seen.head.psn
     before, behind = stream.records.get((psn - 1) & M24), stream.records.get((psn + 1) & M24)
     if before is not None and before.operation != _READ and AFTER[before.operation] != BEFORE[operation]:
@@ -339,31 +340,31 @@ def _misfit(stream: QpStream, seen: ObservedPacket, operation: int) -> RequestRe
 
 
 def _is_acked(stream: QpStream, record: RequestRecord) -> bool:
-    """Whether an ACK of just this request was seen, and none since."""
+    """Return whether the latest ACK is of this request."""
     acked = stream.other.acked if stream.other is not None else None
     return acked is not None and acked[2] is record
 
 
 def _asks_for(seen: ObservedPacket) -> tuple[int, int, int]:
-    """`va`, `r_key` and `dmalen` of a READ."""
+    """Return `va`, `r_key` and `dmalen` of a READ."""
     reth = seen.more[0]
     return reth.va, reth.r_key, reth.dmalen
 
 
 def _spans(seen: ObservedPacket) -> set[int]:
-    """How many PSNs a request may take."""
+    """Return the numbers of PSNs that a request may use."""
     if seen.head.opcode & 0x1F != _READ:
         return {1}
     return {max(1, -(-seen.more[0].dmalen // pmtu)) for pmtu in PMTUS}
 
 
 def _newest(stream: QpStream) -> RequestRecord | None:
-    """The request that is newest; a READ has PSNs behind its own."""
+    """Return the newest request; a READ uses PSNs after its own."""
     assert stream.newest is not None
     read = stream.read_of(stream.newest)
     return stream.records.get(stream.newest if read is None else read.start)
 
 
 def _pmtu(stream: QpStream) -> int:
-    """The path MTU of a connection; 0: not known."""
+    """Return the path MTU of a connection; 0: not known."""
     return stream.pmtu or (stream.other.pmtu if stream.other is not None else 0)

@@ -1,4 +1,4 @@
-"""What an audit remembers of queue pairs: what one sends to another, request by request."""
+"""The state of queue pairs: what one sends to another, request by request."""
 
 from enum import Enum, auto
 from itertools import islice
@@ -13,31 +13,31 @@ from uetproto.wire.headers.roce import OPERATIONS, PMTUS, Load, Operation, Trans
 M24 = 0xFFFFFF
 HALF = 0x800000
 FAR = 0x10000
-"""PSNs of one connection that are open at a time lie closer, but for those of one READ."""
+"""Bounds the distance of PSNs of one connection that are open at a time, except those of one READ."""
 MOST = 4_096
-"""PSNs remembered of one sender."""
+"""PSNs of one sender that are kept."""
 RECORDS = 1_000_000
-"""And of all together, when they are many."""
+"""PSNs of all senders together that are kept."""
 SILENCE = 50_000
-"""Nanoseconds. To connect queue pairs anew their ends go through several states, and tell each other of it by another
-way: for at least so long neither of them sends anything."""
+"""Nanoseconds for which two queue pairs send nothing, at least, while they are connected anew: their ends go through
+several states, and exchange parameters outside of the connection."""
 KEY = 0x7FFF
-"""The bits of a P_Key that must be equal; the other one tells full members."""
+"""Masks the bits of a P_Key that must be equal; the other bit marks full members."""
 _READS = 256
-"""READs that are open at a time; the usual limit is 16."""
+"""READs that are searched for a PSN; the usual limit of open READs is 16."""
 UNKNOWN = -(1 << 60)
-"""In place of a sum of bytes."""
+"""Stands for a sum of bytes that is not known."""
 
 
 def diff24(a: int, b: int) -> int:
-    """a - b as a signed number of 24 bits; positive when `a` is newer."""
+    """Return a - b as a signed number of 24 bits; positive when `a` is newer."""
     return ((a - b + HALF) & M24) - HALF
 
 
 # Operations -----------------------------------------------------------------------------------------------------------
 
 IDLE, IN_SEND, IN_WRITE = range(3)
-"""What a sender is in the middle of (roce.md §8)."""
+"""Name the kind of message that a sender has begun and not ended (roce.md §8)."""
 
 
 def _message(operation: Operation) -> int:
@@ -54,81 +54,82 @@ def _ends(operation: Operation) -> bool:
 
 _BY_NUMBER = [Operation(number) if number in set(Operation) else None for number in range(32)]
 BEFORE = [None if each is None else IDLE if _begins(each) else _message(each) for each in _BY_NUMBER]
-"""By operation: what the sender is in the middle of before the packet."""
+"""Holds, for each operation, the state of the sender before the packet: `IDLE`, `IN_SEND` or `IN_WRITE`."""
 AFTER = [IDLE if each is None or _ends(each) else _message(each) for each in _BY_NUMBER]
-"""And behind it."""
+"""Holds, for each operation, the state of the sender after the packet."""
 FULL = [each is not None and OPERATIONS[each].load is Load.FULL for each in _BY_NUMBER]
 READ_RESPONSES = range(Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY + 1)
 ATOMICS = frozenset({Operation.COMPARE_SWAP, Operation.FETCH_ADD})
 WRITES_END = frozenset({Operation.RDMA_WRITE_LAST, Operation.RDMA_WRITE_LAST_WITH_IMMEDIATE})
 NOTED = frozenset({Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST, *WRITES_END, *ATOMICS})
-"""Requests of which more is kept than their record."""
+"""Lists requests of which more is kept than their record."""
 
 
 class RoceEvent(Enum):
-    """What happens between queue pairs; the state is the `QpStream` of the sender of the packet."""
+    """What happens between queue pairs. The state is the `QpStream` of the sender of the packet, if nothing else is
+    said."""
 
     PACKET = auto()
-    """A packet of RC, UC or UD; counts."""
+    """A packet of RC, UC or UD came; counts."""
     KEY = auto()
-    """A P_Key that does not match `expected_key`, which an earlier packet has."""
+    """A P_Key differs from `expected_key`, which an earlier packet has."""
     SIZE = auto()
-    """A length that contradicts the path MTU of other packets; `was` is one of them."""
+    """A length contradicts the path MTU that another packet shows."""
     REQUEST = auto()
-    """A request whose PSN was not seen before; counts."""
+    """A request came whose PSN was not seen before; counts."""
     MISORDERED = auto()
-    """A request that does not go with its neighbour in PSN order, `was`."""
+    """A request cannot follow, or precede, its neighbour in PSN order, `was`."""
     AGAIN = auto()
-    """A PSN that was seen before, as `was`."""
+    """A PSN came that was seen before, as `was`."""
     ANEW = auto()
-    """The first request of another connection, before it is told as such; what was open is over, both ways."""
+    """Another connection begins with this request; `REQUEST` follows. Both directions forget the old connection."""
     IN_READ = auto()
-    """A request inside the PSNs of a READ, `read`."""
+    """A request has a PSN of a READ, `read`."""
     SKIPPED = auto()
-    """A request behind a PSN that was not seen."""
+    """A request follows a PSN that was not seen."""
     ATOMIC = auto()
-    """An atomic request."""
+    """An atomic request came."""
     DATAGRAM = auto()
-    """A datagram; `was` is another with its PSN."""
+    """A datagram came; `was` is an earlier one with its PSN."""
     RESPONSE = auto()
-    """An answer to a request, whose sender is known; counts."""
+    """An answer came to a request whose sender is known; counts."""
     UNSENT = auto()
-    """An answer to a PSN far beyond all requests."""
+    """An answer names a PSN far beyond all requests."""
     STRANGE = auto()
-    """An answer of another kind than its request; its state: `Contradicted`."""
+    """An answer is of another kind than its request; state: `Contradicted`."""
     READ_BEGINS = auto()
-    """The answer to the first PSN of a READ."""
+    """The answer to the first PSN of a READ came."""
     ATOMIC_ANSWER = auto()
-    """An answer to an atomic request; `original` is what was answered before."""
+    """An answer to an atomic request came; `original` is what was answered before."""
     MSN = auto()
-    """An ACK of a packet that was counted; `expected_msn` follows from another ACK, `acked`."""
+    """An ACK of a counted packet came; `expected_msn` follows from an earlier ACK, `acked`."""
     NAK = auto()
-    """A NAK PSN sequence error; `naked` is one of the same PSN, which was not sent again since."""
+    """A NAK PSN sequence error came; `naked` is an earlier one of this PSN, which was not sent again since."""
     UNHEEDED = auto()
-    """A NAK PSN sequence error whose PSN did not come again."""
+    """The PSN of a NAK PSN sequence error did not come again."""
     REFUSED = auto()
-    """A NAK that ends a connection."""
+    """A NAK came that ends a connection."""
     ALIVE = auto()
-    """An answer behind such a NAK, `refused`, to the refused PSN or a later one."""
+    """An answer followed such a NAK, `refused`, to the refused PSN or a later one."""
     CNP = auto()
-    """A congestion notification; `marked` is a packet with CE in the other direction."""
+    """A congestion notification came; `marked` is a packet with CE in the other direction."""
 
 
 class RequestRecord(NamedTuple):
-    """A request, as it was first seen."""
+    """Holds a request as it was first seen."""
 
     number: int
     operation: int
     content: int | None
     size: int
     done: int
-    """Messages that were complete behind it."""
+    """Counts the messages that were complete after it."""
     run: int
-    """Of records with the same number, all between were seen."""
+    """Numbers runs of requests: between records of one run no request is missing."""
 
 
 class AuditedRead:
-    """A READ request: it has as many PSNs as its answer has packets."""
+    """Holds a READ request, which uses as many PSNs as its answer has packets."""
 
     __slots__ = ("dmalen", "is_first", "number", "pmtu", "r_key", "start", "told", "va")
 
@@ -140,20 +141,20 @@ class AuditedRead:
         self.r_key: int = reth.r_key
         self.dmalen: int = reth.dmalen
         self.pmtu = PMTUS[-1] if self.dmalen <= PMTUS[0] else 0
-        """0: not known, and it matters."""
+        """Holds the path MTU; 0: not known, though the length depends on it."""
         self.is_first = is_first
-        """It cannot be the rest of a READ that was not seen: the PSN before is another's."""
+        """Tells that it cannot be the rest of a READ that was not seen: another message has the PSN before."""
         self.told = False
-        """One contradiction is enough."""
+        """Tells that a contradiction was reported: one is enough."""
 
     def rest(self, psn: int) -> tuple[int, int, int]:
-        """`va`, `r_key` and `dmalen` of a request for what comes from this PSN on."""
+        """Return `va`, `r_key` and `dmalen` of a request for the data from this PSN on."""
         moved = ((psn - self.start) & M24) * self.pmtu
         return self.va + moved, self.r_key, self.dmalen - moved
 
     @property
     def span(self) -> int:
-        """PSNs; 0: not known."""
+        """Return the number of its PSNs; 0: not known."""
         return max(1, -(-self.dmalen // self.pmtu)) if self.pmtu else 0
 
     def has(self, psn: int) -> bool:
@@ -161,7 +162,7 @@ class AuditedRead:
 
 
 class QpStream:
-    """What one queue pair sends to another: requests, and answers to requests of the other."""
+    """Holds what one queue pair sends to another: requests, and answers to requests of the other."""
 
     __slots__ = (
         "_dst", "_src", "_transport", "acked", "after_suspect", "answered", "atomics", "awaited", "dead", "done",
@@ -183,67 +184,68 @@ class QpStream:
         self.key_number = seen.number
         self.expected_key = self.p_key, seen.number
         self.pmtu = 0
-        """0: not known."""
+        """Holds the path MTU; 0: not known."""
         self.longest = 0
-        """The path MTU, or the most that was seen while it is not known."""
+        """Holds the path MTU, or the longest payload seen while it is not known."""
         self.size_number = seen.number
 
         self.records: dict[int, RequestRecord] = {}
         self.reads: dict[int, AuditedRead] = {}
         self.stated: dict[int, int] = {}
-        """By the PSN of a WRITE's first packet: its `dmalen`."""
+        """Maps the PSN of the first packet of a WRITE to its `dmalen`."""
         self.newest: int | None = None
         self.next: int | None = None
-        """The PSN behind the newest. None: not known."""
+        """Holds the PSN after the newest; None: not known."""
         self.inside: int | None = None
-        """The message that the next packet belongs to. None: not known."""
+        """Holds the kind of message that the next packet continues; None: not known."""
         self.run = 0
         self.done = 0
         self.first: int | None = None
-        """The PSN where the present WRITE began. None: not seen."""
+        """Holds the PSN where the present WRITE began; None: not seen."""
         self.written = UNKNOWN
         self.dead = False
-        """The responder refused for good: the next connection may have any PSN."""
+        """Tells that the responder ended the connection: the next one may have any PSN."""
         self.suspect: ObservedPacket | None = None
-        """It contradicts a packet before, unless a new connection begins with it."""
+        """Holds a request that contradicts an earlier one, unless a new connection begins with it."""
         self.after_suspect: int | None = None
         self.awaited: int | None = None
-        """The PSN of a NAK PSN sequence error."""
+        """Holds the PSN of a NAK PSN sequence error."""
         self.last_request = 0
         self.answered: int | None = None
-        """The newest PSN that was acknowledged."""
+        """Holds the newest PSN that was acknowledged."""
 
         self.pause = -1
-        """The number of the packet behind the last silence in which the queue pairs may have been connected anew."""
+        """Holds the number of the packet after the last silence in which the queue pairs may have been connected
+        anew."""
         self.pause_before: int | None = None
-        """What it was before, while nobody has sent a request since; None: somebody has."""
+        """Holds the earlier value of `pause` until a request is sent; None: one was."""
         self.resumed = -1
-        """The number of this sender's first packet behind such a silence."""
+        """Holds the number of this sender's first packet after such a silence."""
 
         self.other: QpStream | None = None
-        """The opposite direction. None: not known."""
+        """Holds the opposite direction; None: not known."""
         self.waiting: list[ObservedPacket] = []
-        """Answers, until `other` is known."""
+        """Holds answers until `other` is known."""
         self.unsent: list[ObservedPacket] = []
         self.doubts: list[tuple[Tell, Any, ObservedPacket]] = []
-        """What is wrong with answers, unless they are the first signs of another connection."""
+        """Holds findings about answers, which are withdrawn if another connection begins."""
         self.reading: AuditedRead | None = None
         self.atomics: dict[int, tuple[int, int]] = {}
-        """By PSN: the number of the answer, and what it said."""
+        """Maps a PSN to the number of the answer, and the value in it."""
         self.acked: tuple[int, int, RequestRecord] | None = None
-        """Of the latest ACK: number, MSN, and the request."""
+        """Holds number, MSN and request of the latest ACK."""
         self.naked: tuple[int, ObservedPacket] | None = None
         self.refused: tuple[int, int] | None = None
-        """PSN and number of a NAK that ends the connection."""
+        """Holds PSN and number of a NAK that ends the connection."""
 
         self.was: RequestRecord | None = None
-        """What an event is about beside the packet; likewise the next three."""
+        """Holds, as the next three do, what an event refers to beside the packet."""
         self.read: AuditedRead | None = None
         self.original: tuple[int, int] | None = None
         self.expected_msn = 0
 
     def flow(self) -> Flow:
-        """For people; `qp` is the one that is sent to, of UD that which sends."""
+        """Return transport, addresses and queue pair: the destination's, of UD the sender's."""
         flow: dict[str, Any] = {"transport": Transport(self._transport).name}
         if self._transport == Transport.UD:
             return flow | {"src": address_text(self._src), "srcqp": self.qp}
@@ -258,14 +260,14 @@ class QpStream:
         return self._transport == Transport.RC
 
     def read_of(self, psn: int) -> AuditedRead | None:
-        """The READ that has a PSN, among the newest."""
+        """Return the READ that uses a PSN, among the newest; None: there is none."""
         for read in islice(reversed(self.reads.values()), _READS):
             if read.has(psn):
                 return read
         return None
 
     def shorten(self, most: int = MOST // 2) -> None:
-        """Forget the oldest, beyond so many of each kind."""
+        """Drop the oldest records, down to `most` of each kind."""
         for kept in (self.records, self.reads, self.stated):
             if len(kept) > most:
                 for psn in list(kept)[: len(kept) - most]:
@@ -274,28 +276,28 @@ class QpStream:
     # Whether it is still the same connection --------------------------------------------------------------------------
 
     def is_sure_of(self, number: int) -> bool:
-        """Whether an earlier packet is certainly of the present connection."""
+        """Return whether an earlier packet certainly belongs to the present connection."""
         return number >= self.pause
 
     def may_be_new(self, number: int) -> None:
-        """Behind a silence of both comes this packet."""
+        """Note a packet after a silence of both queue pairs: it may begin another connection."""
         for each in self._both:
             if each.pause_before is None:
                 each.pause_before = each.pause
             each.pause = number
 
     def goes_on(self) -> None:
-        """A sender counts on: the connection is the one of before."""
+        """Note that a sender continues its PSNs: the connection is the earlier one."""
         for each in self._both:
             if each.pause_before is not None:
                 each.pause, each.pause_before = each.pause_before, None
 
     def repeats_from(self, psn: int) -> bool:
-        """Whether this is the oldest PSN that was not acknowledged: a time-out is over."""
+        """Return whether this is the oldest PSN that was not acknowledged, as after a time-out."""
         return self.answered is not None and psn == (self.answered + 1) & M24
 
     def begins_elsewhere(self) -> None:
-        """A sender does not: what held before may hold no more."""
+        """Note that a sender does not continue its PSNs: the connection may be another one."""
         for each in self._both:
             if each.pause_before is not None:
                 each.pause_before = each.inside = each.first = each.answered = None
@@ -307,14 +309,14 @@ class QpStream:
         return (self,) if self.other is None else (self, self.other)
 
     def asked(self, psn: int) -> bool:
-        """Whether the newest request is answered with this PSN."""
+        """Return whether an answer to the newest request has this PSN."""
         if self.newest is None:
             return False
         read = self.read_of(self.newest)
         return psn == self.newest if read is None else read.has(psn)
 
     def restart(self) -> None:
-        """Another connection: nothing that was said before holds for it, in either direction."""
+        """Begin another connection: drop the state of both directions."""
         self._forget()
         if self.other is not None:
             self.other._forget()
@@ -334,5 +336,5 @@ class QpStream:
 
 
 def is_silent(stream: QpStream, seen: ObservedPacket) -> bool:
-    """Whether it has sent nothing for so long, or its packets are not in the order of time."""
+    """Return whether a stream was silent for `SILENCE` before a packet, or times are out of order."""
     return abs(seen.time_ns - stream.last_ns) >= SILENCE

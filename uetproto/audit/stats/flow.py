@@ -1,7 +1,7 @@
-"""The meter of a flow while it is open: what one end sends to the other.
+"""Measures a flow while it is open: what one end sends to the other.
 
-A request is *open* from its first copy until an ACK covers it. A meter keeps the open requests and messages only, and
-of all that is over counts and histograms.
+A request is *open* from its first copy until an ACK covers it. A meter keeps open requests and messages, and of closed
+ones counts and histograms.
 """
 
 from collections import Counter
@@ -13,27 +13,27 @@ from uetproto.audit.stats.times import Times
 from uetproto.audit.stats.trace import Trace
 
 MESSAGES = 1_024
-"""Messages that a meter keeps open; beyond, the older half is given up."""
+"""Messages that a meter keeps open; when there are more, the older half is closed."""
 NOTES = 4_096
-"""PSNs that were refused or trimmed, likewise."""
+"""PSNs that were refused or trimmed that a meter keeps; when there are more, the oldest is dropped."""
 
 TRIMMED, TIMER, UNKNOWN = "trimmed", "RTO?", "unknown"
-"""Causes of a retransmission beside the code of a NACK: a trimmed copy was seen; nothing but an earlier copy was seen,
-so it may have been the timer, or a loss that the source inferred; nothing was seen."""
+"""Name causes of a retransmission beside the code of a NACK: a trimmed copy was seen; only an earlier copy was seen, so
+that the timer may have expired, or the source inferred a loss; nothing was seen."""
 
 
 class MeterOwner(Protocol):
-    """Who keeps the meters."""
+    """What a meter needs of its owner."""
 
     most: int
-    """Requests that a meter keeps open; beyond, the older half is given up."""
+    """Requests that a meter keeps open; when there are more, the older half is dropped."""
 
     def over(self, flow: "FlowMeter", message: "MessageMeter") -> None:
-        """A message is over."""
+        """Take a message that is closed."""
 
 
 class Rewound(NamedTuple):
-    """A NACK after which all PSNs from one to another have to come again."""
+    """Holds a NACK after which all PSNs from `start` to `last` have to be sent again."""
 
     start: int
     last: int
@@ -42,7 +42,7 @@ class Rewound(NamedTuple):
 
 
 class FlowMeter:
-    """What one end sends to the other."""
+    """Measures what one end sends to the other."""
 
     __slots__ = (
         "acks", "answered", "busy_ns", "bytes", "cack", "cut", "depth", "duplicates", "first_ns",
@@ -52,40 +52,39 @@ class FlowMeter:
     )  # fmt: skip
 
     def __init__(self, kind: str, state: Any, mask: int, time_ns: int, owner: MeterOwner) -> None:
-        """`mask`: the bits of a PSN."""
+        """Open a meter. `state`: the tracker's state of the flow. `mask`: the bits of a PSN."""
         self.kind = kind
         self.state = state
-        """The tracker's."""
         self.owner = owner
         self.mask, self.half = mask, mask // 2 + 1
         self.first_ns = self.last_ns = self.busy_ns = time_ns
-        """Of its packets and ACKs; `busy_ns` is the last time at which payload was sent or acknowledged."""
+        """Hold times of packets and ACKs; `busy_ns` is the last time at which payload was sent or acknowledged."""
         self.packets = self.bytes = self.payload = self.returned = 0
         self.duplicates = self.trimmed = self.marked = self.acks = 0
         self.resent: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
 
         self.newest: int | None = None
-        """Of first transmissions."""
+        """Holds the newest PSN of a first transmission."""
         self.reordered = self.depth = 0
         self.outstanding: dict[int, OpenRequest] = {}
-        """Requests that are open, by PSN."""
+        """Maps a PSN to its open request."""
         self.outstanding_bytes = 0
         self.window_packets = self.window_bytes = 0
         self.cack: int | None = None
-        """All up to this PSN is acknowledged."""
+        """Holds the PSN up to which all is acknowledged."""
         self.nothing = True
-        """No ACK was seen."""
+        """Tells that no ACK was seen."""
         self.request: OpenRequest | None = None
-        """The one seen last, for the message that it belongs to."""
+        """Holds the request that was seen last, for the message that it belongs to."""
         self.refused: dict[int, str] = {}
-        """By PSN: the code of a NACK after which it was not sent again yet."""
+        """Maps a PSN that was not sent again yet to the code of the NACK that refused it."""
         self.rewound: Rewound | None = None
         self.cut: dict[int, None] = {}
-        """PSNs that were seen trimmed, and not again yet."""
+        """Holds PSNs that were seen trimmed and were not sent again yet."""
 
         self.messages: dict[Any, MessageMeter] = {}
-        """Those that are open, by the tracker's state, or the first PSN."""
+        """Maps the tracker's state of a message, or its first PSN, to the open message."""
         self.number_of_messages = 0
         self.answered, self.latency = Times(), Times()
         self.trace: Trace | None = None
@@ -93,7 +92,7 @@ class FlowMeter:
     # What is sent -----------------------------------------------------------------------------------------------------
 
     def count(self, length: int, time_ns: int, marked: bool) -> None:
-        """Any packet of this end."""
+        """Count a packet of this end."""
         self.packets += 1
         self.bytes += length
         self.last_ns = time_ns
@@ -101,13 +100,13 @@ class FlowMeter:
             self.marked += 1
 
     def carried(self, size: int, time_ns: int) -> None:
-        """Payload that was not seen before."""
+        """Count payload that was not seen before."""
         if size:
             self.payload += size
             self.busy_ns = time_ns
 
     def first(self, psn: int, length: int, size: int, time_ns: int, again: bool) -> None:
-        """The first copy that was seen of a request. `again`: it is a retransmission, by what it says itself."""
+        """Count the first copy that was seen of a request. `again`: its header says that it is a retransmission."""
         self.carried(size, time_ns)
         cause = None
         if again:
@@ -126,15 +125,15 @@ class FlowMeter:
         outstanding[psn] = request
         request.is_open = True
         self.outstanding_bytes += size
-        if len(outstanding) > self.owner.most:  # which the window never is
-            self._give_up()
+        if len(outstanding) > self.owner.most:  # no window is so wide
+            self._drop_oldest()
         elif len(outstanding) > self.window_packets:
             self.window_packets = len(outstanding)
         if self.outstanding_bytes > self.window_bytes:
             self.window_bytes = self.outstanding_bytes
 
     def again(self, psn: int, length: int, time_ns: int, retransmitted: bool) -> None:
-        """Another copy of a request."""
+        """Count another copy of a request."""
         if not retransmitted:
             self.duplicates += 1
             return
@@ -154,7 +153,7 @@ class FlowMeter:
             self.trace.add(self.trace.resent, psn, time_ns)
 
     def trim(self, psn: int, time_ns: int) -> None:
-        """A request that lost its payload on the way."""
+        """Count a request that was trimmed."""
         self.trimmed += 1
         self.cut[psn] = None
         if len(self.cut) > NOTES:
@@ -163,7 +162,7 @@ class FlowMeter:
             self.trace.add(self.trace.trimmed, psn, time_ns)
 
     def cause_of(self, psn: int, request: OpenRequest | None) -> str:
-        """Why a PSN is sent again; what is used up is forgotten."""
+        """Return why a PSN is sent again; the cause is then dropped."""
         is_cut = psn in self.cut
         self.cut.pop(psn, None)
         refused = self.refused.pop(psn, None)
@@ -175,7 +174,7 @@ class FlowMeter:
         return TRIMMED if is_cut else UNKNOWN
 
     def is_rewound(self, psn: int) -> bool:
-        """Whether a NACK said that this PSN has to come again, with those behind it."""
+        """Return whether a NACK demanded this PSN again, with those after it."""
         if self.rewound is None:
             return False
         start = self.rewound.start
@@ -191,8 +190,8 @@ class FlowMeter:
         if depth > self.depth:
             self.depth = depth
 
-    def _give_up(self) -> None:
-        """Nobody acknowledges: the older half is forgotten."""
+    def _drop_oldest(self) -> None:
+        """Drop the older half of the open requests: no ACK comes."""
         for psn in list(self.outstanding)[: len(self.outstanding) // 2]:
             request = self.outstanding.pop(psn)
             request.is_open = False
@@ -203,7 +202,7 @@ class FlowMeter:
     # What is said of it -----------------------------------------------------------------------------------------------
 
     def acknowledged_to(self, cack: int, time_ns: int) -> None:
-        """An ACK of all up to `cack`."""
+        """Note an ACK of all PSNs up to `cack`."""
         self.nothing = False
         self.last_ns = max(self.last_ns, time_ns)
         before, outstanding, mask = self.cack, self.outstanding, self.mask
@@ -222,7 +221,7 @@ class FlowMeter:
             self.acknowledged(psn, time_ns)
 
     def acknowledged(self, psn: int, time_ns: int) -> None:
-        """An ACK of this PSN."""
+        """Note an ACK of this PSN."""
         request = self.outstanding.pop(psn, None)
         if request is None:
             return
@@ -239,10 +238,10 @@ class FlowMeter:
             message.waiting -= 1
             message.last_ns = time_ns
             if not message.waiting:
-                self.look_at(message)
+                self.close_if_complete(message)
 
     def refuse(self, code: str, psn: int, time_ns: int) -> None:
-        """A NACK of this PSN."""
+        """Note a NACK of this PSN."""
         self.refusals[code] += 1
         self.refused[psn] = code
         if len(self.refused) > NOTES:
@@ -251,7 +250,7 @@ class FlowMeter:
             self.trace.add(self.trace.refused, psn, time_ns)
 
     def rewind(self, code: str, psn: int, time_ns: int) -> None:
-        """All from this PSN on has to come again."""
+        """Note that all requests from this PSN on have to be sent again."""
         newest = self.newest
         if newest is None or (newest - psn) & self.mask >= self.half:
             newest = psn
@@ -260,7 +259,7 @@ class FlowMeter:
     # Messages ---------------------------------------------------------------------------------------------------------
 
     def begin(self, message: MessageMeter) -> None:
-        """A message was met."""
+        """Open a message."""
         before = self.messages.get(message.key)
         if before is not None:  # another connection, with the same PSN
             self._close(before)
@@ -271,20 +270,20 @@ class FlowMeter:
                 self._close(old)
 
     def carry(self, message: MessageMeter) -> None:
-        """The request that was seen last is of this message."""
+        """Add the request that was seen last to a message."""
         request = self.request
         if request is not None and request.message is None:
             message.add(request)
 
-    def give_back(self, message: MessageMeter, size: int, time_ns: int) -> None:
-        """What a message asked for, or a part of it."""
+    def add_returned(self, message: MessageMeter, size: int, time_ns: int) -> None:
+        """Add data that a message asked for."""
         message.returned += size
         message.last_ns = time_ns
         if not message.waiting:
-            self.look_at(message)
+            self.close_if_complete(message)
 
-    def look_at(self, message: MessageMeter) -> None:
-        """Whether a message is over: all of it was acknowledged, and what it asked for is there."""
+    def close_if_complete(self, message: MessageMeter) -> None:
+        """Close a message when all of it is acknowledged and all data that it asked for has come."""
         end = message.end
         if end is None or message.is_over or message.returned < message.expected:
             return
@@ -302,7 +301,7 @@ class FlowMeter:
     # Another connection -----------------------------------------------------------------------------------------------
 
     def begin_again(self) -> None:
-        """The PSNs begin anew: what was open is over."""
+        """Close all that is open: another connection begins."""
         for message in list(self.messages.values()):
             self._close(message)
         self.outstanding.clear()
@@ -314,7 +313,7 @@ class FlowMeter:
     # The end ----------------------------------------------------------------------------------------------------------
 
     def end(self) -> FlowRow:
-        """The flow is over."""
+        """Close the flow and return its row."""
         for message in list(self.messages.values()):
             self._close(message)
         return FlowRow(

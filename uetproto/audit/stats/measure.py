@@ -1,11 +1,11 @@
-"""Measures conversations while they are audited: packets, retransmissions and why, windows, times, messages.
+"""Measures conversations while they are audited: packets, retransmissions and their causes, windows, times, messages.
 
 measure.py               `measure` reads captures; a `Measure` listens at one vantage point
-uet.py, roce.py          what events of the trackers mean for the meters
-meters.py                the meters that are open; what a vantage point shows in all
+uet.py, roce.py          translate events of the trackers for the meters
+meters.py                the open meters, and the measurements of a vantage point
 flow.py, message.py      the meter of a flow; the meter of a message
-rows.py                  what remains of them when they are over
-times.py, trace.py       histograms; courses for a picture
+rows.py                  rows of closed flows and messages
+times.py, trace.py       histograms; traces for a picture
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import Record
 
 _NONE = "none"
-"""The kind of packets whose headers cannot be read."""
+"""Names the kind of packets whose headers cannot be read."""
 
 
 def measure(
@@ -39,10 +39,10 @@ def measure(
     draw: bool = False,
     rows: int = ROWS,
 ) -> tuple[AuditReport, list[Measurements]]:
-    """The measurements of captures, by vantage point, and what `audit` reports beside: only damage is judged.
+    """Return the measurements of captures by vantage point, and the report of `audit`, in which only damage is judged.
 
-    `interface`: only of the one with this name, or number. `number`: only flows of this PDCID, or queue pair.
-    `draw`: keep the course of flows for a picture. Raises `LocalError` as `audit` does.
+    `interface`: measure only the one with this name or number. `number`: only flows of this PDCID or queue pair.
+    `draw`: keep traces of flows for a picture. Raises `LocalError` as `audit` does.
     """
     measures = Measures(options, interface=interface, number=number, draw=draw, rows=rows)
     report = audit(files, replace(options, rules=("CAP-DAMAGED",)), progress, measures)
@@ -50,13 +50,13 @@ def measure(
 
 
 class Measures:
-    """The measurements of all vantage points: what `audit` takes as `listen`."""
+    """Makes the `Measure` of every vantage point: a `ListenerFactory`."""
 
     def __init__(
         self, options: Options, *, interface: str | None = None, number: int | None = None, draw: bool = False,
         rows: int = ROWS,
     ) -> None:  # fmt: skip
-        """As `measure`."""
+        """Take the parameters of `measure`."""
         self._most = options.max_flows
         self._crc = options.crc != "off"
         self._interface = interface
@@ -76,40 +76,40 @@ class Measures:
         return measure
 
     def end(self) -> list[Measurements]:
-        """What was measured; once."""
+        """Close all flows and return the measurements; to be called once."""
         return [measure.end() for measure in self._measures]
 
 
 class Measure:
-    """One vantage point. `listen` subscribes to events; as a `PacketListener` it is told of all packets before."""
+    """Measures one vantage point: a `PacketListener`; `listen` subscribes to events."""
 
     def __init__(
         self, file: str, interface: str, *, most: int, rows: int = ROWS, wanted: int | None = None,
         draw: bool = False, crc: bool = True,
     ) -> None:  # fmt: skip
-        """`most`: flows that are open at a time. `wanted`: only those with this PDCID or queue pair. `draw`: keep
-        courses for a picture. `crc`: packets of which the capture kept less had a CRC32C."""
+        """Open the meters. `most`: flows that are open at a time. `wanted`: measure only flows of this PDCID or queue
+        pair. `draw`: keep traces for a picture. `crc`: truncated packets had a CRC32C."""
         self.measured = Measurements(file, interface, RowTable(rows), RowTable(rows))
         self.meters = Meters(self.measured, most=most, wanted=wanted, draw=draw, crc=crc)
         self._lengths = Lengths()
         self._until_sweep = SWEEP
 
     def listen(self, judge: Judge) -> None:
-        """Subscribe to the events that say what is what."""
+        """Subscribe to the events that the meters use."""
         for listener in (UetListener(self.meters), RoceListener(self.meters)):
             for event, tell in listener.events.items():
                 judge.listen(event, tell)
 
     def take(self, record: Record) -> None:
-        """A record, before it is read."""
+        """Note the length of a record, before it is read."""
         self._lengths.take(record)
 
     def see(self, seen: ObservedPacket) -> None:
-        """A packet of UET or RoCE, before the trackers see it."""
+        """Note a packet of UET or RoCE, before the trackers see it."""
         measured, meters = self.measured, self.meters
         length = self._lengths.pop(seen.number, None)
         now = meters.now = seen.time_ns
-        if length is not None:  # else it is what was in a sealed packet, which was counted
+        if length is not None:  # else it was inside a sealed packet, which was counted
             meters.length = length
             measured.packets += 1
             measured.bytes += length
@@ -124,6 +124,6 @@ class Measure:
             self._until_sweep = max(SWEEP, len(meters.flows))
 
     def end(self) -> Measurements:
-        """There are no more packets."""
+        """Close all flows and return the measurements."""
         self.meters.end()
         return self.measured

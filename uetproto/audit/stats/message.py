@@ -1,4 +1,4 @@
-"""The meter of a message while it is open, and its requests: a request is *open* until an ACK covers it."""
+"""Measures a message while it is open, and its requests: a request is *open* until an ACK covers it."""
 
 from collections import Counter
 from typing import Any
@@ -8,7 +8,7 @@ from uetproto.audit.stats.rows import MessageRow
 
 
 class OpenRequest:
-    """A request that is open."""
+    """Holds a request that is open."""
 
     __slots__ = ("cause", "is_open", "last_ns", "length", "message", "once", "size", "time_ns")
 
@@ -18,14 +18,14 @@ class OpenRequest:
         self.size = size
         self.is_open = False
         self.cause = cause
-        """Why the first copy that was seen is a retransmission."""
+        """Says why the first copy that was seen is a retransmission; None: it is not."""
         self.once = cause is None
-        """It was sent once, so that an ACK can only answer that copy."""
+        """Tells that it was sent once, so that an ACK can only answer that copy."""
         self.message: MessageMeter | None = None
 
 
 class MessageMeter:
-    """A message that is open."""
+    """Measures a message that is open."""
 
     __slots__ = (
         "begun", "bytes", "end", "expected", "first_ns", "is_over", "key", "last_ns", "length", "message_id",
@@ -34,30 +34,30 @@ class MessageMeter:
 
     def __init__(self, key: Any, psn: int, opcode: str, time_ns: int) -> None:
         self.key = key
-        """The tracker's state of it; of RoCE its first PSN."""
+        """Holds the tracker's state of the message; of RoCE its first PSN."""
         self.psn = psn
         self.opcode = opcode
         self.message_id: int | None = None
         self.length: int | None = None
         self.first_ns = time_ns
         self.last_ns: int | None = None
-        """Of the last response; None: none was seen."""
+        """Holds the time of the last response; None: none was seen."""
         self.begun = False
-        """Its first packet was seen."""
+        """Tells that its first packet was seen."""
         self.end: int | None = None
-        """PSN of its last packet; None: not seen."""
+        """Holds the PSN of its last packet; None: not seen."""
         self.is_over = False
-        """It is a row."""
+        """Tells that it is closed."""
         self.expected = 0
-        """Bytes that its success returns."""
+        """Bytes that a success returns."""
         self.returned = 0
         self.waiting = 0
-        """Packets that are open."""
+        """Counts its packets that are open."""
         self.packets = self.bytes = self.payload = 0
         self.resent: Counter[str] = Counter()
 
     def add(self, request: OpenRequest) -> None:
-        """Another packet of it."""
+        """Add a packet of the message."""
         self.packets += 1
         self.bytes += request.length
         self.payload += request.size
@@ -74,7 +74,7 @@ class MessageMeter:
 
     @property
     def is_complete(self) -> bool:
-        """All of its packets were seen."""
+        """Tell whether all of its packets were seen."""
         return getattr(self.key, "complete", False)
 
     def row(self, flow: Flow) -> MessageRow:

@@ -1,6 +1,6 @@
-"""The conversations of one vantage point while they are measured: those that are open have meters, the others are rows.
+"""Measures the conversations of one vantage point: an open conversation has a meter, a closed one becomes a row.
 
-`uet.py` and `roce.py` tell the meters what the events of the trackers mean.
+`uet.py` and `roce.py` translate the events of the trackers for the meters.
 """
 
 from collections import Counter
@@ -22,18 +22,18 @@ from uetproto.wire.icrc import ICRC_SIZE
 from uetproto.wire.stack import implied_payload
 
 REQUESTS, MOST_OPEN, LEAST_OPEN = 1_000_000, 32_768, 128
-"""Open requests that are kept of all flows together, and the bounds of one flow's share. No window of a PDC is wider
+"""Open requests that all flows together keep, and bounds of those that one flow keeps. No window of a PDC is wider
 (UE 1.0.1 §3.5.8.2)."""
 TRACES = 256
-"""Flows whose course is kept for a picture: those with the most packets."""
+"""Flows whose trace is kept for a picture: those with the most packets."""
 _UNWANTED = 64
-"""Numbers that are offered to who asked for one that is not there."""
+"""Numbers that are kept to be offered when a chosen number does not occur."""
 _CE = Ecn.CE
 
 
 @dataclass(slots=True)
 class Drawn:
-    """A flow that may be drawn."""
+    """Holds a flow that may be drawn."""
 
     flow: dict[str, Any]
     kind: str
@@ -45,40 +45,41 @@ class Drawn:
 
 @dataclass(slots=True)
 class Measurements:
-    """What one vantage point shows."""
+    """Holds the measurements of one vantage point."""
 
     file: str
     interface: str
     flows: RowTable
     messages: RowTable
     kinds: Counter[str] = field(default_factory=Counter)
-    """Packets by their first header of UET or RoCE."""
+    """Counts packets by their first header of UET or RoCE."""
     packets: int = 0
     bytes: int = 0
     first_ns: int | None = None
-    """None: there was none."""
+    """Holds the time of the first packet; None: there was none."""
     last_ns: int = 0
     answered: Times = field(default_factory=Times)
-    """Over all flows, as in a row; likewise the next."""
+    """Measures the time from request to ACK over all flows."""
     latency: dict[str, Times] = field(default_factory=dict)
-    """By opcode."""
+    """Measures the latency of messages over all flows, by opcode."""
     drawn: list[Drawn] = field(default_factory=list)
     unwanted: set[int] = field(default_factory=set)
-    """PDCIDs and queue pairs that there are, where only some were asked for; not all, if there are many."""
+    """Holds PDCIDs and queue pairs that occur but were not chosen; at most some."""
 
 
 class Meters:
-    """The meters that are open, by the tracker's state of what they measure; and the packet at hand."""
+    """Holds the open meters, by the tracker's state of what they measure, and the present packet."""
 
     def __init__(self, measured: Measurements, *, most: int, wanted: int | None, draw: bool, crc: bool) -> None:
-        """As of a `Measure`. What is over goes to `measured`."""
+        """Make the meters of a `Measure`, with its parameters. Rows of closed flows are added to `measured`."""
         self.measured = measured
         self.flows: dict[Any, FlowMeter] = {}
         self.most = MOST_OPEN
         """Requests that a meter keeps open."""
         self.length = 0
-        """Of the packet at hand, on the wire; likewise `now`."""
+        """Bytes of the present packet, counted on the wire."""
         self.now = 0
+        """Holds the time of the present packet."""
         self._most_flows = most
         self._number = wanted
         self._draw = draw
@@ -87,17 +88,17 @@ class Meters:
         self._swept = 0
 
     def of(self, kind: str, state: Any, mask: int) -> FlowMeter:
-        """The meter of a flow; opened if it was not. `mask`: the bits of a PSN."""
+        """Return the meter of a flow, which is opened if it does not exist. `mask`: the bits of a PSN."""
         return self.flows.get(state) or self._open(kind, state, mask)
 
     def counted(self, kind: str, state: Any, mask: int, seen: ObservedPacket) -> FlowMeter:
-        """Likewise, and the packet is one of its sender."""
+        """Return the meter of a flow, as `of` does, and count the present packet, which its sender sent."""
         flow = self.flows.get(state) or self._open(kind, state, mask)
         flow.count(self.length, seen.time_ns, seen.ecn == _CE)
         return flow
 
     def size(self, seen: ObservedPacket) -> int:
-        """Bytes of payload; where the capture kept less what the headers say, or what the length leaves."""
+        """Return the bytes of payload; of a truncated packet what headers or length imply."""
         if seen.size >= 0:
             return seen.size
         packet = seen.packet
@@ -110,7 +111,7 @@ class Meters:
         return max(0, rest - self._crc if implied is None else implied)
 
     def over(self, flow: FlowMeter, message: MessageMeter) -> None:
-        """A message is over."""
+        """Add the row of a closed message."""
         said = flow.state.flow()
         if not self._is_wanted(said):
             return
@@ -120,7 +121,7 @@ class Meters:
             self.measured.latency.setdefault(message.opcode, Times()).add(latency)
 
     def sweep(self) -> None:
-        """What is over becomes a row: PDCs that were closed and are quiet since, the silent, the surplus."""
+        """Close flows: PDCs that were closed and are silent since, flows silent for long, and surplus ones."""
         flows = self.flows
         for state in [state for state, flow in flows.items() if self._is_over(flow)]:
             self._close(state)
@@ -132,7 +133,7 @@ class Meters:
         self._swept = self.now
 
     def end(self) -> None:
-        """There are no more packets."""
+        """Close all flows: no packet follows."""
         for state in list(self.flows):
             self._close(state)
         self._traced = self._most_interesting()
@@ -169,7 +170,7 @@ class Meters:
         return self._number is None or self._number in _numbers_of(flow)
 
     def _most_interesting(self) -> list[FlowMeter]:
-        """The flows to draw that have most packets; the others have a course no more."""
+        """Return the flows to draw with the most packets, and drop the traces of the others."""
         wanted = [flow for flow in self._traced if self._is_wanted(flow.state.flow())]
         wanted.sort(key=lambda flow: -flow.packets)
         kept = wanted[:TRACES]
@@ -180,12 +181,12 @@ class Meters:
 
 
 def _numbers_of(flow: Flow) -> set[int]:
-    """The PDCIDs, or the queue pair, of a flow."""
+    """Return the PDCIDs, or the queue pair, of a flow."""
     return {flow[name] for name in ("spdcid", "dpdcid", "destqp", "srcqp") if flow.get(name)}
 
 
 def name_in(names: type[Enum], value: int) -> str:
-    """What a code is called; of one without a name the number."""
+    """Return the name of a code; for a code without a name its number."""
     try:
         return names(value).name
     except ValueError:

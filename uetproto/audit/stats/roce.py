@@ -1,4 +1,4 @@
-"""What events between queue pairs mean for the meters."""
+"""Translates events of queue pairs for the meters."""
 
 from enum import Enum
 
@@ -11,7 +11,7 @@ from uetproto.audit.stats.meters import Meters, name_in
 from uetproto.wire.headers.roce import Nak, Operation, Transport
 
 _REFUSES = 0x20
-"""Syndromes from here on are no ACKs (roce.md §2.1)."""
+"""Bounds the syndromes of ACKs: greater ones refuse a request (roce.md §2.1)."""
 _SAY_LENGTH = frozenset({
     Operation.RDMA_WRITE_FIRST, Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE,
     Operation.RDMA_READ_REQUEST,
@@ -19,14 +19,14 @@ _SAY_LENGTH = frozenset({
 
 
 class RoceListener:
-    """Tells the meters of one vantage point."""
+    """Calls the meters of one vantage point."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
 
     @property
     def events(self) -> dict[Enum, Tell]:
-        """What is listened to, and what then happens."""
+        """Return the events that are subscribed to, and what they call."""
         return {
             RoceEvent.PACKET: self._packet, RoceEvent.ANEW: self._anew, RoceEvent.REQUEST: self._request,
             RoceEvent.AGAIN: self._again, RoceEvent.IN_READ: self._again, RoceEvent.RESPONSE: self._response,
@@ -75,7 +75,7 @@ class RoceListener:
             flow.again(seen.head.psn, self._meters.length, seen.time_ns, True)
 
     def _response(self, stream: QpStream, seen: ObservedPacket) -> None:
-        """An answer: `stream` is its sender's."""
+        """Follow an answer; `stream` is that of its sender."""
         flow = None if stream.other is None else self._meters.flows.get(stream.other)
         if flow is None:
             return
@@ -85,7 +85,7 @@ class RoceListener:
             flow.acknowledged_to(psn, now)
             meter = _around(flow, psn)
             if meter is not None and meter.expected:
-                flow.give_back(meter, self._meters.size(seen), now)
+                flow.add_returned(meter, self._meters.size(seen), now)
             return
         syndrome = seen.more[0].syndrome & 0x7F
         if operation == Operation.ACKNOWLEDGE and syndrome >= _REFUSES:
@@ -98,7 +98,7 @@ class RoceListener:
 
 
 def _opcode_of(operation: int) -> str:
-    """`RDMA_WRITE` for RDMA_WRITE_FIRST."""
+    """Return the name of an operation without FIRST and ONLY: "RDMA_WRITE" for RDMA_WRITE_FIRST."""
     name = Operation(operation).name
     for part in ("_FIRST", "_ONLY"):
         name = name.replace(part, "")
@@ -106,7 +106,7 @@ def _opcode_of(operation: int) -> str:
 
 
 def _around(flow: FlowMeter, psn: int) -> MessageMeter | None:
-    """The message that began last before a PSN."""
+    """Return the message that began last at or before a PSN; None: there is none."""
     for meter in reversed(flow.messages.values()):
         if (psn - meter.psn) & flow.mask < flow.half:
             return meter

@@ -1,4 +1,4 @@
-"""What remains of a conversation when it is over: a row. Rows beyond a limit are summed."""
+"""The rows of `uetproto stats`: a closed conversation becomes a row, and rows beyond a limit are summed."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,56 +9,56 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.stats.times import Quantiles
 
 ROWS = 10_000
-"""Rows kept of each kind and vantage point; the others are summed."""
+"""Rows that are kept of each kind and vantage point; the others are summed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRow:
-    """What one end sent to the other: requests of a PDC, packets of a queue pair, RUDI or UUD."""
+    """Holds what one end sent to the other: requests of a PDC, packets of a queue pair, RUDI or UUD."""
 
     kind: str
-    """pdc, rudi, uud or qp."""
+    """Holds "pdc", "rudi", "uud" or "qp"."""
     flow: Flow
     number: int
     """Counts the uses of the same PDCIDs from 1."""
     mode: str | None
-    """ROD or RUD, of a PDC."""
+    """Holds "ROD" or "RUD" for a PDC; otherwise None."""
     first_ns: int
     last_ns: int
     busy_ns: int
-    """When payload was sent or acknowledged for the last time."""
+    """Holds the time at which payload was sent or acknowledged last."""
     packets: int
     bytes: int
-    """On the wire, with all headers and every copy."""
+    """Bytes that were sent on the wire, with all headers and every copy."""
     payload: int
-    """Each packet once."""
+    """Bytes of payload that were sent; every packet counts once."""
     returned: int
-    """Payload that came back in ACKs."""
+    """Bytes of payload that came back in ACKs."""
     resent: Mapping[str, int]
-    """Retransmissions by cause."""
+    """Counts retransmissions by cause."""
     duplicates: int
-    """Copies that are no retransmissions."""
+    """Counts copies that are no retransmissions."""
     trimmed: int
     marked: int
-    """With CE."""
+    """Counts packets with CE."""
     reordered: int
-    """First transmissions that were seen behind a newer one."""
+    """Counts first transmissions that were seen after a newer one."""
     depth: int
-    """The most PSNs that one was behind."""
+    """Holds the largest number of PSNs by which a first transmission was late."""
     acks: int
     refused: Mapping[str, int]
-    """NACKs and NAKs by code."""
+    """Counts NACKs and NAKs by code."""
     window: tuple[int, int] | None
-    """The most packets, and bytes of payload, that were unacknowledged at a time; None: no ACK was seen."""
+    """Holds the most packets, and bytes of payload, that were unacknowledged at a time; None: no ACK was seen."""
     answered: Quantiles
-    """From a request to the first ACK that covers it; of requests that were sent once."""
+    """Measures the time from a request to the first ACK that covers it, for requests that were sent once."""
     messages: int
     latency: Quantiles
-    """From the first packet of a message to its last response."""
+    """Measures the time from the first packet of a message to its last response."""
 
     @property
     def goodput(self) -> int | None:
-        """Bits of payload a second, while there was any; None: there is no time to divide by."""
+        """Return the bits of payload a second while payload was sent; None: there is no time to divide by."""
         return _rate(self.payload, self.busy_ns - self.first_ns)
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,23 +77,23 @@ class FlowRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRow:
-    """One message."""
+    """Holds the measurements of one message."""
 
     flow: Flow
     opcode: str
     message_id: int | None
     psn: int
-    """Of its first packet; of RUDI the pkt_id."""
+    """Holds the PSN of its first packet; of RUDI the pkt_id."""
     length: int | None
-    """Bytes that it has, as its header says; None: it does not say."""
+    """Bytes that it has, as its header says; None: the header does not say it."""
     first_ns: int
     packets: int
     bytes: int
     payload: int
-    """What it carried, and what came back for it; each packet once."""
+    """Bytes of payload that it carried and that came back for it; every packet counts once."""
     resent: Mapping[str, int]
     latency: int | None
-    """None: its first packet, its last one or an answer was not seen."""
+    """Holds nanoseconds; None: its first packet, its last one or an answer was not seen."""
 
     @property
     def goodput(self) -> int | None:
@@ -114,7 +114,7 @@ Row = FlowRow | MessageRow
 
 @dataclass(slots=True)
 class RowTable:
-    """Rows of one kind, the first ones; of the others the sums."""
+    """Holds the first rows of one kind, and the sums of the others."""
 
     most: int = ROWS
     kept: list[Any] = field(default_factory=list)
@@ -122,9 +122,9 @@ class RowTable:
     bytes: int = 0
     payload: int = 0
     resent: Counter[str] = field(default_factory=Counter)
-    """These four are of all rows."""
+    """Counts retransmissions by cause; this and the three fields before are sums over all rows."""
     others: Counter[str] = field(default_factory=Counter)
-    """Of rows that were not kept: how many, and the same sums."""
+    """Counts the rows that were not kept, with the same sums."""
 
     def add(self, row: Row) -> None:
         self.packets += row.packets

@@ -1,17 +1,17 @@
-"""Times in little room: a histogram whose buckets grow with the value, exact to 1 %; several can be put together."""
+"""Measures times in a histogram whose buckets grow with the value: exact to 1 %; histograms can be merged."""
 
 from dataclasses import dataclass
 from math import ceil
 
 _BITS = 6
-"""Each power of two is cut into 2**6 buckets: the middle of one is at most 1/128 from all that is in it."""
+"""Divides a power of two into 2**6 buckets: the middle of a bucket differs by at most 1/128 from its values."""
 _EXACT = 2 << _BITS
-"""Below, every value has a bucket of its own."""
+"""Bounds the values that have a bucket of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """What a row keeps of a histogram; nanoseconds, all 0 where nothing was measured."""
+    """Holds the quantiles of a histogram in nanoseconds; all are 0 where nothing was measured."""
 
     count: int = 0
     p50: int = 0
@@ -24,7 +24,7 @@ class Quantiles:
 
 
 class Times:
-    """How often which time was measured, in nanoseconds: at most some thousand buckets, commonly some dozen."""
+    """Counts how often a time was measured, in nanoseconds: at most some thousand buckets, commonly some dozen."""
 
     __slots__ = ("buckets", "count", "max", "min")
 
@@ -35,7 +35,7 @@ class Times:
         self.max = 0
 
     def add(self, ns: int) -> None:
-        """A time that was measured; at least 0."""
+        """Add a measured time, at least 0."""
         if ns > self.max:
             self.max = ns
         if ns < self.min or not self.count:
@@ -46,7 +46,7 @@ class Times:
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     def merge(self, other: "Times") -> None:
-        """Add all that `other` has."""
+        """Add all times of another histogram."""
         if not other.count:
             return
         self.min = min(self.min, other.min) if self.count else other.min
@@ -56,7 +56,7 @@ class Times:
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     def quantile(self, part: float) -> int:
-        """The smallest time that is not exceeded by `part` of all; 0 of nothing."""
+        """Return the smallest time that `part` of all times do not exceed; 0 where nothing was measured."""
         wanted = ceil(part * self.count)
         for bucket in sorted(self.buckets):
             wanted -= self.buckets[bucket]
@@ -65,7 +65,7 @@ class Times:
         return 0
 
     def curve(self) -> list[tuple[int, float]]:
-        """Times, and which part of all does not exceed them."""
+        """Return times, and which part of all times does not exceed them."""
         points = []
         so_far = 0
         for bucket in sorted(self.buckets):
@@ -78,7 +78,7 @@ class Times:
 
 
 def middle(bucket: int) -> int:
-    """The value that stands for a bucket."""
+    """Return the value that stands for a bucket."""
     if bucket < _EXACT:
         return bucket
     shift = (bucket >> _BITS) - 1

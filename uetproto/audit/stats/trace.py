@@ -1,14 +1,14 @@
-"""The course of a flow for a picture: PSNs over time, fewer and fewer of them the more there are."""
+"""Traces a flow for a picture: PSNs over time, thinned out when there are many."""
 
 from array import array
 from collections.abc import Iterator
 
 MOST = 4_096
-"""Points of a series; at least half as many where there were more."""
+"""Points that a series keeps at most; where there were more, it keeps at least half as many."""
 
 
 class Series:
-    """Points in the order of time. When there are too many, every second one goes, and so on from there."""
+    """Holds points in the order of time. When there are too many, every second point is dropped, then of later ones."""
 
     __slots__ = ("_places", "_step", "_times", "count")
 
@@ -16,7 +16,7 @@ class Series:
         self._times, self._places = array("q"), array("q")
         self._step = 1
         self.count = 0
-        """Points that were offered."""
+        """Counts the points that were added, dropped ones too."""
 
     def add(self, time_ns: int, place: int) -> None:
         if self.count % self._step == 0:
@@ -35,12 +35,12 @@ class Series:
 
 
 class Trace:
-    """What was sent, sent again, trimmed and acknowledged when; places are PSNs behind the first one."""
+    """Holds when PSNs were sent, sent again, trimmed and acknowledged; places count PSNs from the first one."""
 
     __slots__ = ("_half", "_mask", "_place", "_psn", "acknowledged", "refused", "resent", "sent", "trimmed")
 
     def __init__(self, mask: int) -> None:
-        """`mask`: the bits of a PSN."""
+        """Begin a trace. `mask`: the bits of a PSN."""
         self._mask, self._half = mask, mask // 2 + 1
         self._psn: int | None = None
         self._place = 0
@@ -52,7 +52,7 @@ class Trace:
         return sum(map(len, (self.sent, self.resent, self.trimmed, self.acknowledged, self.refused)))
 
     def add(self, series: Series, psn: int, time_ns: int) -> None:
-        """A point of one of the series; PSNs that wrap go on."""
+        """Add a point to a series; places continue where PSNs wrap."""
         if self._psn is None:
             self._psn = psn
         distance = ((psn - self._psn + self._half) & self._mask) - self._half

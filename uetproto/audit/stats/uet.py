@@ -1,4 +1,4 @@
-"""What events on PDCs, in messages of SES, in RUDI and UUD mean for the meters."""
+"""Translates events of PDCs, messages, RUDI and UUD for the meters."""
 
 from enum import Enum
 
@@ -16,14 +16,14 @@ from uetproto.wire.headers.uet_ses import Opcode
 
 
 class UetListener:
-    """Tells the meters of one vantage point."""
+    """Calls the meters of one vantage point."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
 
     @property
     def events(self) -> dict[Enum, Tell]:
-        """What is listened to, and what then happens."""
+        """Return the events that are subscribed to, and what they call."""
         return {
             PdsEvent.FIRST: self._first, PdsEvent.AGAIN: self._again, PdsEvent.TRIMMED: self._trimmed,
             PdsEvent.ACK: self._ack, PdsEvent.NACK: self._nack,
@@ -70,7 +70,7 @@ class UetListener:
         head, now = seen.head, seen.time_ns
         code = f"NACK {name_in(NackCode, head.nack_code)}"
         flow.refuse(code, head.nack_psn, now)
-        if direction.pdc.rod:  # what comes behind is sent again, too (pds.md §11.3)
+        if direction.pdc.rod:  # all later packets are sent again, too (pds.md §11.3)
             start = head.nack_payload if head.nack_code == NackCode.ROD_OOO else head.nack_psn
             flow.rewind(code, start, now)
 
@@ -108,7 +108,7 @@ class UetListener:
         flow = None if message is None else self._meters.flows.get(message.sender.direction)
         meter = None if flow is None else flow.messages.get(message)
         if flow is not None and meter is not None:
-            flow.give_back(meter, max(0, seen.size), seen.time_ns)
+            flow.add_returned(meter, max(0, seen.size), seen.time_ns)
 
     # RUDI, UUD --------------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
-"""The rules about sealed packets: counters, epochs, ANs, and what is not sealed beside them (tss.md §4, §8–§10)."""
+"""Rules about sealed packets: counters, epochs, ANs, packets in the clear beside them (tss.md §4, tss.md §8)."""
 
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
 from uetproto.audit.tss.tracker import ClearPacket, SecureSender, SplitCounter, TssEvent
 
 _HALF = 1 << 47
-"""The bit of a counter that servers set."""
+"""Marks the bit of a counter that servers set."""
 
 
 def _reused(state: SecureSender, seen: ObservedPacket) -> Violation | Inconclusive | None:
@@ -68,7 +68,7 @@ RULES = (
          cite="UE 1.0.1 §3.7", says="The epoch of a sender only grows."),
     Rule(id="TSS-AN-ORDER", on=_ON.AN_BACK, of=_ON.SEALED, check=_an_back, requires=Requires.ORDER,
          severity=Severity.NOTE, cite="UE 1.0.1 §3.7",
-         says="Who has changed to another AN does not go on with the old key."),
+         says="A sender that has changed to another AN does not use the old key again."),
     Rule(id="TSS-TSC-HALF", on=_ON.HALF, check=_half, severity=Severity.NOTE, cite=CHOICE,
          says="In mode client-server, servers set bit 47 of the TSC and clients do not."),
     Rule(id="TSS-CLEAR-AMONG-SEALED", on=_ON.CLEAR, of=_ON.INSIDE, check=_clear,

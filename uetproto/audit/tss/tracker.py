@@ -1,7 +1,7 @@
-"""Follows secure domains: which counters each sender used under which key, and what went past them in the clear.
+"""Follows secure domains: the counters that a sender used under a key, and packets in the clear beside sealed ones.
 
-What tells keys apart from outside is SDI, AN and epoch. After a rotation an AN stands for another key: counters that
-come again then contradict nothing.
+SDI, AN and epoch identify a key from outside. After a rotation an AN stands for another key: counters that come again
+then contradict nothing.
 """
 
 from bisect import bisect_right
@@ -17,41 +17,41 @@ from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 
 RANGES = 4_096
-"""Ranges of counters kept of one sender and key."""
+"""Ranges of counters that are kept of one sender and key."""
 CONTENTS = 4_096
-"""Packets of one sender and key whose bytes are remembered, as a checksum."""
+"""Packets of one sender and key of which a checksum is kept."""
 
 SenderKey = tuple[int, int, int | None]
-"""SDI, address, SSI."""
+"""Holds SDI, address and SSI."""
 End = tuple[int, int, int]
-"""An end of a PDC: its address, its PDCID, the address of its peer."""
+"""Identifies an end of a PDC by its address, its PDCID and the address of its peer."""
 
 
 class TssEvent(Enum):
     """What happens in secure domains; the state is the `SecureSender`."""
 
     SEALED = auto()
-    """A sealed packet; counts."""
+    """A sealed packet came; counts."""
     AGAIN = auto()
-    """A counter that was used before; `was` is that packet, if it is still known."""
+    """A counter came that was used before; `was` is the earlier packet, if it is still known."""
     SHARED = auto()
-    """A counter that another sender with the same SSI has used, as `was`."""
+    """A counter came that another sender with the same SSI has used, in packet `was`."""
     FELL = auto()
-    """A counter below another one, of the same key."""
+    """A counter is below an earlier one of the same key."""
     EPOCH_FELL = auto()
-    """An epoch before another one, of the same AN."""
+    """An epoch is below an earlier one of the same AN."""
     AN_BACK = auto()
-    """The key that was in use before the present one."""
+    """A sender uses the key again that it used before the present one."""
     HALF = auto()
-    """A packet of a domain that splits its counters between clients and servers; its state: `SplitCounter`."""
+    """A packet came in a domain that splits its counters between clients and servers; state: `SplitCounter`."""
     INSIDE = auto()
-    """A packet of a PDC of which packets are sealed; its state: `ClearPacket`."""
+    """A packet came of a PDC of which packets are sealed; state: `ClearPacket`."""
     CLEAR = auto()
-    """One of these in the clear."""
+    """A packet of such a PDC came in the clear; state: `ClearPacket`."""
 
 
 class UsedCounters:
-    """The counters that a sender used under one key: as ranges, and the newest ones with their bytes."""
+    """Holds the counters that a sender used under one key: as ranges, and the newest ones with a checksum."""
 
     __slots__ = ("_ends", "_starts", "contents", "floor", "newest", "seen_at")
 
@@ -59,15 +59,15 @@ class UsedCounters:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self.contents: dict[int, tuple[int, int | None]] = {}
-        """Number of the packet, and the checksum of its bytes."""
+        """Maps a counter to the number of its packet, and the checksum of its bytes."""
         self.floor = -1
-        """Of those up to here nothing is known any more."""
+        """Holds the counter up to which ranges were dropped."""
         self.newest = -1
         self.seen_at = 0
-        """The number of the last packet."""
+        """Holds the number of the last packet."""
 
     def add(self, tsc: int) -> bool:
-        """Whether it is new; False: it was used, or is too old to tell."""
+        """Add a counter, and return whether it is new; False: it was used, or is too old to tell."""
         starts, ends = self._starts, self._ends
         if ends and tsc == ends[-1] + 1:
             ends[-1] = tsc
@@ -95,7 +95,7 @@ class UsedCounters:
         return True
 
     def keep(self, tsc: int, number: int, content: int | None) -> None:
-        """Remember what the packet was."""
+        """Store number and checksum of a packet."""
         self.contents[tsc] = number, content
         if len(self.contents) > CONTENTS:
             del self.contents[next(iter(self.contents))]
@@ -106,7 +106,7 @@ class UsedCounters:
 
 
 class SecureSender:
-    """One sender of one secure domain."""
+    """Holds the state of a sender of a secure domain."""
 
     __slots__ = ("_key", "an", "before", "counters", "last_ns", "rotated", "was")
 
@@ -114,14 +114,14 @@ class SecureSender:
         self._key = key
         self.last_ns = now
         self.counters: dict[tuple[int, int], UsedCounters] = {}
-        """By AN and epoch."""
+        """Maps AN and epoch to the counters used."""
         self.an: int | None = None
-        """The AN in use."""
+        """Holds the AN in use."""
         self.rotated = [-1, -1]
-        """By AN: the number of the last packet that had it."""
+        """Holds, for each AN, the number of the last packet that had it."""
         self.was: tuple[int, int | None] | None = None
         self.before: int | None = None
-        """What is greater: a counter, an epoch."""
+        """Holds the greater counter or epoch that an event refers to."""
 
     def flow(self) -> Flow:
         sdi, src, ssi = self._key
@@ -130,12 +130,12 @@ class SecureSender:
 
     @property
     def mode_is_told_by_address(self) -> bool:
-        """IPv6: the address is part of the key, unless all share one."""
+        """Tell whether the address may be part of the key, as in IPv6."""
         return self._key[1] & IPV6 != 0
 
 
 class SplitCounter:
-    """A sealed packet of mode client-server."""
+    """Holds a sealed packet of mode client-server."""
 
     __slots__ = ("from_server", "sender")
 
@@ -148,7 +148,7 @@ class SplitCounter:
 
 
 class ClearPacket:
-    """A packet of a PDC, and one that was sealed there."""
+    """Holds a packet of a PDC, and the number of a sealed packet of the same PDC."""
 
     __slots__ = ("_seen", "sealed")
 
@@ -161,7 +161,7 @@ class ClearPacket:
 
 
 class TssTracker:
-    """The secure domains of one vantage point."""
+    """Follows the secure domains of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._tell = {event: judge.on(event) for event in TssEvent}
@@ -172,11 +172,11 @@ class TssTracker:
         self._keys = options.keys
         self._most = options.max_flows
         self.packets = 0
-        """With a security header."""
+        """Counts packets with a security header."""
         self._last = -1
-        """The number of the last sealed packet: what was in it comes with the same."""
+        """Holds the number of the last sealed packet; the packet inside has the same number."""
         self._pdcs: dict[End, tuple[int, int]] = {}
-        """PDCs of which packets were sealed: number and time of the last."""
+        """Maps the ends of PDCs with sealed packets to number and time of the last of these."""
         self.see_by_class = {head_class(header.name): self.see for header in (TSS, TSS_SSI)}
 
     @property
@@ -185,11 +185,11 @@ class TssTracker:
 
     @property
     def any_sealed(self) -> bool:
-        """Whether it has to be told of other packets as well."""
+        """Tell whether a sealed packet was seen: from then on packets of PDCs have to be followed as well."""
         return self._last >= 0
 
     def see(self, seen: ObservedPacket) -> None:
-        """A packet with a security header."""
+        """Follow a packet with a security header."""
         head = seen.head
         self._last = seen.number
         self.packets += 1
@@ -223,7 +223,7 @@ class TssTracker:
             self._halves(sender, seen)
 
     def see_inside(self, seen: ObservedPacket) -> None:
-        """A packet of a PDC: what was sealed, if it has the number of the last sealed packet; if not, in the clear."""
+        """Follow a packet of a PDC: it was sealed if it has the number of the last sealed packet."""
         ends = _ends(seen)
         if seen.number == self._last:
             self._tell[TssEvent.INSIDE](ClearPacket(seen, seen.number), seen)
@@ -254,10 +254,10 @@ class TssTracker:
         self._pdcs = {end: last for end, last in self._pdcs.items() if last[1] > now - SILENT}
 
     def end(self) -> None:
-        """Nothing waits for more."""
+        """Do nothing: no event waits for the end of the capture."""
 
     def _opened(self, sender: SecureSender, seen: ObservedPacket) -> UsedCounters:
-        """A key that was not seen of this sender; its epochs are few."""
+        """Begin a key that this sender did not use before; the epochs of an AN are bounded."""
         head = seen.head
         epochs = [epoch for an, epoch in sender.counters if an == head.an]
         newer = [epoch for epoch in epochs if 0 < (epoch - head.epoch) & 0xFFFF < 0x8000]
@@ -272,7 +272,7 @@ class TssTracker:
         return counters
 
     def _rotated(self, sender: SecureSender, seen: ObservedPacket, counters: UsedCounters) -> UsedCounters:
-        """Another AN than that of the packet before: the next key, or a packet of the one before."""
+        """Follow a change of the AN: to the next key, or back to a late packet of the key before."""
         head = seen.head
         if counters.newest >= 0:
             if head.tsc > counters.newest:
@@ -298,7 +298,7 @@ class TssTracker:
         self._tell[TssEvent.AGAIN](sender, seen)
 
     def _others(self, sender: SecureSender, seen: ObservedPacket) -> None:
-        """Who else has the same SSI: in mode client-server the other end of a connection."""
+        """Compare with other senders of the same SSI: in mode client-server the other end of a connection."""
         head = seen.head
         for other in self._by_ssi.get((head.sdi, head.ssi), ()):
             if other is sender:
@@ -313,24 +313,24 @@ class TssTracker:
     def _halves(self, sender: SecureSender, seen: ObservedPacket) -> None:
         assert self._keys is not None
         domain = self._keys.get(seen.head.sdi)
-        if domain is not None and domain.servers:  # only mode client-server has some
+        if domain is not None and domain.servers:  # only mode client-server has servers
             self._tell[TssEvent.HALF](SplitCounter(sender, bits_of(seen.src) in domain.servers), seen)
 
 
 _EPOCHS = 32
-"""Epochs of one AN that are remembered of a sender."""
+"""Epochs of one AN that are kept of a sender."""
 _LATE = 64
-"""Counters by which packets overtake each other at most; what is further behind has another key."""
+"""Bounds by how many counters packets overtake each other; a packet further behind has another key."""
 
 
 def _forget_key(sender: SecureSender, an: int) -> None:
-    """The AN stands for another key."""
+    """Drop the counters of an AN: it stands for another key now."""
     for key in [key for key in sender.counters if key[0] == an]:
         del sender.counters[key]
 
 
 def _ends(seen: ObservedPacket) -> list[End]:
-    """The ends of a PDC that a packet names."""
+    """Return the ends of a PDC that a packet names."""
     head = seen.head
     spdcid, dpdcid = getattr(head, "spdcid", 0), getattr(head, "dpdcid", 0)
     found = [(seen.src, spdcid, seen.dst)] if spdcid else []

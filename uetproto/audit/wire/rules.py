@@ -1,4 +1,4 @@
-"""The rules about a UET packet alone: CRC, lengths, reserved bits, codes (wire.md §1–§7)."""
+"""Rules about a UET packet alone: CRC, lengths, reserved bits, codes (wire.md §1, wire.md §7)."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ _RULED_ELSEWHERE = ("type", "next_hdr", "opcode")
 
 
 def _codes(_: Any, seen: ObservedPacket) -> Verdict:
-    """All but those that have rules of their own."""
+    """Judge the codes that have no rule of their own."""
     for form, values, _offset in _packet(seen).layers:
         for name, known in code_fields(form).items() if form in UET_FORMS else ():
             if name not in _RULED_ELSEWHERE and values[name] not in known:
@@ -118,29 +118,29 @@ RULES = (
     Rule(id="CAP-DAMAGED", on=WireEvent.CAPTURE, check=_damaged, severity=Severity.NOTE, cite=CHOICE,
          says="A capture can be read to its end."),
     Rule(id="WIRE-CRC", on=WireEvent.CRC, check=_crc, cite="UE 1.0.1 §3.5.25",
-         says="In a flow with CRC32C each packet ends with the right one."),
+         says="In a flow with CRC32C, every packet ends with a correct CRC32C."),
     Rule(id="WIRE-LENGTH", on=WireEvent.LENGTH, check=_length, cite="UE 1.0.1 §3.4.2",
-         says="The lengths that IP, UDP and SES say are those of the packet."),
+         says="The lengths in IP, UDP and SES agree with the packet."),
     Rule(id="WIRE-RESERVED-BIT", on=WireEvent.HEADERS, check=_reserved, cite="UE 1.0.1 §3.4, §3.5, §3.7",
          says="Reserved bits are sent as 0."),
     Rule(id="WIRE-UNKNOWN-CODE", on=WireEvent.HEADERS, check=_codes, cite="UE 1.0.1 §3.4, §3.5",
-         says="Codes are those that are defined, or left to vendors."),
+         says="Codes are defined, or left to vendors."),
     Rule(id="PDS-RESERVED-TYPE", on=WireEvent.TYPE, check=_type, cite="UE 1.0.1 §3.5.10",
-         says="The type of a PDS header is none that is reserved."),
+         says="The type of a PDS header is not reserved."),
     Rule(id="PDS-NEXT-HDR", on=WireEvent.NEXT_HDR, check=_next_hdr, cite="UE 1.0.1 §3.5.10",
-         says="What follows a PDS header may follow one of its type."),
+         says="What follows a PDS header is allowed by the type of that header."),
     Rule(id="SES-VERSION", on=WireEvent.SES, check=_version, cite="UE 1.0.1 §3.4.1",
          says="The version of SES is 0."),
     Rule(id="SES-UNKNOWN-OPCODE", on=WireEvent.SES, check=_opcode, cite="UE 1.0.1 §3.4.1.4",
          says="The opcode of a request or response is defined, or a vendor's."),
     Rule(id="WIRE-IP-CHECKSUM", on=WireEvent.IPV4, check=_checksum, severity=Severity.WARNING, cite="RFC 791 §3.1",
-         says="The checksum of an IPv4 header is right."),
+         says="The checksum of an IPv4 header is correct."),
     Rule(id="WIRE-DF", on=WireEvent.NETWORK, check=_fragmentable, severity=Severity.NOTE, cite="UE 1.0.1 §3.2",
          says="UET in IPv4 may not be fragmented."),
     Rule(id="WIRE-UDP-CHECKSUM", on=WireEvent.NETWORK, check=_udp_checksum, severity=Severity.NOTE,
          cite="UE 1.0.3 §3.5.10.1", says="The UDP checksum of UET is sent as 0."),
     Rule(id="WIRE-ECN", on=WireEvent.DATA, check=_ecn, severity=Severity.NOTE, cite="UE 1.0.1 §3.6",
-         says="Requests travel ECN-capable."),
+         says="Requests are sent as ECN-capable."),
     Rule(id="TSS-CRC-TOO", on=WireEvent.ICV, check=_crc_too, cite="UE 1.0.1 §3.7", covers=("tss 18",),
          says="A sealed packet ends with its ICV, and has no CRC32C."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is judged of each packet alone, before anybody follows what it belongs to."""
+"""Judges each packet alone, before other trackers follow what it belongs to."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,58 +33,58 @@ class WireEvent(Enum):
     """What a packet has that can be judged without any other."""
 
     CAPTURE = auto()
-    """A place where a capture is damaged; or its end, where there is none."""
+    """A capture is damaged at a place; told once at the end where it is not damaged."""
     IPV4 = auto()
-    """An IPv4 header around UET or RoCE."""
+    """UET or RoCE has an IPv4 header."""
     NETWORK = auto()
-    """A UET packet in IPv4, or in UDP."""
+    """UET is in IPv4 or UDP."""
     CRC = auto()
-    """A whole UET packet that is not sealed, in a flow with CRC32C."""
+    """A UET packet is whole and not sealed, in a flow with CRC32C."""
     ICV = auto()
-    """A whole sealed packet."""
+    """A sealed packet is whole."""
     LENGTH = auto()
-    """A UET packet of which nothing was cut off."""
+    """A UET packet has its end: nothing was truncated."""
     TYPE = auto()
-    """The first header of UET."""
+    """A packet has a first header of UET."""
     NEXT_HDR = auto()
-    """A PDS header that says what follows."""
+    """A PDS header states what follows."""
     HEADERS = auto()
-    """The headers of UET."""
+    """A packet has headers of UET."""
     SES = auto()
-    """A SES header."""
+    """A packet has a SES header."""
     DATA = auto()
-    """A request on its way through the network."""
+    """A request travels through the network."""
     ICRC = auto()
-    """A whole RoCE packet."""
+    """A RoCE packet is whole."""
     ROCE_LENGTH = auto()
-    """A RoCE packet of which nothing was cut off; or one whose length others contradict: the state is a `Misfit`."""
+    """A RoCE packet has its end, or other packets contradict its length; then the state is a `Contradicted`."""
     BTH = auto()
-    """The headers of a RoCE packet."""
+    """A packet has headers of RoCE."""
     OPCODE = auto()
-    """An opcode of RoCE."""
+    """A packet has an opcode of RoCE."""
     AETH = auto()
-    """An AETH."""
+    """A packet has an AETH."""
 
 
 CUT = "cut by the capture"
-"""Why a packet could not be judged by its end."""
+"""Says why the end of a packet could not be judged."""
 _AT_THE_END = frozenset({WireEvent.CRC, WireEvent.ICV, WireEvent.LENGTH, WireEvent.ICRC, WireEvent.ROCE_LENGTH})
 _MISSING = frozenset({"truncated", "trimmed", "fragment"})
-"""Notes of packets whose end is not there; only the first says that the capture did it."""
+"""Lists the notes of packets whose end is missing; only the first says that the capture truncated it."""
 
 
 class SinglePacket:
-    """What rules judge: the packet is in `seen`."""
+    """Stands for the packet that rules judge alone; the packet itself is in `seen`."""
 
     __slots__ = ("_packet",)
 
-    wrong: Violation | None = None
+    verdict: Violation | None = None
 
     def __init__(self, packet: Packet) -> None:
         self._packet = packet
 
     def flow(self) -> Flow:
-        """The addresses, as far as there are any."""
+        """Return the addresses, as far as the packet has any."""
         flow: dict[str, Any] = {}
         for form, values, _ in self._packet.layers:
             if form in ADDRESSED:
@@ -96,29 +96,29 @@ class SinglePacket:
 
 
 class ShortPacket(SinglePacket):
-    """One that ends before it says so."""
+    """Stands for a packet that ends before its headers say so."""
 
-    __slots__ = ("wrong",)
+    __slots__ = ("verdict",)
 
     def __init__(self, packet: Packet) -> None:
         super().__init__(packet)
-        self.wrong = Violation(*missing_end(packet))
+        self.verdict = Violation(*missing_end(packet))
 
 
 class DamagedPlace(NamedTuple):
-    """A place where a capture cannot be read; there is none where no reason is given."""
+    """Names a place where a capture cannot be read; without a reason there is none."""
 
     packet: int = 0
-    """Number of the one next to it; its time."""
+    """Holds the number of the packet next to the place."""
     time_ns: int = 0
     side: str = ""
-    """Where of that packet: before, behind; or there is none."""
+    """Tells the side of that packet: before or behind; empty: there is no packet."""
     offset: int = 0
     reason: str = ""
 
     @property
     def where(self) -> str:
-        """For people."""
+        """Return the place in words."""
         return f"{self.side} packet {self.packet}, at byte {self.offset}" if self.side else f"at byte {self.offset}"
 
     def flow(self) -> Flow:
@@ -129,11 +129,11 @@ _TYPES = frozenset(value for header in FIRST for value in header["type"].only) |
 
 
 class Meaning(Enum):
-    """Of SES headers, by their codes and version."""
+    """What the codes and the version of SES headers mean."""
 
     KNOWN = auto()
     VENDORS = auto()
-    """What they imply is not known."""
+    """Codes of a vendor, whose meaning is not known, are among them."""
     NONE = auto()
 
 
@@ -153,7 +153,7 @@ def _meaning(packet: Packet) -> Meaning:
 
 
 def misfit_of_roce_in(seen: ObservedPacket) -> Misfit | None:
-    """Payload, pad or RETH of RoCE that do not go together."""
+    """Return how payload, pad or RETH of RoCE contradict each other; None: they agree."""
     packet = seen.packet
     if packet is None or seen.size < 0 or "sharp" in packet:
         return None  # a message of SHARP is whole words, or none
@@ -161,7 +161,7 @@ def misfit_of_roce_in(seen: ObservedPacket) -> Misfit | None:
 
 
 def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
-    """Payload of UET whose size is not what SES says."""
+    """Return how the size of the payload contradicts SES; None: they agree."""
     packet = seen.packet
     if packet is None or seen.size < 0 or "sealed" in packet.notes:
         return None
@@ -169,26 +169,26 @@ def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
 
 
 class WireTracker:
-    """Packets that are not usual; of the others the number is enough."""
+    """Judges packets that are not as expected; of the others only the number matters."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._judge = judge
         self._options = options
         self._tell = {event: judge.on(event) for event in WireEvent}
         self._lost: Counter[Enum] = Counter()
-        """What could not be judged because the end of the packet is missing, by the event that would judge it."""
+        """Counts, by event, what was not judged because the end of the packet is missing."""
         self._short: list[ObservedPacket] = []
-        """Packets that may be short: that turns out at the end."""
+        """Holds packets that may be truncated, which the end of the capture decides."""
 
     def see(self, seen: ObservedPacket) -> ObservedPacket | None:
-        """The packet as far as it can be followed; None: it can not be believed."""
+        """Judge a packet and return it as far as it can be followed; None: its contents may be wrong."""
         packet = seen.packet
         assert packet is not None
         forms = [layer.form for layer in packet.layers]
         return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)
 
     def end(self, reading: Reading, damage: Sequence[DamagedPlace]) -> None:
-        """Nothing is wrong with most of what was read; and the capture is damaged at these places."""
+        """Count the packets that were as expected, and tell of the places where the capture is damaged."""
         self._end_short(reading.longest)
         asked: Counter[Enum] = Counter()
         for kind, number in reading.expected.items():
@@ -207,7 +207,7 @@ class WireTracker:
             self._tell[WireEvent.CAPTURE](place, nothing)
 
     def _end_short(self, longest: int) -> None:
-        """Judge those that the capture would have kept whole."""
+        """Judge the short packets that the capture would have kept whole."""
         for seen in self._short:
             if seen.packet is not None and kept_bytes(seen.packet) < longest:
                 self._tell[WireEvent.ROCE_LENGTH](ShortPacket(seen.packet), seen)
@@ -218,7 +218,7 @@ class WireTracker:
         if trailer is not None and trailer.kind == "crc32c" and trailer.ok is not None:
             tell[WireEvent.CRC](state, seen)
             if not trailer.ok:
-                return None  # any bit may be another
+                return None  # any bit may be wrong
         for event in (WireEvent.IPV4, WireEvent.NETWORK):
             if event in events_of(tuple(forms), None):
                 tell[event](state, seen)
@@ -290,7 +290,7 @@ class WireTracker:
 
 
 def lost_of(forms: Sequence[str]) -> frozenset[WireEvent]:
-    """What cannot be judged of a packet with these headers if the capture did not keep its end."""
+    """Return the events that cannot be judged of a packet with these headers if the capture truncated it."""
     sealed = bool(forms) and forms[-1].startswith("tss")
     trailer = "icrc" if BTH.name in forms else None if sealed else "crc32c"
     return events_of(tuple(forms), trailer) & _AT_THE_END
@@ -298,7 +298,7 @@ def lost_of(forms: Sequence[str]) -> frozenset[WireEvent]:
 
 @cache
 def events_of(forms: tuple[str, ...], trailer: str | None) -> frozenset[WireEvent]:
-    """What a whole packet with these headers is judged by."""
+    """Return the events of a whole packet with these headers."""
     found = {WireEvent.IPV4} if "ipv4" in forms else set()
     if BTH.name in forms:
         found |= {WireEvent.ROCE_LENGTH, WireEvent.BTH, WireEvent.OPCODE}
@@ -321,7 +321,7 @@ def events_of(forms: tuple[str, ...], trailer: str | None) -> frozenset[WireEven
 
 
 def reserved_type(packet: Packet) -> int | None:
-    """The type of a header that UET does not have, which ended the walk."""
+    """Return the type of a header that UET does not have and at which decoding stopped; None: there is none."""
     if packet.error is None or packet.error.kind != "malformed" or len(packet.raw) < 2 or not packet.layers:
         return None
     kind = packet.raw[0] >> 3
