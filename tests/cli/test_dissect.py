@@ -300,7 +300,7 @@ def test_text_of_what_went_wrong(tmp_path: Path) -> None:
     frames = [WRONG, trimmed(WRITE, 60), ARP, frame(1, 2, *write(1, 1024), payload=b"short")]
     wrong, cut, arp, short = invoke("dissect", capture(tmp_path / "x.pcap", frames)).stdout.split("\n\n")[:4]
     assert wrong.endswith(" BAD")
-    assert cut.endswith("trimmed: a switch cut the end off")
+    assert cut.endswith("trimmed: a switch removed the end")
     assert arp.startswith("#2  2.000 µs  00:00:00:00:00:00 → 00:00:00:00:00:00  EtherType 0x0806\n")
     assert "   14  raw                    46 bytes, not decoded\n" in arp
     assert arp.endswith("       not UET, byte 14: EtherType 0x0806")

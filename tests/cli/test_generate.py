@@ -139,8 +139,8 @@ def test_a_closed_pipe_ends_silently() -> None:
             ("bench", "--mutate", "bad-crc=0.1", "--mutate", "bad-crc=0.2"),
             "--mutate bad-crc=0.2: bad-crc is there twice; legal: each mutation once",
         ),
-        (("bench", "--duration", "soon"), "--duration soon: legal: a time such as"),
-        (("bench", "--duration", "0"), "--duration 0: legal: a time such as"),
+        (("bench", "--duration", "soon"), "--duration soon: is no time; legal: a time such as"),
+        (("bench", "--duration", "0"), "--duration 0: is no time; legal: a time such as"),
     ],
 )
 def test_misuse(tmp_path: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,1 +1,1 @@
-"""The command line: one file per command, loaded when it is invoked."""
+"""The command line: a command is one file or one folder, loaded when it is invoked."""

@@ -1,4 +1,4 @@
-"""What the commands that read captures share: options, decoding of a record, report of damage."""
+"""Shared by the commands that read captures: options, decoding of a record, report of damage."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 class Decoding(NamedTuple):
-    """How records are read: the options `--crc`, `--udp-port`, `--ip-protocol`, `--roce-port`, `--rd`, and of some
+    """Decodes records as the options say: `--crc`, `--udp-port`, `--ip-protocol`, `--roce-port`, `--rd`, and for some
     commands `--sharp`, `--mcast`, `--keys`."""
 
     crc: str = "auto"
@@ -37,18 +37,18 @@ class Decoding(NamedTuple):
         return self.explained(record)[0]
 
     def explained(self, record: Record) -> tuple[Packet, str]:
-        """The packet; and, where there are keys and it is sealed, what became of it."""
-        packet = self.as_it_is(record)
+        """Return the packet and, if it is sealed and there are keys, whether and how it was opened, in words."""
+        packet = self.sealed_packet(record)
         if self.keys is None or "sealed" not in packet.notes:
             return packet, ""
         return self.keys.read(record.data, packet, partial(self._plain, record))
 
     def _plain(self, record: Record, frame: bytes) -> Packet:
-        """What a sealed record is when it is opened; it ends with a CRC, whatever the others do."""
-        return self._replace(crc="on").as_it_is(record._replace(data=frame, length=len(frame)))
+        """Decode an opened record, which always ends with a CRC."""
+        return self._replace(crc="on").sealed_packet(record._replace(data=frame, length=len(frame)))
 
-    def as_it_is(self, record: Record) -> Packet:
-        """What is sealed stays so."""
+    def sealed_packet(self, record: Record) -> Packet:
+        """Decode a record; a sealed packet stays sealed."""
         link = LINK_NAMES.get(record.link)
         if link is None:
             fault = Fault("unknown", 0, f"link type {record.link} is not decoded")
@@ -68,13 +68,13 @@ class Decoding(NamedTuple):
 
 
 def keys_option(required: bool = False) -> Callable[[F], F]:
-    """Adds `--keys`, for `read_keys` or `read_key_ring`."""
-    text = "Keys of sealed packets, in TOML: see uetproto open --help."
+    """Return a decorator that adds `--keys`, for `read_keys` or `read_key_ring`."""
+    text = "Keys of sealed packets, in TOML; see uetproto open --help."
     return click.option("--keys", "keys_file", required=required, metavar="FILE", help=text)
 
 
 def read_keys(file: str | None) -> "Keys | None":
-    """Raises `LocalError` that names file and key, `OSError` for a file that cannot be read."""
+    """Read the file of `--keys`. Raises `LocalError` that names file and key, `OSError` for an unreadable file."""
     if file is None:
         return None
     from uetproto.cli.keys import Keys
@@ -83,7 +83,7 @@ def read_keys(file: str | None) -> "Keys | None":
 
 
 def read_key_ring(file: str | None) -> "KeyRing | None":
-    """Likewise for what opens packets itself."""
+    """Read the keys alone, for code that opens packets itself. Raises what `read_keys` raises."""
     if file is None:
         return None
     from uetproto.engine.tss.keys import KeyRing
@@ -92,7 +92,7 @@ def read_key_ring(file: str | None) -> "KeyRing | None":
 
 
 def encapsulation_options(command: F) -> F:
-    """Adds `--udp-port` and `--ip-protocol`: where UET is."""
+    """Add `--udp-port` and `--ip-protocol`, which identify UET."""
     for option in (
         _number("--ip-protocol", 255, IP_PROTOCOL, "IP protocol of UET without UDP."),
         _number("--udp-port", 65535, UDP_PORT, "UDP port of UET."),
@@ -102,12 +102,12 @@ def encapsulation_options(command: F) -> F:
 
 
 def decoding_options(command: F) -> F:
-    """Adds the options of `Decoding`."""
+    """Add the options of `Decoding`."""
     for option in (
-        _mode("--rd", RD_MODES, "raw", "Opcodes 0x40-0x5f of RoCE: a vendor's, or headers of RD."),
+        _mode("--rd", RD_MODES, "raw", "How to read opcodes 0x40-0x5f of RoCE: as a vendor's (raw), or as RD."),
         _number("--roce-port", 65535, ROCE_PORT, "UDP port of RoCEv2."),
         encapsulation_options,
-        _mode("--crc", CRC_MODES, "auto", "Whether a CRC32C ends each packet; auto looks whether it fits."),
+        _mode("--crc", CRC_MODES, "auto", "Whether a CRC32C ends each packet; auto tests whether one fits."),
     ):
         command = option(command)
     return command
@@ -123,7 +123,7 @@ def _number(name: str, last: int, default: int, text: str) -> Callable[[F], F]:
 
 
 def check_files(files: Sequence[str]) -> None:
-    """Raises `LocalError` or `OSError` where not all can be read, before any of them is."""
+    """Check that all files can be read, before any is. Raises `LocalError` or `OSError` if not."""
     if files.count("-") > 1:
         raise LocalError("", "- is there twice", "once, standard input can be read once")
     for file in files:
@@ -132,7 +132,7 @@ def check_files(files: Sequence[str]) -> None:
 
 
 def report_damage(file: str, reader: CaptureReader) -> bool:
-    """Damage goes to standard error, with its offset; whether there is any."""
+    """Print damage on standard error, with its offset, and return whether there is any."""
     for offset, reason in reader.damage:
         click.echo(f"uetproto: {printable(file)}: damaged at byte {offset}: {reason}", err=True)
     return bool(reader.damage)

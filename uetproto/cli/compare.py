@@ -1,4 +1,4 @@
-"""`uetproto run --compare`: the same bytes by several scenarios, side by side, as they are and with loss."""
+"""Compares scenarios for `uetproto run --compare`: the same bytes, without and with loss."""
 
 import random
 import tempfile
@@ -19,14 +19,14 @@ from uetproto.emulator.scenario.settings import load
 LOSS = 0.001
 """Share of the frames that is lost in the second part."""
 LENGTH = 64 << 20
-"""Bytes sent there."""
+"""Bytes that are sent in the second part."""
 SEEDS = range(1, 10 + 1)
 
 Show = Callable[[str], None]
 
 
 class Spread(NamedTuple):
-    """Of several runs."""
+    """Holds median and extremes over several runs."""
 
     median: float
     low: int
@@ -39,13 +39,13 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One scenario."""
+    """Holds the results of one scenario."""
 
     name: str
     plain: RunResult
-    """As it is."""
+    """Holds the result of the unchanged scenario."""
     lossy: tuple[RunResult, ...]
-    """`LENGTH` bytes with `LOSS`, one run a seed."""
+    """Holds the results of `LENGTH` bytes with `LOSS`, one run a seed."""
 
     @property
     def ok(self) -> bool:
@@ -55,7 +55,7 @@ class Compared:
         return Spread.of([number(result) for result in self.lossy])
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON object of `uetproto run --compare --json`."""
+        """Return the JSON object of `uetproto run --compare --json`."""
         plain = {name: number(self.plain) for name, number in _NUMBERS.items()}
         return {
             "scenario": self.name,
@@ -79,12 +79,12 @@ _NUMBERS: dict[str, Callable[[RunResult], int]] = {
 
 
 def overhead(result: RunResult) -> float:
-    """Bytes on the wire that are not the user's, as a share of those that are; an empty transfer has none."""
+    """Return the bytes on the wire beyond those of the user, as a share of the latter; 0 for an empty transfer."""
     return result.wire_bytes / result.bytes - 1 if result.bytes else 0.0
 
 
 def compare(names: Sequence[str], settings: Sequence[str], show: Show) -> list[Compared]:
-    """Runs every scenario as it is, then with loss. Raises `LocalError` for one that has no input."""
+    """Run every scenario unchanged, then with loss. Raises `LocalError` for a scenario that has no input."""
     for name in names:
         if load(name, settings).run.input is None:
             raise LocalError(f"--compare {name}", "sends no input of its own choice", "scenarios with run.input")
@@ -103,7 +103,7 @@ def compare(names: Sequence[str], settings: Sequence[str], show: Show) -> list[C
 
 @contextmanager
 def _input() -> Iterator[Path]:
-    """`LENGTH` bytes, the same each time."""
+    """Yield a file of `LENGTH` bytes, which are the same each time."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "input")
         path.write_bytes(drawn(random.Random(0), LENGTH))
@@ -114,7 +114,7 @@ def _input() -> Iterator[Path]:
 
 
 def table(found: Sequence[Compared], paint: Paint) -> Iterator[str]:
-    """Lines."""
+    """Yield the lines of the comparison."""
     width = max(len("as it is"), *(len(one.name) for one in found))
     heads = ("bytes", 12), ("packets", 9), ("on the wire", 12), ("overhead", 9), ("time", 12)
     yield paint(f"{'as it is':{width}}  " + " ".join(f"{head:>{room}}" for head, room in heads), "bold")

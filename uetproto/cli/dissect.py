@@ -1,4 +1,4 @@
-"""`uetproto dissect`: the packets of a capture, as JSON lines for programs or as text for people."""
+"""`uetproto dissect`: prints the packets of a capture, as lines of JSON or as text."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ from uetproto.wire.serial import add32
 
 
 def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
-    """The object of one packet (interfaces.md §3) as one line; with `file`, it names the file."""
+    """Return the object of a packet (interfaces.md §3) as one line; with `file`, it names the file."""
     error = packet.error
     return _PACKET % (
         record.index,
@@ -58,7 +58,7 @@ def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
     )
 
 
-# Everything but a few texts is a number, so filling in templates is right, and four times as fast as `json.dumps`.
+# Nearly all values are numbers, so that templates suffice, and are four times as fast as `json.dumps`.
 _PACKET = (
     '{"index": %d, "time_ns": %d, "length": %d, "captured": %d, "interface": %d, "layers": [%s], '
     '"payload": {"offset": %d, "length": %d}, "trailer": %s, "notes": [%s], "error": %s%s%s}\n'
@@ -79,7 +79,7 @@ def _layer(form: str) -> str:
 
 
 def _numbers(values: Values) -> Iterable[int | str]:
-    """The fields in wire order; bytes of a layer without a table as hex."""
+    """Return the fields in wire order; bytes of a layer without a table are in hex."""
     return (values["raw"].hex(),) if "raw" in values else values.values()
 
 
@@ -116,7 +116,7 @@ def _semantic_control(values: Values) -> str:
     return ", ".join(name for bit, name in ((1, "ctrl_cacheable"), (2, "cpu_coherent")) if bits & bit)
 
 
-# What a field means, which is not its number: (pds.md §2.1, wire.md §3)
+# What a field means beyond its number (pds.md §2.1, wire.md §3)
 _DERIVED: dict[str, Callable[[Values], str]] = {
     "ihl": lambda v: count(v["ihl"] * 4, "byte"),
     "clear_psn_offset": lambda v: f"CLEAR_PSN {add32(v['psn'], v['clear_psn_offset'])}",
@@ -140,7 +140,7 @@ _DERIVED: dict[str, Callable[[Values], str]] = {
 
 @cache
 def _writer(form: str, field: Field) -> Callable[[int], str]:
-    """How the number in a field is written."""
+    """Return a function that writes the number in a field."""
     name, bits, names = field.name, field.bits, field.values
     if form in ("ethernet", "ipv4", "ipv6", "grh") and name in ("src", "dst", "sgid", "dgid"):
         return lambda value: address(value, bits)
@@ -162,7 +162,7 @@ def _writer(form: str, field: Field) -> Callable[[int], str]:
 
 
 def fields_of(layer: Layer) -> Iterator[tuple[str, str]]:
-    """The fields of a layer as people read them: reserved ones that are zero are left out."""
+    """Yield names and values of the fields of a layer as text, without reserved ones that are zero."""
     form, values, _ = layer
     if form == RANKS:
         yield "ranks", ", ".join(map(str, ranks_of(values["raw"])))
@@ -188,9 +188,9 @@ def fields_of(layer: Layer) -> Iterator[tuple[str, str]]:
 _SHOWN = 32  # bytes of payload
 _YEAR = 365 * 86_400 * 1_000_000_000  # ns; a younger capture was made in virtual time
 _NOTES = {
-    "trimmed": "trimmed: a switch cut the end off",
+    "trimmed": "trimmed: a switch removed the end",
     "truncated": "truncated: the capture did not keep the end",
-    "sealed": "sealed: not to be read without its key",
+    "sealed": "sealed: unreadable without its key",
     "padding": "padding: bytes follow the IP packet",
     "fragment": "fragment: a part of an IP packet",
 }
@@ -201,8 +201,11 @@ _TRAILER_SIZE = {"crc32c": 4, "icrc": 4, "icv": 16, "vcrc": 2}
 def as_text(
     record: Record, packet: Packet, start_ns: int, interface: str, columns: int, paint: Paint, remark: str = ""
 ) -> list[str]:
-    """The lines of one packet. `start_ns` is the time of the first one, `interface` a name or empty, `remark` what
-    became of a sealed one."""
+    """Return the lines of a packet.
+
+    `start_ns`: time of the first packet. `interface`: a name, or empty. `remark`: whether and how a sealed packet was
+    opened.
+    """
     bad = packet.error is not None and packet.error.kind == "malformed"
     bad = bad or (packet.trailer is not None and packet.trailer.ok is False)
     head = f"#{record.index}  {stamp(record.time_ns - start_ns)}  {from_to(packet)}"
@@ -252,7 +255,7 @@ def as_text(
 
 
 def _title(header: Header) -> str:
-    """What a header is, and whether it is published."""
+    """Return the title of a header, and whether its layout is published."""
     return header.title if header.origin is Origin.PUBLISHED else f"{header.title} [{header.origin.value}]"
 
 
@@ -310,15 +313,15 @@ Example:
   tcpdump -w - udp port 4793 | uetproto dissect --json -
 
 {EXIT_STATUS}
-Damage and malformed packets are faults, and with --keys sealed packets that do not open; packets of neither
-UET nor RoCE, and wrong CRCs, are not.""",
+Damage and malformed packets are faults, with --keys also sealed packets that do not open. Packets of other
+protocols and wrong CRCs are no faults.""",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line and packet.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line and packet.")
 @click.option("--count", "limit", type=click.IntRange(0), metavar="N", help="Stop after N packets.")
-@click.option("--packet", "only", type=click.IntRange(0), metavar="N", help="Packet N of each file only, from 0.")
-@click.option("--sharp", is_flag=True, help="Look for SHARP messages in what is sent, which nothing announces.")
-@click.option("--mcast", is_flag=True, help="Take immediates for those of multicast broadcast and all-gather.")
+@click.option("--packet", "only", type=click.IntRange(0), metavar="N", help="Show only packet N of each file, from 0.")
+@click.option("--sharp", is_flag=True, help="Look for SHARP messages in payloads, which no header announces.")
+@click.option("--mcast", is_flag=True, help="Decode immediates as those of multicast broadcast and all-gather.")
 @decoding_options
 @keys_option()
 @click.pass_context
@@ -339,8 +342,8 @@ def command(
 ) -> None:
     """Show every header of every packet of captures.
 
-    FILE is a pcap or pcapng, also compressed with gzip; - is standard input. With --json each line is
-    an object whose fields are numbers; it names its "file" where several are given.
+    FILE is a pcap or pcapng, also compressed with gzip; - is standard input. With --json each line is an object whose
+    fields are numbers; it names its "file" if several are given.
     """
     keys = read_keys(keys_file)
     decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, sharp, mcast, keys)

@@ -1,4 +1,4 @@
-"""`uetproto fuzz`: chance plays two endpoints and the wire between them, on all cores, until an invariant breaks."""
+"""`uetproto fuzz`: random steps drive two endpoints and the wire between them until an invariant fails."""
 
 import json
 import os
@@ -30,14 +30,14 @@ from uetproto.emulator.scenario.settings import load
 PULSE = 0.25
 """Seconds between two reports of a worker."""
 GRACE = 10.0
-"""Seconds in which a worker may end by itself when it is told to."""
+"""Seconds within which a worker has to end when it is told to."""
 CORES = len(os.sched_getaffinity(0))
 MOST_JOBS = 4 * CORES
-"""More processes only take each other's time and memory."""
+"""Processes at most: more of them only compete for time and memory."""
 
 
 class FuzzPlan(NamedTuple):
-    """What is played, and by how many."""
+    """Says what is run, and by how many processes."""
 
     machine: str
     seed: int
@@ -45,10 +45,10 @@ class FuzzPlan(NamedTuple):
     seconds: int
     jobs: int
     episode: int | None = None
-    """The only one."""
+    """Holds the only episode to run; None: all."""
 
     def share(self, worker: int) -> int | None:
-        """Steps of one worker."""
+        """Return the number of steps of a worker; None: no limit."""
         return None if self.steps is None else (self.steps + worker) // self.jobs
 
 
@@ -63,35 +63,40 @@ Example:
   uetproto fuzz --steps 100000 --seed 7 --jobs 1 --json
   uetproto run found/pds-1-7-12.toml --check
 
-Machines: {", ".join(MACHINES)}; without one: all of them by turns.
+Machines: {", ".join(MACHINES)}; without one: all of them in turn.
 
 {EXIT_STATUS}"""
 )
 @click.argument("machine", required=False, default=ALL)
-@click.option("--seconds", type=click.IntRange(1), metavar="N", help="How long; default: 60.")
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="How many steps, in place of --seconds.")
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Default: another one every time.")
-@click.option("--episode", type=click.IntRange(0), metavar="N", help="Only this one of the seed.")
-@click.option("--jobs", type=click.IntRange(1, MOST_JOBS), metavar="N", help="Processes; default: one a core.")
-@click.option("-o", "--output", metavar="DIR", default="fuzz-findings", show_default=True, help="For findings.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, then one of the whole run.")
+@click.option("--seconds", type=click.IntRange(1), metavar="N", help="Duration of the run; default: 60.")
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps, in place of --seconds.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed; default: a new one for every run.")
+@click.option("--episode", type=click.IntRange(0), metavar="N", help="Run only this episode of the seed.")
+@click.option(
+    "--jobs", type=click.IntRange(1, MOST_JOBS), metavar="N", help="Number of processes; default: one a core."
+)
+@click.option(
+    "-o", "--output", metavar="DIR", default="fuzz-findings", show_default=True, help="Directory for findings."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding, then one of the whole run.")
 def command(
     machine: str, seconds: int | None, steps: int | None, seed: int | None, episode: int | None, jobs: int | None,
     output: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Try to break packet delivery, RDMA (rc, uc, ud), or what is sealed (tss): random steps, invariants after each.
+    """Test packet delivery, RDMA (rc, uc, ud) or sealed packets (tss) with random steps, and check invariants after
+    each step.
 
     A finding is shrunk to a few steps and written as a scenario, with its capture; `uetproto run FILE --check` replays
-    it. What an attacker did to sealed packets (tss) is written as text, and --seed with --episode plays it again. What
-    was found just before the end of time, or Ctrl-C, is written as it is. The same --seed and --steps with --jobs 1 do
-    the same again. Exit status 1 if anything was found.
+    it. An attack on sealed packets (tss) is written as text; --seed with --episode replays it. A finding just before
+    the time is up, or Ctrl-C, is written without shrinking. Equal --seed and --steps with --jobs 1 give an equal run.
+    Exit status 1 if anything was found.
     """
     if machine != ALL and machine not in MACHINES:
         raise LocalError(machine, "no such machine", ", ".join((*MACHINES, ALL)))
     if seconds is not None and steps is not None:
         raise LocalError("--seconds and --steps exclude each other")
     if episode is not None and (seed is None or steps is not None or jobs not in (None, 1)):
-        raise LocalError("--episode", "needs --seed; legal besides: --seconds, --jobs 1")
+        raise LocalError("--episode", "needs --seed, and goes only with --seconds and --jobs 1")
     folder = folder_for(output)
     seed = secrets.randbits(32) if seed is None else seed
     plan = FuzzPlan(machine, seed, steps, seconds or 60, 1 if episode is not None else jobs or CORES, episode)
@@ -105,11 +110,11 @@ def command(
         raise click.exceptions.Exit(INTERRUPTED if interrupted else FAULT)
 
 
-# Playing --------------------------------------------------------------------------------------------------------------
+# The run --------------------------------------------------------------------------------------------------------------
 
 
 def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[FuzzTally, bool, float]:
-    """All that was done, whether it was interrupted, and how many seconds it took; `tell` gets one finding a kind."""
+    """Run the plan; return counts, whether it was interrupted, and seconds. `tell` gets one finding a kind."""
     total, kinds = FuzzTally(), set[str]()
     start = perf_counter()
     with _interruptible() as interrupted:
@@ -131,18 +136,18 @@ def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[Fu
 
 
 def here(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
-    """In this process."""
+    """Run the plan in this process; yield counts."""
     first, most = (0, None) if plan.episode is None else (plan.episode, 1)
     yield from islice(fuzz(plan.machine, plan.seed, steps=plan.steps, stop=stop, give_up=stop, first=first), most)
 
 
 def spread(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
-    """In processes of their own, which take the episodes by turns. Raises `UetError` when one of them dies."""
+    """Run the plan in several processes, which take episodes in turn; yield counts. Raises `UetError` if one fails."""
     context = get_context("spawn")
     workers = {}
     patience = None
     try:
-        with _deaf():
+        with _interrupts_ignored():
             for number in range(plan.jobs):
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(plan, number, theirs), daemon=True)
@@ -172,7 +177,7 @@ def spread(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
 
 
 def _work(plan: FuzzPlan, number: int, connection: Connection) -> None:
-    """A worker: sends what it did every now and then. It ends when it is told anything, or its parent has ended."""
+    """Run as a worker: send counts from time to time; end on any message, or when the parent has ended."""
     done, sent = FuzzTally(), perf_counter()
     for tally in fuzz(
         plan.machine, plan.seed, steps=plan.share(number), stop=connection.poll, give_up=connection.poll,
@@ -195,8 +200,8 @@ def _send(connection: Connection, message: FuzzTally | None) -> bool:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes started meanwhile never hear Ctrl-C, which goes to all: their parent decides."""
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C in processes that are started meanwhile: it reaches all of them, and their parent decides."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -206,7 +211,7 @@ def _deaf() -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[Stop]:
-    """Ctrl-C is remembered, so that the work ends in good order; the second one interrupts."""
+    """Yield a function that tells whether Ctrl-C was pressed: then the run ends in order; a second one interrupts."""
     seen = False
 
     def remember(signum: int, frame: FrameType | None) -> None:
@@ -222,26 +227,26 @@ def _interruptible() -> Iterator[Stop]:
         signal.signal(signal.SIGINT, before)
 
 
-# Telling --------------------------------------------------------------------------------------------------------------
+# The output -----------------------------------------------------------------------------------------------------------
 
 
 class Kept(NamedTuple):
-    """A finding in files."""
+    """Names the files of a finding."""
 
     file: Path
     capture: Path | None
-    """None: the replay failed before it had one."""
+    """Names the capture; None: the replay failed before it wrote one."""
     replay: str
-    """What the replay through real frames found; empty: nothing."""
+    """Says what the replay with real frames found; empty: nothing."""
     again: str = ""
-    """The command that plays it again, where the file is no scenario."""
+    """Holds the command that replays it, where the file is no scenario."""
 
 
-NOT_REPLAYED = "not replayed to the end: time was up"
+NOT_REPLAYED = "not replayed to the end: the time was up"
 
 
 def keep(finding: FuzzFinding, folder: Path, give_up: Stop) -> Kept:
-    """Write the scenario, and its capture: up to where it has to `give_up`."""
+    """Write the scenario and its capture, which ends where `give_up` says so."""
     folder.mkdir(parents=True, exist_ok=True)
     if not finding.settings.is_scenario:
         text = folder / f"{finding.name}.txt"
@@ -256,13 +261,13 @@ def keep(finding: FuzzFinding, folder: Path, give_up: Stop) -> Kept:
         replay = "; ".join(result.findings)
     except GivenUp:
         replay = NOT_REPLAYED
-    except Exception as error:  # what the fuzzer is there to find; `uetproto run` shows it
+    except Exception as error:  # the fuzzer looks for these; `uetproto run` shows them
         replay = f"{type(error).__name__}: {error}"
     return Kept(file, capture if capture.exists() else None, replay)
 
 
 def _as_dict(plan: FuzzPlan, tally: FuzzTally, elapsed: float) -> dict[str, Any]:
-    """The last JSON line."""
+    """Return the object of the last JSON line."""
     return {
         "machine": plan.machine,
         "steps": tally.steps,
@@ -311,12 +316,12 @@ def _tell(finding: FuzzFinding, kept: Kept, as_json: bool, paint: Paint) -> None
 
 
 def _progress(tally: FuzzTally, elapsed: float) -> None:
-    """A line on standard error where that is a terminal."""
+    """Show progress on standard error, where that is a terminal."""
     rate = tally.moves / elapsed
     _line(f"{tally.moves:,} steps, {rate:,.0f} a second, {_many(len(tally.findings), 'finding')}, {elapsed:.0f} s")
 
 
 def _line(text: str) -> None:
-    """In place of the one before."""
+    """Replace the line on standard error, where that is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"\r\033[K{text}\r", nl=False, err=True)

@@ -1,4 +1,4 @@
-"""`uetproto generate`: stateful traffic from a profile, as a capture; with mutations on request."""
+"""`uetproto generate`: writes stateful traffic of a profile as a capture, with mutations on request."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ _TIME = time(1)
 
 
 def _mutations() -> str:
-    """One line each, for the help."""
+    """Return a line for every mutation, for the help."""
     width = max(map(len, NAMES))
     return "\n".join(f"  {name:{width}}  {ABOUT[name]}" for name in NAMES)
 
@@ -47,13 +47,14 @@ Shipped profiles: {", ".join(names())}.
 
 Keys: {", ".join((*KEYS, *TABLES))}.
 
-transport is uet, or one of RoCE: rc, uc, ud, or a mix of these. With uet go modes, jobs, trim, pds, ses and
-security, with RoCE multicast and roce. pdcs counts connections from one endpoint to another: PDCs, or queue pairs.
+transport is uet, or RoCE: rc, uc, ud, or a mix of these. modes, jobs, trim, pds, ses and security apply to uet,
+multicast and roce apply to RoCE. pdcs counts connections from one endpoint to another: PDCs, or queue pairs.
 
-[security] seals UET, with the keys of that table of a scenario but these: ssi is that of the first endpoint, and each
-one more has the next; in mode client-server the targets are the servers. What opens the packets is written to
-FILE{keys_file.SUFFIX}, which only its owner may read (mode {keys_file.MODE:04o}), for --keys of other commands; so -o -
-does not go with it. Mutations are made inside the seal, cut and ip-length outside; there is no CRC for bad-crc.
+[security] seals UET. Its keys are those of the same table of a scenario, with two differences: ssi is that of the first
+endpoint, and further endpoints count up from it; in mode client-server the targets are the servers. The keys that open
+the packets are written to FILE{keys_file.SUFFIX} for --keys of other commands. Only its owner may read that file (mode
+{keys_file.MODE:04o}), and -o - is not allowed. Mutations are made before a packet is sealed, but cut and ip-length
+after; bad-crc does not apply, because sealed packets have no CRC.
 
 \b
 Mutations:
@@ -64,11 +65,11 @@ Mutations:
 @click.argument("profile", metavar="PROFILE")
 @click.option(
     "-o", "--output", required=True, metavar="FILE",
-    help="Capture: .pcapng or .pcap, also .gz; - is pcapng to standard output.",
+    help="Write a capture: .pcapng or .pcap, also .gz; - is pcapng on standard output.",
 )  # fmt: skip
 @click.option(
     "--packets", type=click.IntRange(1, _MOST), metavar="N",
-    help=f"Packets to write; default: {DEFAULT_PACKETS:,}, without end if --duration is given.",
+    help=f"Packets to write; default: {DEFAULT_PACKETS:,}, without limit if --duration is given.",
 )  # fmt: skip
 @click.option("--duration", metavar="T", help='Virtual time that the capture covers, such as "10 ms".')
 @click.option(
@@ -79,9 +80,11 @@ Mutations:
     help="Change a share of the packets to which it applies, in the capture only; may be repeated. "
     f"What was changed is listed in FILE{mutations.SUFFIX}.",
 )  # fmt: skip
-@click.option("--report", type=click.Choice(["coverage"]), help="Also say what was met: forms, opcodes, codes.")
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all that is left to chance.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option(
+    "--report", type=click.Choice(["coverage"]), help="Also count forms, opcodes and codes that were written."
+)
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all random choices.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def command(
     profile: str,
     output: str,
@@ -93,9 +96,9 @@ def command(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Write traffic of PROFILE, a shipped name or a TOML file: what endpoints really say to each other.
+    """Write the traffic of PROFILE, a shipped name or a TOML file: packets that emulated endpoints exchange.
 
-    Time is virtual, one seed gives the same bytes, and memory does not grow with the length of the capture.
+    Time is virtual. Equal seeds give equal bytes. Memory does not grow with the length of the capture.
     """
     if output == "-" and as_json:
         raise LocalError("-o - and --json both want standard output")
@@ -128,12 +131,12 @@ def _duration(text: str) -> int:
     try:
         value: int = _TIME.check(int(text) if text.isdecimal() else text)
     except ValueError:
-        raise LocalError(f"--duration {text}", f"legal: {_TIME.legal}") from None
+        raise LocalError(f"--duration {text}", "is no time", _TIME.legal) from None
     return value
 
 
 def _summary(outcome: Outcome) -> Iterator[str]:
-    """For people."""
+    """Yield the lines of the outcome as text."""
     microseconds = outcome.virtual_time_ps / 10**6
     yield (
         f"{outcome.profile}: {outcome.packets:,} packets, {outcome.bytes:,} bytes,"
@@ -150,8 +153,8 @@ def _summary(outcome: Outcome) -> Iterator[str]:
             yield f"  {name}: {_counts(counts)}"
     if outcome.security:
         yield f"  security: {_counts(_sealed(outcome.security))}"
-    beside = {"mutations": outcome.side_file, "keys": outcome.keys_file}
-    yield f"  capture {outcome.capture}" + "".join(f", {what} {file}" for what, file in beside.items() if file)
+    side_files = {"mutations": outcome.side_file, "keys": outcome.keys_file}
+    yield f"  capture {outcome.capture}" + "".join(f", {what} {file}" for what, file in side_files.items() if file)
     if outcome.failure is not None:
         yield f"  failed: {outcome.failure}"
     if outcome.coverage is not None and outcome.possible is not None:
@@ -160,7 +163,7 @@ def _summary(outcome: Outcome) -> Iterator[str]:
 
 
 def _sealed(security: Mapping[str, Any]) -> Mapping[str, int]:
-    """Of all endpoints together."""
+    """Return the counts of all endpoints together."""
     found: Counter[str] = Counter()
     for told in security.values():
         found += Counter({"sealed": told["sealed"], "opened": told["opened"]})
@@ -177,7 +180,7 @@ Show = Callable[[int, int], None]
 
 @contextmanager
 def _interruptible(show: Show | None) -> Iterator[Show]:
-    """Ctrl-C, or being asked to end, takes effect between two batches, so that capture and side file agree."""
+    """Delay Ctrl-C and termination to the end of a batch of packets, so that capture and side file agree."""
     asked: list[int] = []
 
     def ask(number: int, _: FrameType | None) -> None:
@@ -199,7 +202,7 @@ def _interruptible(show: Show | None) -> Iterator[Show]:
 
 @contextmanager
 def _progress(name: str, packets: int | None, duration: int | None) -> Iterator[Show | None]:
-    """A bar on standard error where that is a terminal."""
+    """Show a progress bar on standard error, where that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

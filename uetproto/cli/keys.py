@@ -1,4 +1,4 @@
-"""`--keys FILE` of the commands that read captures: sealed packets opened, and a tally of those that stay sealed."""
+"""Opens sealed packets for `--keys FILE`, and counts those that stay sealed."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,12 +18,12 @@ _OTHERS = "other reasons"
 
 @dataclass(slots=True)
 class KeyTally:
-    """Sealed packets of one SDI."""
+    """Counts the sealed packets of one SDI."""
 
     sealed: int = 0
     opened: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    """Why the others did not open."""
+    """Counts the packets that did not open, by reason."""
 
     @property
     def closed(self) -> int:
@@ -31,7 +31,7 @@ class KeyTally:
 
     @property
     def why(self) -> str:
-        """The share that did not open, and its reasons."""
+        """Return the share that did not open, and the reasons."""
         reasons = "; ".join(f"{reason} ({number})" for reason, number in self.reasons.most_common())
         return f"{self.closed / self.sealed:.1%}: {reasons}"
 
@@ -45,10 +45,10 @@ class KeyTally:
 
 
 class Keys:
-    """The keys of a file, and what they have opened so far."""
+    """Opens packets with the keys of a file, and counts them."""
 
     def __init__(self, path: str) -> None:
-        """Raises `LocalError` that names file and key, `OSError` for a file that cannot be read."""
+        """Read the file. Raises `LocalError` that names file and key, `OSError` for a file that cannot be read."""
         self._ring = KeyRing.read(path)
         self._opener = Opener(self._ring)
         self._tallies: dict[int | None, KeyTally] = {}
@@ -63,7 +63,7 @@ class Keys:
         return tried
 
     def read(self, frame: bytes, sealed: Packet, decode: Callable[[bytes], Packet]) -> tuple[Packet, str]:
-        """A sealed packet as the keys leave it, and what became of it; `decode` reads it when it is opened."""
+        """Return a sealed packet, opened if a key fits, and the result in words; `decode` reads the opened packet."""
         tried = self.open(frame, sealed)
         if isinstance(tried, Opened):
             plain = decode(tried.plain_frame)
@@ -73,14 +73,14 @@ class Keys:
         return sealed, tried.reason
 
     def _fit(self, sealed: Packet) -> bool:
-        """There is a key to try on a packet: where none opens it, its ICV is wrong."""
+        """Return whether there is a key to try on a packet: if none opens it, its ICV is wrong."""
         tss = sealed["tss"]
         domain = self._ring.get(tss["sdi"])
         return domain is not None and any(key.epoch in (None, tss["epoch"]) for key in domain.keys[tss["an"]])
 
     @property
     def tallies(self) -> list[tuple[int | None, KeyTally]]:
-        """What became of the sealed packets, by SDI; None stands for those beyond the first `_LISTED`."""
+        """Return the counts of sealed packets by SDI; None stands for SDIs beyond the first `_LISTED`."""
         return sorted(self._tallies.items(), key=lambda item: (item[0] is None, item[0]))
 
     @property
@@ -93,11 +93,11 @@ class Keys:
 
     @property
     def closed(self) -> int:
-        """Packets that did not open."""
+        """Return the number of packets that did not open."""
         return self.sealed - self.opened
 
     def report(self) -> bool:
-        """What did not open goes to standard error: how much of each SDI, and why; whether there is any."""
+        """Print on standard error how many packets of an SDI did not open, and why; return whether there are any."""
         for sdi, tally in self.tallies:
             if tally.closed:
                 share = f"{tally.closed} of {count(tally.sealed, 'sealed packet')} did not open"
@@ -110,8 +110,11 @@ def sdi_name(sdi: int | None) -> str:
 
 
 def _opened(sealed: Packet, frame: bytes, plain: Packet) -> Packet:
-    """A sealed packet with what was inside (interfaces.md §3): its own layers, then those of `plain`, the same packet
-    opened, which `frame` holds. Offsets are those of the sealed frame; what cannot be read inside is payload."""
+    """Return a sealed packet with its contents (interfaces.md §3): its own layers, then those of `plain`.
+
+    `plain` is the same packet opened, which `frame` holds. Offsets are those of the sealed frame; what cannot be read
+    inside is payload.
+    """
     tss = sealed.layers[-1]
     inside = plain.layers[len(sealed.layers) - 1 :]
     payload, error = plain.payload, plain.error or sealed.error

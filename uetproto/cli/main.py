@@ -1,7 +1,7 @@
 """`uetproto`: the entry point, the list of commands, the exit statuses.
 
-A command's module is imported when the command is invoked or its help is asked, not before. It exports `command`,
-and lets `UetError` and `OSError` pass: here they become one line on standard error.
+The module of a command is imported when the command is invoked or its help is printed. It exports `command`, and lets
+`UetError` and `OSError` pass: this module prints them as one line on standard error.
 """
 
 import errno
@@ -25,9 +25,9 @@ COMMANDS = {
     "audit":      ("uetproto.cli.audit.command",     "Judge captures against the protocol, rule by rule."),
     "stats":      ("uetproto.cli.stats.command",     "Measure captures: retransmissions, windows, times."),
     "open":       ("uetproto.cli.open",      "Write sealed packets opened with their keys, for Wireshark."),
-    "wireshark":  ("uetproto.cli.wireshark", "The dissector for Wireshark and tshark."),
-    "fuzz":       ("uetproto.cli.fuzz",      "Try to break packet delivery by chance, on all cores."),
-    "generate":   ("uetproto.cli.generate",  "Write traffic of a profile: stateful, mutated on request."),
+    "wireshark":  ("uetproto.cli.wireshark", "Install or locate the dissector for Wireshark and tshark."),
+    "fuzz":       ("uetproto.cli.fuzz",      "Test engines with random steps, on all cores."),
+    "generate":   ("uetproto.cli.generate",  "Write stateful traffic of a profile, mutated on request."),
     "collective": ("uetproto.cli.collective.command", "Run a collective: steps, bytes and time beside the formulas."),
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
@@ -37,7 +37,7 @@ EXIT_STATUS = "Exit status: 0; 1 a fault was found; 2 misuse, a missing file too
 
 
 class Commands(click.Group):
-    """A group that knows its commands by name and imports them late."""
+    """A group that holds its commands by name and imports them when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -72,7 +72,7 @@ class Commands(click.Group):
         sys.exit(self.status(list(sys.argv[1:] if args is None else args)))
 
     def status(self, args: list[str]) -> int:
-        """Run a command line; its exit status (interfaces.md §4). All output is written when this returns."""
+        """Run a command line and return its exit status (interfaces.md §4). All output is written on return."""
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal that cannot show µ gets a question mark, not an exception
                 stream.reconfigure(errors="replace")
@@ -115,7 +115,7 @@ def _failed(error: OSError | UetError) -> int:
 
 
 def _discard_output() -> None:
-    """Nobody takes standard output any more; what is still buffered must not fail again when Python ends."""
+    """Redirect standard output to nowhere after it was closed, so that buffered output cannot fail again at exit."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -140,12 +140,12 @@ def cli() -> None:
 
 
 def run() -> None:
-    """The entry point of the installed command."""
-    # Started with one of them closed: the next file that is opened must not take its place.
+    """Run the installed command."""
+    # When a standard stream is closed at the start, the next file that is opened must not get its descriptor.
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    # Asked to end, a run still closes its capture.
+    # A run closes its capture when it is terminated.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     cli.main()

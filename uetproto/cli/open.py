@@ -1,4 +1,4 @@
-"""`uetproto open`: a capture in which the sealed packets are open, for tools that have no keys."""
+"""`uetproto open`: writes a capture with its sealed packets opened, for tools that have no keys."""
 
 import json
 import os
@@ -36,31 +36,31 @@ A file of keys, one [[sdi]] for each secure domain:
 and where it is needed:
   rekey_mask = 0xFF00      # bits of the counter that choose the derived key
   rekey_shift = 8
-  crypto_offset = "header" # or bytes, where the first ones behind the header stay in clear
+  crypto_offset = "header" # or the number of bytes after the header that are in the clear
   ipv6_ssi_context = "large"    # or small
   servers = ["10.1.0.1"]   # mode client-server
-Several keys for one AN are tried one after the other; epoch = N keeps a key for that epoch.
+Several keys for one AN are tried in turn; epoch = N restricts a key to that epoch.
 
 {EXIT_STATUS}
-Damage is a fault, and a sealed packet that does not open.""",
+Damage and sealed packets that do not open are faults.""",
 )
 @click.argument("file", metavar="FILE")
 @keys_option(required=True)
 @click.option(
     "-o", "--output", required=True, metavar="PLAIN.pcapng",
-    help="What to write: .pcapng, also .gz; - is standard output.",
+    help="Capture to write: .pcapng, also .gz; - is standard output.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @encapsulation_options
 @click.pass_context
 def command(
     ctx: click.Context, file: str, keys_file: str, output: str, as_json: bool, udp_port: int, ip_protocol: int
 ) -> None:
-    """Write a capture again with its sealed packets open: security header and ICV are gone, lengths and CRC are right.
+    """Write a capture with its sealed packets opened: without security header and ICV, with correct lengths and CRC.
 
-    A comment of each such packet says so, with SDI, AN, epoch and TSC. Packets that do not open stay sealed, with the
-    reason as comment; plain ones stay as they are. FILE is a pcap or pcapng, also compressed with gzip; - is standard
-    input. The summary says of each SDI how many of its packets opened.
+    A comment at each opened packet has SDI, AN, epoch and TSC. Packets that do not open stay sealed, with the reason as
+    comment; plain packets do not change. FILE is a pcap or pcapng, also compressed with gzip; - is standard input. The
+    summary shows for each SDI how many packets opened.
     """
     if output == "-" and as_json:
         raise LocalError("-o - and --json both want standard output")
@@ -83,7 +83,7 @@ def command(
 
 
 def _opened(record: Record, decoding: Decoding, keys: Keys) -> Rewritten:
-    """The frame, its length on the wire, and what became of it if it is sealed."""
+    """Return the frame to write, its length on the wire, and a comment if it was sealed."""
     packet = decoding.packet(record)
     if "sealed" not in packet.notes:
         return Rewritten(record.data, record.length)
@@ -99,7 +99,7 @@ def _opened(record: Record, decoding: Decoding, keys: Keys) -> Rewritten:
 
 
 def _as_dict(file: str, output: str, packets: int, keys: Keys) -> dict[str, Any]:
-    """For programs."""
+    """Return the summary as a JSON object."""
     return {
         "file": file,
         "packets": packets,
@@ -114,7 +114,7 @@ def _as_dict(file: str, output: str, packets: int, keys: Keys) -> dict[str, Any]
 
 
 def _summary(file: str, output: str, packets: int, keys: Keys, paint: Paint) -> Iterator[str]:
-    """For people."""
+    """Yield the lines of the summary as text."""
     yield (f"{paint(printable(file), 'bold')}: {count(packets, 'packet')}, {keys.sealed} sealed, {keys.opened} opened")
     for sdi, tally in keys.tallies:
         text = f"  {sdi_name(sdi)}: {tally.opened} of {tally.sealed} opened"

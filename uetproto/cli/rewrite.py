@@ -1,4 +1,4 @@
-"""A capture written again as pcapng, record by record: interfaces, times and comments stay, comments may be added."""
+"""Writes a capture again as pcapng, record by record: interfaces, times and comments stay, comments may be added."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -8,25 +8,25 @@ from uetproto.cli.summary import count
 from uetproto.cli.terminal import status
 from uetproto.wire.capture.pcap import CaptureReader, PcapngWriter, Record
 
-_EVERY = 4096  # packets between two signs of life
+_EVERY = 4096  # packets between two reports of progress
 _TEXT = 16_000  # characters kept of a name or comment, which has 65,535 bytes
-_TIMES = range(2**64)  # nanoseconds that a pcapng can say
+_TIMES = range(2**64)  # nanoseconds that a pcapng can hold
 
 
 class Rewritten(NamedTuple):
-    """What becomes of a record."""
+    """Holds what is written for a record."""
 
     frame: bytes
     length: int
-    """On the wire."""
+    """Bytes that the frame has on the wire."""
     said: str = ""
-    """A comment, behind that which the record has."""
+    """Holds a comment that is added to that of the record."""
 
 
 def rewrite(reader: CaptureReader, output: str, about: str, change: Callable[[Record], Rewritten]) -> int:
-    """Write all records as `change` leaves them; how many there are. `about` is a comment about the whole capture."""
+    """Write all records as `change` returns them, and return their number. `about`: a comment about the capture."""
     packets = described = 0
-    first = next(reader, None)  # with it come the comments about the whole capture
+    first = next(reader, None)  # reading it reads the comments about the whole capture
     about = "\n".join((*(comment[:_TEXT] for comment in reader.comments[:1]), about))
     with status() as show, PcapngWriter(output, about) as writer:
         for record in () if first is None else chain((first,), reader):

@@ -1,4 +1,4 @@
-"""`uetproto run`: scenarios in virtual time, checked to the last byte, captured on the way."""
+"""`uetproto run`: runs scenarios in virtual time, compares every byte, and captures frames."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ from uetproto.errors import MissingPackageError
 
 
 def _shipped() -> list[str]:
-    """Names for the help; of the ladders only the first and the last, of failures only how they are called."""
+    """Return names for the help; of the ladders the first and the last, of failures their pattern."""
     ladders = [name for name in names() if name.startswith("ladder-")]
     others = [name for name in names() if name not in ladders and not name.startswith("ses-fail-")]
     return [*others, "ses-fail-bad-mkey, … (one for each return code)", f"{ladders[0]} … {ladders[-1]} (pds.md §19)"]
@@ -43,20 +43,23 @@ Shipped scenarios: {", ".join(_shipped())}.
 )
 @click.argument("scenario", nargs=-1, required=True, metavar="SCENARIO...")
 @click.option(
-    "-o", "--output", metavar="FILE", help="Capture: .pcapng or .pcap, also .gz; - is pcapng to standard output."
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write a capture: .pcapng or .pcap, also .gz; - is pcapng on standard output.",
 )
 @click.option("--tap", metavar="NAME,...|all", help="Nodes whose port is captured; default: the initiator.")
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all that is left to chance.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all random choices.")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
     help="Change a key of the scenario, also of a row, as in operation.0.length=64; may be repeated.",
 )  # fmt: skip
-@click.option("--check", is_flag=True, help="Also judge each tapped frame, and both engines by the invariants.")
+@click.option("--check", is_flag=True, help="Also check each captured frame, and the invariants of both engines.")
 @click.option(
     "--compare", "comparing", is_flag=True,
-    help=f"The scenarios side by side: as they are, and {LENGTH >> 20} MiB with {LOSS:.1%} loss, {len(SEEDS)} seeds.",
+    help=f"Compare scenarios: unchanged, and {LENGTH >> 20} MiB with {LOSS:.1%} loss, {len(SEEDS)} seeds.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a scenario on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a scenario on standard output.")
 def command(
     scenario: tuple[str, ...],
     output: str | None,
@@ -67,7 +70,7 @@ def command(
     comparing: bool,
     as_json: bool,
 ) -> None:
-    """Run scenarios in virtual time: bytes go from one node's memory to another's and are compared there.
+    """Run scenarios in virtual time: transfer bytes from the memory of one node to that of another, and compare them.
 
     SCENARIO is a shipped name, also with wildcards ('ses-*'), or a TOML file. Exit status 1 if the memory of the target
     differs from the input, if the transfer failed, or if --check found a fault.
@@ -109,7 +112,7 @@ def command(
 
 
 def _loaded(names: tuple[str, ...], settings: tuple[str, ...]) -> tuple[list[Scenario], MissingPackageError | None]:
-    """All scenarios, but for those that need a package that is not there: what it is, said once."""
+    """Load the scenarios; return those that can run, and one error for those that need a package not installed."""
     loaded, without = [], []
     error: MissingPackageError | None = None
     for name in names:
@@ -134,7 +137,7 @@ def _compare(scenario: tuple[str, ...], settings: tuple[str, ...], as_json: bool
 
 
 def _named(asked: str) -> list[str]:
-    """Shipped names that a pattern stands for; anything else is itself."""
+    """Return the shipped names that match a pattern; a name without wildcards is returned unchanged."""
     if asked.endswith(".toml") or "/" in asked or not set("*?[") & set(asked):
         return [asked]
     found = [name for name in names() if fnmatchcase(name, asked)]
@@ -144,11 +147,11 @@ def _named(asked: str) -> list[str]:
 
 
 def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[str]:
-    """For people."""
+    """Yield the lines of a result as text."""
     run_ = scenario.run
     yield (
         f"{paint(result.scenario, 'bold')}: {_many(result.bytes, 'byte')} from {run_.initiator} to {run_.target},"
-        f" {_way(scenario)}, seed {result.seed}"
+        f" {_transport(scenario)}, seed {result.seed}"
     )
     yield f"  source  sha256 {result.sha256_source}"
     verdict = paint("match", "green") if result.match else paint("differs", "alarm")
@@ -199,8 +202,8 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
         yield f"  {paint('failed', 'alarm')}: {result.failure}"
 
 
-def _way(scenario: Scenario) -> str:
-    """Over what the bytes go."""
+def _transport(scenario: Scenario) -> str:
+    """Return transport and MTU in words."""
     run_, node = scenario.run, scenario.nodes[scenario.run.initiator]
     if run_.transport != UET:
         return f"{run_.transport.name}, path MTU {node.roce.path_mtu}"
@@ -227,7 +230,7 @@ def _time(picoseconds: int) -> str:
 
 @contextmanager
 def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on standard error where that is a terminal: bytes in the memory of the target, of all."""
+    """Show a progress bar on standard error, where that is a terminal: bytes in the memory of the target, of all."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""Packets in words: the one-line summary and the small texts that the commands share."""
+"""Describes packets in words: the one-line summary, and short texts that the commands share."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -7,7 +7,7 @@ from typing import Any
 
 from uetproto import Layer, Packet
 from uetproto.cli.summary_roce import roce_summary, roce_tone
-from uetproto.cli.summary_sharp import sharp_words
+from uetproto.cli.summary_sharp import sharp_summary
 from uetproto.wire.headers.uet_pds import CONTROLS, AckReq, CtlType, NackCode
 from uetproto.wire.headers.uet_ses import (
     TAGGED,
@@ -22,12 +22,12 @@ from uetproto.wire.serial import add32, diff32
 
 Values = Mapping[str, Any]
 
-# Small texts ----------------------------------------------------------------------------------------------------------
+# Short texts ----------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
 def address(value: int, bits: int) -> str:
-    """An address as people write it: 16 bits LID, 32 IPv4, 128 IPv6, 48 (or any other number of bytes) MAC."""
+    """Return an address as text: a LID of 16 bits, IPv4 of 32, IPv6 of 128, otherwise a MAC address."""
     if bits == 16:
         return f"LID {value}"
     raw = value.to_bytes(bits // 8, "big")
@@ -42,7 +42,7 @@ def address(value: int, bits: int) -> str:
 
 @cache
 def code(names: type[IntEnum], value: int, what: str = "code") -> str:
-    """The name of a code; for one without a name `what` and the number."""
+    """Return the name of a code; for a code without a name `what` and the number."""
     try:
         return names(value).name
     except ValueError:
@@ -54,14 +54,14 @@ def count(number: int, noun: str) -> str:
 
 
 def span(first: int, length: int | None, total: int) -> str:
-    """Which bytes of a message: `100 bytes`, `4096–8192 of 12288`; the end is exclusive."""
+    """Return a range of bytes of a message, with exclusive end: "100 bytes", "4096–8192 of 12288"."""
     if first == 0 and length == total:
         return count(total, "byte")
     return f"{first}–{'…' if length is None else first + length} of {total}"
 
 
 def stamp(ns: int) -> str:
-    """A point in time since the first packet, to the nanosecond."""
+    """Return a time since the first packet as text, to the nanosecond."""
     size = abs(ns)
     if size < 1_000_000:
         return f"{ns / 1e3:.3f} µs"
@@ -71,7 +71,7 @@ def stamp(ns: int) -> str:
 
 
 def duration(ns: int) -> str:
-    """A time in three digits or so: `340 ns`, `1.05 ms`, `62.8 s`."""
+    """Return a duration in about three digits: "340 ns", "1.05 ms", "62.8 s"."""
     for unit, name in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")):
         value = ns / unit
         if value >= 0.9995:
@@ -80,7 +80,7 @@ def duration(ns: int) -> str:
 
 
 def ranges(numbers: list[tuple[int, int]], most: int = 64) -> str:
-    """Ranges of PSNs, both ends inclusive: `5, 7–9`; after `most` of them how many more there are."""
+    """Return ranges of PSNs with inclusive ends as text: "5, 7–9"; after `most` ranges the number of others."""
     shown = [str(first) if first == last else f"{first}–{last}" for first, last in numbers[:most]]
     if len(numbers) > most:
         shown.append(f"+{len(numbers) - most}")
@@ -95,7 +95,7 @@ def sack_base(values: Values) -> int:
 
 
 def sacked(values: Values) -> list[tuple[int, int]]:
-    """The PSNs that the bitmap of an ACK_CC or ACK_CCX reports as received, as ranges (pds.md §2.1)."""
+    """Return the PSNs that the bitmap of an ACK_CC or ACK_CCX reports as received, as ranges (pds.md §2.1)."""
     base, bitmap = sack_base(values), values["sack_bitmap"]
     found: list[tuple[int, int]] = []
     for bit in range(64):
@@ -109,17 +109,17 @@ def sacked(values: Values) -> list[tuple[int, int]]:
 
 
 def pds_layer(packet: Packet) -> Layer | None:
-    """The packet delivery header; None where there is none to be seen."""
+    """Return the packet delivery header; None: there is none, or it is sealed."""
     return next((layer for layer in packet.layers if layer.form.startswith("pds.")), None)
 
 
 def ses_layer(packet: Packet) -> Layer | None:
-    """The SES request or response header."""
+    """Return the SES request or response header; None: there is none, or it is sealed."""
     return next((layer for layer in packet.layers if layer.form.startswith("ses.")), None)
 
 
 def hosts(packet: Packet) -> tuple[int, int, int] | None:
-    """Source, destination and bits of the IP addresses, of GIDs, or of LIDs."""
+    """Return source, destination and their number of bits: of IP addresses, GIDs or LIDs; None: there are none."""
     for form, values, _ in packet.layers:
         if form == "ipv4":
             return values["src"], values["dst"], 32
@@ -134,7 +134,7 @@ def hosts(packet: Packet) -> tuple[int, int, int] | None:
 
 
 def from_to(packet: Packet) -> str:
-    """Who sends to whom: `10.0.0.1 → 10.0.0.2`, MAC addresses where there is no IP; may be empty."""
+    """Return sender and receiver as "10.0.0.1 → 10.0.0.2", with MAC addresses where there is no IP; may be empty."""
     found = hosts(packet)
     if found is None:
         for form, values, _ in packet.layers:
@@ -144,7 +144,7 @@ def from_to(packet: Packet) -> str:
 
 
 def tone(packet: Packet) -> str:
-    """What matters most about a packet: bad, trimmed, nack, retx, control, ack, data, or other (no UET)."""
+    """Return what matters most about a packet: bad, trimmed, nack, retx, control, ack, data, or other (no UET)."""
     if packet.error is not None:
         return "bad" if packet.error.kind == "malformed" else "other"
     if packet.trailer is not None and packet.trailer.ok is False:
@@ -170,10 +170,10 @@ def tone(packet: Packet) -> str:
 
 
 def summary(packet: Packet) -> str:
-    """One packet in one line: `ROD_REQ SYN PSN 73728 · WRITE id 1 0–4096 of 12288`.
+    """Return a packet in one line: "ROD_REQ SYN PSN 73728 · WRITE id 1 0–4096 of 12288".
 
-    Marks in brackets follow: [trimmed], [CRC BAD] or [ICV BAD], [opened] (it was sealed), [ECN] (congestion was
-    marked on the way), [malformed].
+    Marks in brackets follow: [trimmed], [CRC BAD] or [ICV BAD], [opened] (it was sealed), [ECN] (a switch marked
+    congestion), [malformed].
     """
     parts = []
     for layer in packet.layers:
@@ -187,7 +187,7 @@ def summary(packet: Packet) -> str:
         elif top == "bth":
             parts.append(roce_summary(packet))
         elif top in ("sharp", "mcast"):
-            parts.append(sharp_words(layer))
+            parts.append(sharp_summary(layer))
         elif top == "pfc":
             parts.append(_pfc(layer.values))
     error = packet.error

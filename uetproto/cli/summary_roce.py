@@ -1,11 +1,11 @@
-"""RoCE packets in words: `RC_RDMA_WRITE_ONLY PSN 5 QP 18 a · 0x20000000 r_key 0x1234 5 bytes`."""
+"""Describes RoCE packets: "RC_RDMA_WRITE_ONLY PSN 5 QP 18 a · 0x20000000 r_key 0x1234 5 bytes"."""
 
 from uetproto import Packet
 from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, BthOpcode, Nak, Operation, Transport, count_of, rnr_wait_us
 
 
 def syndrome(value: int) -> str:
-    """What an AETH says (roce.md §2.1)."""
+    """Return the syndrome of an AETH in words (roce.md §2.1)."""
     kind, low = value >> 5 & 3, value & 0x1F
     if kind == 0:
         return "ACK" if low == NO_CREDIT_LIMIT else f"ACK {count_of(low)} credits"
@@ -17,7 +17,7 @@ def syndrome(value: int) -> str:
 
 
 def roce_tone(packet: Packet) -> str:
-    """nack, ack, control or data, as `words.tone` says it of UET."""
+    """Return what matters most about a packet, as `summary.tone` does for UET: nack, ack, control or data."""
     if "aeth" in packet and packet["aeth"]["syndrome"] & 0x60:
         return "nack"
     opcode = packet["bth"]["opcode"]
@@ -27,6 +27,7 @@ def roce_tone(packet: Packet) -> str:
 
 
 def roce_summary(packet: Packet) -> str:
+    """Return a RoCE packet in one line."""
     bth = packet["bth"]
     opcode = bth["opcode"]
     names = [code.name for code in BthOpcode if code == opcode]

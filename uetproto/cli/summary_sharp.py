@@ -1,4 +1,4 @@
-"""SHARP messages in words: `SHARP AGG_REQ tree 0 group 7 seq 0 ALLREDUCE SUM FLOAT 8 elements [FIRST|LAST]`."""
+"""Describes SHARP messages: "SHARP AGG_REQ tree 0 group 7 seq 0 ALLREDUCE SUM FLOAT 8 elements [FIRST|LAST]"."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -11,8 +11,8 @@ from uetproto.wire.headers.sharp import SHARP, AmAttribute, AmMethod, Coll, Dtyp
 Values = Mapping[str, Any]
 
 
-def sharp_words(layer: Layer) -> str:
-    """The part of a summary for a layer of SHARP or multicast; empty where another layer says it."""
+def sharp_summary(layer: Layer) -> str:
+    """Return the summary of a layer of SHARP or multicast; empty where another layer contains it."""
     form, values, _ = layer
     if form == "sharp":
         return _message(values)
@@ -46,7 +46,7 @@ def _message(values: Values) -> str:
 
 
 def children_of(bitmap: int) -> list[int]:
-    """The children of a NACK or ERROR: the most significant of 256 bits is child 0."""
+    """Return the children that a NACK or ERROR names: the most significant of 256 bits is child 0."""
     return [child for child in range(256) if bitmap >> (255 - child) & 1]
 
 

@@ -1,4 +1,4 @@
-"""What depends on where the output goes: colours, width, what is going on."""
+"""Adapts output to its destination: colours, width, progress."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 PLAIN_WIDTH = 100  # columns, where standard output is no terminal
 
 Paint = Callable[[str, str], str]
-"""`paint(text, style)`: the text in a style of `STYLES`, or as it is."""
+"""Returns a text in a style of `STYLES`, or unchanged, as `paint(text, style)`."""
 
 STYLES = {
     "": "",
@@ -25,7 +25,7 @@ STYLES = {
 
 
 def painter() -> Paint:
-    """Colours on a terminal, unless NO_COLOR (no-color.org) or a dumb terminal says otherwise."""
+    """Return a painter: it uses colours on a terminal that is not dumb, unless NO_COLOR (no-color.org) is set."""
     plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return _plain if plain else _coloured
 
@@ -39,13 +39,13 @@ def _coloured(text: str, style: str) -> str:
 
 
 def width() -> int:
-    """Columns to write in."""
+    """Return the number of columns to write in."""
     return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if sys.stdout.isatty() else PLAIN_WIDTH
 
 
 @contextmanager
 def status() -> Iterator[Callable[[str], None]]:
-    """A line on standard error that says what is going on, where that is a terminal."""
+    """Show a line of progress on standard error, where that is a terminal; yields what sets its text."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -56,10 +56,10 @@ def status() -> Iterator[Callable[[str], None]]:
 
 
 def printable(text: str) -> str:
-    """Text from outside, without what would drive a terminal."""
+    """Return a text from outside without the characters that control a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def shortened(text: str, room: int) -> str:
-    """At most `room` characters of `text`."""
+    """Return at most `room` characters of `text`."""
     return text if len(text) <= room else text[: max(0, room - 1)] + "…"[:room]

@@ -1,4 +1,4 @@
-"""`uetproto wireshark`: where the dissector is, and how to put it where Wireshark looks."""
+"""`uetproto wireshark`: installs the dissector, or prints where it is."""
 
 import os
 import shutil
@@ -10,11 +10,11 @@ import click
 from uetproto import LocalError
 from uetproto.wireshark import PLUGIN
 
-ROOT_CAVEAT = "Run tshark and Wireshark as an ordinary user: as root, versions from 4.4 on ignore Lua without a word."
+ROOT_CAVEAT = "Run tshark and Wireshark as an ordinary user: as root, versions from 4.4 on silently ignore Lua."
 
 
 def plugin_folder() -> Path:
-    """Wireshark's folder for personal plugins."""
+    """Return Wireshark's folder for personal plugins. Raises `LocalError` on Windows without APPDATA."""
     if sys.platform == "win32":
         appdata = os.environ.get("APPDATA")
         if not appdata:
@@ -35,11 +35,11 @@ def command() -> None:
     Every field is a display filter: uetp. + form + field, as in uetp.pds.ack.cack_psn.
 
     \b
-    Filters to begin with:
+    Useful filters:
       uetp.pds.nack                         refused packets
       uetp.pds.rod_req.retx == 1            retransmissions
       uetp.crc.status == 0                  wrong CRC32C
-      uetp.trimmed                          packets cut by a switch
+      uetp.trimmed                          packets that a switch trimmed
       uetp.ses.response.return_code > 1     error responses
       uetp.expert.malformed                 packets that contradict themselves
       uetp.request_in, uetp.answer_in       frame numbers of request and answer
@@ -48,7 +48,7 @@ def command() -> None:
       uetp.origin                           headers whose layout is not published
 
     \b
-    Over RoCE nothing announces these; a preference of each, off by default, has them looked for:
+    No header announces these over RoCE; a preference, off by default, enables each:
       -o uetp.sharp:TRUE                    SHARP messages: uetp.sharp
       -o uetp.mcast:TRUE                    immediates of multicast: uetp.mcast.task_id, uetp.mcast.chunk_id
     """
@@ -61,7 +61,7 @@ Example:
   uetproto wireshark install --dir /usr/lib/x86_64-linux-gnu/wireshark/plugins"""
 )
 @click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Another folder than that of personal plugins.")  # fmt: skip
+              help="Folder to install to; default: that of personal plugins.")  # fmt: skip
 def install(folder: Path | None) -> None:
     """Copy the dissector to Wireshark's folder of personal plugins."""
     target = (folder or plugin_folder()) / PLUGIN.name
@@ -77,5 +77,5 @@ Example:
   tshark -X lua_script:$(uetproto wireshark path) -r gradient.pcapng"""
 )
 def path() -> None:
-    """Print where the dissector is, to be loaded without installing it."""
+    """Print the path of the dissector, to load it without installing it."""
     click.echo(PLUGIN)

@@ -190,11 +190,11 @@ def test_names_from_outside_do_not_drive_the_terminal(tmp_path: Path) -> None:
     assert "evil\N{REPLACEMENT CHARACTER}[2J" in done.stdout
 
 
-def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shown there is what comes out, but for what "…" stands for."""
     monkeypatch.chdir(tmp_path)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme[readme.index("## Is this capture right?") :]
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    section = guide[guide.index("## Is this capture right?") :]
     made = next(line for line in section.splitlines() if line.startswith("uetproto generate"))
     assert invoke(*shlex.split(made)[1:]).exit_code == 0
     shown = section[section.index("$ uetproto audit") :].partition("```")[0].splitlines()
@@ -308,7 +308,7 @@ def test_a_baseline_hides_what_it_knows(wrong: str, tmp_path: Path) -> None:
         done = invoke("audit", path, "--baseline", str(known))
         assert done.exit_code == 0
         assert "error" not in done.stdout
-        assert re.search(rf"\n  \d findings known by {known}, not told again\n", done.stdout)
+        assert re.search(rf"\n  \d findings hidden by {known}\n", done.stdout)
         (summary,) = lines(path, "--baseline", str(known), status=0)
         assert summary["hidden"] >= 2
         assert sum(summary["findings"].values()) == 0
@@ -517,7 +517,7 @@ def test_explain(name: str) -> None:
     rule = BY_ID[name.upper()]
     text = " ".join(done.stdout.split())
     assert done.exit_code == 0
-    assert text.startswith(f"{rule.id}: {rule.severity.value} must hold {' '.join(rule.says.split())} says {rule.cite}")
+    assert text.startswith(f"{rule.id}: {rule.severity.value} must hold {' '.join(rule.says.split())} source {rule.cite}")
     assert max(map(len, done.stdout.splitlines())) <= PLAIN_WIDTH
 
 

@@ -10,7 +10,7 @@ from tests.support.cli.frames import invoke
 from uetproto.audit.finding import Finding
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
-from uetproto.cli.audit.reproduce_hints import shown_by
+from uetproto.cli.audit.reproduce_hints import reproduce_hints
 
 
 def finding(
@@ -42,12 +42,12 @@ def finding(
     ],
 )  # fmt: skip
 def test_commands(found: Finding, commands: list[str]) -> None:
-    assert list(shown_by(found)) == [f"uetproto {command}" for command in commands]
-    assert list(shown_by(found, ["--crc", "off"])) == [f"uetproto {command} --crc off" for command in commands]
+    assert list(reproduce_hints(found)) == [f"uetproto {command}" for command in commands]
+    assert list(reproduce_hints(found, ["--crc", "off"])) == [f"uetproto {command} --crc off" for command in commands]
 
 
 def test_standard_input_is_needed_again() -> None:
-    assert all(command.startswith("… | uetproto ") for command in shown_by(finding(file="-")))
+    assert all(command.startswith("… | uetproto ") for command in reproduce_hints(finding(file="-")))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_each_packet_of_each_finding_is_shown(profile: str, mutations: list[str]
     assert len(told) > 5
     for line in told:
         found = finding(line["rule"], tuple(line["packets"]), path, line["interface"], **line["flow"])
-        *ladders, dissected = shown_by(found)
+        *ladders, dissected = reproduce_hints(found)
         assert f"#{found.packet}  " in invoke(*shlex.split(dissected)[1:]).stdout
         for command in ladders:
             drawn = invoke(*shlex.split(command)[1:])

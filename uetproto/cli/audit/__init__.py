@@ -1,1 +1,1 @@
-"""`uetproto audit`: options, text, JUnit, marked captures and plots."""
+"""`uetproto audit`: options, text, JUnit, annotated captures and plots."""

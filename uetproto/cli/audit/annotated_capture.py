@@ -1,4 +1,4 @@
-"""`uetproto audit -o`: the capture once more, with a comment at each packet that a finding is about."""
+"""Writes the capture of `uetproto audit -o`, with a comment at each packet that a finding is about."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,11 @@ from uetproto.wire.capture.pcap import Record, open_capture
 _ABOUT = "findings of uetproto audit as comments"
 
 Named = tuple[str, str | None]
-"""What a file is called, and its name if there is one."""
+"""Holds an option or argument, and the name of its file, if it has one."""
 
 
 def check_marked(output: str, files: Sequence[str]) -> None:
-    """Raises `LocalError` for what cannot be written, before anything is read."""
+    """Check, before anything is read, that the capture can be annotated. Raises `LocalError` if not."""
     if output != "-" and not output.lower().removesuffix(".gz").endswith(".pcapng"):
         raise LocalError(f"-o {output}", 'comments need a name in .pcapng or .pcapng.gz, or "-"')
     if len(files) > 1:
@@ -26,9 +26,9 @@ def check_marked(output: str, files: Sequence[str]) -> None:
 
 
 def check_output(option: str, output: str | None, others: Iterable[Named]) -> None:
-    """Raises `LocalError` where `output` is one of the other files, which come with what they are called, or no file.
+    """Check, before anything is read, that `output` can be written and is none of `others`.
 
-    Before anything is read: nobody wants to wait for a long capture, and then to hear of it.
+    Raises `LocalError` if not.
     """
     if output is None or output == "-":
         return
@@ -47,7 +47,7 @@ def check_output(option: str, output: str | None, others: Iterable[Named]) -> No
 
 
 def check_tables(folder: str, others: Sequence[Named]) -> list[Named]:
-    """Likewise for `--parquet`; the folder and what will be in it, as others that must not be overwritten."""
+    """Check the directory of `--parquet` as `check_output` checks a file; return the files that it will hold."""
     if not folder:
         raise LocalError("--parquet", "is no name", "a directory")
     found: list[Named] = [("--parquet", os.path.join(folder, name)) for name in (PACKETS, FINDINGS)]
@@ -58,14 +58,14 @@ def check_tables(folder: str, others: Sequence[Named]) -> list[Named]:
 
 
 def _are_one(one: str, other: str) -> bool:
-    """Whether both names are of one file, or will be when it is there."""
+    """Return whether both names are of one file, or will be once it exists."""
     if os.path.exists(one) and os.path.exists(other):
         return os.path.samefile(one, other)
     return os.path.realpath(one) == os.path.realpath(other)
 
 
 def write_marked(file: str, output: str, findings: Iterable[Finding]) -> int:
-    """How many packets got a comment. Wireshark shows them as `frame.comment`; it counts frames from 1."""
+    """Write the annotated capture, and return how many packets have a comment (`frame.comment` in Wireshark)."""
     said: dict[int, list[str]] = {}
     for finding in findings:
         for place in finding.everywhere:

@@ -1,4 +1,4 @@
-"""`uetproto audit`: is this capture right? Findings with packet numbers and who says so, and what could be judged."""
+"""`uetproto audit`: judges captures; prints findings with packet numbers and sources, and what could be judged."""
 
 import sys
 from collections.abc import Container, Iterable, Mapping
@@ -31,7 +31,7 @@ _LISTED = 8  # names in a message
 
 
 def _rules(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
-    """What the shell offers."""
+    """Return the completions of a rule for the shell."""
     return [name for name in BY_ID if name.startswith(begun.upper())]
 
 
@@ -50,15 +50,15 @@ Example:
   uetproto audit capture.pcapng --baseline known.jsonl --junit audit.xml
   uetproto audit --explain PDS-PSN-TWO-CONTENTS
 
-Each interface of each file is a vantage point of its own; what several show is one finding, which lists them. Numbers
-of packets count from 0, as in dissect; in -o they are those of Wireshark, which counts frames from 1.
+Each interface of each file is a vantage point of its own. A finding that several show is printed once, with all of
+them. Packet numbers count from 0, as in dissect; in -o they are those of Wireshark, which counts frames from 1.
 
-A rule is judged where the capture allows it. Packets seen that contradict each other are wrong whatever is missing;
---complete promises that nothing is missing, --ordered that the order is that of sending. The table at the end says of
-each rule how often it was judged, and why not.
+A rule is judged where the capture allows it. Packets that contradict each other are wrong whatever is missing.
+--complete promises that no packet is missing, --ordered that the order of capture is that of sending. The table at the
+end shows how often each rule was judged, and why it was not.
 
-A baseline hides findings that it knows: lines of --json, compared in rule, flow, expected and seen. A line may say
-less and so hide more: {{"rule": "PDS-ACK-RETX"}}.
+A baseline hides findings that it knows: lines of --json, compared in rule, flow, expected and seen. A line with fewer
+fields hides more findings: {{"rule": "PDS-ACK-RETX"}}.
 
 Personalities: {", ".join(PERSONALITIES)}.
 
@@ -66,37 +66,39 @@ Personalities: {", ".join(PERSONALITIES)}.
 Faults are findings from --fail-on up.""",
 )
 @click.argument("files", metavar="FILE…", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line and finding, then a summary.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line and finding, then a summary.")
 @click.option(
     "--fail-on", "fail_on", type=click.Choice([severity.value for severity in Severity]), default="error",
-    show_default=True, help="The mildest finding that makes the exit status 1.",
+    show_default=True, help="The least severe finding that makes the exit status 1.",
 )  # fmt: skip
 @click.option(
     "--rules", "globs", multiple=True, metavar="GLOB,-GLOB", shell_complete=_rules,
-    help="Only these rules; with - all but these. May be repeated.",
+    help="Judge only these rules; with - all but these. May be repeated.",
 )  # fmt: skip
-@click.option("--list-rules", is_flag=True, help="Show the rules (of --rules) and end.")
-@click.option("--explain", metavar="RULE", shell_complete=_rules, help="Say everything about a rule and end.")
+@click.option("--list-rules", is_flag=True, help="Show the rules (of --rules) and exit.")
+@click.option("--explain", metavar="RULE", shell_complete=_rules, help="Explain a rule and exit.")
 @click.option(
     "--personality", metavar="NAME", shell_complete=_personalities,
-    help="Findings that are known habits of an implementation are notes.",
+    help="Report known departures of an implementation as notes.",
 )  # fmt: skip
-@click.option("--baseline", metavar="FILE", help="Findings that are known: hidden, and counted.")
-@click.option("--complete", is_flag=True, help="The captures have every packet.")
-@click.option("--ordered", is_flag=True, help="The order of capture is that of sending.")
-@click.option("--mirror", is_flag=True, help="A packet that a mirror port saw twice is one.")
+@click.option("--baseline", metavar="FILE", help="Hide known findings, and count them.")
+@click.option("--complete", is_flag=True, help="The captures contain every packet.")
+@click.option("--ordered", is_flag=True, help="The order of capture is the order of sending.")
+@click.option("--mirror", is_flag=True, help="Count a packet that a mirror port captured twice once.")
 @click.option(
     "--max-flows", type=click.IntRange(1), default=_DEFAULTS.max_flows, show_default=True, metavar="N",
     help="Conversations that are followed at a time.",
 )  # fmt: skip
-@click.option("-o", "--output", metavar="MARKED.pcapng", help="The capture with a comment at each offending packet.")
-@click.option("--plot", metavar="FILE", help="PSNs over time and latencies of a PDC, as .png or .svg.")
+@click.option("-o", "--output", metavar="MARKED.pcapng", help="Write the capture with comments at offending packets.")
+@click.option("--plot", metavar="FILE", help="Draw PSNs over time and latencies of a PDC, as .png or .svg.")
 @click.option(
     "--pdc", "number", type=click.IntRange(0, 0xFFFFFF), metavar="ID",
-    help="The PDCID, or queue pair, that --plot draws; default: the one with most packets.",
+    help="The PDCID or queue pair that --plot draws; default: the one with most packets.",
 )  # fmt: skip
-@click.option("--parquet", metavar="DIR", help="packets.parquet and findings.parquet, for DuckDB or Polars.")
-@click.option("--junit", "junit_file", metavar="FILE", help="JUnit XML, a test case a rule; - is standard output.")
+@click.option("--parquet", metavar="DIR", help="Write packets.parquet and findings.parquet, for DuckDB or Polars.")
+@click.option(
+    "--junit", "junit_file", metavar="FILE", help="Write JUnit XML, a test case a rule; - is standard output."
+)
 @decoding_options
 @keys_option()
 @click.pass_context
@@ -126,8 +128,8 @@ def command(
     rd: str,
     keys_file: str | None,
 ) -> None:
-    """Judge captures of any implementation: follow each PDC, message and queue pair, and tell what departs from the
-    protocol, with packet numbers, what was expected, and who says so.
+    """Judge captures of any implementation: follow each PDC, message and queue pair, and print what departs from the
+    protocol, with packet numbers, what was expected, and the source of the rule.
 
     FILE is a pcap or pcapng, also compressed with gzip; - is standard input.
     """
@@ -151,9 +153,9 @@ def command(
         personality=personality, max_flows=max_flows, crc=crc, udp_port=udp_port, ip_protocol=ip_protocol,
         roce_port=roce_port, rd=rd,
     )  # fmt: skip
-    beside = SideOutputs(options, plot=plot, number=number, parquet=parquet)
-    with status() as show, beside:
-        report = audit(files, options, lambda packets: show(count(packets, "packet")), beside.listen)
+    side_outputs = SideOutputs(options, plot=plot, number=number, parquet=parquet)
+    with status() as show, side_outputs:
+        report = audit(files, options, lambda packets: show(count(packets, "packet")), side_outputs.listen)
     outcome = AuditOutcome(report, Severity(fail_on), options=_reading(options, keys_file))
     outcome.findings, outcome.hidden = (report.findings, []) if known is None else known.split(report.findings)
     aside = "-" in (output, junit_file)
@@ -167,7 +169,7 @@ def command(
         marked = write_marked(files[0], output, outcome.findings)
         if not as_json:
             click.echo(f"  {count(marked, 'packet')} marked in {printable(output)}", err=aside)
-    for name in beside.write(outcome.findings):
+    for name in side_outputs.write(outcome.findings):
         if not as_json:
             click.echo(f"  written: {printable(name)}", err=aside)
     if outcome.failed:
@@ -178,9 +180,9 @@ def _check(
     files: tuple[str, ...], outputs: Mapping[str, str | None], parquet: str | None,
     inputs: Iterable[Named], as_json: bool,
 ) -> None:  # fmt: skip
-    """Raises `LocalError` for what cannot be told where it should, before anything is read.
+    """Check, before anything is read, that all outputs can be written. Raises `LocalError` if not.
 
-    `outputs` and `inputs`: names of files, by what they are called.
+    `outputs` and `inputs`: options, and the files that they name.
     """
     output = outputs["-o"]
     wants = [f"{name} -" for name in ("-o", "--junit") if outputs[name] == "-"] + ["--json"] * as_json
@@ -198,7 +200,7 @@ def _check(
 
 
 def _known(file: str) -> Baseline:
-    """Says so where a rule of it is not one of ours: it hides nothing."""
+    """Read a baseline, and print the rules in it that do not exist: they hide nothing."""
     known = Baseline.read(file)
     strange = [name for name in known.rules if name not in BY_ID]
     if strange:
@@ -209,7 +211,7 @@ def _known(file: str) -> Baseline:
 
 
 def _reading(options: Options, keys_file: str | None) -> tuple[str, ...]:
-    """The options that other commands need to read the packets in the same way."""
+    """Return the options that other commands need to read the packets in the same way."""
     said = {
         "--crc": (options.crc, "auto"), "--udp-port": (options.udp_port, UDP_PORT), "--rd": (options.rd, "raw"),
         "--ip-protocol": (options.ip_protocol, IP_PROTOCOL), "--roce-port": (options.roce_port, ROCE_PORT),
@@ -219,7 +221,7 @@ def _reading(options: Options, keys_file: str | None) -> tuple[str, ...]:
 
 
 def _list(rules: tuple[str, ...], excused: Container[str], as_json: bool) -> None:
-    """`excused`: rules whose findings are notes."""
+    """Print the rules. `excused`: rules whose findings are notes."""
     chosen = [replace(rule, severity=Severity.NOTE) if rule.id in excused else rule for rule in chosen_rules(rules)]
     if as_json:
         _tell(audit_rules.json_rules(chosen))
@@ -228,7 +230,7 @@ def _list(rules: tuple[str, ...], excused: Container[str], as_json: bool) -> Non
 
 
 def _text(outcome: AuditOutcome, files: tuple[str, ...], baseline: str | None, aside: bool) -> None:
-    """For people; `aside`: on standard error, as standard output is for something else."""
+    """Print the outcome as text. `aside`: on standard error, because standard output is used otherwise."""
     paint = painter()
     console = _console(aside)
     _tell((audit_text.head(files, paint), "", *audit_text.findings(outcome, paint)), aside)

@@ -1,4 +1,4 @@
-"""The outcome of `uetproto audit` for machines that run tests: JUnit's XML, a test case a rule."""
+"""Writes the outcome of `uetproto audit` for programs that run tests: JUnit XML, a test case a rule."""
 
 import re
 from xml.etree import ElementTree
@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import RuleTally
 from uetproto.cli.audit.outcome import AuditOutcome, why
-from uetproto.cli.audit.reproduce_hints import shown_by
+from uetproto.cli.audit.reproduce_hints import reproduce_hints
 from uetproto.cli.audit.text import flow_words
 from uetproto.cli.summary import count
 
@@ -15,7 +15,7 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 
 
 def junit(outcome: AuditOutcome) -> str:
-    """Findings that fail (`--fail-on`) are failures, milder ones output; a rule that judged nothing is skipped."""
+    """Return the XML: findings from `--fail-on` up are failures, others output; rules not judged are skipped."""
     found = outcome.by_rule()
     tallies = outcome.report.tallies
     failing = {name for name, group in found.items() if any(map(outcome.fails, group))}
@@ -58,10 +58,10 @@ def _line(finding: Finding, outcome: AuditOutcome) -> str:
         for place in finding.everywhere
     )
     said = f"expected {finding.expected}; seen {finding.seen}"
-    shown = "".join(f"\n  {line}" for line in shown_by(finding, outcome.options))
+    shown = "".join(f"\n  {line}" for line in reproduce_hints(finding, outcome.options))
     return ": ".join(filter(None, (places, flow_words(dict(finding.flow)), said))) + shown
 
 
 def _layer(rule: str) -> str:
-    """`pds` of PDS-PSN-TWO-CONTENTS."""
+    """Return the first word of an id in lower case: "pds" for PDS-PSN-TWO-CONTENTS."""
     return rule.partition("-")[0].lower()

@@ -1,4 +1,4 @@
-"""What `uetproto audit` has to tell, whatever the form: findings that are new, those that a baseline knows, counts."""
+"""The outcome of `uetproto audit`, in any form of output: new findings, those that a baseline hides, counts."""
 
 import json
 from collections import Counter
@@ -13,26 +13,26 @@ from uetproto.audit.rule import Severity
 
 NEVER_MET = "nothing of the kind in the capture"
 UNOPENED = "nothing of the kind in the capture but for what is sealed"
-"""Why a rule that was never asked was not judged."""
+"""Say why a rule that was never asked was not judged."""
 
 _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 @dataclass(slots=True)
 class AuditOutcome:
-    """An audit of some files."""
+    """Holds the outcome of an audit of some files."""
 
     report: AuditReport
     least: Severity
-    """`--fail-on`."""
+    """Holds the severity of `--fail-on`."""
     findings: list[Finding] = field(default_factory=list)
     hidden: list[Finding] = field(default_factory=list)
-    """Those that the baseline knows."""
+    """Lists the findings that the baseline hides."""
     options: tuple[str, ...] = ()
-    """What other commands have to be told to read the packets as they were read here."""
+    """Holds the options that other commands need to read the packets in the same way."""
 
     def fails(self, finding: Finding) -> bool:
-        """Whether it makes the exit status 1."""
+        """Return whether a finding makes the exit status 1."""
         return _RANK[finding.severity] <= _RANK[self.least]
 
     @property
@@ -41,17 +41,17 @@ class AuditOutcome:
 
     @property
     def counts(self) -> dict[Severity, int]:
-        """New findings by severity."""
+        """Return the number of new findings by severity."""
         found = Counter(finding.severity for finding in self.findings)
         return {severity: found[severity] for severity in Severity}
 
     @property
     def several(self) -> bool:
-        """Findings of more than one file."""
+        """Tell whether findings are of more than one file."""
         return len({place.file for finding in self.findings for place in finding.everywhere}) > 1
 
     def by_rule(self) -> dict[str, list[Finding]]:
-        """New findings: the worst rules first, then in the order of the table."""
+        """Return the new findings by rule: the most severe first, then in the order of the table."""
         order = {name: number for number, name in enumerate(self.report.tallies)}
         groups: dict[str, list[Finding]] = {}
         for finding in sorted(self.findings, key=lambda one: (_RANK[one.severity], order[one.rule.id])):
@@ -59,13 +59,13 @@ class AuditOutcome:
         return groups
 
     def unlisted(self, rule: str) -> int:
-        """Failures of a rule beyond those that were kept: they are only counted."""
+        """Return how many failures of a rule were only counted, and not kept."""
         told = (*self.findings, *self.hidden)
         kept = sum(len(finding.everywhere) for finding in told if finding.rule.id == rule)
         return max(0, self.report.tallies[rule].failed - kept)
 
     def left_out(self) -> dict[str, int]:
-        """What was not audited, or forgotten before its end, in words."""
+        """Return what was not audited, or dropped before its end, in words, with its number."""
         forgotten = self.report.forgotten.items()
         return unread(self.report) | {
             f"dropped: {what.replace(': ', ' ')}": number for what, number in forgotten if number
@@ -73,7 +73,7 @@ class AuditOutcome:
 
 
 def unread(report: AuditReport) -> dict[str, int]:
-    """Packets that were read, and of which nothing or little is told, in words."""
+    """Return the packets that were read but not audited, or only in part, in words, with their number."""
     said = {"of other protocols": report.others, "copies of a mirror port": report.copies}
     said |= {_closed(why): number for why, number in report.unopened.items()}
     return {what: number for what, number in said.items() if number}
@@ -84,14 +84,14 @@ def _closed(why: str) -> str:
 
 
 def why(tally: RuleTally, report: AuditReport) -> dict[str, int]:
-    """Why a rule was not judged, and how often; nothing for one that always was."""
+    """Return why a rule was not judged, and how often; empty for a rule that always was."""
     if tally.asked:
         return dict(tally.not_judged.most_common())
     return {UNOPENED if report.unopened else NEVER_MET: 0}
 
 
 def json_lines(outcome: AuditOutcome) -> Iterator[str]:
-    """The findings, then the summary (interfaces.md §8)."""
+    """Yield the findings, then the summary, as lines of JSON (interfaces.md §8)."""
     for finding in outcome.findings:
         yield json.dumps(finding.as_dict(), ensure_ascii=False, default=str)
     yield json.dumps(summary(outcome), ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""A flow as a picture, PNG or SVG: PSNs over time, and how its times are distributed.
+"""Draws a flow as PNG or SVG: PSNs over time, and the distribution of its times.
 
-matplotlib is imported here only when there is something to draw.
+This module imports matplotlib only when there is something to draw.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from uetproto.cli.collective.plot import check_matplotlib, check_plot
 from uetproto.errors import LocalError
 
 _LISTED = 16
-"""PDCIDs in a message."""
+"""PDCIDs that a message lists."""
 _MARKED = 8
-"""Findings that are marked."""
+"""Findings that are marked in the picture."""
 _WIDE = 20
 """Times that differ by more than this factor are drawn on a logarithmic scale."""
 
 
 def check(path: str) -> None:
-    """Raises `LocalError` for what cannot be drawn: before anything is read."""
+    """Check, before anything is read, that a picture can be drawn. Raises `LocalError` if not."""
     check_plot(path)
     check_matplotlib(path)
 
@@ -30,9 +30,9 @@ def check(path: str) -> None:
 def plot(
     measured: Sequence[Measurements], path: str, number: int | None = None, findings: Sequence[Finding] = ()
 ) -> None:
-    """Draws the flow with most findings, or else packets, and the one in return; `number`: the PDC that was asked for.
+    """Draw the flow with most findings, or with most packets, and the opposite direction of its PDC.
 
-    Raises `LocalError` where there is none.
+    `number`: the PDC to draw. Raises `LocalError` where there is no flow.
     """
     place, flow = _chosen(measured, number, findings)
     back = [other for other in place.drawn if _is_return(other, flow)]
@@ -64,7 +64,7 @@ def _chosen(
 
 
 def _of(drawn: Drawn, place: Measurements, findings: Sequence[Finding]) -> list[Finding]:
-    """The findings about a flow, in the capture that it is drawn from."""
+    """Return the findings about a flow, in the capture that shows it."""
     return [
         finding for finding in findings
         if drawn.flow.items() <= finding.flow.items()
@@ -73,7 +73,7 @@ def _of(drawn: Drawn, place: Measurements, findings: Sequence[Finding]) -> list[
 
 
 def _mark(axes: Any, findings: Sequence[Finding], start: int, unit: int) -> None:
-    """A line where each rule was broken for the first time, with its name."""
+    """Draw a line where a rule was violated for the first time, with its name."""
     first: dict[str, int] = {}
     for finding in findings:
         first.setdefault(finding.rule.id, finding.first_time_ns)
@@ -84,7 +84,7 @@ def _mark(axes: Any, findings: Sequence[Finding], start: int, unit: int) -> None
 
 
 def check_number(measured: Sequence[Measurements], number: int | None) -> None:
-    """Raises `LocalError` where no flow has the PDCID or queue pair that was asked for."""
+    """Check that a flow has the chosen PDCID or queue pair. Raises `LocalError` if none has."""
     if number is None or any(place.flows.kept for place in measured):
         return
     known = sorted({one for place in measured for one in place.unwanted})
@@ -95,7 +95,7 @@ def check_number(measured: Sequence[Measurements], number: int | None) -> None:
 
 
 def _is_return(other: Drawn, drawn: Drawn) -> bool:
-    """Whether it is the other direction of the same PDC."""
+    """Return whether a flow is the opposite direction of the same PDC."""
     turned = {"src": "dst", "dst": "src", "spdcid": "dpdcid", "dpdcid": "spdcid"}
     return drawn.kind == other.kind == "pdc" and all(
         other.flow.get(name) == drawn.flow.get(back) for name, back in turned.items()
@@ -123,7 +123,7 @@ def _course(axes: Any, drawn: Drawn, start: int, unit: int, name: str) -> None:
 
 
 def _label(series: Series, text: str) -> str:
-    """Says so where a picture has fewer points than there were packets."""
+    """Return a label that says so where the picture has fewer points than there were packets."""
     return text if len(series) == series.count else f"{text} ({len(series):,} of {series.count:,})"
 
 
@@ -132,7 +132,7 @@ def _points(series: Series, start: int, unit: int) -> tuple[list[float], list[in
 
 
 def _times(axes: Any, drawn: Drawn) -> None:
-    """The part of requests, and of messages, that took at most so long."""
+    """Draw the share of requests, and of messages, that took no longer than a time."""
     curves = [
         (label, times)
         for label, times in (("request to ACK", drawn.answered), ("first packet to last response", drawn.latency))

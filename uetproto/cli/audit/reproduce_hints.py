@@ -1,4 +1,4 @@
-"""The commands that show what a finding of `uetproto audit` speaks of."""
+"""Prints the commands that show the packets of a finding of `uetproto audit`."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,10 +11,11 @@ _FAR = 100  # packets: what lies between two that are farther apart is not drawn
 _NUMBERS = ("spdcid", "dpdcid", "destqp", "srcqp")  # of a flow, what --pdc takes
 
 
-def shown_by(finding: Finding, options: Sequence[str] = ()) -> Iterator[str]:
-    """A ladder around its packets, then the fields of the offending one; of a packet wrong alone only these.
+def reproduce_hints(finding: Finding, options: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a command that draws a ladder around the packets, then one that dissects the offending packet.
 
-    `options`: how the packets are read. Standard input is gone: there, the commands need it once more.
+    A packet that is judged alone needs no ladder. `options`: how the packets are read. Standard input cannot be read
+    again: there, the commands say that they need it once more.
     """
     again = "… | " if finding.file == "-" else ""
     if not isinstance(finding.rule.on, WireEvent):
@@ -36,7 +37,7 @@ def _drawn(finding: Finding) -> Iterator[str]:
 
 
 def _around(packets: Iterable[int]) -> str:
-    """From before the first to behind the last of those that are not far apart."""
+    """Return ranges of packet numbers around packets; packets that are close together share a range."""
     spans: list[tuple[int, int]] = []
     for packet in packets:
         first = spans.pop()[0] if spans and packet - spans[-1][1] <= _FAR else packet

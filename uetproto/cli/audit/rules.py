@@ -1,4 +1,4 @@
-"""`uetproto audit --list-rules` and `--explain`: the table of rules for people and programs."""
+"""Prints rules for `uetproto audit --list-rules` and `--explain`, as text and as JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ from uetproto.cli.terminal import Paint
 
 MEANS = {
     Requires.PRESENCE: "nothing: packets that were seen contradict each other, whatever is missing",
-    Requires.ABSENCE: "--complete: it rests on a packet that was not seen",
-    Requires.ORDER: "--ordered: it rests on the order of capture",
+    Requires.ABSENCE: "--complete: it depends on a packet that was not seen",
+    Requires.ORDER: "--ordered: it depends on the order of capture",
 }
 
 
 def as_dict(rule: Rule) -> dict[str, Any]:
-    """A line of `--list-rules --json`."""
+    """Return the object of a rule in `--list-rules --json`."""
     return {
         "kind": "rule", "rule": rule.id, "severity": rule.severity.value, "needs": rule.requires.name.lower(),
         "says": rule.says, "cite": rule.cite, "covers": list(rule.covers),
@@ -33,13 +33,13 @@ def as_dict(rule: Rule) -> dict[str, Any]:
 
 
 def listed(rules: Sequence[Rule]) -> Table:
-    """One line a rule."""
+    """Return a table with a row for each rule."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("rule", no_wrap=True)
     table.add_column("severity", no_wrap=True)
     table.add_column("needs", no_wrap=True)
     table.add_column("what must hold")
-    table.add_column("who says so")
+    table.add_column("source")
     for rule in rules:
         needs = "" if rule.requires is Requires.PRESENCE else rule.requires.value.removeprefix("needs ")
         table.add_row(rule.id, rule.severity.value, needs, rule.says, rule.cite)
@@ -51,7 +51,7 @@ def json_rules(rules: Sequence[Rule]) -> Iterator[str]:
 
 
 def named(name: str) -> Rule:
-    """Raises `LocalError` that names those that are like it, and all."""
+    """Return the rule with this id. Raises `LocalError` that names similar ids, and all."""
     rule = BY_ID.get(name.upper())
     if rule is None:
         raise LocalError(f"--explain {name}", f"there is no such rule; {known_rules(name)}")
@@ -59,11 +59,11 @@ def named(name: str) -> Rule:
 
 
 def explained(rule: Rule, columns: int, paint: Paint) -> Iterator[str]:
-    """Everything about a rule."""
+    """Yield the lines that explain a rule."""
     severity = rule.severity
     yield f"{paint(rule.id, 'bold')}: {paint(severity.value, STYLES[severity])}"
     yield from _paragraph("must hold", rule.says, columns)
-    yield from _paragraph("says", rule.cite, columns)
+    yield from _paragraph("source", rule.cite, columns)
     yield from _paragraph("needs", MEANS[rule.requires], columns)
     for invariant in rule.covers:
         yield from _paragraph("invariant", f"{invariant}{_statement(invariant)}", columns)
@@ -78,7 +78,7 @@ def explained(rule: Rule, columns: int, paint: Paint) -> Iterator[str]:
 
 
 def _statement(invariant: str) -> str:
-    """What an invariant of packet delivery says, which the emulator is held to, too."""
+    """Return the text of an invariant of packet delivery; the emulator is checked against it, too."""
     page, _, number = invariant.partition(" ")
     if page != "pds" or int(number) not in INVARIANTS:
         return ""

@@ -1,4 +1,4 @@
-"""What `uetproto audit` makes of the same pass: a picture (`--plot`) and tables (`--parquet`)."""
+"""Makes the side outputs of `uetproto audit` in the same pass: a picture (`--plot`) and tables (`--parquet`)."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,13 +16,13 @@ if TYPE_CHECKING:  # loaded where something is drawn
 
 
 class SideOutputs:
-    """A context manager around the pass: what `audit` takes as `listen`, and what is written behind it."""
+    """Collects the listeners of a pass and writes their outputs: a context manager around the pass."""
 
     def __init__(self, options: Options, *, plot: str | None, number: int | None, parquet: str | None) -> None:
-        """`number`: the PDC that is drawn. Raises `LocalError` for what cannot be drawn or written."""
+        """Make the listeners. `number`: the PDC to draw. Raises `LocalError` for what cannot be drawn or written."""
         self._plot, self._number, self._parquet = plot, number, parquet
         self._owned = ExitStack()
-        self._listens: list[ListenerFactory] = []
+        self._factories: list[ListenerFactory] = []
         self._measures: Measures | None = None
         if plot is not None:
             from uetproto.audit.stats import measure
@@ -30,13 +30,13 @@ class SideOutputs:
 
             audit_plot.check(plot)
             self._measures = measure.Measures(options, number=number, draw=True)
-            self._listens.append(self._measures)
+            self._factories.append(self._measures)
         if parquet is not None:
             check_parquet(parquet)
 
     def __enter__(self) -> Self:
         if self._parquet is not None:
-            self._listens.append(self._owned.enter_context(PacketTable(self._parquet)))
+            self._factories.append(self._owned.enter_context(PacketTable(self._parquet)))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -44,11 +44,11 @@ class SideOutputs:
 
     @property
     def listen(self) -> ListenerFactory | None:
-        """None where nothing was asked for."""
-        return self._hear if self._listens else None
+        """Return what `audit` takes as `listen`; None without side outputs."""
+        return self._listener if self._factories else None
 
     def write(self, findings: Sequence[Finding]) -> list[str]:
-        """What the pass has gathered; the names of what was written."""
+        """Write what the listeners have collected, and return the names of what was written."""
         written = []
         if self._parquet is not None:
             write_findings(self._parquet, findings)
@@ -60,6 +60,7 @@ class SideOutputs:
             written.append(self._plot)
         return written
 
-    def _hear(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
-        taps = [tap for listen in self._listens if (tap := listen(judge, file, interface, number)) is not None]
-        return reduce(ListenerPair, taps) if taps else None
+    def _listener(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
+        made = [factory(judge, file, interface, number) for factory in self._factories]
+        listeners = [listener for listener in made if listener is not None]
+        return reduce(ListenerPair, listeners) if listeners else None

@@ -1,4 +1,4 @@
-"""The outcome of `uetproto audit` for people: findings by rule and flow, then always what could be judged."""
+"""Prints the outcome of `uetproto audit` as text: findings by rule and flow, then what could be judged."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from uetproto.audit.judge import RuleTally
 from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Severity
 from uetproto.cli.audit.outcome import AuditOutcome, why
-from uetproto.cli.audit.reproduce_hints import shown_by
+from uetproto.cli.audit.reproduce_hints import reproduce_hints
 from uetproto.cli.summary import count
 from uetproto.cli.terminal import Paint, printable
 
@@ -28,7 +28,7 @@ _INDENT = "    "
 
 
 def findings(outcome: AuditOutcome, paint: Paint) -> Iterator[str]:
-    """The worst first."""
+    """Yield the lines of the findings, the most severe first."""
     for name, found in outcome.by_rule().items():
         rule, severity = found[0].rule, found[0].severity
         number = len(found) + outcome.unlisted(name)
@@ -67,12 +67,12 @@ def _of_flow(found: Sequence[Finding], outcome: AuditOutcome, paint: Paint) -> I
         numbers = ", ".join(str(finding.packet) for finding in more[:_NUMBERS])
         rest = f" and {len(more) - _NUMBERS} more" if len(more) > _NUMBERS else ""
         yield f"{_INDENT}also packet{'s' * (len(more) > 1)} {numbers}{rest}"
-    for line in shown_by(first, outcome.options):
+    for line in reproduce_hints(first, outcome.options):
         yield _INDENT + paint(printable(line), "green")
 
 
 def flow_words(flow: dict[str, Any]) -> str:
-    """`10.0.0.1 → 10.0.0.2, spdcid 5, dpdcid 9`."""
+    """Return a flow in words: "10.0.0.1 → 10.0.0.2, spdcid 5, dpdcid 9"."""
     ends = {"src", "dst"} if {"src", "dst"} <= flow.keys() else set()
     parts = [f"{flow['src']} → {flow['dst']}"] if ends else []
     parts += [f"{name} {value}" for name, value in flow.items() if name not in ends and value is not None]
@@ -83,7 +83,7 @@ def flow_words(flow: dict[str, Any]) -> str:
 
 
 def coverage(outcome: AuditOutcome) -> Table:
-    """What was judged: rule by rule, those with the same numbers together, those that failed alone."""
+    """Return a table of what was judged: rules with equal numbers share a row, rules that failed have their own."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for name in _NUMBERED:
         table.add_column(name, justify="right", no_wrap=True)
@@ -103,16 +103,16 @@ def coverage(outcome: AuditOutcome) -> Table:
 
 
 def _place(row: tuple[tuple[Any, ...], list[str]]) -> tuple[Any, ...]:
-    """What failed first, what was never met last."""
-    (judged, _, failed, rested), _, _ = row[0]
-    return not failed, -judged, not rested
+    """Return a key that sorts rules that failed first, and rules that were never asked last."""
+    (judged, _, failed, not_judged), _, _ = row[0]
+    return not failed, -judged, not not_judged
 
 
 _NUMBERED = ("judged", "passed", "failed", "not judged")
 
 
 def _in_families(names: Sequence[str], known: Iterable[str]) -> Iterator[str]:
-    """Of what was never met, families for their rules: `TSS-* (9)`, `the other 30 of PDS-*`."""
+    """Yield rules that were never asked, by family: "TSS-* (9)", "the other 30 of PDS-*"."""
     sizes = Counter(map(_family, known))
     for family, group in groupby(names, _family):
         members = list(group)
@@ -136,7 +136,7 @@ def _reasons(tally: RuleTally, report: AuditReport) -> str:
 
 
 def verdict(outcome: AuditOutcome, baseline: str | None, paint: Paint) -> Iterator[str]:
-    """The last lines: how many findings in how many packets."""
+    """Yield the last lines: how many findings in how many packets."""
     report = outcome.report
     words = [
         paint(count(number, severity.value), STYLES[severity]) for severity, number in outcome.counts.items() if number
@@ -150,14 +150,14 @@ def verdict(outcome: AuditOutcome, baseline: str | None, paint: Paint) -> Iterat
             "nothing to judge: --udp-port, --ip-protocol and --roce-port say where UET and RoCE are", "alarm"
         )
     if outcome.hidden:
-        yield f"  {count(len(outcome.hidden), 'finding')} known by {printable(baseline or '')}, not told again"
+        yield f"  {count(len(outcome.hidden), 'finding')} hidden by {printable(baseline or '')}"
     left_out = outcome.left_out()
     if left_out:
         yield "  " + printable("; ".join(f"{what}: {number:,}" for what, number in left_out.items()))
 
 
 def head(files: Sequence[str], paint: Paint) -> str:
-    """What is audited."""
+    """Return the names of the files that are audited."""
     shown = list(islice(files, _FLOWS))
     rest = f" and {len(files) - len(shown)} more" if len(files) > len(shown) else ""
     return paint(printable(", ".join(shown) + rest), "bold")

@@ -1,7 +1,6 @@
-"""`uetproto ladder`: a capture as a message sequence chart, on the terminal, as SVG, or as JSON lines.
+"""`uetproto ladder`: draws a capture as a message sequence chart, on the terminal, as SVG, or as JSON lines.
 
-Packets become rows, one after the other: an arrow for a packet, one row for a run of similar packets, one for a long
-pause. The drawers below turn rows into lines; nothing keeps the whole capture.
+Packets become rows one after the other (rows.py), and `Chart` turns rows into lines: no part keeps the whole capture.
 """
 
 import os
@@ -42,15 +41,15 @@ _NARROW, _WIDE = 8, 18  # columns between lifelines
 _AHEAD = 256  # rows read before the first is drawn, so that their hosts are known
 _OTHERS = "others"
 _HEADS = {"bad": "╳", "lost": "╳", "trimmed": "✂"}  # of an arrow, where its tone has one
-_SHORT = 8  # a lost packet makes all but an eighth of its way
+_SHORT = 8  # the arrow of a lost packet ends an eighth before the lifeline
 _MARK = "▸"
 
 
 class Chart:
-    """Rows as lines of `columns` characters: one lifeline a host, in the order of appearance."""
+    """Draws rows as lines of `columns` characters: one lifeline a host, in the order of appearance."""
 
     def __init__(self, columns: int, paint: Paint, numbered: bool = False) -> None:
-        """`numbered`: packets with their numbers."""
+        """Make an empty chart. `numbered`: draw packet numbers."""
         self._columns = columns
         self._paint = paint
         self._numbered = numbered
@@ -61,7 +60,7 @@ class Chart:
         self._beside = False  # text to the right instead of on the arrow
 
     def lines(self, drawn: Iterable[Row], ahead: int = _AHEAD) -> Iterator[str]:
-        """Reads `ahead` rows before the first line; hosts that turn up later get a new heading."""
+        """Yield lines. `ahead` rows are read before the first line; later hosts cause a new heading."""
         stream = iter(drawn)
         first = list(islice(stream, ahead))
         new = self._meet(first)
@@ -75,12 +74,12 @@ class Chart:
             yield self._line(row)
 
     def _meet(self, new: Iterable[Row]) -> bool:
-        """Lays out the lifelines anew if there are unknown hosts."""
+        """Lay out the lifelines again if there are new hosts; return whether there are."""
         known = len(self._hosts)
         for row in new:
             if not isinstance(row, Pause):
                 for host in (row.src, row.dst):
-                    if len(self._hosts) <= self._most:  # one more tells that there are others
+                    if len(self._hosts) <= self._most:  # one more host shows that there are others
                         self._hosts.setdefault(host, len(self._hosts))
         if len(self._hosts) == known:
             return False
@@ -99,7 +98,7 @@ class Chart:
         return min(self._hosts.get(host, self._most), len(self._at) - 1)
 
     def _is_crowded(self) -> bool:
-        """The last lifeline stands for several hosts."""
+        """Return whether the last lifeline stands for several hosts."""
         return len(self._hosts) > len(self._at)
 
     def _heading(self) -> Iterator[str]:
@@ -160,7 +159,7 @@ class Chart:
         return shortened(text, self._columns - self._at[-1] - 3)
 
     def _centred(self, text: str, lifeline: str, style: str, a: int = 0, b: int = -1) -> str:
-        """Lifelines with a text between those of lanes `a` and `b`; beside them if there is a place for text."""
+        """Return the lifelines with a text between lanes `a` and `b`, or beside them if the chart has a text column."""
         line = [lifeline if char == "│" else char for char in self._lifelines()]
         a, b = sorted((a % len(self._at), b % len(self._at)))
         if self._beside and lifeline == "│":
@@ -173,7 +172,7 @@ class Chart:
         return f"{''.join(line[:start])}{self._paint(text, style)}{''.join(line[start + len(text) :])}"
 
     def _arrow(self, a: int, b: int, text: str, kind: str) -> str:
-        """The lifelines with an arrow from lane `a` to lane `b`, drawn according to its tone."""
+        """Return the lifelines with an arrow from lane `a` to lane `b`, drawn according to its tone."""
         line = self._lifelines()
         style = TONES[kind][0]
         left, right = self._at[min(a, b)] - self._margin, self._at[max(a, b)] - self._margin
@@ -203,7 +202,7 @@ _LISTED = 16  # interfaces in a message
 
 
 def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> list[range] | None:
-    """The numbers of some packets: `7`, or `7-12`, both ends included, or several of these with commas between."""
+    """Parse packet numbers: "7", or "7-12" with both ends, or several of these, separated by commas."""
     if value is None:
         return None
     found = []
@@ -225,28 +224,28 @@ Example:
   uetproto ladder sealed.pcapng --keys keys.toml
 
 {EXIT_STATUS}
-Damage and malformed packets are faults, and with --keys sealed packets that do not open.""",
+Damage and malformed packets are faults, with --keys also sealed packets that do not open.""",
 )
 @click.argument("file", metavar="FILE")
 @click.option("--svg", metavar="FILE", help=f"Write a drawing, of {SVG_ROWS} rows unless --count says otherwise.")
-@click.option("--json", "json_lines", is_flag=True, help="One JSON object a line and row.")
-@click.option("--interface", metavar="NAME|N", help="Packets of this interface; default: of the first.")
+@click.option("--json", "json_lines", is_flag=True, help="Print one JSON object a line and row.")
+@click.option("--interface", metavar="NAME|N", help="Draw packets of this interface; default: of the first.")
 @click.option(
     "--pdc", type=click.IntRange(0, 0xFFFFFF), metavar="ID",
-    help="Packets from or to this PDCID only; of RoCE to this queue pair, their answers, and datagrams from it.",
+    help="Draw only packets from or to this PDCID; of RoCE to this queue pair, their answers, and datagrams from it.",
 )  # fmt: skip
 @click.option(
     "--packets", "numbers", callback=_numbers, metavar="N-M,…",
-    help="Packets of these numbers only, from 0; rows show them.",
+    help="Draw only packets with these numbers, from 0, and show numbers.",
 )  # fmt: skip
 @click.option(
     "--mark", "marks", type=click.IntRange(0), multiple=True, metavar="N",
     help="Draw this packet in any case, with a mark, and show numbers. May be repeated.",
 )  # fmt: skip
 @click.option("--count", "limit", type=click.IntRange(0), metavar="N", help="Stop after N rows.")
-@click.option("--all", "every", is_flag=True, help="A row for every packet, also in runs of similar ones.")
+@click.option("--all", "every", is_flag=True, help="Draw a row for every packet, also in runs of similar ones.")
 @click.option(
-    "--width", "columns", type=click.IntRange(40, 10_000), metavar="N", help="Columns; default: as the terminal."
+    "--width", "columns", type=click.IntRange(40, 10_000), metavar="N", help="Columns; default: those of the terminal."
 )
 @decoding_options
 @keys_option()
@@ -270,12 +269,12 @@ def command(
     rd: str,
     keys_file: str | None,
 ) -> None:
-    """Draw who sent what to whom: a lifeline a host, an arrow a packet.
+    """Draw a message sequence chart: a lifeline for a host, an arrow for a packet.
 
-    Times count from the first packet drawn, as seen where the capture was made. Runs of more than five similar
-    packets are drawn as one row, long pauses as one line. A dashed arrow is a retransmission; it ends with ✂ if the
-    packet was trimmed, with ╳ if it is malformed or its CRC or ICV is wrong, and before it arrives if the packet was
-    lost: that is known of pcapng written by `uetproto run`. FILE may be - for standard input.
+    Times count from the first packet drawn, as captured. Runs of more than five similar packets are drawn as one row,
+    long pauses as one line. A dashed arrow is a retransmission. An arrow ends with ✂ if the packet was trimmed, with ╳
+    if it is malformed or its CRC or ICV is wrong, and before the lifeline if the packet was lost, as only a pcapng of
+    `uetproto run` tells. FILE may be - for standard input.
     """
     if svg is not None and json_lines:
         raise click.UsageError("--svg and --json exclude each other")
@@ -335,7 +334,7 @@ def _check_interface(reader: CaptureReader, wanted: str | None, file: str, tally
 
 
 def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int]) -> None:
-    """What was left out, on standard error."""
+    """Print on standard error what was not drawn."""
     if tally.cut:
         click.echo(f"uetproto: these are the first {count(limit or 0, 'row')}; --count N draws more", err=True)
     elif not tally.drawn:
@@ -343,9 +342,9 @@ def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int]) -> None:
     missing = sorted(set(marks) - tally.marked)
     if missing and tally.drawn and not tally.cut:
         click.echo(f"uetproto: not drawn: --mark {', '.join(map(str, missing))}", err=True)
-    if tally.strangers:
+    if tally.other_packets:
         click.echo(
-            f"uetproto: not drawn: {count(tally.strangers, 'packet')} without UET or RoCE between IP addresses",
+            f"uetproto: not drawn: {count(tally.other_packets, 'packet')} without UET or RoCE between IP addresses",
             err=True,
         )
     if tally.elsewhere:

@@ -1,4 +1,4 @@
-"""What a ladder shows, whoever draws it: an arrow for a packet, one row for a run of similar ones, one for a pause."""
+"""Makes the rows of a ladder: an arrow for a packet, one row for a run of similar packets, one row for a pause."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,17 +32,17 @@ _FATES: dict[str | None, tuple[str, str]] = {
     Fate.TRIMMED:           ("trimmed", " [trimmed on the way]"),
     Fate.DAMAGED:           ("bad",     " [damaged on the way]"),
 }  # fmt: skip
-"""What `uetproto run` has written about a frame that its tap saw leave (pcapng only; others do not tell)."""
+"""Maps the comments that `uetproto run` writes about captured frames (in pcapng only) to tone and mark."""
 
 Host = tuple[int, int]
-"""An IP address and its bits."""
+"""Holds an IP address and its number of bits."""
 
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Arrow:
-    """One packet. `like` is the same for packets of which a run is drawn as one row."""
+    """Represents one packet. `like` is equal for packets of which a run is drawn as one row."""
 
     index: int
     time_ns: int  # since the first packet
@@ -57,7 +57,7 @@ class Arrow:
 
 @dataclass(slots=True)
 class More:
-    """`count` packets like the arrow before; `psns`: the first and the last, where they follow one another."""
+    """Represents `count` packets like the arrow before. `psns`: the first and the last, if they are consecutive."""
 
     count: int
     src: Host
@@ -72,7 +72,7 @@ class More:
 
 @dataclass(slots=True)
 class Pause:
-    """Nothing happened for so long."""
+    """Represents a time without packets."""
 
     ns: int
 
@@ -82,29 +82,29 @@ Row = Arrow | More | Pause
 
 @dataclass(slots=True)
 class LadderTally:
-    """What was seen on the way."""
+    """Counts packets that were read, and rows that were drawn."""
 
     malformed: int = 0
-    strangers: int = 0  # packets that are neither UET nor RoCE, or have no addresses, as PFC
+    other_packets: int = 0  # neither UET nor RoCE, or without addresses, as PFC
     elsewhere: int = 0  # packets of other interfaces
     marked: set[int] = field(default_factory=set)  # packets that were to be marked, and are
     drawn: int = 0  # rows but pauses
-    cut: bool = False  # there was more than was asked for
+    cut: bool = False  # the limit was reached
 
 
 @dataclass(slots=True)
 class LadderChoice:
-    """What of a capture is drawn: of one interface, the first if none is named."""
+    """Selects the packets that are drawn, of one interface: the first if none is named."""
 
     interface: str | None = None
     pdc: int | None = None
     numbers: Sequence[range] | None = None
     marks: Collection[int] = frozenset()
-    """Packets that are drawn whatever the PDC and the numbers, each as a row of its own."""
+    """Holds packets that are drawn whatever the PDC and the numbers, and are never part of a run."""
 
     @property
     def end(self) -> int | None:
-        """No packet from this number on is drawn."""
+        """Return the number from which on no packet is drawn; None: there is no such number."""
         if self.numbers is None:
             return None
         return max([*(span.stop for span in self.numbers), *(number + 1 for number in self.marks)])
@@ -114,10 +114,11 @@ class LadderChoice:
 
 
 class LadderConversation:
-    """The packets of a PDC or a queue pair, by its number.
+    """Selects the packets of a PDC or a queue pair, by its number.
 
-    RoCE names only the queue pair that is sent to; datagrams say where they come from. Answers are found by the source
-    port, which many make of both queue pairs' numbers, so that it is the same both ways (roce.md §1).
+    A RoCE header names only the destination queue pair; datagrams also name the source. Answers are found by the source
+    port: many implementations derive it from the numbers of both queue pairs, so that it is equal in both directions
+    (roce.md §1).
     """
 
     def __init__(self, number: int) -> None:
@@ -149,7 +150,7 @@ def arrows(
     choice: LadderChoice,
     tally: LadderTally,
 ) -> Iterator[Arrow]:
-    """The UET and RoCE packets that are chosen."""
+    """Yield the UET and RoCE packets that are chosen."""
     chosen: dict[int, bool] = {}
     latest: dict[object, int] = {}
     start_ns = None
@@ -175,7 +176,7 @@ def arrows(
         if packet.error is not None and packet.error.kind == "malformed":
             tally.malformed += 1
         if ends is None or not _is_uet(packet):
-            tally.strangers += 1
+            tally.other_packets += 1
             continue
         layer = pds_layer(packet)
         values = layer.values if layer else {}
@@ -212,12 +213,12 @@ def arrows(
 
 
 def _fate(comment: str | None) -> str | None:
-    """What a comment begins with: in an opened capture there is more."""
+    """Return the first part of a comment: an opened capture adds others."""
     return comment and comment.partition("; ")[0]
 
 
 def _is_repeated(latest: dict[object, int], src: int, bth: Mapping[str, Any]) -> bool:
-    """A packet of RC does not say that it was sent before: its PSN does, which is not beyond the latest."""
+    """Return whether a packet of RC repeats an earlier one: its PSN is not beyond the latest."""
     if bth["opcode"] >> 5 != Transport.RC:
         return False
     flow, psn = (src, bth["destqp"], bth["opcode"] & 0x1F in RESPONSES), bth["psn"]
@@ -233,14 +234,14 @@ def _is_uet(packet: Packet) -> bool:
     return error is None or any(layer.form.startswith(("pds.", "tss")) for layer in packet.layers)
 
 
-_PAUSE = 100_000  # ns: what is shorter is no pause
-_MOST_ENDS = 65_536  # ends with a source port, whose answers are known
+_PAUSE = 100_000  # ns: a shorter time is no pause
+_MOST_ENDS = 65_536  # ends with a source port that are kept, to find answers
 _SHORT = 5  # packets: a longer run of similar ones is drawn as one row
-_PAUSE_RATIO = 10  # … and it is that much longer than what is usual in the capture
+_PAUSE_RATIO = 10  # a pause is so many times longer than the mean time between packets
 
 
 def rows(packets: Iterable[Arrow], collapse: bool = True) -> Iterator[Row]:
-    """Arrows with the pauses between them; of a run of similar ones only the first and the last."""
+    """Yield arrows and the pauses between them; of a run of similar packets only the first and the last."""
     last_ns = gaps = total = 0
     run: _Run | None = None
     for arrow in packets:
@@ -263,7 +264,7 @@ def rows(packets: Iterable[Arrow], collapse: bool = True) -> Iterator[Row]:
 
 
 class _Run:
-    """Similar arrows, of which the first is drawn already."""
+    """Holds a run of similar arrows, of which the first is drawn already."""
 
     __slots__ = ("count", "first", "held", "in_order", "last")
 
@@ -271,7 +272,7 @@ class _Run:
         self.first = self.last = first
         self.held: list[Arrow] = []  # those after the first, as long as the run is short
         self.count = 1
-        self.in_order = True  # PSNs follow one another
+        self.in_order = True  # PSNs are consecutive
 
     def takes(self, arrow: Arrow) -> bool:
         return arrow.like == self.first.like and arrow.src == self.first.src and arrow.dst == self.first.dst
@@ -297,7 +298,7 @@ class _Run:
 
 
 def limited(all_rows: Iterator[Row], limit: int | None, tally: LadderTally) -> Iterator[Row]:
-    """The first `limit` rows; pauses do not count."""
+    """Yield the first `limit` rows; pauses do not count."""
     for row in all_rows:
         if limit is not None and tally.drawn == limit:
             tally.cut = True
@@ -310,7 +311,7 @@ def limited(all_rows: Iterator[Row], limit: int | None, tally: LadderTally) -> I
 
 
 def as_json(row: Row) -> str:
-    """One row as one line."""
+    """Return a row as one line of JSON."""
     if isinstance(row, Pause):
         shape: dict[str, Any] = {"row": "pause", "duration_ns": row.ns}
     else:

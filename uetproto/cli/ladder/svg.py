@@ -1,4 +1,4 @@
-"""A ladder as SVG: plain text, no library; a card with its own background, so that it reads on any page."""
+"""Draws a ladder as SVG without a library, on a background of its own, so that it is legible on any page."""
 
 from xml.sax.saxutils import escape
 
@@ -22,7 +22,7 @@ _COLOURS = {
 _CARD = (("#ffffff", "#11161d"), ("#d0d7de", "#3d444d"), ("#1f2328", "#e6edf3"), ("#59636e", "#9aa4af"))
 
 _CROSSED = ("bad", "lost")
-_SHORT = 0.15  # of its way a lost packet does not make
+_SHORT = 0.15  # share of its length by which the arrow of a lost packet is shorter
 
 _ROW = 26  # pixels from one row to the next
 _TOP = 64
@@ -34,7 +34,7 @@ _CHAR = 6.7  # pixels of a character, about
 
 
 def ladder_svg(found: list[Row], title: str, note: str = "", numbered: bool = False) -> str:
-    """The drawing of the rows, as a whole file. `title` heads it, `note` ends it; `numbered`: with packets' numbers."""
+    """Return the text of an SVG file with the rows. `note` stands beside `title`; `numbered`: draw packet numbers."""
     hosts = list(dict.fromkeys(h for row in found if not isinstance(row, Pause) for h in (row.src, row.dst)))
     beside = len(hosts) > 2
     gap = _MANY if beside else _TWO
@@ -64,7 +64,7 @@ def ladder_svg(found: list[Row], title: str, note: str = "", numbered: bool = Fa
 
 
 def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: bool) -> list[str]:
-    """`edges`: the first and the last lifeline."""
+    """Return the elements of a row. `edges`: positions of the first and the last lifeline."""
     left, right = edges
     middle = (left + right) / 2
     if isinstance(row, Pause):
@@ -109,7 +109,7 @@ def _arrow(row: Arrow, a: int, b: int, y: int) -> list[str]:
 
 
 def _legend(tones: list[str], y: int, wide: int) -> tuple[list[str], int]:
-    """The meaning of the colours in as many lines as it takes; where it ends."""
+    """Return the lines of the legend, and where it ends."""
     body, x = [], 20
     for kind in tones:
         words = TONES[kind][1]
@@ -128,7 +128,7 @@ def _text(text: str) -> str:
 
 
 def _rules(column: int) -> str:
-    """The colours of the light (0) or the dark (1) card. Without variables, which not every viewer knows."""
+    """Return the style rules of the light (0) or dark (1) background; not every viewer knows variables."""
     card, edge, ink, faint = (pair[column] for pair in _CARD)
     rules = [
         f"text {{ fill: {ink}; }}",

@@ -1,4 +1,4 @@
-"""`uetproto stats`: what a capture measures: packets, retransmissions and why, windows, times, messages."""
+"""`uetproto stats`: measures captures: packets, retransmissions and their causes, windows, times, messages."""
 
 import json
 from collections.abc import Iterator
@@ -34,25 +34,26 @@ Example:
 A flow is what one end sends to the other: requests of a PDC, packets to a queue pair, RUDI, UUD. Each interface of each
 file is measured alone, with the times of its clock.
 
-Sent again, by cause: the code of a NACK for that PSN, or in ROD for one before it; "trimmed" if such a copy was seen;
-"RTO?" if nothing but an earlier copy was: the timer, or a loss that the source inferred; "unknown" if not even that.
-RoCE does not say what is a retransmission: any copy counts, also one that the network made.
+Sent again, by cause: the code of a NACK for that PSN, or in ROD for one before it; "trimmed" if a trimmed copy was
+seen; "RTO?" if only an earlier copy was seen: the timer expired, or the source inferred a loss; "unknown" if no copy
+was seen. RoCE does not mark retransmissions: every copy counts, also one that the network made.
 
-Window: the most requests that were sent and not acknowledged at a time. To ACK: from a request that was sent once to
-the first ACK that covers it. Latency: from the first packet of a message to its last response. Percentiles are exact
-to 1 %. Reordered: first transmissions seen behind one with a newer PSN, at most so many PSNs behind.
+Window: the most requests that were unacknowledged at a time. To ACK: the time from a request that was sent once to the
+first ACK that covers it. Latency: the time from the first packet of a message to its last response. Percentiles are
+exact to 1 %. Reordered: first transmissions seen after one with a newer PSN, and the largest distance in PSNs.
 
 {EXIT_STATUS}
 Damage is a fault.""",
 )
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: flows, messages, a summary each.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line: flows, messages, a summary each.")
 @click.option(
-    "--pdc", "number", type=click.IntRange(0, 0xFFFFFF), metavar="ID", help="Only this PDCID, or queue pair of RoCE."
-)
-@click.option("--interface", metavar="NAME|N", help="Only this interface; default: all.")
+    "--pdc", "number", type=click.IntRange(0, 0xFFFFFF), metavar="ID",
+    help="Measure only this PDCID or queue pair.",
+)  # fmt: skip
+@click.option("--interface", metavar="NAME|N", help="Measure only this interface; default: all.")
 @click.option("--plot", metavar="FILE", help="Also draw the flow with most packets, as .png or .svg.")
-@click.option("--mirror", is_flag=True, help="A packet that a mirror port saw twice is one.")
+@click.option("--mirror", is_flag=True, help="Count a packet that a mirror port captured twice once.")
 @click.option(
     "--max-flows", type=click.IntRange(1), default=_DEFAULTS.max_flows, show_default=True, metavar="N",
     help="Conversations that are followed at a time.",
@@ -76,8 +77,8 @@ def command(
     rd: str,
     keys_file: str | None,
 ) -> None:
-    """Measure captures of any implementation: how much was sent, how often again and why, how far packets were
-    reordered, how full the window was, how long ACKs and messages took.
+    """Measure captures of any implementation: bytes and packets, retransmissions and their causes, reordering, windows,
+    times of ACKs and messages.
 
     FILE is a pcap or pcapng, also compressed with gzip; - is standard input.
     """
@@ -114,7 +115,7 @@ def command(
 
 
 def json_lines(measured: list[Measurements]) -> Iterator[dict[str, Any]]:
-    """Flows, messages and a summary of each vantage point."""
+    """Yield the flows, the messages and a summary of each vantage point."""
     for one in measured:
         where = {"file": one.file, "interface": one.interface}
         for row in (*one.flows.kept, *one.messages.kept):

@@ -1,4 +1,4 @@
-"""The measurements of `uetproto stats` for people: flows, messages by opcode, the slowest of them."""
+"""Prints the measurements of `uetproto stats` as text: flows, messages by opcode, the slowest messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,13 +15,13 @@ from uetproto.cli.terminal import Paint, printable
 FLOWS = 16
 """Flows that are listed: those with most packets."""
 SLOW, EACH = 8, 64
-"""Messages that are listed: the slowest, or of one PDC the first."""
+"""Messages that are listed: the slowest ones, or the first ones of a PDC."""
 
 NONE = "–"
 
 
 def heading(measured: Measurements, paint: Paint) -> Iterator[str]:
-    """What the vantage point saw in all."""
+    """Yield the lines about a vantage point as a whole."""
     name = ", ".join(filter(None, (measured.file, measured.interface)))
     lasted = duration(measured.last_ns - (measured.first_ns or 0))
     packets = f"{measured.packets:,} packet{'s' * (measured.packets != 1)}"
@@ -29,11 +29,11 @@ def heading(measured: Measurements, paint: Paint) -> Iterator[str]:
     if measured.kinds:
         yield "  " + ", ".join(f"{kind} {number:,}" for kind, number in measured.kinds.most_common())
     if not measured.flows.kept and any(kind.startswith("tss") for kind in measured.kinds):
-        yield "  sealed packets say nothing of what is inside; --keys opens them"
+        yield "  the contents of sealed packets are not measured; --keys opens them"
 
 
 def flows(rows: RowTable) -> Iterator[Table | str]:
-    """The flows with most packets."""
+    """Yield a table of the flows with most packets."""
     table = _table("flow", "packets", "payload", "goodput", "window", "to ACK: p50", "p99", "max")
     shown = sorted(rows.kept, key=lambda row: -row.packets)[:FLOWS]
     for row in shown:
@@ -48,7 +48,7 @@ def flows(rows: RowTable) -> Iterator[Table | str]:
 
 
 def messages(measured: Measurements, all_of_them: bool) -> Iterator[Table | str]:
-    """Latency by opcode, then the slowest messages; or, of one PDC, each."""
+    """Yield a table of latencies by opcode, then of the slowest messages, or of all messages of a PDC."""
     if measured.latency:
         table = _table("messages", "answered", "latency: p50", "p90", "p99", "max")
         for opcode, times in sorted(measured.latency.items()):
@@ -71,14 +71,14 @@ def messages(measured: Measurements, all_of_them: bool) -> Iterator[Table | str]
 
 
 def left_out(report: AuditReport) -> Iterator[str]:
-    """What was read, and is not in the tables."""
+    """Yield a line about what was read and is not in the tables."""
     told = [f"{what}: {number:,}" for what, number in unread(report).items()]
     if told:
         yield printable("; ".join(told))
 
 
 def rate(bits: int | None) -> str:
-    """Bits a second in three digits."""
+    """Return bits a second in words, with three digits."""
     if bits is None:
         return NONE
     for unit, name in ((10**12, "Tb/s"), (10**9, "Gb/s"), (10**6, "Mb/s"), (10**3, "kb/s")):
@@ -111,7 +111,7 @@ def _who(row: FlowRow) -> Iterator[str]:
 
 
 def _notes(row: FlowRow) -> Iterator[str]:
-    """What did not go straight."""
+    """Yield lines about retransmissions, refusals, reordering and marks."""
     yield from _causes("sent again", row.resent)
     yield from _causes("refused", row.refused)
     others = {
@@ -124,7 +124,7 @@ def _notes(row: FlowRow) -> Iterator[str]:
 
 
 def _causes(what: str, causes: Mapping[str, int]) -> Iterator[str]:
-    """How often, and of several causes how often each."""
+    """Yield lines with the number of each cause."""
     said = sorted(causes.items(), key=lambda one: -one[1])
     if len(said) == 1:
         yield f"  {what} {said[0][1]:,}: {said[0][0]}"
@@ -140,7 +140,7 @@ def _message(row: MessageRow) -> str:
 
 
 def _rest(rows: RowTable, shown: int, noun: str) -> Iterator[str]:
-    """How much is not listed."""
+    """Yield lines about rows that are not listed."""
     others = rows.others
     listed: Sequence[FlowRow | MessageRow] = rows.kept
     if len(listed) > shown:
