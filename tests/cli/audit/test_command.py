@@ -517,7 +517,9 @@ def test_explain(name: str) -> None:
     rule = BY_ID[name.upper()]
     text = " ".join(done.stdout.split())
     assert done.exit_code == 0
-    assert text.startswith(f"{rule.id}: {rule.severity.value} must hold {' '.join(rule.says.split())} source {rule.cite}")
+    assert text.startswith(
+        f"{rule.id}: {rule.severity.value} must hold {' '.join(rule.says.split())} source {rule.cite}"
+    )
     assert max(map(len, done.stdout.splitlines())) <= PLAIN_WIDTH
 
 
