@@ -1,7 +1,7 @@
-"""What the parts of SHARP hand each other (sharp.md §3): whole messages by connection, never a header of a carrier.
+"""The interface between SHARP elements and carriers (sharp.md §3): whole messages by connection, no carrier headers.
 
-An `Element` is an aggregation node or a host. A carrier brings messages to it and takes those that it has to send; a
-connection is a number that the carrier gave out: a queue pair, or a pair of endpoints of UET.
+An `Element` is an aggregation node or a host. A carrier delivers messages to it and sends those that it returns. A
+connection is a number that the carrier allocated: a queue pair, or a pair of reserved PDCIDs of UET.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -11,51 +11,51 @@ class OutgoingMessage(NamedTuple):
     """A message to be sent."""
 
     conn: int | None
-    """The connection; None: to a multicast group."""
+    """Connection to send on; None sends to a multicast group."""
     data: bytes
     """The whole message, header and padding included."""
     handle: int = 0
-    """Comes back with `acknowledged`; 0: nobody has to know."""
+    """Number that `acknowledged` repeats; 0 requests no acknowledgement."""
     group: int = 0
-    """The MGID, where `conn` is None."""
+    """MGID, where `conn` is None."""
 
 
 class Element(Protocol):
-    """An aggregation node, or one host's side. Sans-IO: `now` in picoseconds; nothing raises on bytes from outside."""
+    """An aggregation node or a host. It is sans-IO; `now` is in picoseconds; received bytes never raise."""
 
     def message(self, conn: int | None, data: bytes, now: int) -> None:
-        """A message has arrived on a connection; None: by multicast."""
+        """Handle a message that arrived on a connection, or by multicast if `conn` is None."""
 
     def acknowledged(self, conn: int, handle: int, now: int) -> None:
-        """The other end of the connection has this message."""
+        """Handle the acknowledgement of a message by the other end of the connection."""
 
     def lost(self, conn: int, now: int) -> None:
-        """The connection is in error: nothing more comes, nothing more arrives."""
+        """Handle the failure of a connection, which carries no further message in either direction."""
 
     def poll(self, now: int) -> list[OutgoingMessage]:
-        """What is to be sent; fires timers that are due."""
+        """Fire the timers that are due and return what is to be sent."""
 
     def deadline(self) -> int | None:
-        """When to poll at the latest."""
+        """Return when to poll at the latest; None if no timer runs."""
 
     def events(self) -> list[Any]:
-        """What happened since the last call."""
+        """Return the events since the last call."""
 
 
 class Ports(Protocol):
-    """Where connections come from: a carrier."""
+    """What a carrier offers for the management of connections."""
 
     def allocate(self) -> int:
-        """A new connection, not yet to anybody: its number."""
+        """Allocate a connection that is not connected yet and return its number."""
 
     def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
-        """To the connection `remote` at `address`. PSNs are those of queue pairs; other carriers choose their own."""
+        """Connect to the connection `remote` at `address`. The PSNs are for queue pairs; others choose their own."""
 
     def release(self, conn: int, now: int) -> None:
-        """It is gone; nobody is told `lost`."""
+        """Release a connection without a call of `lost`."""
 
     def join(self, group: int, qkey: int, now: int) -> None:
-        """Messages to this multicast group arrive from now on."""
+        """Receive messages to a multicast group from now on."""
 
 
 __all__ = ["Element", "OutgoingMessage", "Ports"]

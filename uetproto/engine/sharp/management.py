@@ -1,7 +1,8 @@
-"""What an aggregation node and its management agent hand each other (sharp.md §1.8, §2.9): quotas, traps, counters."""
+"""What an aggregation node and its management agent hand each other (sharp.md §1.8, §2.9): trees, quotas, traps."""
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from uetproto.engine.sharp.config import SharpConfig
@@ -47,21 +48,25 @@ class TrapRaised(NamedTuple):
     seq: int
 
 
-class ManagedTree(Protocol):
-    """What the agent reads of a tree of a node."""
+@dataclass(slots=True)
+class NodeTree:
+    """A TreeConfig: the parent and the children of this node in one tree (sharp.md §2.9)."""
 
-    @property
-    def tree_id(self) -> int: ...
-    @property
-    def mode(self) -> int: ...
-    @property
-    def llt_tree_id(self) -> int: ...
-    @property
-    def parent(self) -> int | None: ...
-    @property
-    def children(self) -> Mapping[int, int]: ...
-    @property
-    def depth(self) -> int: ...
+    tree_id: int
+    mode: int
+    """0 LLT, 1 SAT."""
+    llt_tree_id: int
+    parent: int | None
+    """Connection to the parent; None at the top of the tree."""
+    children: Mapping[int, int]
+    """Connections to the children by child_idx."""
+    depth: int = 1
+    """Level of the node: 1 is a leaf, whose children are hosts."""
+    enabled: bool = True
+    child_of: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.child_of = {conn: child for child, conn in self.children.items()}
 
 
 class ManagedPorts(Protocol):
@@ -74,33 +79,23 @@ class ManagedPorts(Protocol):
 class ManagedNode(Protocol):
     """What the agent uses of an aggregation node; `node.aggregation_node.SharpNode` says what each call does."""
 
-    @property
-    def an_id(self) -> int: ...
-    @property
-    def config(self) -> SharpConfig: ...
-    @property
-    def trees(self) -> Mapping[int, ManagedTree]: ...
-    @property
-    def quotas(self) -> Mapping[tuple[int, int], Quota]: ...
+    an_id: int
+    config: SharpConfig
+    trees: dict[int, NodeTree]
+    quotas: dict[tuple[int, int], Quota]
+
     @property
     def ports(self) -> ManagedPorts: ...
-
     def set_tree(
         self, tree_id: int, *, mode: int, llt_tree_id: int, parent: int | None, children: Mapping[int, int],
         depth: int = 1,
     ) -> None: ...  # fmt: skip
-
     def update_tree(self, tree_id: int, children: Mapping[int, int]) -> None: ...
-
     def remove_tree(self, tree_id: int) -> None: ...
-
     def disable_tree(self, tree_id: int) -> None: ...
-
     def set_quota(self, quota: Quota) -> None: ...
-
     def clear_quota(self, job: int, tree: int) -> None: ...
-
     def cleanup(self, job: int | None = None, tree: int | None = None) -> None: ...
 
 
-__all__ = ["ALL_PORTS", "OTHER_PORT", "PARENT_PORT", "ManagedNode", "Quota", "TrapRaised"]
+__all__ = ["ALL_PORTS", "OTHER_PORT", "PARENT_PORT", "ManagedNode", "NodeTree", "Quota", "TrapRaised"]

@@ -1,7 +1,7 @@
 """SHARP messages as the engine holds them, from and to bytes (sharp.md §2.2–§2.6).
 
-`parse` is rule 1 of the order of checks (§2.8): length, version, opcode, extensions, reserved bits and padding, and the
-length and the reserved bytes of a body. What a field means is not asked here.
+`parse` applies rule 1 of the order of checks (sharp.md §2.8): length, version, opcode, extensions, reserved bits and
+padding, and the length and the reserved bytes of a body. It does not check the meaning of fields.
 """
 
 import struct
@@ -13,13 +13,13 @@ from uetproto.engine.contract import Buffer
 from uetproto.wire.headers.sharp import RESERVED_FLAGS, TGT_WORDS, UDH_WORDS, VERSION, Flag, SharpOpcode, Status
 
 HEADER = struct.Struct(">BBHIIIIHHBBBBBBH")
-"""The base header (§2.2): 32 bytes, in the words of that page."""
+"""Layout of the base header (sharp.md §2.2), 32 bytes."""
 HEADER_SIZE = HEADER.size
 
 NONE = 12
-"""`op`, `dtype`, `tag_dtype`: none."""
+"""Value of `op`, `dtype` and `tag_dtype` that stands for none."""
 NOT_APPLICABLE = 0xFF
-"""`coll`: not applicable; `child_idx`: unknown, multicast or ERROR."""
+"""Value of `coll` that stands for not applicable, and of `child_idx` for unknown, multicast or ERROR."""
 
 CHILD_AT, FLAGS_AT = 28, 30
 """Offsets of the two fields in which the results to several children differ."""
@@ -29,16 +29,16 @@ _UDH, _TGT = int(Flag.UDH), int(Flag.TGT)
 
 
 class SharpTarget(NamedTuple):
-    """The target extension (§2.4)."""
+    """The target extension (sharp.md §2.4)."""
 
     type: int
-    """0 GROUP, 1 SINGLE, 2 MCAST."""
+    """Type of the target: 0 GROUP, 1 SINGLE, 2 MCAST."""
     rank: int
-    """0xFFFF: all."""
+    """Rank of the target; 0xFFFF stands for all."""
     service_level: int = 0
     qpn: int = 0
     gid: int = 0
-    """GID or MGID."""
+    """GID or MGID of the target."""
 
     def pack(self) -> bytes:
         return _TARGET.pack(self.type, self.service_level, self.rank, self.qpn, self.gid.to_bytes(16, "big"))
@@ -49,7 +49,7 @@ _TARGET = struct.Struct(">BBHI16s")
 
 @dataclass(slots=True)
 class SharpMessage:
-    """One SHARP message. Numbers are plain integers: what came may be no member of any enumeration."""
+    """One SHARP message. Its numbers are plain integers, as received ones need not be members of an enumeration."""
 
     opcode: int
     tree_id: int
@@ -65,13 +65,13 @@ class SharpMessage:
     child_idx: int = NOT_APPLICABLE
     status: int = 0
     flags: int = 0
-    """UDH and TGT follow from `udh` and `target` when it is packed."""
+    """Flags; `pack` sets UDH and TGT from `udh` and `target`."""
     udh: bytes = b""
     target: SharpTarget | None = None
     body: bytes = b""
 
     def pack(self) -> bytes:
-        """The whole message: header, extensions, body, padding."""
+        """Return the whole message: header, extensions, body, padding."""
         words, flags = 0, self.flags & ~(_UDH | _TGT)
         extensions = b""
         if self.udh:
@@ -87,7 +87,7 @@ class SharpMessage:
 
 
 def parse(data: Buffer) -> SharpMessage | Status:
-    """The message, or what is wrong with the bytes (§2.8 rule 1). Never raises."""
+    """Return the message, or the status of what is wrong with the bytes (sharp.md §2.8 rule 1). Never raises."""
     length = len(data)
     if length < HEADER_SIZE:
         return Status.BAD_HEADER
@@ -137,7 +137,7 @@ _STATUSES = frozenset(int(status) for status in Status)
 
 
 class JoinRequest(NamedTuple):
-    """Body of GROUP_JOIN_REQ."""
+    """The body of GROUP_JOIN_REQ."""
 
     group_size: int
     want_osts: int
@@ -159,23 +159,23 @@ class JoinRequest(NamedTuple):
 
     @staticmethod
     def fits(body: bytes) -> bool:
-        """The length is right and reserved bits are zero."""
+        """Tell whether the length is right and the reserved bits are zero."""
         fixed = _JOIN_REQUEST.size
         return len(body) >= fixed and len(body) == fixed + 2 * int.from_bytes(body[:2], "big") and not body[12]
 
 
 class JoinResponse(NamedTuple):
-    """Body of GROUP_JOIN_RESP."""
+    """The body of GROUP_JOIN_RESP."""
 
     member_count: int = 0
-    """Below the aggregation node that answers."""
+    """Number of members below the aggregation node that answers."""
     group_size: int = 0
     granted_osts: int = 0
     user_data_per_ost: int = 0
     features: int = 0
     child_idx: int = NOT_APPLICABLE
     depth: int = 0
-    """Of the aggregation node that answers; 1: a leaf."""
+    """Level of the aggregation node that answers; 1 is a leaf."""
     is_root: int = 0
     mgid: int = 0
     mlid: int = 0
@@ -192,21 +192,21 @@ class JoinResponse(NamedTuple):
 
     @staticmethod
     def fits(body: bytes) -> bool:
-        """The length is right and reserved bytes are zero."""
+        """Tell whether the length is right and the reserved bytes are zero."""
         return len(body) == _JOIN_RESPONSE.size and not body[15] and body[34:36] == b"\0\0"
 
 
 class LockBody(NamedTuple):
-    """Body of LOCK_REQ, LOCK_RESP, UNLOCK_REQ and UNLOCK_RESP."""
+    """The body of LOCK_REQ, LOCK_RESP, UNLOCK_REQ and UNLOCK_RESP."""
 
     sat_tree_id: int
     batch: int = 0xFFFF
-    """Operations; 0xFFFF: unlimited."""
+    """Number of operations; 0xFFFF stands for unlimited."""
     token: int = 0
-    """0 in LOCK_REQ."""
+    """Token of the lock; 0 in LOCK_REQ."""
     timeout_ms: int = 0
     target_rank: int = 0xFFFF
-    """0xFFFF: all."""
+    """Rank that gets the results; 0xFFFF stands for all."""
 
     def pack(self) -> bytes:
         return _LOCK.pack(*self, 0)
@@ -217,22 +217,22 @@ class LockBody(NamedTuple):
 
     @staticmethod
     def fits(body: bytes) -> bool:
-        """The length is right and reserved bytes are zero."""
+        """Tell whether the length is right and the reserved bytes are zero."""
         return len(body) == _LOCK.size and body[14:] == b"\0\0"
 
 
 class SharpFault(NamedTuple):
-    """Body of NACK and ERROR."""
+    """The body of NACK and ERROR."""
 
     code: int
-    """The same as `status`."""
+    """Code; equal to `status` of the header."""
     origin_depth: int = 0
-    """0: a host."""
+    """Level of the sender; 0 is a host."""
     opcode: int = 0
-    """Of the offending message."""
+    """Opcode of the offending message."""
     an_id: int = 0
     children: frozenset[int] = frozenset()
-    """Missing or at fault: the bitmap."""
+    """Children that are missing or at fault, a bitmap on the wire."""
 
     def pack(self) -> bytes:
         return _FAULT.pack(self.code, self.origin_depth, self.opcode, 0, self.an_id, bitmap_of(self.children))
@@ -244,12 +244,12 @@ class SharpFault(NamedTuple):
 
     @staticmethod
     def fits(body: bytes) -> bool:
-        """The length is right and the reserved byte is zero."""
+        """Tell whether the length is right and the reserved byte is zero."""
         return len(body) == _FAULT.size and not body[3]
 
 
 class Heartbeat(NamedTuple):
-    """Body of HEARTBEAT and its response."""
+    """The body of HEARTBEAT and HEARTBEAT_RESP."""
 
     sender: int
     counter: int
@@ -263,12 +263,12 @@ class Heartbeat(NamedTuple):
 
     @staticmethod
     def fits(body: bytes) -> bool:
-        """The length is right."""
+        """Tell whether the length is right."""
         return len(body) == _HEARTBEAT.size
 
 
 class _Empty(NamedTuple):
-    """GROUP_LEAVE has no body."""
+    """The absent body of GROUP_LEAVE_REQ and GROUP_LEAVE_RESP."""
 
     @staticmethod
     def fits(body: bytes) -> bool:
@@ -299,11 +299,11 @@ BODIES: dict[int, Body] = {
     SharpOpcode.NACK: SharpFault,
     SharpOpcode.ERROR: SharpFault,
 }
-"""All but AGG_REQ and AGG_RESULT, whose body is a vector."""
+"""Maps each opcode to its body, except AGG_REQ and AGG_RESULT, whose body is a vector."""
 
 
 def bitmap_of(children: Iterable[int]) -> bytes:
-    """32 bytes; bit 7 of byte 0 is child 0 (§2.6)."""
+    """Return the bitmap of children, 32 bytes; bit 7 of byte 0 is child 0 (sharp.md §2.6)."""
     bits = 0
     for child in children:
         bits |= 1 << 255 - child
@@ -311,7 +311,7 @@ def bitmap_of(children: Iterable[int]) -> bytes:
 
 
 def children_of(bitmap: bytes) -> frozenset[int]:
-    """The children that a bitmap names."""
+    """Return the children that a bitmap names."""
     bits = int.from_bytes(bitmap, "big")
     return frozenset(child for child in range(256) if bits >> 255 - child & 1)
 

@@ -1,8 +1,8 @@
-"""The arithmetic of an aggregation node: operands folded one after another, in the order given (sharp.md §3.5).
+"""The arithmetic of an aggregation node: operands are folded one after another, in the order given (sharp.md §3.5).
 
-The one file of the engine that uses NumPy: a vector is one object here, and every step is over whole vectors. What a
-step yields does not depend on the machine: a NaN that comes out is the canonical quiet one (**choice**; IEEE 754 leaves
-its payload open), and -0 is below +0 in MIN, MAX, MINLOC and MAXLOC.
+This is the only file of the engine that uses NumPy: every step works on whole vectors. Results do not depend on the
+machine: a NaN in a result is the canonical quiet one (**choice**; IEEE 754 leaves its payload open), and -0 is below +0
+in MIN, MAX, MINLOC and MAXLOC.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ FLOATS = frozenset(_INFINITY)
 LOC = frozenset({Op.MAXLOC, Op.MINLOC})
 LOGICAL = frozenset({Op.LAND, Op.LOR, Op.LXOR})
 INTEGER_ONLY = LOGICAL | {Op.BAND, Op.BOR, Op.BXOR}
-"""Operations that need an integer data type (§2.8 rule 3)."""
+"""Operations that need an integer data type (sharp.md §2.8 rule 3)."""
 
 _STEPS: dict[int, Callable[..., Any]] = {
     Op.MAX: np.maximum, Op.MIN: np.minimum, Op.SUM: np.add, Op.PROD: np.multiply,
@@ -51,7 +51,7 @@ _STEPS: dict[int, Callable[..., Any]] = {
 
 
 def element_size(op: int, dtype: int, tag_dtype: int) -> int:
-    """Bytes of one element; of a pair with MINLOC and MAXLOC (§2.8 rule 4)."""
+    """Return the bytes of one element, or of a pair for MINLOC and MAXLOC (sharp.md §2.8 rule 4)."""
     size = DTYPE_SIZES[Dtype(dtype)]
     return size + DTYPE_SIZES[Dtype(tag_dtype)] if op in LOC else size
 
@@ -65,7 +65,7 @@ def fold(
     little_endian: bool,
     acc_native: bool = False,
 ) -> bytes:
-    """The operands, at least one and all of one length, folded from the left. The combination is legal (§2.8)."""
+    """Fold the operands, one or more of one length, from the left; the combination is legal (sharp.md §2.8)."""
     if op == Op.NULL:
         return bytes(operands[0])  # BCAST: there is one
     order = "<" if little_endian else ">"
@@ -85,7 +85,7 @@ def fold(
 
 
 def _rows(operands: Sequence[Buffer], kind: str, order: str) -> Array:
-    """One row for each operand, in the byte order of this machine."""
+    """Return an array with one row for each operand, in the byte order of this machine."""
     joined = np.frombuffer(b"".join(operands), order + kind).reshape(len(operands), -1)
     return joined.astype(kind)
 
@@ -95,7 +95,7 @@ def _bytes(result: Array, order: str) -> bytes:
 
 
 def _accumulate(step: Callable[..., Any], rows: Array) -> Array:
-    """Row after row: `ufunc.reduce` might choose another order. The first row is overwritten."""
+    """Fold row after row, as `ufunc.reduce` might choose another order; overwrite the first row."""
     result: Array = rows[0]
     for row in rows[1:]:
         step(result, row, out=result)
@@ -108,7 +108,7 @@ def _accumulate(step: Callable[..., Any], rows: Array) -> Array:
 def _fold_floats(
     step: Callable[..., Any], dtype: int, operands: Sequence[Buffer], order: str, acc_native: bool
 ) -> bytes:
-    """SUM and PROD: f32 and f64 round at each step; f16 and bf16 are f32 inside, and round once, or at each step."""
+    """Fold SUM or PROD: f32 and f64 round at each step; f16 and bf16 are f32 inside and round once or at each step."""
     with np.errstate(all="ignore"):
         rows = _rows(operands, _NUMPY[dtype], order)
         if dtype in (Dtype.FLOAT, Dtype.DOUBLE):
@@ -127,14 +127,14 @@ def _fold_floats(
 
 
 def _widen(values: Array, dtype: int) -> Array:
-    """f16 or bf16, or their bits, as f32."""
+    """Return f16 or bf16, or their bits, as f32."""
     if dtype == Dtype.FLOAT_SHORT:
         return values.view("f2").astype("f4")
     return (values.astype("u4") << np.uint32(16)).view("f4")
 
 
 def _narrow(values: Array, dtype: int) -> Array:
-    """f32 or f64 as the bits of `dtype`, rounded to the nearest, ties to even."""
+    """Return f32 or f64 as the bits of `dtype`, rounded to the nearest, ties to even."""
     if dtype == Dtype.BFLOAT16:
         bits = values.view("u4")
         half = np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
@@ -147,14 +147,14 @@ def _narrow(values: Array, dtype: int) -> Array:
 
 
 def _key(bits: Array) -> Array:
-    """Signed integers in the order of the numbers whose bits these are, -0 below +0."""
+    """Return signed integers in the order of the floating-point numbers with these bits, -0 below +0."""
     top = bits.dtype.type(8 * bits.itemsize - 1)
     result: Array = bits ^ (bits >> top & bits.dtype.type(np.iinfo(bits.dtype).max))
     return result
 
 
 _from_key = _key
-"""The same once more undoes it: the sign stays."""
+"""The inverse is the same function, as the sign stays."""
 
 
 def _is_nan(bits: Array, dtype: int) -> Array:
@@ -167,7 +167,7 @@ def _is_nan(bits: Array, dtype: int) -> Array:
 
 
 def _fold_pairs(op: int, dtype: int, tag_dtype: int, operands: Sequence[Buffer], order: str) -> bytes:
-    """The pair with the least or the greatest value; of equal ones that with the smaller tag. A NaN loses (§3.5)."""
+    """Return the pairs with the least or greatest value, then the smaller tag; a NaN loses (sharp.md §3.5)."""
     pair = np.dtype([("value", order + _bits(dtype)), ("tag", order + _bits(tag_dtype))])
     rows = np.frombuffer(b"".join(operands), pair).reshape(len(operands), -1)
     values = _comparable(rows["value"].astype(_bits(dtype)), dtype)
@@ -191,7 +191,7 @@ def _fold_pairs(op: int, dtype: int, tag_dtype: int, operands: Sequence[Buffer],
 
 
 def _bits(dtype: int) -> str:
-    """How NumPy holds it where only its order counts: floating point as signed integers."""
+    """Return the NumPy type that keeps the order of `dtype`: a signed integer for floating point."""
     return f"i{DTYPE_SIZES[Dtype(dtype)]}" if dtype in FLOATS else _NUMPY[dtype]
 
 

@@ -1,4 +1,4 @@
-"""What a user of SHARP sets, by published names (sharp.md §5): SHARP_COLL_*, HCOLL_*, NCCL_*, and those of sharp_am.
+"""The options of SHARP by published names (sharp.md §5): SHARP_COLL_*, HCOLL_*, NCCL_*, and those of sharp_am.
 
 `SharpOptions.of` takes names and text values, as an environment or a configuration file has them. A row of `OPTIONS`
 says what is legal; an unknown name or a wrong value raises `LocalError` naming it. The project's own parameters are
@@ -14,14 +14,14 @@ from uetproto.errors import LocalError, shown
 from uetproto.wire.headers.sharp import Coll, Dtype, Feature, Op
 
 DYNAMIC = 0
-"""Of a quota or a limit: somebody else decides."""
+"""Value of a quota or a limit that the manager decides."""
 
 
 class OptionKind(NamedTuple):
-    """How the text of a value is read."""
+    """A kind of values: how their text is read, and what is legal."""
 
     read: Callable[[str], Any]
-    """Raises `ValueError` for what is not legal."""
+    """Converts a text to the value. Raises `ValueError` for a text that is not legal."""
     legal: str
 
 
@@ -69,7 +69,7 @@ PAYLOAD = OptionKind(_quota, "0, 4 … 1024")
 
 
 class Option(NamedTuple):
-    """One row: the published name, what it is here, how it is read, its default and what it changes."""
+    """One row: published name, attribute, kind of values, default, and what the option changes."""
 
     name: str
     attribute: str
@@ -79,7 +79,7 @@ class Option(NamedTuple):
 
 
 WITHOUT_EFFECT = "accepted without effect"
-"""Ends the meaning of an option that is checked, and that no collective asks for."""
+"""Text that ends the meaning of an option that is checked but that nothing reads."""
 O = Option  # noqa: E741  one letter, as in the tables of `wire`
 
 OPTIONS: tuple[Option, ...] = (
@@ -181,29 +181,29 @@ NCCL_PRESETS = {
     "SHARP_COLL_LOCK_ON_COMM_INIT": "1",
     "SHARP_COLL_LOG_LEVEL": "3",
 }
-"""What the NCCL plugin sets where the user does not (§1.6)."""
+"""Values that the NCCL plugin sets where the user does not (sharp.md §1.6)."""
 
 NCCL_OPS = {"sum": Op.SUM, "max": Op.MAX, "min": Op.MIN}
-"""Everything else is unsupported (§1.6)."""
+"""Operations of NCCL that SHARP supports (sharp.md §1.6)."""
 
 NCCL_DTYPES = {
     "float16": Dtype.FLOAT_SHORT, "int32": Dtype.INT, "uint32": Dtype.UNSIGNED, "float32": Dtype.FLOAT,
     "int64": Dtype.LONG, "uint64": Dtype.UNSIGNED_LONG, "float64": Dtype.DOUBLE,
     "bfloat16": Dtype.BFLOAT16, "int8": Dtype.INT8, "uint8": Dtype.UINT8,
 }  # fmt: skip
-"""The last three only if the capabilities say so (§1.6)."""
+"""Types of NCCL that SHARP supports; the last three need a capability (sharp.md §1.6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharpOptions:
-    """All values; each is there under its attribute (`OPTIONS`)."""
+    """The values of all options, each under its attribute (`OPTIONS`)."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """By attribute: what was set."""
+    """Values that were set, by attribute."""
 
     @classmethod
     def of(cls, texts: Mapping[str, str], presets: Mapping[str, str] | None = None) -> "SharpOptions":
-        """From names and texts. `presets` go before the defaults."""
+        """Return options from names and texts; `presets` replace the defaults. Raises `LocalError`."""
         values = {}
         for name, text in {**(presets or {}), **texts}.items():
             option = BY_NAME.get(name)
@@ -222,17 +222,17 @@ class SharpOptions:
 
     @property
     def fall_back(self) -> bool:
-        """A collective that fails is run by the hosts; with the modes 2 to 4 the job aborts (§3.4)."""
+        """Tell whether the hosts run a collective that fails; with the modes 2 to 4 the job aborts (sharp.md §3.4)."""
         return bool(self.enable_sharp < _FORCE)
 
     @property
     def lock_retry_time(self) -> int:
-        """Between two tries to lock, in picoseconds."""
+        """Return the time between two lock requests in picoseconds."""
         return int(self.lock_retry_ms * MILLISECOND)
 
     @property
     def features(self) -> Feature:
-        """What a job asks for."""
+        """Return the features that a job requests."""
         wanted = Feature.LLT
         if self.enable_sat:
             wanted |= Feature.SAT
@@ -241,7 +241,7 @@ class SharpOptions:
         return wanted
 
     def osts_of(self, quota_osts: int, quota_groups: int) -> int:
-        """W that a group of a job asks for."""
+        """Return W that a group of a job requests."""
         return int(self.osts_per_group) or max(_LEAST_OSTS, quota_osts // max(1, quota_groups))
 
 
@@ -251,10 +251,10 @@ _FORCE, _ALL_COMMUNICATORS, _ALL_COLLECTIVES = 2, 3, 4  # of HCOLL_ENABLE_SHARP
 
 
 def hcoll_takes(options: SharpOptions, coll: Coll, nbytes: int, leaders: int, osts: int, payload: int) -> bool:
-    """Whether HCOLL hands a collective of so many node leaders to SHARP (§4.3, §5).
+    """Tell whether HCOLL hands a collective of so many node leaders to SHARP (sharp.md §4.3, §5).
 
-    bcast goes by its own multicast, unless all collectives are forced; so do larger allreduces without a SAT go by
-    other algorithms (**choice**: that is what forcing changes).
+    Unless all collectives are forced, a bcast uses HCOLL's own multicast, and larger allreduces without a SAT use other
+    algorithms (**choice** of what forcing changes).
     """
     mode = options.enable_sharp
     disabled = {
@@ -271,7 +271,7 @@ def hcoll_takes(options: SharpOptions, coll: Coll, nbytes: int, leaders: int, os
 
 
 def nccl_takes(options: SharpOptions, members: int) -> bool:
-    """Whether NCCL asks for SHARP for a communicator of so many nodes."""
+    """Tell whether NCCL requests SHARP for a communicator of so many nodes."""
     return bool(options.collnet_enable and not options.sharp_disable and members >= options.group_size_thresh)
 
 

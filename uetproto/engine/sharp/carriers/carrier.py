@@ -1,4 +1,4 @@
-"""What all carriers of SHARP messages do: they keep connections, and messages that wait for room (sharp.md §2.1)."""
+"""What all carriers of SHARP messages share: connections, and messages that wait for the engine (sharp.md §2.1)."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -10,49 +10,49 @@ from uetproto.engine.sharp.messages import HEADER_SIZE
 from uetproto.errors import LocalError
 
 LONGEST = 4096
-"""Bytes of a message: a header and the longest chunk (§2.8 rule 5)."""
+"""Greatest number of bytes of a message: a header and the longest chunk (sharp.md §2.8 rule 5)."""
 WORD = 4
-"""A message is a multiple of so many bytes (§2.1)."""
+"""Unit of the length of a message in bytes (sharp.md §2.1)."""
 
 
 @dataclass(slots=True, eq=False)
 class CarrierConnection:
-    """One end of a connection, or where multicast messages leave."""
+    """The local end of a connection, or the queue pair that sends multicast messages."""
 
     number: int
     up: bool = False
     lost: bool = False
     under_way: int = 0
-    """Messages that the engine has and that have not ended."""
+    """Counts the messages that the engine has accepted and that have not ended."""
     waiting: deque[OutgoingMessage] = field(default_factory=deque)
-    """Those for which it has no room."""
+    """Holds the messages that the engine has not accepted yet."""
 
 
 class Carrier(Ports):
-    """Between an element and the engine that moves its messages. A subclass knows the engine, and is a `Ports`."""
+    """A carrier connects an element with the engine that moves its messages. Subclasses know the engine."""
 
     def __init__(self, element: Element, depth: int) -> None:
-        """`depth`: messages of a connection that the engine has at a time."""
+        """`depth` limits the messages of a connection that the engine has at a time."""
         if type(depth) is not int or depth < 1:
             raise LocalError("depth", f"{depth!r} is not legal", "1 and more")
         self.element = element
         self.depth = depth
         self.connections: dict[int, CarrierConnection] = {}
         self.counters: Counter[str] = Counter()
-        """What was dropped, and why."""
+        """Counts dropped messages by reason."""
 
     # What a subclass does
 
     def send(self, connection: CarrierConnection, message: OutgoingMessage, now: int) -> None:
-        """Hands a message to the engine; `ended` or `broken` follows."""
+        """Hand a message to the engine; `ended` or `broken` follows."""
         raise NotImplementedError
 
     def multicast(self, message: OutgoingMessage, now: int) -> CarrierConnection:
-        """Where a message to a group leaves."""
+        """Return the connection on which a message to a group is sent."""
         raise NotImplementedError
 
     def event(self, event: Any, now: int) -> bool:
-        """Takes an event of the engine; False: it belongs to somebody else."""
+        """Handle an event of the engine; return False if it does not belong to this carrier."""
         raise NotImplementedError
 
     # What it calls
@@ -68,27 +68,27 @@ class Carrier(Ports):
         self.feed(connection, now)
 
     def forget(self, connection: CarrierConnection) -> None:
-        """It is released: nobody hears of it any more."""
+        """Drop a connection that is released; the element is not told."""
         connection.lost = True
         connection.waiting.clear()
         del self.connections[connection.number]
 
     def deliver(self, connection: CarrierConnection | None, data: bytes, now: int) -> None:
-        """A message has come; None: by multicast."""
+        """Deliver a message to the element; a `connection` of None stands for multicast."""
         if connection is None:
             self.element.message(None, data, now)
         elif not connection.lost:
             self.element.message(connection.number, data, now)
 
     def ended(self, connection: CarrierConnection, handle: int, now: int) -> None:
-        """The other end has the message."""
+        """Handle the acknowledgement of a message by the other end."""
         connection.under_way -= 1
         if handle and not connection.lost:
             self.element.acknowledged(connection.number, handle, now)
         self.feed(connection, now)
 
     def broken(self, connection: CarrierConnection, now: int) -> None:
-        """The connection is in error; the element is told once."""
+        """Handle the failure of a connection; the element is told once."""
         if not connection.lost:
             connection.lost = True
             connection.waiting.clear()
@@ -97,7 +97,7 @@ class Carrier(Ports):
     # Sending
 
     def pump(self, now: int) -> None:
-        """Moves what the element has to send into the engine, as far as there is room."""
+        """Hand the engine what the element has to send, as far as it accepts it."""
         for message in self.element.poll(now):
             check(message.data)
             if message.conn is None:
@@ -117,7 +117,7 @@ class Carrier(Ports):
 
 
 def check(data: Buffer) -> None:
-    """Raises `LocalError` for what no carrier takes."""
+    """Check the length of a message. Raises `LocalError` naming the legal lengths."""
     size = len(data)
     if size % WORD or not HEADER_SIZE <= size <= LONGEST:
         raise LocalError("data", f"{size} bytes are not legal", f"{HEADER_SIZE} … {LONGEST}, a multiple of {WORD}")

@@ -27,13 +27,13 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.roce import MULTICAST_QP
 
 _FIRST_QP = 0x11
-"""The first queue pair has this number, where it is free; none is used twice: what is late finds nobody."""
+"""Number of the first queue pair, if it is free. No number is used twice, so that late packets match no queue pair."""
 _BROKEN = (AsyncType.QP_FATAL, AsyncType.QP_ACCESS_ERR)
 _FLAGS = SendFlags.INLINE | SendFlags.SIGNALED
 
 
 class Receives:
-    """Posted buffers of one size, each posted again as soon as it was read."""
+    """Posted buffers of one size, each of which is posted again as soon as it was read."""
 
     def __init__(self, hca: Hca, pd: int, count: int, size: int) -> None:
         self._hca = hca
@@ -44,11 +44,11 @@ class Receives:
         self._works: list[Receive] = []
 
     def to_shared(self, srq: int) -> None:
-        """Posts all of them to a shared receive queue."""
+        """Post all buffers to a shared receive queue."""
         self._post_all([PostSrqRecv(srq_num=srq, wr_id=i, sg_list=parts) for i, parts in enumerate(self._lists)])
 
     def to_pair(self, number: int) -> None:
-        """Posts all of them to a queue pair."""
+        """Post all buffers to a queue pair."""
         self._post_all([PostRecv(qp_num=number, wr_id=i, sg_list=parts) for i, parts in enumerate(self._lists)])
 
     def _post_all(self, works: list[Receive]) -> None:
@@ -60,7 +60,7 @@ class Receives:
         self._hca.submit(self._works[number], 0)  # which asks for no time
 
     def take(self, number: int, start: int, end: int) -> bytes:
-        """What came into one of them; it is posted again."""
+        """Return the bytes received in a buffer and post the buffer again."""
         at = number * self._size
         data = bytes(self._memory[at + start : at + end])
         self.post(number)
@@ -68,24 +68,24 @@ class Receives:
 
 
 class _UdConnection(CarrierConnection):
-    """A queue pair of type UD: of all groups with one Q_Key."""
+    """The queue pair of type UD of all groups with one Q_Key."""
 
     __slots__ = ("receives",)
     receives: Receives
 
 
 class RoceCarrier(Carrier):
-    """SHARP on an adapter, which others may use as well; a `Ports`."""
+    """SHARP on a RoCE adapter, which others may use as well; a `Ports`."""
 
     def __init__(
         self, hca: Hca, element: Element, *, receives: int = 64, depth: int = 128, timeout: int = 18,
         retry_cnt: int = 7, min_rnr_timer: int = 12, rnr_retry: int = 7, qkey: int = 0x53485250,
     ) -> None:  # fmt: skip
-        """`receives`: buffers for all connections, and as many for each Q_Key; with a path MTU below 4096 one a
-        connection at least, as a message half there keeps its own. `depth`: of a send queue.
+        """`receives` is the number of buffers for all connections, and for each Q_Key; `depth` that of a send queue.
 
-        The attributes of queue pairs are those of SHARP_COLL_IB_TIMEOUT, _RETRY_COUNT, _RNR_TIMER and _RNR_RETRY (§5).
-        `qkey`: what messages have to groups that were not joined here.
+        With a path MTU below 4096, `receives` must be at least one a connection, as a partly received message keeps its
+        buffer. The attributes of queue pairs are those of SHARP_COLL_IB_TIMEOUT, _RETRY_COUNT, _RNR_TIMER and
+        _RNR_RETRY (sharp.md §5). `qkey` is the Q_Key of messages to groups that were not joined here.
         """
         super().__init__(element, depth)
         if type(receives) is not int or receives < 1:
@@ -102,15 +102,15 @@ class RoceCarrier(Carrier):
         self._receives.to_shared(self._srq)
         self._next = _FIRST_QP
         self._gone: set[int] = set()
-        """Queue pairs that were released."""
+        """Lists the queue pairs that were released."""
         self._datagrams: dict[int, _UdConnection] = {}
-        """By Q_Key."""
+        """Maps each Q_Key to its queue pair of type UD."""
         self._by_number: dict[int, _UdConnection] = {}
         self._qkeys: dict[int, int] = {}
-        """Of the groups joined."""
+        """Maps each joined group to its Q_Key."""
         self._works = 0
         self._open: dict[int, tuple[CarrierConnection, int]] = {}
-        """SENDs that have not ended: by wr_id, connection and handle."""
+        """Maps the wr_id of each SEND that has not ended to its connection and handle."""
 
     # Ports
 
@@ -130,7 +130,9 @@ class RoceCarrier(Carrier):
     def release(self, conn: int, now: int) -> None:
         connection = self.find(conn)
         self.forget(connection)
-        if connection.up and self._hca.qps[conn].state is not QpState.ERR:  # a message half there gives its buffer back
+        if (
+            connection.up and self._hca.qps[conn].state is not QpState.ERR
+        ):  # a partly received message returns its buffer
             self._hca.submit(ModifyQp(qp_num=conn, state=QpState.ERR), now)
         self._hca.destroy_qp(conn)
         self._gone.add(conn)
@@ -185,7 +187,7 @@ class RoceCarrier(Carrier):
     # What the adapter tells
 
     def event(self, event: Any, now: int) -> bool:
-        """Takes an event of the adapter; False: it belongs to somebody else."""
+        """Handle an event of the adapter; return False if it does not belong to this carrier."""
         if isinstance(event, WorkCompletion | Notified):
             number = event.qp_num
         elif isinstance(event, AsyncNotice) and event.type is not AsyncType.SRQ_LIMIT_REACHED:
@@ -208,7 +210,7 @@ class RoceCarrier(Carrier):
         return True
 
     def _late(self, number: int, event: Any) -> bool:
-        """Of a queue pair that was released, if it was one."""
+        """Handle an event of a queue pair that was released; return False for any other queue pair."""
         if number not in self._gone or number in self._hca.qps:
             return False
         if isinstance(event, WorkCompletion) and event.receive:

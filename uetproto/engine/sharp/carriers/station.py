@@ -1,6 +1,6 @@
-"""A station of SHARP: an adapter or endpoint with an element on it, behind the five calls (sharp.md §3).
+"""An engine with a SHARP element on it, which is an `Engine` itself (sharp.md §3).
 
-Whatever drives an engine drives it unchanged. Messages of the element and packets of the engine leave with one `poll`.
+Every driver of engines drives it unchanged. One `poll` returns packets of the engine and messages of the element.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from uetproto.engine.contract import NEVER, Datagram, Engine
 from uetproto.engine.sharp.carriers.carrier import Carrier
 
 Task: TypeAlias = Callable[[int], Any]
-"""Something to be done to the element, given the time: what follows from it leaves at once."""
+"""A function that acts on the element at a given time; its messages are sent at once."""
 
 
 class SharpStation:
-    """An `Engine`: the inner one, whose events go to the carrier first. Its own work is a `Task`."""
+    """An `Engine` around another one, whose events go to the carrier first. Its own work is a `Task`."""
 
     def __init__(self, engine: Engine, carrier: Carrier) -> None:
         self.engine = engine
@@ -27,7 +27,7 @@ class SharpStation:
         self._hand_on(now)
 
     def submit(self, work: Any, now: int) -> None:
-        """Work of the inner engine, or a `Task`."""
+        """Accept work of the inner engine, or a `Task`."""
         if callable(work):
             work(now)
         else:
@@ -38,7 +38,7 @@ class SharpStation:
         self._hand_on(now)
         self.carrier.pump(now)
         packets = list(self.engine.poll(now, limit))
-        while self._hand_on(now):  # a send that ended, or failed, may bring about others
+        while self._hand_on(now):  # the end of a send may permit others
             self.carrier.pump(now)
             packets += self.engine.poll(now, max(0, limit - len(packets)))
         return packets
@@ -48,12 +48,12 @@ class SharpStation:
         return min(times, default=None)
 
     def events(self) -> list[Any]:
-        """Those of the inner engine that are not the carrier's, then those of the element."""
+        """Return the events of the inner engine that are not the carrier's, then those of the element."""
         events, self._events = self._events, []
         return events + self.element.events()
 
     def _hand_on(self, now: int) -> bool:
-        """Gives the carrier what the engine tells; whether there was something for it."""
+        """Hand the events of the engine to the carrier; return whether it handled one."""
         for_carrier = False
         while told := self.engine.events():
             for event in told:

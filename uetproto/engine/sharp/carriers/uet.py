@@ -1,7 +1,7 @@
-"""SHARP over UET: SES SENDs on reserved PDCs, two of them a direction (sharp.md §2.1).
+"""SHARP over UET: SES SENDs on reserved PDCs, two in each direction (sharp.md §2.1).
 
-A connection is the even one of two PDCIDs of the reserved pool: on it the ROD PDC is opened, on the next one the RUD
-PDC. So a peer knows from the SPDCID of a packet whose it is.
+A connection is the even one of two PDCIDs of the reserved pool: the ROD PDC has this PDCID, the RUD PDC the next one.
+The SPDCID of a packet therefore tells the peer which connection the packet belongs to.
 """
 
 from typing import Any, NamedTuple
@@ -29,29 +29,29 @@ from uetproto.wire.headers.uet_ses import ReturnCode, Space
 
 PID_ON_FEP = 0x000
 RESOURCE_INDEX = 0x0A6
-"""The SHARP service."""
+"""Resource index of the SHARP service."""
 
 _OPERATIONS = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
 _SAT, _MCAST = int(Flag.SAT), int(Flag.MCAST)
 
 
 class HeaderValues(NamedTuple):
-    """What the headers of UET say of a message: the rows of §2.1 that are not always the same."""
+    """The fields of UET headers that depend on the message (sharp.md §2.1)."""
 
     mode: Mode
     job_id: int
     initiator: int
     """child_idx of the sender."""
     match_bits: int
-    """group_id and seq."""
+    """group_id and seq of the message."""
     header_data: int
-    """"SHRP", tree_id, opcode, version."""
+    """"SHRP", tree_id, opcode and version."""
     multicast: bool
-    """Flag MCAST, which is illegal here."""
+    """Tells whether the flag MCAST is set, which is not legal over UET."""
 
 
 def values_of(data: bytes) -> HeaderValues:
-    """Control messages and SAT go by ROD, LLT by RUD: its OSTs bear any order."""
+    """Return the header fields of a message: control messages and SAT use ROD, LLT uses RUD (in any order)."""
     _, opcode, tree_id, job_id, group_id, seq, *_, child_idx, _, flags = HEADER.unpack_from(data)
     streams = opcode not in _OPERATIONS or flags & _SAT
     return HeaderValues(
@@ -65,7 +65,7 @@ def values_of(data: bytes) -> HeaderValues:
 
 
 class _UetConnection(CarrierConnection):
-    """With its peer, once it is known."""
+    """A connection with its peer, which is set once it is known."""
 
     __slots__ = ("address", "remote")
     address: int
@@ -81,21 +81,22 @@ class _Sent(NamedTuple):
 
 
 class UetCarrier(Carrier):
-    """SHARP on an endpoint, which others may use as well; a `Ports`.
+    """SHARP on a UET endpoint, which others may use as well; a `Ports`.
 
     A connection takes four PDCs of `PdsConfig.reserved_pdcs`: two that it opens, and two that its peer opens.
     """
 
     def __init__(self, fep: Fep, element: Element, *, receives: int = 64, depth: int = 128) -> None:
-        """`receives`: buffers for all connections; what finds none waits in the endpoint, as far as that has room.
-        `depth`: messages of a connection that are under way at a time.
+        """`receives` is the number of buffers for all connections; `depth` limits the messages of one in flight.
+
+        A message that finds no buffer waits in the endpoint as long as that has room.
         """
         super().__init__(element, depth)
         if type(receives) is not int or not 1 <= receives <= fep.config.rx_size:
             raise LocalError("receives", f"{receives!r} is not legal", f"1 … rx_size, {fep.config.rx_size}")
         self._fep = fep
         self._by_peer: dict[tuple[int, int], CarrierConnection] = {}
-        """By address and connection of the peer."""
+        """Maps address and connection of the peer to the local end."""
         process = fep.attach(EVERY_JOB, PID_ON_FEP, ())
         process.open(RESOURCE_INDEX, (Space.SEND,))
         for _ in range(receives):
@@ -142,7 +143,7 @@ class UetCarrier(Carrier):
         return connection
 
     def _close(self, end: _UetConnection, now: int) -> None:
-        """Both directions: what was opened here, and what the peer opened."""
+        """Close both directions: the PDCs opened here, and ask the peer to close those that it opened."""
         own, theirs = (end.number, end.number + 1), (end.remote, end.remote + 1)
         for pdc in [pdc for pdc in self._fep.pds.pdcs.values() if pdc.peer == end.address]:
             if not pdc.allows(Input.CLOSE):
@@ -174,7 +175,7 @@ class UetCarrier(Carrier):
     # What the endpoint tells
 
     def event(self, event: Any, now: int) -> bool:
-        """Takes an event of the endpoint; False: it belongs to somebody else."""
+        """Handle an event of the endpoint; return False if it does not belong to this carrier."""
         if isinstance(event, Received) and event.receive.context is self:
             self._came(event, now)
         elif isinstance(event, Completion) and isinstance(event.context, _Sent) and event.context.carrier is self:
@@ -184,7 +185,7 @@ class UetCarrier(Carrier):
             else:
                 self.broken(sent.connection, now)
         elif isinstance(event, PdcOpened | PdcClosed) and event.initiator and event.pdcid & ~1 in self.connections:
-            if isinstance(event, PdcClosed):  # nobody here asked for it
+            if isinstance(event, PdcClosed):  # not requested here
                 self.broken(self.connections[event.pdcid & ~1], now)
         else:
             return False
@@ -206,7 +207,7 @@ class UetCarrier(Carrier):
 
 
 def _why_not(event: Received, data: bytes) -> str | None:
-    """What drops a message that came on a connection; the name of its counter."""
+    """Return why a message of a connection is dropped, the name of its counter; None if it is legal."""
     size = len(data)
     if event.return_code != ReturnCode.OK or event.message_length != size or size < HEADER_SIZE or size % WORD:
         return "bad_length"

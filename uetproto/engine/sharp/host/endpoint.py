@@ -1,4 +1,4 @@
-"""One rank's side of SHARP on one rail (sharp.md §3.4): an `Element` that joins groups and runs collectives in them."""
+"""The SHARP endpoint of a rank on one rail (sharp.md §3.4): an `Element` that joins groups and runs collectives."""
 
 from collections import Counter
 from typing import Any
@@ -34,7 +34,7 @@ _LOCATED = frozenset({Op.MINLOC, Op.MAXLOC})
 
 
 class SharpHost:
-    """A host, or one rank of it, on one rail. Connections are made by others; it is told their numbers."""
+    """A host, or one rank of it, on one rail. It is told the numbers of the connections that others make."""
 
     def __init__(self, rank: int, config: SharpConfig | None = None, options: SharpOptions | None = None) -> None:
         self.rank = rank
@@ -42,18 +42,18 @@ class SharpHost:
         self.options = options or SharpOptions()
         self.groups: dict[int, HostGroup] = {}
         self.counters: Counter[str] = Counter()
-        """sent, received, discarded (bad or for nobody), nacks, late (results for what is complete)."""
+        """Counts sent, received, discarded (malformed or unknown), nacks, late (results of complete operations)."""
         self._flows: dict[tuple[int, int], tuple[HostGroup, TreeFlow]] = {}
-        """By tree and group."""
+        """Maps tree and group to the group and its flow."""
         self._controls: Counter[int] = Counter()
-        """By connection: `seq` of the next control message."""
+        """Maps each connection to the `seq` of its next control message."""
         self._out: list[OutgoingMessage] = []
         self._events: list[Event] = []
 
     # Work
 
     def submit(self, work: Work, now: int) -> None:
-        """Takes it on. Raises `LocalError` for what cannot be."""
+        """Accept work. Raises `LocalError` for work that is not legal."""
         if isinstance(work, JoinGroup):
             self._join(work, now)
         elif isinstance(work, LeaveGroup):
@@ -82,7 +82,7 @@ class SharpHost:
         check(work, group.rank, group.work.group_size)
         status = unsupported(work)
         if status is not None:
-            # Every member is refused alike, and the group goes on.
+            # Every member refuses alike, and the group stays READY.
             self._events.append(AggregateFailed(work.op_id, Trouble(status, self.options.fall_back)))
             return
         group.collective(work, now)
@@ -101,7 +101,7 @@ class SharpHost:
     # An `Element`
 
     def message(self, conn: int | None, data: bytes, now: int) -> None:
-        """A message of the leaf AN, or by multicast."""
+        """Handle a message of the leaf aggregation node, or of a multicast group."""
         self.counters["received"] += 1
         message = parse(data)
         if isinstance(message, Status):
@@ -142,10 +142,10 @@ class SharpHost:
                 self.counters["discarded"] += 1
 
     def acknowledged(self, conn: int, handle: int, now: int) -> None:
-        """The host waits for results, not for acknowledgements."""
+        """Do nothing: the host waits for results, not for acknowledgements."""
 
     def lost(self, conn: int, now: int) -> None:
-        """All groups on this connection are dead."""
+        """Handle the failure of a connection: all groups on it fail."""
         for group in list(self.groups.values()):
             if any(flow.conn == conn for flow in group.flows):
                 group.lost(now)
@@ -153,7 +153,7 @@ class SharpHost:
                     self._forget(group)
 
     def poll(self, now: int) -> list[OutgoingMessage]:
-        """Fires timers, and hands over what is to be sent."""
+        """Fire the timers that are due and return what is to be sent."""
         for group in list(self.groups.values()):
             if group.deadline() <= now:
                 group.poll(now)
@@ -167,13 +167,14 @@ class SharpHost:
         return out
 
     def deadline(self) -> int | None:
-        """0: something is to be sent now."""
+        """Return when to poll at the latest; 0 if something is to be sent now."""
         if self._out or any(group.out for group in self.groups.values()):
             return 0
         nearest = min((group.deadline() for group in self.groups.values()), default=NEVER)
         return None if nearest == NEVER else nearest
 
     def events(self) -> list[Any]:
+        """Return the events since the last call."""
         events, self._events[:] = self._events[:], []
         return events
 
@@ -185,7 +186,7 @@ class SharpHost:
 
 
 def check(work: Aggregate, rank: int, group_size: int) -> None:
-    """Raises `LocalError` for a call that contradicts itself."""
+    """Check a call against itself. Raises `LocalError` naming field and legal values."""
     if work.coll not in (Coll.BARRIER, Coll.ALLREDUCE, Coll.REDUCE, Coll.BCAST):
         raise LocalError("coll", f"{shown(work.coll)}; BARRIER, ALLREDUCE, REDUCE or BCAST")
     rooted = work.coll in (Coll.REDUCE, Coll.BCAST)
@@ -205,7 +206,7 @@ def check(work: Aggregate, rank: int, group_size: int) -> None:
 
 
 def unsupported(work: Aggregate) -> Status | None:
-    """Why this cannot be aggregated at all (§2.8 rule 3); None: it can, as far as a host knows."""
+    """Return why a call cannot be aggregated (sharp.md §2.8 rule 3); None if a host knows no reason."""
     if work.coll in (Coll.BARRIER, Coll.BCAST):
         return None
     if work.op == Op.NULL:

@@ -1,8 +1,8 @@
-"""How a host sends vectors up one tree (sharp.md §3.4): in pieces, at most a window of them without a result.
+"""The vectors that a host sends up one tree (sharp.md §3.4): in pieces, at most a window of them without a result.
 
 A piece is a fragment of an LLT, which has a seq of its own, or a chunk of a SAT, which shares the seq of its operation
-and is told by `vec_off`. Pieces of a tree are numbered without wrap, across operations; the number of a fragment is its
-seq. LLT and SAT count on their own, as their ANs do (**choice**).
+and is identified by `vec_off`. Pieces of a tree are numbered without wrap, across operations; the number of a fragment
+is its seq. LLT and SAT count separately, as their aggregation nodes do (**choice**).
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ _FIRST, _LAST, _RETX, _NODATA = int(Flag.FIRST), int(Flag.LAST), int(Flag.RETX),
 
 
 class HostOperation:
-    """A collective that was asked for, and how far it is."""
+    """A submitted collective and its progress."""
 
     __slots__ = (
         "deadline", "element", "expects", "finished", "first", "flags", "head", "instead", "nbytes", "pieces",
@@ -40,33 +40,33 @@ class HostOperation:
         self.element = DTYPE_SIZES[work.dtype] + DTYPE_SIZES[work.tag_dtype]
         self.nbytes = work.count * self.element
         self.streams = streams
-        """Is to go by the SAT."""
+        """Tells whether the operation is to use the SAT tree."""
         self.instead = False
-        """It went by the LLT, for want of a lock."""
+        """Tells whether the operation uses the LLT as the lock was refused."""
         self.deadline = deadline
-        """COLL_TIMEOUT."""
+        """Holds when COLL_TIMEOUT expires."""
         sends = self.nbytes > 0 and (work.coll != Coll.BCAST or work.root == rank)
         self.view = memoryview(work.data).cast("B") if sends else None
         self.expects = self.nbytes > 0 and (work.coll != Coll.REDUCE or work.root == rank)
-        """Data come back to this rank."""
+        """Tells whether this rank gets a result."""
         self.result = bytearray(self.nbytes if self.expects else 0)
         self.first = self.pieces = self.size = self.seq = self.finished = 0
         self.flags = 0
         self.head = b""
-        """The target extension."""
+        """Holds the packed target extension."""
         self.quiet_until = NEVER
-        """When to ask again for what came by no multicast."""
+        """Holds when to request results again that no multicast has delivered."""
         self.repeats = 0
 
     @property
     def target(self) -> int:
-        """The rank that a lock for it names (§4.3)."""
+        """Return the rank that a lock for the operation names (sharp.md §4.3)."""
         root = self.work.root
         return root if self.work.coll == Coll.REDUCE and root is not None else EVERY_RANK
 
 
 class TreeFlow:
-    """One tree of one group: what was sent, and what came back."""
+    """One tree of one group: the pieces sent and the results received."""
 
     def __init__(self, tree_id: int, conn: int, job_id: int, group_id: int, *, sat: bool) -> None:
         self.tree_id = tree_id
@@ -77,25 +77,25 @@ class TreeFlow:
         self.child_idx = 0
         self.window = 0
         self.most = 0
-        """SAT: operations under way; W of the AN counts them there, and `window` their chunks."""
+        """Limit of open operations on a SAT, where W counts operations and `window` counts chunks."""
         self.room = 0
-        """Bytes of a piece at most."""
+        """Greatest number of bytes of a piece."""
         self.joined = False
         self.base = self.next = self.end = 0
-        """Piece numbers: the oldest without a result, the next to be sent, the end of all operations begun."""
+        """Count pieces: the oldest without a result, the next to be sent, the end of all operations that have begun."""
         self.seq = 0
-        """SAT: of the next operation."""
+        """seq of the next operation on a SAT."""
         self.operations: deque[HostOperation] = deque()
-        """Begun, not complete, in order."""
+        """Holds the operations that have begun and are not complete, in order."""
         self.missing: set[int] = set()
-        """Sent, no result."""
+        """Lists the pieces that were sent and have no result."""
         self.again: dict[int, int] = {}
-        """Refused by a NACK: when to send it again."""
+        """Maps each piece that a NACK refused to the time of its retransmission."""
         self.refusals: dict[int, int] = {}
-        """How often it was refused."""
+        """Maps each piece to the number of NACKs that refused it."""
 
     def begin(self, operation: HostOperation, flags: int) -> None:
-        """Gives it its pieces; `flags`: those that all of them have."""
+        """Number the pieces of an operation; `flags` are the flags of all of them."""
         step = lcm(GRANULE, operation.element or 1) if self.sat else operation.element or 1
         operation.size = max(self.room // step * step, step)
         operation.pieces = max(1, -(-operation.nbytes // operation.size))
@@ -113,11 +113,11 @@ class TreeFlow:
 
     @property
     def sendable(self) -> int:
-        """How many pieces may go out now."""
+        """Return the number of pieces that the window allows to send now."""
         return min(self.end, self.base + self.window) - self.next
 
     def send(self) -> list[bytes]:
-        """The next pieces, as far as the window allows."""
+        """Return the next requests, as far as the window allows."""
         sent: list[bytes] = []
         last = self.next + self.sendable
         for operation in self.operations:
@@ -129,7 +129,7 @@ class TreeFlow:
         return sent
 
     def request(self, operation: HostOperation, number: int, extra: int = 0) -> bytes:
-        """The AGG_REQ of a piece."""
+        """Return the AGG_REQ of a piece."""
         work = operation.work
         index = number - operation.first
         offset = index * operation.size
@@ -152,7 +152,7 @@ class TreeFlow:
         return b"".join((header, operation.head, view[offset : offset + length], bytes(-length % 4)))
 
     def piece_of(self, message: SharpMessage) -> tuple[HostOperation, int] | None:
-        """The operation and the number of the piece that a message is about; None: of none that is open."""
+        """Return the operation and the piece number that a message is about; None if that piece is not open."""
         if not self.sat:
             number = self.base + (message.seq - self.base & _MASK)
             if number in self.missing:
@@ -169,12 +169,12 @@ class TreeFlow:
         return None
 
     def is_old(self, seq: int) -> bool:
-        """Whether an operation number is behind everything that is open."""
+        """Tell whether a seq is before all open operations."""
         oldest = (self.operations[0].seq if self.operations else self.seq) if self.sat else self.base
         return (seq - oldest & _MASK) >> 31 == 1
 
     def take(self, operation: HostOperation, number: int, message: SharpMessage) -> bool:
-        """Puts a result where it belongs; False: it is none for this piece."""
+        """Store the result of a piece; return False for a result that does not fit the piece."""
         offset = (number - operation.first) * operation.size
         length = min(operation.size, operation.nbytes - offset)
         if message.coll != operation.work.coll or message.dtype != operation.work.dtype:
@@ -192,13 +192,13 @@ class TreeFlow:
         return True
 
     def refuse(self, number: int, at: int) -> int:
-        """A NACK: it will go out again; how often that was."""
+        """Note a NACK and the time of the retransmission; return the number of NACKs of this piece."""
         self.again[number] = at
         self.refusals[number] = self.refusals.get(number, 0) + 1
         return self.refusals[number]
 
     def repeat(self, numbers: list[int]) -> list[bytes]:
-        """The same pieces again, marked so."""
+        """Return the requests of pieces with RETX, in ascending order."""
         return [
             self.request(operation, number, _RETX)
             for number in sorted(numbers)
@@ -207,14 +207,14 @@ class TreeFlow:
         ]
 
     def due(self, now: int) -> list[bytes]:
-        """What a NACK or an absent multicast makes go out again."""
+        """Return the requests whose retransmission after a NACK is due."""
         numbers = [number for number, at in self.again.items() if at <= now]
         for number in numbers:
             del self.again[number]
         return self.repeat(numbers)
 
     def open_of(self, operation: HostOperation) -> list[int]:
-        """The pieces of an operation that were sent and have no result."""
+        """Return the pieces of an operation that were sent and have no result."""
         return [number for number in self.missing if 0 <= number - operation.first < operation.pieces]
 
 

@@ -1,12 +1,12 @@
-"""One group as a member sees it (sharp.md §3.4): the actions of `sharp_host_states.GROUP`.
+"""One group at a host, by the table `states.GROUP` (sharp.md §3.4).
 
-Collectives begin in the order of submission: one that waits for a lock holds back all later ones, so that the members
-number them alike. Those that have begun are under way together, on the LLT and on the SAT.
+Collectives begin in the order of submission. A collective that waits for a lock holds back all later ones, so that all
+members number them alike. Collectives that have begun run concurrently, on the LLT and on the SAT.
 """
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import MAX_SAT_MESSAGE, SharpConfig
@@ -25,26 +25,29 @@ from uetproto.engine.sharp.host.work import (
     JoinGroup,
     Trouble,
 )
-from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, LockBody, SharpFault, SharpMessage
+from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, LockBody, SharpFault, SharpMessage, status_or
 from uetproto.engine.sharp.options import SharpOptions
+from uetproto.engine.sharp.state_tables import CompiledTable, compile_table
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import EVERY_RANK, Coll, Feature, Flag, SharpOpcode, Status
 
 _DEFAULT_OSTS, _DEFAULT_USER_DATA = 2, 128
-"""What a group asks for if nobody says: the values of the logs (§1.9)."""
+"""Defaults of what a group requests, the values of the logs (sharp.md §1.9)."""
 
 _ANSWER_WAITS = 2
-"""So many T_join (**choice**, `HostGroupInput.TIME`)."""
+"""A host waits so many T_join for an answer (**choice**, `HostGroupInput.TIME`)."""
 
 _GROUP_IS_DEAD = frozenset({
     Status.UNKNOWN_TREE, Status.UNKNOWN_JOB, Status.UNKNOWN_GROUP, Status.NOT_MEMBER, Status.CHILD_DOWN,
     Status.PARENT_DOWN, Status.CANCELLED, Status.TREE_DISABLED,
 })  # fmt: skip
-"""Errors that are not about one operation."""
+"""Errors that concern the whole group and not one operation."""
 
 
 class HostGroup:
-    """State, trees, lock and collectives of a group."""
+    """A group at a host: its state, its flows, its lock and its collectives."""
+
+    compiled: ClassVar[CompiledTable]
 
     def __init__(
         self, work: JoinGroup, rank: int, config: SharpConfig, options: SharpOptions,
@@ -56,7 +59,7 @@ class HostGroup:
         self.options = options
         self.emit = emit
         self.control = control
-        """Makes a control message of a flow."""
+        """Returns a packed control message of a flow."""
         self.state = HostGroupState.JOINING
         self.out: list[OutgoingMessage] = []
         self.llt = self._flow(work.llt.tree_id, work.llt.conn, sat=False)
@@ -68,29 +71,29 @@ class HostGroup:
             self.flows.append(self.sat)
             self.lock = HostLock(work.sat.tree_id, config, options, self._send_lock)
         self.answer = JoinResponse()
-        """What the LLT granted."""
+        """Holds the grant of the LLT."""
         self.waiting: deque[HostOperation] = deque()
-        """Not begun."""
+        """Holds the collectives that have not begun."""
         self.timer = NEVER
-        """T_join, also for leaving."""
+        """Holds when T_join expires, which also bounds LEAVING."""
         self.to_leave: set[int] = set()
-        """Trees whose LEAVE_RESP is awaited."""
+        """Lists the trees whose LEAVE_RESP is awaited."""
         self.trouble: Trouble | None = None
 
     def _flow(self, tree_id: int, conn: int, *, sat: bool) -> TreeFlow:
         return TreeFlow(tree_id, conn, self.work.job_id, self.work.group_id, sat=sat)
 
     def happen(self, what: HostGroupInput, now: int, *details: Any) -> bool:
-        """A row of `GROUP`; False: there is none, and nothing happens."""
-        row = GROUP.get((self.state, what))
+        """Take one step of `GROUP`; return False if the pair has no row."""
+        row = self.compiled.get((self.state, what))
         if row is None:
             return False
         action, self.state = row
-        getattr(self, action)(now, *details)
+        action(self, now, *details)
         return True
 
     def send(self, flow: TreeFlow, opcode: SharpOpcode, body: bytes = b"") -> None:
-        """A control message."""
+        """Send a control message."""
         self.out.append(OutgoingMessage(flow.conn, self.control(flow, opcode, body)))
 
     def _send_lock(self, opcode: SharpOpcode, body: LockBody) -> None:
@@ -99,7 +102,7 @@ class HostGroup:
     # Joining
 
     def join(self, now: int) -> None:
-        """JOIN_REQ on all trees. A SAT has no user data of its own (§1.9)."""
+        """Send JOIN_REQ on all trees. A SAT has no user data of its own (sharp.md §1.9)."""
         work, options = self.work, self.options
         features = Feature.LLT | (Feature.REPRODUCIBLE if self.config.repro else Feature(0))
         if self.sat is not None:
@@ -113,7 +116,7 @@ class HostGroup:
             self.send(flow, SharpOpcode.GROUP_JOIN_REQ, body.pack())
 
     def join_answered(self, flow: TreeFlow, message: SharpMessage, now: int) -> None:
-        """JOIN_RESP of one tree."""
+        """Handle a JOIN_RESP of one tree."""
         if self.state is not HostGroupState.JOINING:
             return
         if message.status != Status.OK:
@@ -130,6 +133,7 @@ class HostGroup:
             self.happen(HostGroupInput.ALL_JOINED, now)
 
     def joined(self, now: int) -> None:
+        """Report GroupJoined; request the lock early if the options say so."""
         self.timer = NEVER
         answer = self.answer
         mgid = answer.mgid if self.by_multicast else 0
@@ -143,17 +147,18 @@ class HostGroup:
 
     @property
     def by_multicast(self) -> bool:
-        """LLT results are asked for by multicast: the option, the carrier and the root of the group agree."""
+        """Tell whether LLT results are requested by multicast: option, carrier and root of the group agree."""
         return bool(self.work.multicast and self.options.mcast_target and self.answer.mgid)
 
     # Collectives
 
     def collective(self, work: Aggregate, now: int) -> None:
-        """A local call."""
+        """Run a collective. Raises `LocalError` unless the group is READY or BUSY."""
         if not self.happen(HostGroupInput.COLLECTIVE, now, work):
             raise LocalError("group_id", f"{work.group_id} is {self.state.name}; collectives need READY or BUSY")
 
     def begin(self, now: int, work: Aggregate) -> None:
+        """Queue a collective."""
         operation = HostOperation(work, self.rank, False, now + self.config.coll_timeout)
         threshold = self.options.sat_threshold
         operation.streams = self.sat is not None and operation.nbytes >= threshold and work.coll != Coll.BARRIER
@@ -164,11 +169,12 @@ class HostGroup:
         self.pump(now)
 
     def refuse(self, now: int, work: Aggregate) -> None:
+        """Report that a collective of a failed group fails."""
         assert self.trouble is not None
         self.emit(AggregateFailed(work.op_id, self.trouble))
 
     def pump(self, now: int) -> None:
-        """Begins what can begin, and sends what the windows allow."""
+        """Begin the collectives that can begin and send what the windows allow."""
         while self.waiting and (flow := self._flow_for(self.waiting[0], now)) is not None:
             operation = self.waiting.popleft()
             flow.begin(operation, self._flags(flow) | (Flag.LE if operation.work.little_endian else 0))
@@ -183,17 +189,17 @@ class HostGroup:
                 self.out += [OutgoingMessage(flow.conn, data) for data in flow.send()]
 
     def _flow_for(self, operation: HostOperation, now: int) -> TreeFlow | None:
-        """The tree on which an operation may begin now; None: it waits for a lock."""
+        """Return the flow on which an operation may begin now; None if it waits for a lock."""
         lock = self.lock
         if not operation.streams or lock is None or self.sat is None:
             return self.llt
         if lock.given_up is not None:
-            # LOCK_BUSY after all tries, or LOCK_DENIED: on the LLT instead.
+            # After LOCK_BUSY on all tries, or LOCK_DENIED, the operation uses the LLT.
             lock.given_up = None
             operation.streams, operation.instead = False, True
             return self.llt
         if any(one.instead for one in self.llt.operations):
-            return None  # its result says that all members decided alike: until then nobody asks for the next one
+            return None  # its result shows that all members decided alike; before it nobody requests the next lock
         if lock.state is HostLockState.HELD:
             if lock.left and lock.target == operation.target:
                 return self.sat if len(self.sat.operations) < self.sat.most else None
@@ -207,7 +213,7 @@ class HostGroup:
         return flags | Flag.SAT | Flag.LOCK if flow.sat else flags
 
     def result(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
-        """AGG_RESULT; False: it is for nothing that is open."""
+        """Handle an AGG_RESULT; return False if it matches no open piece."""
         piece = flow.piece_of(message)
         if piece is None or not flow.take(*piece, message):
             return False
@@ -227,13 +233,14 @@ class HostGroup:
 
     @property
     def under_way(self) -> bool:
+        """Tell whether a collective waits or has begun."""
         return bool(self.waiting) or any(flow.operations for flow in self.flows)
 
     def rest(self, now: int) -> None:
-        """Everything is complete."""
+        """Do nothing: all collectives are complete."""
 
     def locked(self, message: SharpMessage, now: int) -> None:
-        """LOCK_RESP."""
+        """Handle a LOCK_RESP."""
         if self.lock is not None:
             self.lock.answer(message.status, LockBody.unpack(message.body), now)
             if not self.waiting:
@@ -241,7 +248,7 @@ class HostGroup:
             self.pump(now)
 
     def unlocked(self, now: int) -> None:
-        """UNLOCK_RESP."""
+        """Handle an UNLOCK_RESP."""
         if self.lock is not None:
             self.lock.happen(HostLockInput.RELEASED, now)
             if self.state is not HostGroupState.LEAVING:
@@ -252,22 +259,23 @@ class HostGroup:
     # NACK and ERROR
 
     def nack(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
-        """Wait T_rnr, then the same bytes with RETX; False: it is for nothing that is open."""
+        """Handle a NACK; return False if it matches no open piece."""
         piece = flow.piece_of(message)
         return piece is not None and self.happen(HostGroupInput.NACK, now, flow, piece[1], message)
 
     def wait(self, now: int, flow: TreeFlow, number: int, message: SharpMessage) -> None:
+        """Wait T_rnr; fail after `rnr_retry` NACKs."""
         if flow.refuse(number, now + self.config.t_rnr) > self.config.rnr_retry:
             self.happen(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
     def error(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
-        """False: it is about what is complete."""
+        """Handle an ERROR; return False if it concerns complete operations."""
         if message.status not in _GROUP_IS_DEAD and flow.is_old(message.seq):
             return False
         return self.happen(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
     def fail(self, now: int, trouble: Trouble, also: list[HostOperation] | None = None) -> None:
-        """Everything that is open fails with it."""
+        """Fail all open collectives, those in `also`, and the group."""
         self.timer = NEVER
         self.trouble = trouble
         for operation in [*(one for flow in self.flows for one in flow.operations), *self.waiting, *(also or [])]:
@@ -276,7 +284,7 @@ class HostGroup:
         self.emit(GroupFailed(self.work.group_id, trouble))
 
     def time_out(self, now: int) -> None:
-        """COLL_TIMEOUT. The others are told, lest they wait for this member (**choice**)."""
+        """Send ERROR to the other members, so that they do not wait for this one (**choice**), and fail."""
         for flow in self.flows:
             if flow.operations:
                 oldest = flow.operations[0]
@@ -290,15 +298,14 @@ class HostGroup:
         self.fail(now, self._trouble(Status.TIMEOUT_NO_PROGRESS))
 
     def lost(self, now: int) -> None:
-        """A connection to the leaf AN, the parent of this host, is gone."""
+        """Handle the failure of a connection to the leaf aggregation node."""
         if self.state is HostGroupState.LEAVING:
             self.happen(HostGroupInput.ALL_LEFT, now)
         else:
             self.happen(HostGroupInput.ERROR, now, self._trouble(Status.PARENT_DOWN))
 
     def _trouble(self, status: int, fault: SharpFault | None = None) -> Trouble:
-        known = Status(status) if status in _STATUSES else Status.BAD_HEADER
-        return Trouble(known, self.options.fall_back, fault)
+        return Trouble(status_or(status, Status.BAD_HEADER), self.options.fall_back, fault)
 
     def _forget(self) -> None:
         self.waiting.clear()
@@ -310,7 +317,7 @@ class HostGroup:
     # Leaving
 
     def leave(self, now: int) -> None:
-        """UNLOCK first, then LEAVE_REQ on all trees."""
+        """Cancel open collectives and release the lock, then send LEAVE_REQ."""
         cancelled = self._trouble(Status.CANCELLED)
         for operation in [*(one for flow in self.flows for one in flow.operations), *self.waiting]:
             self.emit(AggregateFailed(operation.work.op_id, cancelled))
@@ -323,34 +330,34 @@ class HostGroup:
         self.ask_to_leave(now)
 
     def ask_to_leave(self, now: int) -> None:
-        """LEAVE_REQ."""
+        """Send LEAVE_REQ on all trees."""
         self.timer = now + _ANSWER_WAITS * self.config.t_join
         for flow in self.flows:
             self.to_leave.add(flow.tree_id)
             self.send(flow, SharpOpcode.GROUP_LEAVE_REQ)
 
     def left_one(self, flow: TreeFlow, now: int) -> None:
-        """LEAVE_RESP of one tree."""
+        """Handle a LEAVE_RESP of one tree."""
         self.to_leave.discard(flow.tree_id)
         if not self.to_leave:
             self.happen(HostGroupInput.ALL_LEFT, now)
 
     def left(self, now: int) -> None:
+        """Report GroupLeft."""
         self.timer = NEVER
         self.emit(GroupLeft(self.work.group_id))
 
     # Time
 
     def poll(self, now: int) -> None:
-        """Fires what is due."""
+        """Fire the timers that are due."""
         if self.timer <= now:
             self.timer = NEVER
             if self.state is HostGroupState.LEAVING and not self.to_leave:
                 self.happen(HostGroupInput.NOT_UNLOCKED, now)
             else:
-                self.happen(
-                    HostGroupInput.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if self._joining else [])
-                )
+                joining = self.state is HostGroupState.JOINING
+                self.happen(HostGroupInput.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if joining else []))
         if self.lock is not None:
             self.lock.poll(now)
         for flow in self.flows:
@@ -363,20 +370,16 @@ class HostGroup:
                 operation.quiet_until = now + self.config.t_result if more else NEVER
                 numbers = self.llt.open_of(operation)
                 self.out += [OutgoingMessage(self.llt.conn, data) for data in self.llt.repeat(numbers)]
-        if any(operation.deadline <= now for operation in self._all()):
+        if any(operation.deadline <= now for operation in self._oldest()):
             self.happen(HostGroupInput.COLL_TIMEOUT, now)
 
-    @property
-    def _joining(self) -> bool:
-        return self.state is HostGroupState.JOINING
-
-    def _all(self) -> list[HostOperation]:
-        """Only the oldest of each queue: those behind it are no older."""
+    def _oldest(self) -> list[HostOperation]:
+        """Return the oldest operation of each queue, whose deadline is the earliest."""
         queues = [*(flow.operations for flow in self.flows), self.waiting]
         return [queue[0] for queue in queues if queue]
 
     def deadline(self) -> int:
-        """When to poll at the latest; asked after every message, so what is idle is passed over."""
+        """Return when to poll at the latest."""
         nearest = self.timer
         if self.lock is not None:
             nearest = min(nearest, self.lock.retry_at)
@@ -392,6 +395,6 @@ class HostGroup:
         return nearest
 
 
-_STATUSES = frozenset(int(status) for status in Status)
+HostGroup.compiled = compile_table(GROUP, HostGroup)
 
 __all__ = ["HostGroup"]

@@ -1,22 +1,26 @@
-"""The lock of a SAT as a host asks for it, holds it and gives it back (sharp.md §3.3, §3.4), over the paired LLT."""
+"""The lock of a SAT tree at a host (sharp.md §3.3, §3.4), which is requested and released over the paired LLT."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from uetproto.engine.contract import MILLISECOND, NEVER
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.states import LOCK, HostLockInput, HostLockState
 from uetproto.engine.sharp.messages import LockBody
 from uetproto.engine.sharp.options import SharpOptions
+from uetproto.engine.sharp.state_tables import CompiledTable, compile_table
 from uetproto.wire.headers.sharp import EVERY_RANK, UNLIMITED, SharpOpcode, Status
 
 _AGAIN = frozenset({Status.LOCK_BUSY, Status.LOCK_TIMEOUT})
 
 Send = Callable[[SharpOpcode, LockBody], None]
-"""Sends a control message on the LLT."""
+"""A function that sends a control message on the LLT."""
 
 
 class HostLock:
-    """What one member knows of the lock; all members see the same answers in the same order."""
+    """The lock as one member sees it; all members receive the same answers in the same order."""
+
+    compiled: ClassVar[CompiledTable]
 
     def __init__(self, sat_tree_id: int, config: SharpConfig, options: SharpOptions, send: Send) -> None:
         self.sat_tree_id = sat_tree_id
@@ -25,26 +29,26 @@ class HostLock:
         self.send = send
         self.state = HostLockState.FREE
         self.target = EVERY_RANK
-        """The rank that results are for."""
+        """Holds the rank that results are for."""
         self.token = 0
         self.left = 0
-        """Operations that may still begin; counts down unless the batch is unlimited."""
+        """Counts the operations that may still begin, unless the batch is unlimited."""
         self.retries = 0
         self.retry_at = NEVER
         self.early = False
-        """It was asked for at the start of the group, for no operation: that it could not be had decides nothing."""
+        """Tells whether the lock was requested at the start of the group for no operation: a refusal has no effect."""
         self.given_up: Status | None = None
-        """Why it could not be had; whoever wanted it takes this away."""
+        """Holds the reason of the refusal, until the group has handled it."""
 
     def happen(self, what: HostLockInput, now: int) -> None:
-        """A row of `LOCK`; nothing if there is none."""
-        row = LOCK.get((self.state, what))
+        """Take one step of `LOCK`; do nothing if the pair has no row."""
+        row = self.compiled.get((self.state, what))
         if row is not None:
             action, self.state = row
-            getattr(self, action)(now)
+            action(self, now)
 
     def want(self, target: int, now: int, *, early: bool = False) -> None:
-        """Asks for it; no effect while that is under way."""
+        """Request the lock, unless it is requested or held already."""
         if self.state is HostLockState.FREE:
             self.early = early
             self.target = target
@@ -52,7 +56,7 @@ class HostLock:
             self.happen(HostLockInput.WANT, now)
 
     def answer(self, status: int, body: LockBody, now: int) -> None:
-        """LOCK_RESP."""
+        """Handle a LOCK_RESP."""
         if self.state is not HostLockState.ASKED:
             return
         if status == Status.OK:
@@ -66,44 +70,54 @@ class HostLock:
             self.happen(HostLockInput.DENIED, now)
 
     def begin(self) -> None:
-        """An operation begins under it."""
+        """Count an operation that begins under the lock."""
         if self.left != UNLIMITED:
             self.left -= 1
 
     def poll(self, now: int) -> None:
+        """Handle the expiry of the retry timer."""
         if self.retry_at <= now:
             self.happen(HostLockInput.TIME, now)
 
     # Actions
 
     def ask(self, now: int) -> None:
+        """Send LOCK_REQ."""
         self.retry_at = NEVER
         self.given_up = None
         self.send(SharpOpcode.LOCK_REQ, self._body(token=0))
 
     def take(self, now: int) -> None:
+        """Begin a batch."""
         self.left = self.options.lock_batch
 
     def wait(self, now: int) -> None:
+        """Start the retry timer."""
         self.retries -= 1
         self.given_up = None
         self.retry_at = now + self.options.lock_retry_time
 
     def give_up(self, now: int) -> None:
-        """`given_up` says why; not if it was too early to matter: some members wait for it with an operation, others
-        have none yet, and all have to decide alike."""
+        """Keep the reason in `given_up`, unless the lock was requested early.
+
+        Then some members wait for the lock with an operation and others have none yet, but all have to decide alike.
+        """
         if self.early:
             self.given_up = None
 
     def unlock(self, now: int) -> None:
+        """Send UNLOCK_REQ."""
         self.send(SharpOpcode.UNLOCK_REQ, self._body(token=self.token))
 
     def drop(self, now: int) -> None:
+        """Forget the token."""
         self.token = self.left = 0
 
     def _body(self, token: int) -> LockBody:
         milliseconds = self.config.t_lock // MILLISECOND
         return LockBody(self.sat_tree_id, self.options.lock_batch, token, milliseconds, self.target)
 
+
+HostLock.compiled = compile_table(LOCK, HostLock)
 
 __all__ = ["HostLock"]

@@ -1,54 +1,53 @@
-"""The host side of a group as data (sharp.md §3.4): (state, input) → (action, next state), and the same for its lock.
+"""The state tables of a group and of its lock at a host (sharp.md §3.4): (state, input) → (action, next state).
 
-An action is the name of a method: of `sharp_host_group.HostGroup` in `GROUP`, of `sharp_host_lock.HostLock` in `LOCK`.
-IDLE and JOBBED of that page are the manager's. A pair that is not in the table is no input there: what comes from
-outside is dropped, a local call raises `LocalError`.
+An action is the name of a method of `group.HostGroup` in `GROUP` and of `lock.HostLock` in `LOCK`, which compile the
+tables at import. The states IDLE and JOBBED of sharp.md are the manager's. For a pair that is not in a table, a message
+is dropped and a local call raises `LocalError`.
 """
 
 from enum import Enum, auto
-from typing import TypeAlias
+
+from uetproto.engine.sharp.state_tables import StateTable
 
 
 class HostGroupState(Enum):
-    """Of a group."""
+    """The states of a group at a host."""
 
     JOINING = auto()
     READY = auto()
     BUSY = auto()
-    """Collectives are under way."""
+    """At least one collective is in progress."""
     FAILED = auto()
     LEAVING = auto()
     LEFT = auto()
 
 
 class HostGroupInput(Enum):
-    """What happens to a group."""
+    """The inputs of a group."""
 
     ALL_JOINED = auto()
-    """JOIN_RESP OK on all trees."""
+    """JOIN_RESP OK has been received on all trees."""
     REFUSED = auto()
-    """A JOIN_RESP with an error."""
+    """A JOIN_RESP carries an error."""
     COLLECTIVE = auto()
-    """Local call."""
+    """The application calls a collective."""
     ALL_DONE = auto()
-    """Nothing is under way any more."""
+    """No collective is in progress any more."""
     NACK = auto()
     ERROR = auto()
-    """That concerns what is open or still to come; a connection that is lost; NACKs without end."""
+    """An ERROR concerns open or later operations, a connection failed, or the NACK retries are used up."""
     COLL_TIMEOUT = auto()
     LEAVE = auto()
-    """Local call."""
+    """The application leaves the group."""
     ALL_LEFT = auto()
-    """LEAVE_RESP on all trees."""
+    """LEAVE_RESP has been received on all trees."""
     TIME = auto()
-    """T_join is over, twice: the AN, which waits for it once, tells first (**choice**)."""
+    """Twice T_join has expired; the aggregation node, which waits once, answers before (**choice**)."""
     NOT_UNLOCKED = auto()
-    """The same, with no UNLOCK_RESP: LEAVE_REQ ends the lock as well, and nobody is gone without having said so."""
+    """Twice T_join has expired without UNLOCK_RESP; LEAVE_REQ ends the lock as well."""
 
 
-Row: TypeAlias = tuple[str, HostGroupState]
-
-GROUP: dict[tuple[HostGroupState, HostGroupInput], Row] = {
+GROUP: StateTable = {
     (HostGroupState.JOINING, HostGroupInput.ALL_JOINED):   ("joined",   HostGroupState.READY),
     (HostGroupState.JOINING, HostGroupInput.REFUSED):      ("fail",     HostGroupState.FAILED),
     (HostGroupState.JOINING, HostGroupInput.ERROR):        ("fail",     HostGroupState.FAILED),
@@ -72,40 +71,38 @@ GROUP: dict[tuple[HostGroupState, HostGroupInput], Row] = {
 
 
 class HostLockState(Enum):
-    """Of the lock of a SAT, as one member of the group sees it."""
+    """The states of the lock of a SAT tree, as one member of the group sees it."""
 
     FREE = auto()
     ASKED = auto()
     WAITING = auto()
-    """LOCK_BUSY: it will be asked for again."""
+    """The lock was busy and will be requested again."""
     HELD = auto()
     RELEASING = auto()
 
 
 class HostLockInput(Enum):
-    """What happens to a lock."""
+    """The inputs of a lock."""
 
     WANT = auto()
-    """An operation is to stream, or `SHARP_COLL_LOCK_ON_COMM_INIT`."""
+    """An operation is to stream, or `SHARP_COLL_LOCK_ON_COMM_INIT` is set."""
     OK = auto()
     BUSY = auto()
-    """LOCK_BUSY or LOCK_TIMEOUT, and tries are left."""
+    """LOCK_BUSY or LOCK_TIMEOUT was received, and retries are left."""
     BUSY_AT_LAST = auto()
     DENIED = auto()
-    """LOCK_DENIED, or anything else that is not OK."""
+    """LOCK_DENIED, or any other status that is not OK, was received."""
     TIME = auto()
-    """`SHARP_COLL_SAT_LOCK_RETRY_TIMEOUT` is over."""
+    """`SHARP_COLL_SAT_LOCK_RETRY_TIMEOUT` has expired."""
     SPENT = auto()
-    """The operations of its batch are complete: the ANs have released it."""
+    """The operations of the batch are complete, and the aggregation nodes have released the lock."""
     RELEASE = auto()
     """The group leaves, or the next operation has another target."""
     RELEASED = auto()
-    """UNLOCK_RESP."""
+    """UNLOCK_RESP was received."""
 
 
-LockRow: TypeAlias = tuple[str, HostLockState]
-
-LOCK: dict[tuple[HostLockState, HostLockInput], LockRow] = {
+LOCK: StateTable = {
     (HostLockState.FREE,      HostLockInput.WANT):         ("ask",     HostLockState.ASKED),
     (HostLockState.ASKED,     HostLockInput.OK):           ("take",    HostLockState.HELD),
     (HostLockState.ASKED,     HostLockInput.BUSY):         ("wait",    HostLockState.WAITING),

@@ -1,4 +1,4 @@
-"""What a SHARP host is asked for, and what it tells (sharp.md §3.4): work in, events out."""
+"""The work that a SHARP host accepts and the events that it reports (sharp.md §3.4)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -9,11 +9,11 @@ from uetproto.wire.headers.sharp import COUNTERPARTS, Coll, Dtype, LibsharpStatu
 
 
 class Attachment(NamedTuple):
-    """Where a host hangs on one tree."""
+    """The attachment of a host to one tree."""
 
     tree_id: int
     conn: int
-    """The host's own connection to its leaf AN."""
+    """The host's own connection to its leaf aggregation node."""
 
 
 # Work ----------------------------------------------------------------------------------------------------------------
@@ -21,49 +21,51 @@ class Attachment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """Becomes a member of a group: `GroupJoined` or `GroupFailed` follows."""
+    """Work: join a group; `GroupJoined` or `GroupFailed` follows."""
 
     group_id: int
     job_id: int
     group_size: int
     rank: int | None = None
-    """Of this member in the group; None: that of the host."""
+    """Rank of this member in the group; None stands for the rank of the host."""
     llt: Attachment
     sat: Attachment | None = None
-    """None: this group never streams."""
+    """Attachment to the SAT tree; None if the group never streams."""
     want_osts: int = 0
-    """0: as the options say."""
+    """OSTs to request; 0 stands for what the options say."""
     user_data: int = 0
-    """Of an OST; 0: as the options say."""
+    """Bytes of user data of an OST to request; 0 stands for what the options say."""
     multicast: bool = False
-    """Results may come by multicast: the carrier can, which UET cannot (§2.1)."""
+    """Tells whether the carrier can deliver results by multicast, which UET cannot (sharp.md §2.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """One collective of a group, in the order of submission the same at all members: `AggregateDone` or
-    `AggregateFailed` follows. `data` is read, not copied: it stays as it is until then."""
+    """Work: one collective of a group; `AggregateDone` or `AggregateFailed` follows.
+
+    All members submit the same collectives in the same order. `data` is not copied and must not change until the event.
+    """
 
     op_id: int
-    """Comes back with the event."""
+    """Number that the event repeats."""
     group_id: int
     coll: Coll
     op: Op = Op.NULL
     dtype: Dtype = Dtype.NULL
     tag_dtype: Dtype = Dtype.NULL
     data: Buffer = b""
-    """Empty at the members of a BCAST that are not its root."""
+    """The vector; empty at the members of a BCAST that are not its root."""
     count: int = 0
-    """Elements; pairs for MINLOC and MAXLOC."""
+    """Number of elements; of pairs for MINLOC and MAXLOC."""
     root: int | None = None
-    """Rank: who gets it (REDUCE), who has it (BCAST)."""
+    """Rank that gets the result (REDUCE) or has the data (BCAST)."""
     little_endian: bool = False
-    """Elements of `data` are little-endian."""
+    """Tells whether the elements of `data` are little-endian."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """Leaves: what is open is cancelled, a lock is given back; `GroupLeft` follows."""
+    """Work: leave a group. Open collectives are cancelled and a lock is released; `GroupLeft` follows."""
 
     group_id: int
 
@@ -75,59 +77,59 @@ Work: TypeAlias = JoinGroup | Aggregate | LeaveGroup
 
 @dataclass(frozen=True, slots=True)
 class GroupJoined:
-    """All trees have taken the member in."""
+    """Event: all trees have accepted the member."""
 
     group_id: int
     osts: int
-    """W: open fragments."""
+    """W, the number of fragments that may be open."""
     user_data: int
-    """Bytes of a fragment."""
+    """Bytes of user data of a fragment."""
     child_idx: int
-    """At the leaf AN, on the LLT."""
+    """Index of the host at the leaf aggregation node, on the LLT."""
     streams: bool
-    """It may stream over a SAT."""
+    """Tells whether the group may stream over a SAT tree."""
     mgid: int = 0
-    """Results may come by this multicast group, which the carrier is to join; 0: they do not."""
+    """Multicast group of results, which the carrier is to join; 0 if results do not come by multicast."""
     qkey: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLeft:
-    """The group is forgotten."""
+    """Event: the group has been left."""
 
     group_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateDone:
-    """A collective is complete."""
+    """Event: a collective is complete."""
 
     op_id: int
     status: Status
     """Always OK."""
     data: bytearray
-    """The result; empty where none comes to this rank."""
+    """The result; empty at a rank that gets none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why something failed, and what follows from the mode (`HCOLL_ENABLE_SHARP`, §5)."""
+    """The reason of a failure, and what follows from the mode (`HCOLL_ENABLE_SHARP`, sharp.md §5)."""
 
     status: Status
     fall_back: bool
-    """True: run an algorithm of the hosts instead; False: abort."""
+    """Tells whether to run an algorithm of the hosts instead; otherwise the job aborts."""
     fault: SharpFault | None = None
-    """Who said so, and which children it names; None: the host itself, or a JOIN_RESP."""
+    """The body of the ERROR or NACK; None if the host itself or a JOIN_RESP is the source."""
 
     @property
     def code(self) -> LibsharpStatus:
-        """The published code."""
+        """Return the published code."""
         return libsharp_of(self.status)
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateFailed:
-    """A collective has no result."""
+    """Event: a collective failed and has no result."""
 
     op_id: int
     trouble: Trouble
@@ -139,7 +141,7 @@ class AggregateFailed:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailed:
-    """A group cannot be joined, or is dead; only leaving is left."""
+    """Event: a group cannot be joined or has failed; it can only be left."""
 
     group_id: int
     trouble: Trouble
@@ -153,7 +155,7 @@ Event: TypeAlias = GroupJoined | GroupLeft | AggregateDone | AggregateFailed | G
 
 
 def libsharp_of(status: Status) -> LibsharpStatus:
-    """The published code of a status; ERROR (-1) where it has a trap or nothing at all (§2.7)."""
+    """Return the published code of a status; ERROR (-1) for a status without one (sharp.md §2.7)."""
     return next((one for one in COUNTERPARTS.get(status, ()) if isinstance(one, LibsharpStatus)), LibsharpStatus.ERROR)
 
 

@@ -1,8 +1,8 @@
-"""The management agent of an aggregation node (sharp.md §1.7, §2.9): MADs to the typed calls of a `SharpNode`.
+"""The management agent of an aggregation node (sharp.md §1.7, §2.9): MADs to the calls of a `ManagedNode`.
 
-`SERVED` is what it does. Choices: a wrong AM_Key is answered with BAD_FIELD; `record_locator` of TreeConfig carries
-the depth of the node in the tree; UPDATE adds children and keeps the groups, but those of a child that goes; SET ends
-all of them.
+`SERVED` lists the attributes. Choices: a wrong AM_Key is answered with BAD_FIELD; `record_locator` of TreeConfig
+carries the level of the node in the tree; UPDATE keeps the groups, except those of a child that it removes; SET ends
+all groups.
 """
 
 from collections.abc import Callable
@@ -23,20 +23,20 @@ _MOST = 2**32 - 1
 
 
 class SharpAgent:
-    """Answers MADs; turns traps into MADs."""
+    """The agent answers MADs and turns traps into MADs."""
 
     def __init__(self, node: ManagedNode, ports: Ports, am_key: int = 0) -> None:
         self.node = node
         self.ports = ports
         self.am_key = am_key
         self.qps: dict[int, int] = {}
-        """Allocated connections: the job that each is for, 0: a tree."""
+        """Maps each allocated connection to its job; 0 stands for a tree."""
         self.active: set[int] = set()
-        """Those that are connected."""
+        """Lists the allocated connections that are connected."""
         self._traps: list[bytes] = []
 
     def handle(self, data: bytes, now: int) -> bytes:
-        """The answer to a request; none to what is no request. Never raises."""
+        """Return the answer to a request; b"" for bytes that are no request. Never raises."""
         mad = read(data)
         if mad is None or mad.method not in (AmMethod.GET, AmMethod.SET):
             return b"" if mad is None else self._answer(mad, {}, MadStatus.BAD_METHOD)
@@ -62,7 +62,7 @@ class SharpAgent:
         ).pack()  # fmt: skip
 
     def trap(self, raised: TrapRaised) -> None:
-        """A trap for the manager."""
+        """Queue a trap for the manager."""
         values = {
             "trap": raised.trap, "syndrome": raised.syndrome, "job_id": raised.job_id, "tree_id": raised.tree_id,
             "an_lid": self.node.an_id & 0xFFFF, "local_qpn": raised.conn, "group_id": raised.group_id,
@@ -71,7 +71,7 @@ class SharpAgent:
         self._traps.append(Mad(method=AmMethod.TRAP, attribute=AmAttribute.NOTICE, values=values).pack())
 
     def traps(self) -> list[bytes]:
-        """MADs for the manager since the last call."""
+        """Return the trap MADs since the last call."""
         traps, self._traps = self._traps, []
         return traps
 

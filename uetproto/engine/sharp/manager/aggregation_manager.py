@@ -1,10 +1,10 @@
-"""The aggregation manager (sharp.md §1.3, §4.2): discovers ANs, configures trees, admits jobs, and ends them.
+"""The aggregation manager (sharp.md §1.3, §4.2): discovers aggregation nodes (ANs), configures trees, runs jobs.
 
-Every step on an AN is a MAD, handed to `send`. The GUID of an AN, and of the port of a host, is also its address for
-the carrier (**choice**). With `dynamic_tree_allocation` a tree is configured when its first job begins, and removed
-with the last; else all are configured at the start. The port of a host is in at most one job of a tree, as it has one
-connection to it (§1.3). The percent of a SAT counts groups; each may have the window of chunks (**choice**), as the
-pool of an AN is charged for a stream when it is locked.
+Every step on an AN is a MAD, which is handed to `send`. The GUID of an AN, and of the port of a host, is also its
+address for the carrier (**choice**). With `dynamic_tree_allocation` a tree is configured when its first job begins and
+removed with its last job; otherwise all trees are configured at the start. The port of a host is in at most one job of
+a tree, as it has one connection to it (sharp.md §1.3). The percent of a SAT counts groups, each of which may have the
+window of chunks (**choice**), as the pool of an AN is charged for a stream when it is locked.
 """
 
 from collections import Counter
@@ -12,36 +12,194 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from uetproto.engine.sharp.config import SharpConfig, buffer_bytes
-from uetproto.engine.sharp.manager.grants import AttachPoint, JobGrant, KnownJob, Rail, Share
-from uetproto.engine.sharp.manager.mads import child_rows
-from uetproto.engine.sharp.manager.managed_trees import JobRefusedError, ManagedTrees, Send
-from uetproto.engine.sharp.manager.trees import AggregationTree, FabricGraph, Subtree
+from uetproto.engine.sharp.manager.grants import AttachPoint, JobGrant, KnownAn, KnownJob, Rail, Share
+from uetproto.engine.sharp.manager.mads import Mad, child_rows, read
+from uetproto.engine.sharp.manager.trees import AggregationTree, FabricGraph, Subtree, TreeNode, build_trees
 from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError, shown
-from uetproto.wire.headers.sharp import AmAttribute, AmMethod, LibsharpStatus
-from uetproto.wire.headers.sharp_am import CleanupOp, QuotaFlag, QuotaOp, TreeOp
+from uetproto.wire.codec import Values
+from uetproto.wire.headers.sharp import (
+    INVALID_TREE,
+    AmAttribute,
+    AmMethod,
+    LibsharpStatus,
+    MadStatus,
+    QpState,
+    TreeMode,
+)
+from uetproto.wire.headers.sharp_am import MOST_QPS, AllocationOp, CleanupOp, QuotaFlag, QuotaOp, TreeOp
+
+Send = Callable[[int, bytes], bytes]
+"""A function that brings a MAD to an aggregation node, by GUID, and returns the answer; b"" stands for none."""
 
 DEFAULT_USER_DATA = 128
-"""User data of an OST that nobody asked for otherwise: that of the logs (§1.9)."""
+"""Default of the user data of an OST, the value of the logs (sharp.md §1.9)."""
 TREES_PER_JOB = 4
 REQUIRED = 2
-"""Of SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE."""
+"""Value of SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE."""
 
 
-class SharpManager(ManagedTrees):
-    """`sharp_am`. Fails with a `LibsharpStatus`, which has the published code and name."""
+class JobRefusedError(Exception):
+    """The refusal of a job, with its published code."""
+
+    def __init__(self, status: LibsharpStatus) -> None:
+        super().__init__(status.name)
+        self.status = status
+
+
+class SharpManager:
+    """The aggregation manager, `sharp_am`. A refusal is a `LibsharpStatus`, the published code and name."""
 
     def __init__(
         self, fabric: FabricGraph, send: Send, config: SharpConfig | None = None, options: SharpOptions | None = None,
         am_key: int = 0, psn: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        """`psn` draws the first PSNs of connections between ANs; None: they begin at 0."""
-        super().__init__(fabric, send, config or SharpConfig(), options or SharpOptions(), am_key, psn or int)
+        """`psn` draws the first PSNs of connections between aggregation nodes; None begins them at 0."""
+        self.fabric = fabric
+        self.send = send
+        self.config = config or SharpConfig()
+        self.options = options or SharpOptions()
+        self.am_key = am_key
+        self.psn = psn or int
+        self.ans: dict[int, KnownAn] = {}
+        self.trees: list[AggregationTree] = []
+        self.traps: list[Values] = []
+        """Holds the fields of each Notice, in the order of arrival."""
         self.jobs: dict[int, KnownJob] = {}
+        self._configured: dict[int, list[tuple[int, int]]] = {}
+        """Maps each configured LLT to the (aggregation node, connection) of its edges, of both trees."""
+        self._tid = 0
         self._next_job = 1
 
+    # MADs
+
+    def ask(self, an: int, method: AmMethod, attribute: AmAttribute, **values: int) -> Mad | None:
+        """Send a request to an AN and return its answer; None if there is none."""
+        self._tid += 1
+        mad = Mad(method=method, attribute=attribute, values=values, am_key=self.am_key, tid=self._tid)
+        answer = read(self.send(an, mad.pack()))
+        return answer if answer is not None and answer.tid == self._tid else None
+
+    def _set(self, an: int, attribute: AmAttribute, **values: int) -> Values:
+        """Send a Set and return the values of the answer. Raises `JobRefusedError` unless it succeeds."""
+        answer = self.ask(an, AmMethod.SET, attribute, **values)
+        if answer is None or answer.status != MadStatus.OK:
+            raise JobRefusedError(LibsharpStatus.NO_RESOURCE if answer else LibsharpStatus.DEVICE)
+        return answer.values
+
+    def trap(self, data: bytes) -> bool:
+        """Store a Notice that an AN sent; return False for any other MAD."""
+        mad = read(data)
+        if mad is None or (mad.method, mad.attribute) != (AmMethod.TRAP, AmAttribute.NOTICE):
+            return False
+        self.traps.append(mad.values)
+        return True
+
+    # Start
+
+    def start(self) -> None:
+        """Discover the ANs and build the trees; an AN that does not answer is not used."""
+        for guid, switch in self.fabric.switches.items():
+            answer = self.ask(guid, AmMethod.GET, AmAttribute.AN_INFO) if switch.has_an else None
+            if answer is not None and answer.status == MadStatus.OK:
+                info = answer.values
+                self.ans[guid] = KnownAn(info, info["osts"], info["buffers"], info["groups"], info["qps"])
+        self._build()
+        if not self.options.dynamic_trees:
+            try:
+                for tree in self.trees:
+                    self._configure(tree)
+            except JobRefusedError as refused:
+                raise LocalError(
+                    "llt_trees",
+                    f"{self.config.llt_trees} static trees do not fit the ANs ({refused.status.name})",
+                    "fewer, or dynamic_tree_allocation",
+                ) from None
+
+    def _build(self) -> None:
+        alive = FabricGraph([
+            replace(switch, has_an=guid in self.ans) for guid, switch in self.fabric.switches.items()
+        ])  # fmt: skip
+        radix = min((an.info["radix"] for an in self.ans.values()), default=self.config.children)
+        built = build_trees(alive, self.config.llt_trees, min(radix, self.config.children))
+        self.trees = [
+            next((old for old in self.trees if old.tree_id == new.tree_id and new.tree_id in self._configured), new)
+            for new in built
+        ]
+
+    # Trees
+
+    def _allocate(self, an: int, count: int, job: int = 0) -> list[int]:
+        if self.ans[an].qps < count:
+            raise JobRefusedError(LibsharpStatus.QUOTA)
+        made: list[int] = []
+        while len(made) < count:
+            some = min(count - len(made), MOST_QPS)
+            values = self._set(an, AmAttribute.QP_ALLOCATION, op=AllocationOp.ALLOC, count=some, job_id=job)
+            made += [values[f"qpn{at}"] for at in range(some)]
+        self.ans[an].qps -= count
+        return made
+
+    def _connect(self, an: int, conn: int, address: int, remote: int, own_psn: int = 0, their_psn: int = 0) -> None:
+        options = self.options
+        self._set(
+            an, AmAttribute.QPC_CONFIG, qpn=conn, state=QpState.ACTIVE, rqpn=remote, rgid=address, sq_psn=own_psn,
+            rq_psn=their_psn, mtu=5, rnr_retry=options.ib_rnr_retry, ack_timeout=options.ib_timeout,
+            retry=options.ib_retry_count,
+        )  # fmt: skip
+
+    def _configure(self, tree: AggregationTree) -> None:
+        """Configure the edges between ANs, then the tree itself, as LLT and as SAT."""
+        if tree.tree_id in self._configured:
+            return
+        edges = self._configured[tree.tree_id] = []
+        for number, mode in ((tree.tree_id, TreeMode.LLT), (tree.sat_id, TreeMode.SAT)):
+            up: dict[int, int] = {}
+            down: dict[int, dict[int, int]] = {guid: {} for guid in tree.nodes}
+            for guid, node in tree.nodes.items():
+                if node.parent is not None:
+                    [above], [own] = self._allocate(node.parent, 1), self._allocate(guid, 1)
+                    edges += [(node.parent, above), (guid, own)]
+                    down_psn, up_psn = self.psn(), self.psn()
+                    self._connect(node.parent, above, guid, own, down_psn, up_psn)
+                    self._connect(guid, own, node.parent, above, up_psn, down_psn)
+                    up[guid] = own
+                    down[node.parent][tree.nodes[node.parent].index_of(guid)] = above
+            for guid, node in tree.nodes.items():
+                self._set(
+                    guid, AmAttribute.TREE_CONFIG, tree_id=number, op=TreeOp.SET, mode=mode,
+                    llt_tree_id=tree.tree_id if mode == TreeMode.SAT else INVALID_TREE,
+                    record_locator=_depth(tree, node), parent_qpn=up.get(guid, 0),
+                )  # fmt: skip
+                self._update(guid, number, down[guid])
+
+    def _update(self, an: int, tree_id: int, children: dict[int, int]) -> None:
+        """Add children, as many at a time as fit a MAD; the connection 0 removes a child."""
+        rows = list(children.items())
+        for at in range(0, len(rows), MOST_QPS):
+            some = child_rows(dict(rows[at : at + MOST_QPS]))
+            self._set(an, AmAttribute.TREE_CONFIG, tree_id=tree_id, op=TreeOp.UPDATE, **some)
+
+    def _release(self, an: int, conns: list[int]) -> None:
+        if an not in self.ans:
+            return
+        for at in range(0, len(conns), MOST_QPS):
+            some = conns[at : at + MOST_QPS]
+            qpns = {f"qpn{place}": conn for place, conn in enumerate(some)}
+            self.ask(an, AmMethod.SET, AmAttribute.QP_ALLOCATION, op=AllocationOp.RELEASE, count=len(some), **qpns)
+        self.ans[an].qps += len(conns)
+
+    def _remove(self, tree: AggregationTree) -> None:
+        """Remove a tree and its edges."""
+        for number in (tree.tree_id, tree.sat_id):
+            for guid in tree.nodes:
+                if guid in self.ans:
+                    self.ask(guid, AmMethod.SET, AmAttribute.TREE_CONFIG, tree_id=number, op=TreeOp.REMOVE)
+        for guid, conn in self._configured.pop(tree.tree_id, ()):
+            self._release(guid, [conn])
+
     def an_died(self, guid: int) -> list[int]:
-        """An AN is dead: trees that need it are partial, others are built around it. The jobs that ran on it."""
+        """Drop a failed AN, mark its trees as partial, rebuild the others, and return the jobs that ran on it."""
         self.ans.pop(guid, None)
         hit = [job for job, it in self.jobs.items() if any(guid in rail.part.ans for rail in it.grant.rails)]
         self.trees = [replace(tree, partial=True) if guid in tree.nodes else tree for tree in self.trees]
@@ -51,7 +209,10 @@ class SharpManager(ManagedTrees):
     # Jobs
 
     def begin_job(self, hosts: Sequence[Sequence[int]], job_id: int | None = None) -> JobGrant | LibsharpStatus:
-        """`hosts`: for each rail the ports, by GUID, in the order of the ranks. A refusal leaves nothing behind."""
+        """Begin a job and return its grant, or the code of the refusal, which changes nothing.
+
+        `hosts` has for each rail the ports, by GUID, in the order of the ranks.
+        """
         if not 1 <= len(hosts) <= TREES_PER_JOB:
             raise LocalError("hosts", f"{len(hosts)} rails; 1 … {TREES_PER_JOB}, one tree each")
         if any(not ports or len(set(ports)) != len(ports) or len(ports) != len(hosts[0]) for ports in hosts):
@@ -74,7 +235,7 @@ class SharpManager(ManagedTrees):
         return job.grant
 
     def _choose(self, ports: Sequence[int], taken: set[int]) -> tuple[AggregationTree, Subtree]:
-        """The tree that reaches all ports and has the lowest load (§4.2, 6)."""
+        """Return the tree that reaches all ports and has the lowest load (sharp.md §4.2, 6)."""
         loads: Counter[int] = Counter()
         busy: set[tuple[int, int]] = set()
         for job in self.jobs.values():
@@ -94,7 +255,7 @@ class SharpManager(ManagedTrees):
         return min(choices, key=lambda choice: choice[:2])[2:]
 
     def _admit(self, job: KnownJob, tree: AggregationTree, part: Subtree, ports: Sequence[int]) -> None:
-        """Quotas, then connections for the hosts (§4.2, 6 and 7)."""
+        """Set the quotas, then allocate connections for the hosts (sharp.md §4.2, 6 and 7)."""
         options, job_id, user_data = self.options, job.grant.job_id, job.grant.user_data
         ans = [self.ans[guid] for guid in part.ans]
         if any(user_data > an.info["max_user_data"] for an in ans):
@@ -138,8 +299,11 @@ class SharpManager(ManagedTrees):
         job.grant = replace(job.grant, rails=(*job.grant.rails[:-1], whole))
 
     def _stream(self, job: KnownJob, part: Subtree) -> tuple[bool, bool]:
-        """Whether the job may stream, and whether alone (**choice** where the mode is none or best effort: if all
-        semaphores have exclusive owners, the job gets the LLT only)."""
+        """Return whether the job may stream, and whether exclusively.
+
+        If all semaphores have exclusive owners and the mode is none or best effort, the job gets the LLT only
+        (**choice**).
+        """
         mode = self.options.exclusive_lock
         if not self.options.enable_sat:
             return False, False
@@ -158,7 +322,7 @@ class SharpManager(ManagedTrees):
     def _place(
         self, job: KnownJob, tree: AggregationTree, number: int, ports: Sequence[int]
     ) -> tuple[AttachPoint, ...]:
-        """A connection at the leaf AN for every host."""
+        """Allocate a connection at the leaf AN for every host."""
         where = _places(tree, ports)
         conns: dict[tuple[int, int], int] = {}
         for an in dict.fromkeys(an for an, _ in where):
@@ -172,7 +336,7 @@ class SharpManager(ManagedTrees):
     def connect(
         self, place: AttachPoint, *, address: int, remote: int, own_psn: int = 0, their_psn: int = 0
     ) -> LibsharpStatus:
-        """A host has its connection: the leaf AN connects to it, too. PSNs as the AN sees them."""
+        """Connect the leaf AN to a host that has its connection. The PSNs are as the AN sees them."""
         try:
             self._connect(place.an, place.conn, address, remote, own_psn, their_psn)
         except JobRefusedError:
@@ -180,7 +344,7 @@ class SharpManager(ManagedTrees):
         return LibsharpStatus.OK
 
     def end_job(self, job_id: int) -> None:
-        """ResourceCleanup and QuotaConfig CLEAR on every AN; connections and shares are free again."""
+        """End a job: ResourceCleanup and QuotaConfig CLEAR on every AN, then release its connections and shares."""
         if job_id not in self.jobs:
             raise LocalError("job_id", f"{shown(job_id)} is not active; active: {sorted(self.jobs)}")
         job = self.jobs.pop(job_id)
@@ -200,11 +364,9 @@ class SharpManager(ManagedTrees):
                 self._release(guid, [conn])
         for share in job.shares:
             if (an := self.ans.get(share.guid)) is not None:
-                an.osts, an.buffers, an.groups = (
-                    an.osts + share.osts,
-                    an.buffers + share.buffers,
-                    an.groups + share.groups,
-                )
+                an.osts += share.osts
+                an.buffers += share.buffers
+                an.groups += share.groups
         for guid, alone in job.streams:
             if (an := self.ans.get(guid)) is not None:
                 an.exclusive -= alone
@@ -215,14 +377,19 @@ class SharpManager(ManagedTrees):
                 self._remove(rail.tree)
 
     def active_jobs(self, an: int) -> list[int]:
-        """What an AN says of its jobs (ANActiveJobs), mod 1536."""
+        """Return the active jobs of an AN (ANActiveJobs), modulo 1536."""
         answer = self.ask(an, AmMethod.GET, AmAttribute.AN_ACTIVE_JOBS)
         words = [answer.values[f"jobs{word}"] for word in range(48)] if answer else []
         return [32 * at + bit for at, word in enumerate(words) for bit in range(32) if word >> 31 - bit & 1]
 
 
+def _depth(tree: AggregationTree, node: TreeNode) -> int:
+    """Return the level of an AN; 1 is a leaf."""
+    return 1 + max((_depth(tree, tree.nodes[child.guid]) for child in node.children if not child.is_host), default=0)
+
+
 def _places(tree: AggregationTree, ports: Sequence[int]) -> list[tuple[int, int]]:
-    """The leaf AN and the child_idx of each port."""
+    """Return the leaf AN and the child_idx of each port."""
     return [(leaf, tree.nodes[leaf].index_of(port)) for port in ports if (leaf := tree.leaf_of(port)) is not None]
 
 

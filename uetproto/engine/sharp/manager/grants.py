@@ -1,4 +1,4 @@
-"""What an aggregation manager grants, and what it remembers of it (sharp.md §4.2)."""
+"""The grants of an aggregation manager, and its records of ANs and jobs (sharp.md §4.2)."""
 
 from dataclasses import dataclass, field
 
@@ -8,64 +8,64 @@ from uetproto.wire.codec import Values
 
 @dataclass(frozen=True, slots=True)
 class AttachPoint:
-    """Where a host connects to for one tree."""
+    """The point where a host connects to one tree."""
 
     tree_id: int
     an: int
-    """The leaf AN: its GUID, which is its address."""
+    """GUID of the leaf AN, which is also its address."""
     conn: int
-    """The connection of that AN."""
+    """Connection at that AN."""
     child_idx: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rail:
-    """One rail of a job: its tree, and the place of every host port, in the order of the ranks."""
+    """One rail of a job: its tree, and the attach points of the host ports in the order of the ranks."""
 
     tree: AggregationTree
     part: Subtree
     llt: tuple[AttachPoint, ...]
     sat: tuple[AttachPoint, ...]
-    """Empty: this job does not stream here."""
+    """Attach points on the SAT; empty if the job does not stream."""
     osts: int
     groups: int
 
 
 @dataclass(frozen=True, slots=True)
 class JobGrant:
-    """What a job got."""
+    """The resources that a job was granted."""
 
     job_id: int
     rails: tuple[Rail, ...]
     user_data: int
     exclusive: bool
-    """Its SATs are locked by nobody else."""
+    """Tells whether no other job may lock the job's SATs."""
 
 
 @dataclass(slots=True)
 class KnownAn:
-    """What the manager knows of an AN."""
+    """The manager's record of an AN: its capabilities and what is left to be granted."""
 
     info: Values
     osts: int
     buffers: int
     groups: int
     qps: int
-    """Left to be granted."""
+    """Queue pairs that are left to be granted; `osts`, `buffers` and `groups` count likewise."""
     shared: int = 0
-    """Jobs that may lock a SAT here, with others."""
+    """Jobs that share the semaphores of this AN."""
     exclusive: int = 0
-    """Jobs that have a semaphore to themselves."""
+    """Jobs that have a semaphore exclusively."""
 
     @property
     def semaphores(self) -> int:
-        """Without an exclusive owner."""
+        """Return the number of semaphores without an exclusive owner."""
         return self.info["semaphores"] - self.exclusive
 
 
 @dataclass(slots=True)
 class Share:
-    """What a job has of one AN, by tree: to be given back."""
+    """The share of one AN that a job has on one tree."""
 
     guid: int
     osts: int
@@ -75,14 +75,14 @@ class Share:
 
 @dataclass(slots=True)
 class KnownJob:
-    """What the manager knows of a job."""
+    """The manager's record of a job."""
 
     grant: JobGrant
     shares: list[Share] = field(default_factory=list)
     qps: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(AN, tree, child_idx, connection), of hosts."""
+    """Connections of hosts: (AN, tree, child_idx, connection)."""
     streams: list[tuple[int, bool]] = field(default_factory=list)
-    """ANs on which it has a semaphore, and whether to itself."""
+    """ANs on which the job has a semaphore, and whether exclusively."""
 
 
 __all__ = ["AttachPoint", "JobGrant", "KnownAn", "KnownJob", "Rail", "Share"]

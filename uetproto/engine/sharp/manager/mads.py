@@ -1,4 +1,4 @@
-"""Management datagrams of SHARP as agent and manager hold them (sharp.md §1.7, §2.9): 256 bytes to a `Mad` and back."""
+"""The management datagrams of SHARP (sharp.md §1.7, §2.9): 256 bytes to a `Mad` and back."""
 
 from dataclasses import dataclass, field
 
@@ -16,12 +16,12 @@ _NAMED = {int(attribute): codec_of(header) for attribute, header in ATTRIBUTES.i
 
 @dataclass(slots=True, kw_only=True)
 class Mad:
-    """One datagram; numbers are plain integers, as what came may be no member of any enumeration."""
+    """One datagram. Its numbers are plain integers, as received ones need not be members of an enumeration."""
 
     method: int
     attribute: int
     values: Values = field(default_factory=dict)
-    """The fields of the attribute."""
+    """Fields of the attribute."""
     am_key: int = 0
     tid: int = 0
     status: int = 0
@@ -29,7 +29,7 @@ class Mad:
     mgmt_class: int = AM_CLASS
 
     def pack(self) -> bytes:
-        """256 bytes; the body is zero for an attribute that is not laid out."""
+        """Return the 256 bytes; the body of an attribute without a table is zero."""
         head = _HEAD.encode({
             "mgmt_class": self.mgmt_class, "class_version": self.class_version, "method": self.method,
             "status": self.status, "tid": self.tid, "attr_id": self.attribute, "am_key": self.am_key,
@@ -39,7 +39,7 @@ class Mad:
 
 
 def read(data: Buffer) -> Mad | None:
-    """What came; None: it is no datagram of this class. Never raises."""
+    """Return the datagram; None for bytes that are no datagram of this class. Never raises."""
     if len(data) != SIZE:
         return None
     head = _HEAD.decode(data)
@@ -53,12 +53,12 @@ def read(data: Buffer) -> Mad | None:
 
 
 def children_of(values: Values) -> dict[int, int]:
-    """The child list of a TreeConfig: connection by child_idx."""
+    """Return the child list of a TreeConfig: connections by child_idx."""
     return {values[f"child{at}_idx"]: values[f"child{at}_qpn"] for at in range(values["n_children"])}
 
 
 def child_rows(children: dict[int, int]) -> Values:
-    """The child list for a TreeConfig."""
+    """Return the fields of a TreeConfig for a child list."""
     rows = {"n_children": len(children)}
     for at, (index, qpn) in enumerate(children.items()):
         rows |= {f"child{at}_idx": index, f"child{at}_qpn": qpn}

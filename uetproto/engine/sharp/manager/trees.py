@@ -1,9 +1,9 @@
-"""The tree builder of an aggregation manager (sharp.md §4.2): from a fabric to `n` trees, each LLT with its SAT twin.
+"""The tree builder of an aggregation manager (sharp.md §4.2): from a fabric to `n` trees, each an LLT with its SAT.
 
-Pure: the same fabric gives the same trees. Choices where the page leaves room: a tree only climbs (no hop leads to a
-switch of a lower level, as with up-down routing), the load of an AN is the number of trees it is in, and a parent
-without a free child index is passed over for the next one, so that a root under which not everything fits spans less
-and scores less.
+The builder is pure: the same fabric gives the same trees. Choices where sharp.md leaves room: a tree only climbs (no
+hop leads to a switch of a lower level, as in up-down routing); the load of an AN is the number of trees that it is in;
+a parent without a free child index is skipped, so that a root under which not everything fits spans fewer leaves and
+scores less.
 """
 
 from collections import Counter, deque
@@ -15,23 +15,23 @@ from typing import NamedTuple
 from uetproto.errors import LocalError, shown
 
 LEAVES_WEIGHT = 5
-"""What a spanned leaf is worth in the score of a root (§4.1)."""
+"""Weight of a spanned leaf in the score of a root (sharp.md §4.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricSwitch:
-    """A switch, its cables, and whether it can aggregate."""
+    """A switch of the fabric: its cables, and whether it has an AN."""
 
     guid: int
     ports: Mapping[int, int]
-    """Port number → the GUID of the switch at the other end; several may lead to the same one."""
+    """Maps port numbers to the GUID of the switch at the other end; several may lead to the same switch."""
     hosts: Mapping[int, int]
-    """Port number → the GUID of the host's port at the other end. A host with two rails has two."""
+    """Maps port numbers to the GUID of the host's port at the other end. A host with two rails has two ports."""
     has_an: bool = True
 
 
 class TreeChild(NamedTuple):
-    """What is below an AN; its child_idx is its place in `TreeNode.children`."""
+    """A child of an AN; its child_idx is its index in `TreeNode.children`."""
 
     guid: int
     is_host: bool
@@ -43,44 +43,44 @@ class TreeNode:
 
     guid: int
     parent: int | None
-    """None: the root."""
+    """GUID of the parent; None for the root."""
     children: tuple[TreeChild, ...]
-    """Hosts first, by port; then ANs, by (port, GUID)."""
+    """Children: hosts first, by port; then ANs, by (port, GUID)."""
 
     def index_of(self, guid: int) -> int:
-        """The child_idx of a child."""
+        """Return the child_idx of a child."""
         return next(index for index, child in enumerate(self.children) if child.guid == guid)
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationTree:
-    """The shape of an LLT and of the SAT that is paired with it."""
+    """The shape of an LLT and of its paired SAT."""
 
     tree_id: int
-    """Of the LLT."""
+    """Number of the LLT."""
     sat_id: int
     root: int
     nodes: Mapping[int, TreeNode]
-    """By GUID, parents before children."""
+    """ANs by GUID, parents before children."""
     partial: bool
-    """A leaf switch is not in it."""
+    """Tells whether a leaf switch is missing in the tree."""
 
     def leaf_of(self, host: int) -> int | None:
-        """The AN that the port of a host is at; None: this tree does not reach it."""
+        """Return the leaf AN of a host's port; None if the tree does not reach the port."""
         for node in self.nodes.values():
             if TreeChild(host, True) in node.children:
                 return node.guid
         return None
 
     def path(self, guid: int) -> list[int]:
-        """The ANs from one to the root, both included."""
+        """Return the ANs from one to the root, both included."""
         path = [guid]
         while (parent := self.nodes[path[-1]].parent) is not None:
             path.append(parent)
         return path
 
     def part_for(self, hosts: Iterable[int]) -> "Subtree | None":
-        """The ANs that a job of these hosts needs, up to the lowest common one; None: a host is not reached."""
+        """Return the ANs that these hosts need, up to the lowest common one; None if a host is not reached."""
         leaves = [self.leaf_of(host) for host in hosts]
         paths = [self.path(leaf) for leaf in dict.fromkeys(leaves) if leaf is not None]
         if None in leaves or not paths:
@@ -95,13 +95,16 @@ class Subtree(NamedTuple):
     """The part of a tree that a job runs on."""
 
     root: int
-    """The lowest common AN of its leaves: the job's root."""
+    """Lowest common AN of the leaves, which is the job's root."""
     ans: tuple[int, ...]
-    """All of them, parents before children."""
+    """All ANs of the part, parents before children."""
 
 
 class FabricGraph:
-    """Switches by GUID, and the level of each: 1 with hosts, one more than the lowest neighbour without (§4.2)."""
+    """The switches of a fabric by GUID, and their levels (sharp.md §4.2).
+
+    A switch with hosts has level 1; any other has one more than its lowest neighbour.
+    """
 
     def __init__(self, switches: Sequence[FabricSwitch]) -> None:
         self.switches = {switch.guid: switch for switch in sorted(switches, key=lambda switch: switch.guid)}
@@ -125,11 +128,11 @@ class FabricGraph:
 
     @cached_property
     def levels(self) -> dict[int, int]:
-        """By GUID; switches that no host can be reached from have none."""
+        """Return the levels by GUID; a switch from which no host can be reached has none."""
         return self._distances([guid for guid, switch in self.switches.items() if switch.hosts], 1)
 
     def climbing(self, root: int) -> dict[int, int]:
-        """How many hops each switch is below the root, over paths that never descend towards it."""
+        """Return how many hops each switch is below the root, over paths that never descend towards it."""
         if root not in self._climbing:
             self._climbing[root] = self._distances([root], 0, self.levels)
         return self._climbing[root]
@@ -152,13 +155,13 @@ class _TreeShape(NamedTuple):
 
     root: int
     parents: Mapping[int, int]
-    """Of every AN that the root spans, but its own."""
+    """Parent of every AN that the root spans, except the root."""
     spanned: int
-    """Leaf ANs."""
+    """Number of leaf ANs."""
 
 
 def build_trees(fabric: FabricGraph, n: int, radix: int) -> list[AggregationTree]:
-    """Trees 0 … n - 1 with at most `radix` children an AN; none if no switch aggregates."""
+    """Return the trees 0 … n - 1 with at most `radix` children an AN; none if no switch has an AN."""
     if n < 1:
         raise LocalError("n", f"{shown(n)} trees; at least 1")
     if radix < 1:
@@ -186,7 +189,7 @@ def build_trees(fabric: FabricGraph, n: int, radix: int) -> list[AggregationTree
 
 
 def _grown(fabric: FabricGraph, root: int, radix: int, loads: Mapping[int, int]) -> _TreeShape:
-    """What hangs below a root: leaves first, each AN at the least loaded parent that has room (§4.2, 3)."""
+    """Grow the tree below a root: leaves first, each AN at the least loaded parent that has room (sharp.md §4.2, 3)."""
     switches, below = fabric.switches, fabric.climbing(root)
     children = Counter({guid: len(switch.hosts) for guid, switch in switches.items()})
     parents: dict[int, int] = {}
@@ -201,13 +204,13 @@ def _grown(fabric: FabricGraph, root: int, radix: int, loads: Mapping[int, int])
             parents[guid] = parent
             children[parent] += 1
             waiting |= {parent} - {root} - parents.keys()
-    # An AN without a parent takes with it what is below.
+    # An AN without a parent is left out with everything below it.
     inside = {guid for guid in leaves | parents.keys() if _end(guid, parents) == root}
     return _TreeShape(root, {guid: parent for guid, parent in parents.items() if guid in inside}, len(inside & leaves))
 
 
 def _next_ans(fabric: FabricGraph, guid: int, below: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """The first ANs on the shortest ways from a switch to the root, and the switch before each."""
+    """Yield the first ANs on the shortest paths from a switch to the root, and the switch before each."""
     for neighbour in sorted(set(fabric.switches[guid].ports.values())):
         if below.get(neighbour) == below[guid] - 1 and fabric.levels[neighbour] >= fabric.levels[guid]:
             if fabric.switches[neighbour].has_an:
@@ -217,14 +220,14 @@ def _next_ans(fabric: FabricGraph, guid: int, below: Mapping[int, int]) -> Itera
 
 
 def _end(guid: int, parents: Mapping[int, int]) -> int:
-    """The last one of the way up."""
+    """Return the last AN on the way up."""
     while guid in parents:
         guid = parents[guid]
     return guid
 
 
 def _nodes(fabric: FabricGraph, shape: _TreeShape) -> Iterator[TreeNode]:
-    """The ANs of a tree from the root down, their children in the order of child_idx (§4.2, 4)."""
+    """Yield the ANs of a tree from the root down, their children in the order of child_idx (sharp.md §4.2, 4)."""
     below = fabric.climbing(shape.root)
     lower: dict[int, list[tuple[int, int]]] = {}
     for child, parent in shape.parents.items():

@@ -12,7 +12,7 @@ from typing import Any
 from uetproto.engine.contract import NEVER, Rng
 from uetproto.engine.sharp.config import MAX_SAT_ID, SharpConfig
 from uetproto.engine.sharp.contract import OutgoingMessage
-from uetproto.engine.sharp.management import Quota, TrapRaised
+from uetproto.engine.sharp.management import NodeTree, Quota, TrapRaised
 from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE, SharpFault, SharpMessage, parse
 from uetproto.engine.sharp.node.contract import GroupContext, Timed
 from uetproto.engine.sharp.node.counters import PortCounters, PortsByConnection
@@ -21,7 +21,7 @@ from uetproto.engine.sharp.node.heartbeats import HeartbeatMonitor
 from uetproto.engine.sharp.node.lock import GroupLock
 from uetproto.engine.sharp.node.ost import OstEntry
 from uetproto.engine.sharp.node.packing import is_retransmission
-from uetproto.engine.sharp.node.pool import NodeTree, ResourcePool, Used
+from uetproto.engine.sharp.node.pool import ResourcePool, Used
 from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.node.states import GroupInput
 from uetproto.engine.sharp.node.timers import TimerQueue

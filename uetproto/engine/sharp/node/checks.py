@@ -12,7 +12,7 @@ _NODATA, _SAT, _LOCK, _LAST, _TGT = (int(flag) for flag in (Flag.NODATA, Flag.SA
 
 @cache
 def element_or_status(coll: int, op: int, dtype: int, tag_dtype: int, prod: bool) -> tuple[int, Status]:
-    """Rule 3: bytes of an element and OK, or 0 and what is wrong with the combination."""
+    """Apply rule 3 of sharp.md §2.8: return the bytes of an element and OK, or 0 and the status of the refusal."""
     if coll > Coll.BCAST or op > NONE or (op == Op.PROD and not prod):
         return 0, Status.OP_UNSUPPORTED
     if dtype > NONE or tag_dtype > NONE:
@@ -30,8 +30,10 @@ def element_or_status(coll: int, op: int, dtype: int, tag_dtype: int, prod: bool
 
 
 def check_request(message: SharpMessage, *, user_data: int, prod: bool, sat: bool, locked: bool) -> Status:
-    """Rules 3, 4 and 5; `sat`: on a SAT tree; `locked`: its token is held. What chunks must have in common is asked by
-    `sharp_sat`."""
+    """Apply rules 3, 4 and 5 of sharp.md §2.8; `sat`: on a SAT tree; `locked`: the lock is held.
+
+    `sat_operations` checks what the chunks of an operation must have in common.
+    """
     size, status = element_or_status(message.coll, message.op, message.dtype, message.tag_dtype, prod)
     if status:
         return status

@@ -7,8 +7,7 @@ other published counters, those of the transport, stay 0 here, as the carrier ha
 from collections import Counter
 from collections.abc import Mapping
 
-from uetproto.engine.sharp.management import ALL_PORTS, OTHER_PORT, PARENT_PORT
-from uetproto.engine.sharp.node.pool import NodeTree
+from uetproto.engine.sharp.management import ALL_PORTS, OTHER_PORT, PARENT_PORT, NodeTree
 
 
 class PortCounters:

@@ -9,13 +9,12 @@ from typing import ClassVar, Protocol
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import buffer_bytes
-from uetproto.engine.sharp.management import Quota
+from uetproto.engine.sharp.management import NodeTree, Quota
 from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, SharpFault, SharpMessage, status_or
 from uetproto.engine.sharp.node.contract import NodeServices
 from uetproto.engine.sharp.node.lock import GroupLock
 from uetproto.engine.sharp.node.operations import GroupOperations, LltOperations
 from uetproto.engine.sharp.node.ost import OstEntry
-from uetproto.engine.sharp.node.pool import NodeTree
 from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.node.states import GROUP, GroupInput, GroupState, OpInput
 from uetproto.engine.sharp.state_tables import CompiledTable, compile_table

@@ -6,38 +6,15 @@ of many chunks each). A 0 in a quota is no limit (**choice**).
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.management import Quota
+from uetproto.engine.sharp.management import NodeTree, Quota
 from uetproto.engine.sharp.messages import JoinRequest
 from uetproto.wire.headers.sharp import Status
 
 DYNAMIC_OSTS = 2
 """W of a group that requests 0 OSTs (sharp.md §5, SHARP_COLL_OSTS_PER_GROUP)."""
-
-
-@dataclass(slots=True)
-class NodeTree:
-    """A TreeConfig: the parent and the children of this node in one tree (sharp.md §2.9)."""
-
-    tree_id: int
-    mode: int
-    """0 LLT, 1 SAT."""
-    llt_tree_id: int
-    parent: int | None
-    """Connection to the parent; None at the top of the tree."""
-    children: Mapping[int, int]
-    """Connections to the children by child_idx."""
-    depth: int = 1
-    """Level of the node: 1 is a leaf, whose children are hosts."""
-    enabled: bool = True
-    child_of: dict[int, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.child_of = {conn: child for child, conn in self.children.items()}
 
 
 class PoolUser(Protocol):
