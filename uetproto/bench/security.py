@@ -8,7 +8,7 @@ from typing import Any
 from uetproto.bench.engine import Figure
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
-from uetproto.engine.tss.cipher import Below
+from uetproto.engine.tss.cipher import AssociatedData
 from uetproto.engine.tss.domain import SecureDomain
 from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
@@ -37,7 +37,7 @@ def rates(values: dict[str, Any], packets: int) -> tuple[float, float]:
     ledger, port = NonceLedger(), SecurePort()
     sender = SecureDomain(domain, _SENDER, 4, ledger=ledger)
     port.domains[1] = SecureDomain(domain, _RECEIVER, 4)
-    inner, below = bytes(SIZE), Below(4, _SENDER, _RECEIVER, bytes(4))
+    inner, below = bytes(SIZE), AssociatedData(4, _SENDER, _RECEIVER, bytes(4))
     began = process_time()
     sealed = [sender.seal(below, inner) or b"" for _ in range(packets)]
     between = process_time()

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from uetproto.engine.contract import Datagram
-from uetproto.engine.tss.cipher import Below, Refused
+from uetproto.engine.tss.cipher import AssociatedData, Refused
 from uetproto.engine.tss.domain import SecureDomain, TrimmedPart
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.engine.tss.port import SecurePort, nack_code
@@ -49,7 +49,7 @@ class SealingFramer(UetFramer):
         self._is_timed = rotation is not None or epoch_at is not None
         self._now = now
         self._changed_at: int | None = None
-        self._authenticated: dict[bytes, Below] = {}
+        self._authenticated: dict[bytes, AssociatedData] = {}
         self._above_ip = ETHERNET_SIZE + ip_size(ip_version)  # where the UDP or entropy header begins
         self.refused: Counter[str] = Counter()
         """Number of packets that were not opened, by reason."""
@@ -104,12 +104,12 @@ class SealingFramer(UetFramer):
         self.bad_crc += packet is None
         return packet
 
-    def _remember(self, head: bytes, dst: int, src: int | None = None) -> Below:
+    def _remember(self, head: bytes, dst: int, src: int | None = None) -> AssociatedData:
         """Return the part of the lower headers that is authenticated (tss.md §7.1, §7.3), and keep it."""
         if len(self._authenticated) >= CACHE:
             self._authenticated.clear()
         ahead = self._zero_checksum(head)[self._above_ip :]
-        below = Below(self._version, self._address if src is None else src, dst, ahead)
+        below = AssociatedData(self._version, self._address if src is None else src, dst, ahead)
         self._authenticated[head] = below
         return below
 

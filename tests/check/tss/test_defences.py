@@ -18,7 +18,7 @@ from uetproto.check.tss import simulator as tss_simulator
 from uetproto.check.tss import terms as tss_terms
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.pds.secure_start import ExpectedStart, RandomStart
-from uetproto.engine.tss.cipher import Below, Cipher, SecurityHeader
+from uetproto.engine.tss.cipher import AssociatedData, Cipher, SecurityHeader
 from uetproto.engine.tss.domain import SecureDomain
 from uetproto.engine.tss.keys import DomainConfig
 from uetproto.engine.tss.port import SecurePort
@@ -47,7 +47,7 @@ def no_authentication(patch: Patch) -> None:
     """What does not open is taken as it is."""
     whole = Cipher.open
 
-    def open_(self: Cipher, header: SecurityHeader, below: Below, sealed: bytes) -> bytes | None:
+    def open_(self: Cipher, header: SecurityHeader, below: AssociatedData, sealed: bytes) -> bytes | None:
         opened = whole(self, header, below, sealed)
         return sealed[header.size : -ICV_SIZE] if opened is None else opened
 
@@ -60,18 +60,18 @@ def clear_is_taken(patch: Patch) -> None:
 
 
 def addresses_are_not_authenticated(patch: Patch) -> None:
-    whole = Below.__init__
+    whole = AssociatedData.__init__
 
-    def init(self: Below, ip_version: int, src: int, dst: int, ahead: bytes) -> None:
+    def init(self: AssociatedData, ip_version: int, src: int, dst: int, ahead: bytes) -> None:
         whole(self, ip_version, src, dst, ahead)
         self.run = ahead
 
-    patch.setattr(Below, "__init__", init)
+    patch.setattr(AssociatedData, "__init__", init)
 
 
 def entropy_is_not_authenticated(patch: Patch) -> None:
-    whole = Below.__init__
-    patch.setattr(Below, "__init__", lambda self, version, src, dst, ahead: whole(self, version, src, dst, b""))
+    whole = AssociatedData.__init__
+    patch.setattr(AssociatedData, "__init__", lambda self, version, src, dst, ahead: whole(self, version, src, dst, b""))
 
 
 def another_domain_is_taken(patch: Patch) -> None:
@@ -103,7 +103,7 @@ def counters_stand_still(patch: Patch) -> None:
     """A retransmission is sealed as it was before (§8)."""
     whole = SecureDomain.seal
 
-    def seal(self: SecureDomain, below: Below, inner: bytes) -> bytes | None:
+    def seal(self: SecureDomain, below: AssociatedData, inner: bytes) -> bytes | None:
         before = self.tx_counter
         sealed = whole(self, below, inner)
         self.tx_counter = before + (before % 50 != 7)

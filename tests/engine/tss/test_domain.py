@@ -10,7 +10,7 @@ from hypothesis import given
 from tests.support.effort import examples
 from tests.support.tss.flows import Flow
 from uetproto.engine.pds.messages import build_nack
-from uetproto.engine.tss.cipher import Below, Refused, SecurityHeader, context, derive
+from uetproto.engine.tss.cipher import AssociatedData, Refused, SecurityHeader, context, derive
 from uetproto.engine.tss.domain import OpenedPacket, SecureDomain, TrimmedPart, TssCounters
 from uetproto.engine.tss.keys import MODES, DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
@@ -48,7 +48,7 @@ def counted(counters: TssCounters) -> dict[str, int]:
     return {name: value for name, value in values.items() if value}
 
 
-def sealed_by(sender: SecureDomain, below: Below = BELOW, inner: bytes = INNER) -> bytes:
+def sealed_by(sender: SecureDomain, below: AssociatedData = BELOW, inner: bytes = INNER) -> bytes:
     sealed = sender.seal(below, inner)
     assert sealed is not None
     return sealed
@@ -116,7 +116,7 @@ def test_no_nonce_comes_twice(mode: str, version: int, with_ssi: bool, steps: li
     for what, i, j in steps:
         one, address = members.all[i], members.addresses[i]
         if what == "seal":
-            header = header_of(sealed_by(one, Below(version, address, members.peer(i, j), bytes(4))))
+            header = header_of(sealed_by(one, AssociatedData(version, address, members.peer(i, j), bytes(4))))
             first = HALF if i < members.servers else 0
             assert header.tsc == following.get((i, members.has[i]), first)
             following[i, members.has[i]] = header.tsc + 1
@@ -415,12 +415,12 @@ def test_make_before_break(epoch: int, steps: list[tuple[str, int]]) -> None:
 
 def send(members: dict[int, SecureDomain], addresses: tuple[int, ...], i: int) -> InFlight:
     src, dst = addresses[i], addresses[(i + 1) % len(addresses)]
-    return InFlight(sealed_by(members[src], Below(4, src, dst, bytes(4))), src, dst)
+    return InFlight(sealed_by(members[src], AssociatedData(4, src, dst, bytes(4))), src, dst)
 
 
 def arrives(members: dict[int, SecureDomain], packet: InFlight) -> bool:
     sealed, src, dst = packet
-    result = members[dst].receive(header_of(sealed), Below(4, src, dst, bytes(4)), sealed)
+    result = members[dst].receive(header_of(sealed), AssociatedData(4, src, dst, bytes(4)), sealed)
     return isinstance(result, OpenedPacket)
 
 

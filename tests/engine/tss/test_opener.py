@@ -10,7 +10,7 @@ from hypothesis import given
 from tests.support.effort import examples
 from tests.support.tss.flows import Flow
 from uetproto import Layer, Packet, Trailer, decode, encode
-from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader
+from uetproto.engine.tss.cipher import AssociatedData, Cipher, Refused, SecurityHeader
 from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 from uetproto.engine.tss.opener import Opened, Opener
 
@@ -30,7 +30,7 @@ def sealed(layers: list[Layer], key: DomainKey = FIRST, header: SecurityHeader =
     size = header.size + len(INNER) + 16
     empty = encode(Packet(layers, bytes(size)), fill=True)
     start, end = empty.index(A.to_bytes(4, "big") + B.to_bytes(4, "big")) + 8, len(empty) - size
-    below = Below(4, A, B, empty[start:end])
+    below = AssociatedData(4, A, B, empty[start:end])
     return encode(Packet(layers, Cipher(DOMAIN, key).seal(header, below, INNER), **rest), fill=True)
 
 

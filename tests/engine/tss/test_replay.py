@@ -11,7 +11,7 @@ from tests.support.effort import examples
 from tests.support.engine.world import JOB, KEY, A, B
 from uetproto.engine import Close, Datagram, Fep, PdsConfig, Region, Write
 from uetproto.engine.contract import SECOND
-from uetproto.engine.tss.cipher import Below
+from uetproto.engine.tss.cipher import AssociatedData
 from uetproto.engine.tss.domain import OpenedPacket, SecureDomain
 from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
@@ -52,7 +52,7 @@ class Sealed:
             port.domains[1] = SecureDomain(DOMAIN, at, 4, ledger=self.ledger)
         self.memory = Counting(length)
         self.feps[B].attach(JOB).register(Region(KEY, self.memory))
-        self.copies: list[tuple[Below, bytes]] = []
+        self.copies: list[tuple[AssociatedData, bytes]] = []
         self.now = 0
 
     def run(self) -> None:
@@ -60,13 +60,13 @@ class Sealed:
         while packets := self.feps[A].poll(self.now) + self.feps[B].poll(self.now):
             self.now += 1000
             for packet in packets:
-                below = Below(4, packet.src, packet.dst, packet.entropy.to_bytes(2, "big") + bytes(2))
+                below = AssociatedData(4, packet.src, packet.dst, packet.entropy.to_bytes(2, "big") + bytes(2))
                 sealed = self.ports[packet.src].domains[1].seal(below, bytes(packet.header) + bytes(packet.payload))
                 assert sealed is not None
                 self.copies.append((below, sealed))
                 self.arrive(below, sealed)
 
-    def arrive(self, below: Below, sealed: bytes) -> None:
+    def arrive(self, below: AssociatedData, sealed: bytes) -> None:
         opened = self.ports[below.dst].receive(below, sealed)
         assert isinstance(opened, OpenedPacket)  # the security header alone stops no replay
         self.feps[below.dst].receive(Datagram(below.src, below.dst, opened.inner), self.now)

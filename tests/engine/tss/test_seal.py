@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from tests.support.effort import examples
 from tests.support.tss.flows import Flow
 from uetproto import decode
-from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader, context, derive, kdf
+from uetproto.engine.tss.cipher import AssociatedData, Cipher, Refused, SecurityHeader, context, derive, kdf
 from uetproto.engine.tss.domain import OpenedPacket, SecureDomain
 from uetproto.engine.tss.keys import DERIVED_SIZE, MODES, DomainConfig, DomainKey, KeyRing
 from uetproto.engine.tss.opener import Opened, Opener
@@ -46,7 +46,7 @@ class Secured:
         return self.header.size + len(self.inner) + 16
 
     @property
-    def below(self) -> Below:
+    def below(self) -> AssociatedData:
         return self.flow.below(self.size)
 
     @property

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from uetproto.engine.tss.cipher import Below
+from uetproto.engine.tss.cipher import AssociatedData
 from uetproto.wire.packet import Layer, Packet, Trailer
 from uetproto.wire.stack import encode
 
@@ -50,10 +50,10 @@ class Flow:
         """What is not sealed, as a whole frame with its CRC32C."""
         return encode(Packet(self._layers(), inner, Trailer("crc32c", 0)), fill=True)
 
-    def below(self, size: int) -> Below:
+    def below(self, size: int) -> AssociatedData:
         """For a packet that has `size` bytes when it is sealed: UDP says how many."""
         ahead = self.frame(bytes(size))[self.start + self.addresses : self.end]
-        return Below(self.version, self.src, self.dst, ahead)
+        return AssociatedData(self.version, self.src, self.dst, ahead)
 
     def _layers(self) -> list[Layer]:
         values = {"src": self.src, "dst": self.dst, "ecn": 2}

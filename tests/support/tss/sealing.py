@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from uetproto import Layer, Packet, decode, encode
-from uetproto.engine.tss.cipher import Below, Cipher, SecurityHeader
+from uetproto.engine.tss.cipher import AssociatedData, Cipher, SecurityHeader
 from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 
@@ -50,7 +50,7 @@ def sealed(
     ip = next(layer for layer in under if layer.form in ("ipv4", "ipv6"))
     addresses = ip.offset + (20 if ip.form == "ipv4" else 40)
     ahead = frame[addresses : under[-1].offset + under[-1].size]
-    below = Below(4 if ip.form == "ipv4" else 6, ip.values["src"], ip.values["dst"], ahead)
+    below = AssociatedData(4 if ip.form == "ipv4" else 6, ip.values["src"], ip.values["dst"], ahead)
     return around(Cipher(of, of.keys[an][0]).seal(header, below, inner))
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from uetproto.check.wire import AdversarialWire
-from uetproto.engine.tss.cipher import Below, SecurityHeader
+from uetproto.engine.tss.cipher import AssociatedData, SecurityHeader
 from uetproto.errors import LocalError
 
 
@@ -17,9 +17,9 @@ class SealedPacket(NamedTuple):
     is_trimmed: bool = False
     """Whether the DSCP, which is not authenticated, says that the packet was trimmed."""
 
-    def below(self, ip_version: int) -> Below:
+    def below(self, ip_version: int) -> AssociatedData:
         """Return the headers below, of native IP (tss.md §7.1)."""
-        return Below(ip_version, self.src, self.dst, self.entropy.to_bytes(2, "big") + bytes(2))
+        return AssociatedData(ip_version, self.src, self.dst, self.entropy.to_bytes(2, "big") + bytes(2))
 
     @property
     def header(self) -> SecurityHeader:

@@ -1,7 +1,7 @@
-"""Work, completions and events of queue pairs. Names and numbers are those of libibverbs without `IBV_` (roce.md §10).
+"""Work, completions and events of queue pairs, with the names and numbers of libibverbs without `IBV_` (roce.md §10).
 
-The five calls are those of `contract.Engine`. Packets are `RocePacket`: from the BTH to the last pad byte; Ethernet,
-IP, UDP and ICRC belong to the driver, which drops what has a wrong ICRC.
+The five calls are those of `contract.Engine`. Packets are `RocePacket`: from the BTH to the last pad byte. Ethernet,
+IP, UDP and ICRC belong to the driver, which drops packets with a wrong ICRC.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from uetproto.wire.headers.roce import Transport
 
 
 class QpType(IntEnum):
-    """Services; the value is the transport of the opcodes."""
+    """The services, ibv_qp_type; the value is the transport of the opcodes."""
 
     RC = Transport.RC
     UC = Transport.UC
@@ -21,7 +21,7 @@ class QpType(IntEnum):
 
 
 class QpState(IntEnum):
-    """ibv_qp_state."""
+    """The states of a queue pair, ibv_qp_state."""
 
     RESET = 0
     INIT = 1
@@ -33,7 +33,7 @@ class QpState(IntEnum):
 
 
 class Opcode(IntEnum):
-    """ibv_wr_opcode; those that are refused everywhere are not here."""
+    """The opcodes of work requests, ibv_wr_opcode, except those that are refused everywhere."""
 
     RDMA_WRITE = 0
     RDMA_WRITE_WITH_IMM = 1
@@ -47,7 +47,7 @@ class Opcode(IntEnum):
 
 
 class Status(IntEnum):
-    """ibv_wc_status."""
+    """The statuses of completions, ibv_wc_status."""
 
     SUCCESS = 0
     LOC_LEN_ERR = 1
@@ -66,7 +66,7 @@ class Status(IntEnum):
 
 
 class WcOpcode(IntEnum):
-    """ibv_wc_opcode."""
+    """The opcodes of completions, ibv_wc_opcode."""
 
     SEND = 0
     RDMA_WRITE = 1
@@ -78,7 +78,7 @@ class WcOpcode(IntEnum):
 
 
 class WcFlags(IntFlag):
-    """ibv_wc_flags."""
+    """The flags of completions, ibv_wc_flags."""
 
     GRH = 1
     WITH_IMM = 2
@@ -89,7 +89,7 @@ NO_FLAGS = WcFlags(0)
 
 
 class Access(IntFlag):
-    """ibv_access_flags, of regions and of queue pairs."""
+    """The rights of regions and of queue pairs, ibv_access_flags."""
 
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
@@ -101,7 +101,7 @@ FULL_ACCESS = Access(sum(Access))
 
 
 class SendFlags(IntFlag):
-    """ibv_send_flags."""
+    """The flags of sends, ibv_send_flags."""
 
     FENCE = 1
     SIGNALED = 2
@@ -110,7 +110,7 @@ class SendFlags(IntFlag):
 
 
 class AsyncType(Enum):
-    """ibv_event_type; the value says when it comes."""
+    """The types of asynchronous events, ibv_event_type; the value says when an event is reported."""
 
     COMM_EST = "the first request on a queue pair in RTR"
     SQ_DRAINED = "all sends begun before SQD are complete"
@@ -124,28 +124,28 @@ class RocePacket(Datagram):
     """A packet from the BTH to the pad. `entropy` is the UDP source port, `dst` may be a multicast group."""
 
     network: Buffer = b""
-    """Received packets of UD: the IPv4 or IPv6 header or GRH as it came; empty: there was none."""
+    """IPv4 or IPv6 header or GRH of a received UD packet; empty if there was none."""
     hop_limit: int = 0
-    """To be sent with; 0: that of the configuration."""
+    """Hop limit to send with; 0 stands for that of the configuration."""
     flow_label: int = 0
-    """To be sent with, over IPv6."""
+    """Flow label to send with, over IPv6."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddressVector:
-    """ibv_ah_attr: the way to a peer, or to a multicast group."""
+    """The address of a peer or of a multicast group, ibv_ah_attr."""
 
     dst: int
     """IPv4 or IPv6 address as a number."""
     flow_label: int = 0
-    """20 bits, from which the UDP source port comes; 0: from the numbers of the queue pairs (roce.md §1)."""
+    """Flow label of 20 bits, which gives the UDP source port; with 0 the queue pair numbers give it (roce.md §1)."""
     hop_limit: int | None = None
-    """None: that of the configuration."""
+    """Hop limit; None stands for that of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sge:
-    """ibv_sge: bytes at an address of a local region."""
+    """A range of bytes of a local region, ibv_sge."""
 
     addr: int
     length: int
@@ -157,7 +157,7 @@ class Sge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostSend:
-    """ibv_post_send of one work request. What the transport does not have is refused with `LocalError` (§6)."""
+    """Work: ibv_post_send of one request. `LocalError` refuses what the service does not have (roce.md §6)."""
 
     qp_num: int
     wr_id: int = 0
@@ -165,25 +165,25 @@ class PostSend:
     sg_list: tuple[Sge, ...] = ()
     send_flags: SendFlags = SendFlags.SIGNALED
     imm_data: int = 0
-    """The 32 bits as a number, most significant byte first on the wire."""
+    """Immediate data of 32 bits, most significant byte first on the wire."""
     invalidate_rkey: int = 0
     remote_addr: int = 0
     rkey: int = 0
     compare_add: int = 0
-    """To compare with, or to add."""
+    """Operand to compare with, or to add."""
     swap: int = 0
     ah: AddressVector | None = None
-    """UD: where it goes."""
+    """Address of the peer, for UD."""
     remote_qpn: int = 0
     remote_qkey: int = 0
-    """UD; with bit 31 set the own q_key goes out (§11)."""
+    """q_key to send with, for UD; with bit 31 set the queue pair's own q_key is sent (roce.md §11)."""
     inline: Buffer | None = None
-    """The bytes themselves, with INLINE and in place of `sg_list`; copied at once."""
+    """Bytes to send with INLINE, in place of `sg_list`; they are copied at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostRecv:
-    """ibv_post_recv."""
+    """Work: ibv_post_recv of one request."""
 
     qp_num: int
     wr_id: int = 0
@@ -192,7 +192,7 @@ class PostRecv:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostSrqRecv:
-    """ibv_post_srq_recv."""
+    """Work: ibv_post_srq_recv of one request."""
 
     srq_num: int
     wr_id: int = 0
@@ -201,7 +201,7 @@ class PostSrqRecv:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModifyQp:
-    """ibv_modify_qp: `attributes` by their names in libibverbs (`roce_qp.ATTRIBUTES`)."""
+    """Work: ibv_modify_qp, with attributes by their names in libibverbs (`qp.REQUIRED`)."""
 
     qp_num: int
     state: QpState
@@ -217,13 +217,13 @@ Receive: TypeAlias = PostRecv | PostSrqRecv
 
 @dataclass(frozen=True, slots=True)
 class WorkCompletion:
-    """ibv_wc. In an error only wr_id, status, qp_num and vendor_err count (§10)."""
+    """A completion, ibv_wc. With an error only wr_id, status, qp_num and vendor_err are valid (roce.md §10)."""
 
     wr_id: int
     status: Status
     qp_num: int
     receive: bool
-    """It belongs to the receive queue."""
+    """Tells whether the completion belongs to the receive queue."""
     opcode: WcOpcode
     byte_len: int = 0
     imm_data: int | None = None
@@ -232,17 +232,18 @@ class WorkCompletion:
     pkey_index: int = 0
     wc_flags: WcFlags = NO_FLAGS
     vendor_err: int = 0
-    """The syndrome that came or left with a NAK; 0: there was none."""
+    """Syndrome of the NAK that was received or sent; 0 if there was none."""
     solicited: bool = False
 
     @property
     def ok(self) -> bool:
+        """Tell whether the work request succeeded."""
         return self.status == Status.SUCCESS
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncNotice:
-    """ibv_async_event about a queue pair, or about a shared receive queue."""
+    """An asynchronous event of a queue pair or of a shared receive queue, ibv_async_event."""
 
     type: AsyncType
     number: int
@@ -250,7 +251,7 @@ class AsyncNotice:
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """A CNP for a queue pair came in; with `congestion` dcqcn its rate is cut already (`roce_dcqcn`, §13)."""
+    """A CNP for a queue pair was received; with `congestion` dcqcn the rate is cut already (`dcqcn`, roce.md §13)."""
 
     qp_num: int
 

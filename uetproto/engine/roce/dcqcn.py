@@ -1,20 +1,20 @@
-"""DCQCN at the sender: the rate of one queue pair, cut by each CNP, raised step by step without (roce.md §13).
+"""DCQCN at the sender: each CNP cuts the rate of a queue pair, and timers raise it step by step (roce.md §13).
 
-Integers only, so that every machine finds the same rates: bits a second, and α in parts of `ONE`. Nothing here runs by
-itself: who asks brings the time, and what was due until then is made up for.
+All numbers are integers, so that every machine computes the same rates: bits a second, and α in parts of `ONE`. Every
+call brings the time and first takes the timer steps that were due until then.
 """
 
 from uetproto.engine.contract import NEVER, SECOND
 from uetproto.engine.roce.config import ALPHA_PARTS, RoceConfig
 
 ONE = 1 << 40
-"""An α of 1."""
+"""Representation of an α of 1."""
 
 
 class Rate:
-    """From the first CNP on. Before it there is nothing to know: line speed, and the α that is the start.
+    """The rate of a queue pair from its first CNP on; before it the rate is line speed.
 
-    At equal instants a timer comes before a CNP.
+    At equal instants a timer step precedes a CNP.
     """
 
     __slots__ = (
@@ -25,23 +25,23 @@ class Rate:
     def __init__(self, config: RoceConfig, line: int) -> None:
         self._config = config
         self.line = line
-        """Line speed, which no rate passes."""
+        """Line speed in bits a second, the upper limit of the rate."""
         self.current = self.target = line
-        """R_C and R_T."""
+        """R_C and R_T in bits a second."""
         self.alpha = ONE * config.dcqcn_initial_alpha // ALPHA_PARTS
         self.timer_steps = self.byte_steps = 0
-        """Since the last CNP."""
+        """Count the steps of timer and byte counter since the last CNP."""
         self.ready_at = 0
-        """The next packet with data leaves then at the earliest."""
+        """Earliest time of the next packet with data."""
         self.waits = False
-        """There may be one that waits for it."""
+        """Tells whether a packet may wait for `ready_at`."""
         self._alpha_at = self._step_at = NEVER
-        """When the next of the two timers' steps is due."""
+        """Times of the next step of the two timers."""
         self._bytes = 0
-        """Sent since the last step of the byte counter."""
+        """Counts the bytes sent since the last step of the byte counter."""
 
     def on_cnp(self, now: int) -> None:
-        """The cut: the more of it, the more CNPs came lately. It restarts the timers and the byte counter."""
+        """Cut the rate by α, which grows with each CNP, and restart the timers and the byte counter."""
         self._advance(now)
         config = self._config
         self.target = self.current
@@ -53,7 +53,7 @@ class Rate:
         self.timer_steps = self.byte_steps = self._bytes = 0
 
     def sent(self, size: int, now: int) -> None:
-        """A packet with data left, `size` bytes on the wire: they are counted, and the next one waits for its turn."""
+        """Count a packet with data of `size` bytes on the wire and compute when the next one may be sent."""
         self._advance(now)
         self._bytes += size
         while self._bytes >= self._config.dcqcn_byte_counter and self.paced:
@@ -64,20 +64,21 @@ class Rate:
             self.ready_at = now - (-8 * SECOND * size // self.current)
 
     def rate(self, now: int) -> int:
-        """R_C now, in bits a second."""
+        """Return R_C in bits a second."""
         self._advance(now)
         return self.current
 
     @property
     def paced(self) -> bool:
-        """It is below line speed, as far as is known."""
+        """Tell whether the rate is below line speed."""
         return self.current < self.line
 
     def deadline(self) -> int:
+        """Return when the next packet may be sent, if one waits."""
         return self.ready_at if self.waits else NEVER
 
     def _advance(self, now: int) -> None:
-        """Takes all steps of both timers that are due. At line speed, or with an α of 0, they would change nothing."""
+        """Take all timer steps that are due, unless they would change nothing: at line speed, or with an α of 0."""
         config = self._config
         while self._alpha_at <= now and self.alpha:
             self._alpha_at += config.dcqcn_alpha_timer
@@ -88,7 +89,7 @@ class Rate:
             self._increase()
 
     def _increase(self) -> None:
-        """One step: fast recovery, additive or hyper increase; then half of the way to R_T, rounded up to get there."""
+        """Take one step: fast recovery, additive or hyper increase, then half of the way to R_T, rounded up."""
         config = self._config
         less, more = sorted((self.timer_steps, self.byte_steps))
         if less > config.dcqcn_fast_recovery:

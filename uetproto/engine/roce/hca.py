@@ -1,4 +1,4 @@
-"""An adapter: queue pairs, regions and groups behind the five calls (roce.md §6–§13)."""
+"""A RoCE adapter: queue pairs, regions and multicast groups behind the five calls (roce.md §6–§13)."""
 
 from collections import deque
 from collections.abc import Callable
@@ -52,16 +52,16 @@ _RESPONDERS: dict[QpType, Callable[[Qp], ResponderHalf]] = {
 }
 
 _BURST = 16
-"""Packets of one queue pair before another one has its turn."""
+"""Packets of one queue pair before the next one is served."""
 _FIRST_QP = 0x11
-"""0 and 1 are for management (§2)."""
+"""Number of the first queue pair; 0 and 1 are for management (roce.md §2)."""
 _CNP_BODY = bytes(16)
 
 
 class Hca:
-    """One adapter with one port and one address. An `Engine`, with `RocePacket`, `RoceWork` and `RoceEvent`.
+    """One adapter with one port and one address: an `Engine` with `RocePacket`, `RoceWork` and `RoceEvent`.
 
-    Whatever it is told to do that cannot be raises `LocalError`; whatever a packet does is counted in `counters`.
+    A call that is not legal raises `LocalError`. A packet never raises; `counters` counts dropped packets by reason.
     """
 
     def __init__(
@@ -72,30 +72,30 @@ class Hca:
         self.config = config or RoceConfig()
         self.pkeys = pkeys
         self.line_rate: int | None = None
-        """Bits a second of the port, set by the driver: what DCQCN starts from (§13). None: nothing is ever paced."""
+        """Bits a second of the port, set by the driver; DCQCN starts from it (roce.md §13). None disables pacing."""
         self._below = ETHERNET.size + (IPV4 if ip_version == 4 else IPV6).size + UDP.size + ICRC_SIZE
         """Bytes of a RoCEv2 frame around a packet."""
         self.regions = Regions()
         self.qps: dict[int, Qp] = {}
         self.srqs: dict[int, ReceiveQueue] = {}
         self.groups: dict[int, list[int]] = {}
-        """Multicast groups: the queue pairs attached."""
+        """Maps each multicast group to the attached queue pairs."""
         self.happened: list[RoceEvent] = []
         self.counters: dict[str, int] = {}
-        """What was dropped or repeated, and why."""
+        """Counts dropped and repeated packets by reason."""
         self._pds = 0
         self._srq_numbers = 0
         self._out: list[RocePacket] = []
         self._looped: deque[tuple[RocePacket, int]] = deque()
         self._active: dict[int, None] = {}
-        """Queue pairs that may have something to send, in their turn."""
+        """Holds the queue pairs that may have something to send, in the order of service."""
         self._timers: list[tuple[int, int]] = []
-        """(when, queue pair), some of them too early: deadlines move with nearly every packet."""
+        """Heap of (time, queue pair). Some entries are too early, as deadlines move with nearly every packet."""
 
     # Objects
 
     def alloc_pd(self) -> int:
-        """ibv_alloc_pd: the number of a new protection domain."""
+        """Allocate a protection domain and return its number (ibv_alloc_pd)."""
         self._pds += 1
         return self._pds
 
@@ -107,16 +107,16 @@ class Hca:
         self, pd: int, memory: Any, *, addr: int = 0, access: int = Access.LOCAL_WRITE, rkey: int | None = None,
         kind: MemoryKind = MemoryKind.HOST,
     ) -> RoceMemoryRegion:  # fmt: skip
-        """ibv_reg_mr: `memory` can be used from now on, its first byte at the virtual address `addr`."""
+        """Register `memory`, whose first byte gets the virtual address `addr` (ibv_reg_mr)."""
         self._check_pd(pd)
         return self.regions.register(pd, memory, addr, access, rkey, kind)
 
     def dereg_mr(self, region: RoceMemoryRegion) -> None:
-        """ibv_dereg_mr."""
+        """Deregister a region (ibv_dereg_mr)."""
         self.regions.deregister(region)
 
     def create_srq(self, pd: int, limit: int = 0) -> int:
-        """ibv_create_srq: its number. With `limit` an event comes once fewer receives are left."""
+        """Create a shared receive queue and return its number (ibv_create_srq); `limit` arms SRQ_LIMIT_REACHED."""
         self._check_pd(pd)
         self._srq_numbers += 1
         queue = self.srqs[self._srq_numbers] = ReceiveQueue(pd, self._srq_numbers, True)
@@ -124,7 +124,7 @@ class Hca:
         return queue.number
 
     def modify_srq(self, number: int, limit: int) -> None:
-        """ibv_modify_srq: arms the limit again."""
+        """Arm the limit of a shared receive queue (ibv_modify_srq)."""
         self._srq(number).limit = limit
 
     def _srq(self, number: int) -> ReceiveQueue:
@@ -136,7 +136,7 @@ class Hca:
         self, kind: QpType, pd: int, *, number: int | None = None, srq: int | None = None, max_send_wr: int = 1 << 16,
         max_recv_wr: int = 1 << 16,
     ) -> int:  # fmt: skip
-        """ibv_create_qp: the number of a queue pair in RESET."""
+        """Create a queue pair in RESET and return its number (ibv_create_qp)."""
         self._check_pd(pd)
         if number is None:
             number = _FIRST_QP
@@ -149,7 +149,7 @@ class Hca:
         return number
 
     def destroy_qp(self, number: int) -> None:
-        """ibv_destroy_qp."""
+        """Destroy a queue pair (ibv_destroy_qp)."""
         qp = self._qp(number)
         qp.reset()
         del self.qps[number]
@@ -164,13 +164,13 @@ class Hca:
         return self.qps[number]
 
     def attach_mcast(self, number: int, gid: int) -> None:
-        """ibv_attach_mcast; twice is once."""
+        """Attach a queue pair to a multicast group, if it is not attached (ibv_attach_mcast)."""
         members = self._members(number, gid)
         if number not in members:
             members.append(number)
 
     def detach_mcast(self, number: int, gid: int) -> None:
-        """ibv_detach_mcast."""
+        """Detach a queue pair from a multicast group (ibv_detach_mcast)."""
         members = self._members(number, gid)
         if number not in members:
             raise LocalError("gid", f"queue pair {number:#x} is not attached to {gid:#x}")
@@ -187,7 +187,7 @@ class Hca:
     # The five calls
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Takes a packet from the BTH to the pad, ICRC checked. Never raises on bytes from outside."""
+        """Handle a packet from the BTH to the pad, whose ICRC is checked. Received bytes never raise."""
         if not isinstance(packet, RocePacket):
             packet = RocePacket(
                 packet.src, packet.dst, packet.header, packet.payload, packet.traffic_class, packet.entropy,
@@ -209,6 +209,7 @@ class Hca:
                 self._deliver(qp, parsed, now)
 
     def submit(self, work: RoceWork, now: int) -> None:
+        """Accept work. Raises `LocalError` for work that is not legal."""
         if isinstance(work, PostSend):
             self._post_send(work, now)
         elif isinstance(work, PostRecv):
@@ -223,7 +224,7 @@ class Hca:
             raise LocalError("work", f"{type(work).__name__} is not legal", legal)
 
     def poll(self, now: int, limit: int = NEVER) -> list[RocePacket]:
-        """Runs due timers and returns what is to be sent, at most `limit` packets with data, and answers without."""
+        """Fire due timers and return what is to be sent: at most `limit` packets with data, and responses without."""
         self._run_timers(now)
         left, turns = limit, len(self._active)
         while self._active and turns:
@@ -255,8 +256,10 @@ class Hca:
         return sent
 
     def _pump_paced(self, qp: Qp, rate: Rate, now: int, budget: int) -> tuple[int, bool]:
-        """As `_pump`, and whether it has to be called again. Below line speed each packet with data waits for the
-        bytes of the last one (§13), and requests without data keep their place among them; answers without never wait.
+        """Pump a queue pair with a rate; return the packets sent and whether to pump again.
+
+        Below line speed each packet with data waits for the bytes of the last one (roce.md §13), and requests without
+        data keep their place among them; responses without data never wait.
         """
         paced = rate.rate(now) < rate.line
         if now < rate.ready_at:
@@ -274,15 +277,17 @@ class Hca:
         return sent, full and not rate.waits
 
     def deadline(self) -> int | None:
+        """Return when to poll at the latest; None if no timer runs."""
         return self._timers[0][0] if self._timers else None
 
     def events(self) -> list[RoceEvent]:
+        """Return the events since the last call."""
         happened, self.happened = self.happened, []
         return happened
 
     @property
     def quiescent(self) -> bool:
-        """Nothing is to be sent, awaited or answered."""
+        """Tell whether nothing is to be sent, awaited or answered."""
         return not (self._active or self._out) and not any(
             (qp.requester and qp.requester.busy) or (qp.rate and qp.rate.waits) for qp in self.qps.values()
         )
@@ -293,7 +298,7 @@ class Hca:
         self.counters[what] = self.counters.get(what, 0) + 1
 
     def _deliver(self, qp: Qp, parsed: Parsed, now: int) -> None:
-        """The rest of check 1 (§8): what fails it is dropped without a trace but the counter."""
+        """Apply the rest of check 1 (roce.md §8); drop and count what fails it, else hand it to the queue pair."""
         if parsed.opcode >> 5 == Transport.CNP:
             self._notified(qp, parsed, now)
             return
@@ -324,7 +329,7 @@ class Hca:
             self._touch(qp)
 
     def _notified(self, qp: Qp, parsed: Parsed, now: int) -> None:
-        """A CNP is neither acknowledged nor counted in PSN (§13). Its P_Key says nothing: it is the default one."""
+        """Handle a CNP, which has no PSN and no acknowledgement (roce.md §13); its default P_Key is not checked."""
         if not parsed.known:
             self.count("unknown opcode")
         elif not qp.behaviour.serves:
@@ -340,7 +345,7 @@ class Hca:
                 qp.rate.on_cnp(now)
 
     def _mark(self, qp: Qp, parsed: Parsed, now: int) -> None:
-        """Data came marked, with a request or with the answer to a READ: at most one CNP in `cnp_interval` (§13)."""
+        """Send a CNP for marked data of a request or a READ response, at most one in `cnp_interval` (roce.md §13)."""
         if not self.config.notifies or not len(parsed.payload) or now < qp.next_cnp:
             return
         qp.next_cnp = now + self.config.cnp_interval
@@ -351,7 +356,7 @@ class Hca:
         self.count("cnp sent")
 
     def loop_back(self, packet: RocePacket, now: int) -> None:
-        """The own attached queue pairs get what goes to their group, too [M] (§11)."""
+        """Deliver a multicast packet to the adapter's own attached queue pairs as well [M] (roce.md §11)."""
         if self.groups.get(packet.dst):
             self._looped.append((replace(packet, network=network_header(packet, self.config)), now))
 
@@ -413,7 +418,7 @@ class Hca:
     # Time
 
     def _touch(self, qp: Qp) -> None:
-        """Something happened to it: the `poll` that follows sees what it has to send, and when it is to be woken."""
+        """Mark a queue pair, so that the next `poll` sends its packets and reads its deadline."""
         self._active[qp.number] = None
 
     def _watch(self, qp: Qp) -> None:

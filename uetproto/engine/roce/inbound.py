@@ -1,4 +1,4 @@
-"""What the receiving halves of RC and UC share: the message in progress, its receive, its bytes (roce.md §8)."""
+"""What the responders of RC and UC share: the message in progress, its receive, its bytes (roce.md §8)."""
 
 from uetproto.engine.roce.contract import Access, Receive, Status, WcFlags, WcOpcode
 from uetproto.engine.roce.memory import BadKeyError, RoceMemoryRegion, SgeSegments
@@ -8,7 +8,7 @@ from uetproto.engine.roce.segments import SENDS, STARTS, WITH_IMM, WITH_INV, Mes
 
 
 class Inbound:
-    """The message in progress."""
+    """The message in progress at a responder."""
 
     def __init__(self, qp: Qp) -> None:
         self.qp = qp
@@ -16,11 +16,11 @@ class Inbound:
         self.path_mtu = qp.attributes.path_mtu
         self.phase = MessagePhase.IDLE
         self.done = 0
-        """Bytes of it that are in memory."""
+        """Counts the bytes that are stored."""
         self.total = 0
-        """WRITE: its dmalen."""
+        """dmalen of a WRITE."""
         self._region: RoceMemoryRegion | None = None
-        """WRITE: where it goes; None for one of no bytes."""
+        """Region of a WRITE; None for an empty one."""
         self._va = 0
         self._receive: Receive | None = None
         self._segments: SgeSegments | None = None
@@ -29,13 +29,13 @@ class Inbound:
 
     @staticmethod
     def needs_receive(parsed: Parsed) -> bool:
-        """The packet uses a receive that is not held yet (§8 check 5)."""
+        """Tell whether a packet uses a receive that is not held yet (roce.md §8 check 5)."""
         return parsed.step in (MessageStep.SEND_FIRST, MessageStep.SEND_ONLY) or (
             parsed.operation in WITH_IMM and parsed.step not in SENDS
         )
 
     def segments(self, receive: Receive) -> SgeSegments:
-        """The bytes of a receive; made once for a message."""
+        """Return the bytes of a receive, made once for a message."""
         if self._receive is not receive or self._segments is None:
             pd = self.qp.receives.pd if self.qp.receives.shared else self.qp.pd
             self._receive = receive
@@ -43,7 +43,7 @@ class Inbound:
         return self._segments
 
     def size_is_right(self, parsed: Parsed) -> bool:
-        """Payload as in §3, pad, and a WRITE's sum against its dmalen (§8 check 7)."""
+        """Check payload length (roce.md §3), pad, and the sum of a WRITE against its dmalen (roce.md §8 check 7)."""
         step, size = parsed.step, len(parsed.payload)
         assert step is not None
         if not size_is_legal(step, size, self.path_mtu) or not parsed.padded_well:
@@ -61,7 +61,7 @@ class Inbound:
         return step not in (MessageStep.RDMA_WRITE_FIRST, MessageStep.RDMA_WRITE_MIDDLE) or there < total
 
     def fits_receive(self, parsed: Parsed) -> bool:
-        """A SEND is no longer than the receive (§8 check 7)."""
+        """Tell whether a SEND is no longer than its receive (roce.md §8 check 7)."""
         if parsed.step not in SENDS:
             return True
         receive = self.qp.peek_receive()
@@ -71,7 +71,7 @@ class Inbound:
     # The effect
 
     def store(self, parsed: Parsed) -> None:
-        """The bytes of a SEND or WRITE packet that was found good; raises `BadKeyError` if they cannot be stored."""
+        """Store the bytes of a SEND or WRITE packet that passed all checks. Raises `BadKeyError`."""
         step = parsed.step
         if step in STARTS:
             self.done = 0
@@ -92,7 +92,7 @@ class Inbound:
         self.done += len(parsed.payload)
 
     def finish(self, parsed: Parsed) -> None:
-        """The last packet is stored: a SEND completes its receive, a WRITE only one with immediate."""
+        """End a message: a SEND completes its receive, a WRITE does so only with immediate data."""
         sends = parsed.step in SENDS
         immediate = parsed.values["immdt"] if parsed.operation in WITH_IMM else None
         invalidated = parsed.values["r_key"] if parsed.operation in WITH_INV else None
@@ -119,7 +119,7 @@ class Inbound:
         self.done = self.total = 0
 
     def keys_are_good(self, parsed: Parsed, right: Access, length: int) -> bool:
-        """r_key, domain, right and range at the packet with the RETH; skipped for no bytes (§8 check 8)."""
+        """Check r_key, domain, right and range of a packet with a RETH, unless it has no bytes (roce.md §8 check 8)."""
         if not length:
             return True
         values = parsed.values

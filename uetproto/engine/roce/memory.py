@@ -1,4 +1,4 @@
-"""Regions with their keys, and the bytes that a list of `Sge` stands for (roce.md §8, §10)."""
+"""Memory regions with their keys, and the bytes of a list of `Sge` (roce.md §8, §10)."""
 
 from enum import Enum
 from typing import Any
@@ -12,20 +12,20 @@ _KEY_BITS = 32
 
 
 class MemoryKind(Enum):
-    """Where the bytes of a region are; the data path model asks (`gpudirect`)."""
+    """The place of the bytes of a region, for the data path model (`gpudirect`)."""
 
     HOST = "host"
     GPU = "gpu"
 
 
 class BadKeyError(Exception):
-    """A key, a range, a right or a domain does not allow an access. It never leaves the engine."""
+    """A key, a range, a right or a domain does not permit an access. The error never leaves the engine."""
 
 
 class RoceMemoryRegion:
-    """ibv_mr: bytes at virtual addresses from `addr` on, in the protection domain `pd`.
+    """A memory region, ibv_mr: bytes at virtual addresses from `addr` on, in the protection domain `pd`.
 
-    `memory` is anything with the buffer protocol, or with `length`, `read` and `write` (`memory.Memory`).
+    `memory` has the buffer protocol, or `length`, `read` and `write` (`engine.memory.Memory`).
     """
 
     __slots__ = ("access", "addr", "dead", "invalidated", "kind", "length", "lkey", "memory", "pd", "rkey")
@@ -40,12 +40,12 @@ class RoceMemoryRegion:
         self.rkey = rkey
         self.kind = kind
         self.dead = False
-        """Deregistered."""
+        """Tells whether the region is deregistered."""
         self.invalidated = False
-        """A SEND with invalidate took its r_key away."""
+        """Tells whether a SEND with invalidate has invalidated the r_key."""
 
     def allows(self, addr: int, length: int, right: int) -> bool:
-        """The range lies inside, the right is given, and it is still registered."""
+        """Tell whether the region is registered, contains a range and grants a right."""
         return (
             not self.dead
             and self.access & right == right
@@ -54,20 +54,20 @@ class RoceMemoryRegion:
         )
 
     def read(self, addr: int, length: int) -> Buffer:
-        """Raises `BadKeyError` when the region is gone."""
+        """Read bytes. Raises `BadKeyError` if the region is deregistered."""
         if self.dead:
             raise BadKeyError
         return self.memory.read(addr - self.addr, length)
 
     def write(self, addr: int, data: Buffer) -> None:
-        """Raises `BadKeyError` when the region is gone."""
+        """Write bytes. Raises `BadKeyError` if the region is deregistered."""
         if self.dead:
             raise BadKeyError
         self.memory.write(addr - self.addr, data)
 
 
 class Regions:
-    """All regions of an adapter, by l_key and by r_key."""
+    """The regions of an adapter, by l_key and by r_key."""
 
     def __init__(self) -> None:
         self.by_lkey: dict[int, RoceMemoryRegion] = {}
@@ -77,7 +77,7 @@ class Regions:
     def register(
         self, pd: int, memory: Any, addr: int, access: int, rkey: int | None, kind: MemoryKind
     ) -> RoceMemoryRegion:
-        """Raises `LocalError` for an address, rights or a key that cannot be."""
+        """Register a region. Raises `LocalError` for an address, rights or a key that are not legal."""
         if int(access) & ~sum(Access):
             raise LocalError("access", f"{int(access):#x} is not legal", ", ".join(a.name or "" for a in Access))
         if access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC) and not access & Access.LOCAL_WRITE:
@@ -99,14 +99,14 @@ class Regions:
         return self._next
 
     def deregister(self, region: RoceMemoryRegion) -> None:
-        """ibv_dereg_mr: every access from now on fails."""
+        """Deregister a region; every later access fails (ibv_dereg_mr)."""
         if self.by_lkey.pop(region.lkey, None) is None:
             raise LocalError("region", f"lkey {region.lkey:#x} is not registered")
         del self.by_rkey[region.rkey]
         region.dead = True
 
     def remote(self, pd: int, rkey: int, va: int, length: int, right: int) -> RoceMemoryRegion:
-        """The region that a packet asks for (§8 check 8). Raises `BadKeyError`."""
+        """Return the region that a packet names (roce.md §8 check 8). Raises `BadKeyError`."""
         region = self.by_rkey.get(rkey)
         if region is None or region.invalidated or region.pd != pd or not region.allows(va, length, right):
             raise BadKeyError
@@ -114,12 +114,12 @@ class Regions:
 
 
 class SgeSegments:
-    """The bytes of a scatter or gather list, one behind the other. Keys are looked up at each access."""
+    """The bytes of a scatter or gather list in order. Keys are looked up at each access."""
 
     __slots__ = ("_only", "_regions", "_right", "length", "parts", "pd")
 
     def __init__(self, regions: Regions, pd: int, sg_list: tuple[Sge, ...], right: int) -> None:
-        """`right` is what the regions must allow: `Access.LOCAL_WRITE` to scatter, 0 to gather."""
+        """`right` is what the regions must grant: `Access.LOCAL_WRITE` to scatter, 0 to gather."""
         self._regions = regions
         self._right = int(right)
         self.pd = pd
@@ -128,7 +128,7 @@ class SgeSegments:
         self._only: RoceMemoryRegion | None = None
 
     def check(self) -> None:
-        """Raises `BadKeyError` unless all parts may be accessed; those of no bytes always may."""
+        """Check the access to all parts that are not empty. Raises `BadKeyError`."""
         for part in self.parts:
             if part.length:
                 self._region(part)
@@ -140,9 +140,9 @@ class SgeSegments:
         return region
 
     def _pieces(self, start: int, length: int) -> list[tuple[RoceMemoryRegion, int, int]]:
-        """(region, address, bytes) of the range. All of them are checked before any is used."""
+        """Return (region, address, length) of each piece of a range, all of which are checked."""
         parts = self.parts
-        if len(parts) == 1:  # nearly always: the region is looked up once, and asked whether it is still there
+        if len(parts) == 1:  # the usual case: the region is looked up once and only checked for deregistration
             region = self._only
             if region is None or region.dead:
                 region = self._only = self._region(parts[0])
@@ -158,7 +158,7 @@ class SgeSegments:
         return pieces
 
     def read(self, start: int, length: int) -> Buffer:
-        """Raises `BadKeyError`."""
+        """Read a range. Raises `BadKeyError`."""
         if not length:
             return b""
         pieces = self._pieces(start, length)
@@ -168,7 +168,7 @@ class SgeSegments:
         return b"".join(bytes(region.memory.read(addr - region.addr, size)) for region, addr, size in pieces)
 
     def write(self, start: int, data: Buffer) -> None:
-        """Raises `BadKeyError`, and has written nothing then."""
+        """Write a range. Raises `BadKeyError` before anything is written."""
         if not len(data):
             return
         pieces = self._pieces(start, len(data))
@@ -183,7 +183,7 @@ class SgeSegments:
 
 
 class Inline:
-    """The bytes of an INLINE send: a copy made when it was posted."""
+    """The bytes of an INLINE send, copied when it was posted."""
 
     __slots__ = ("_data", "length")
 
@@ -192,10 +192,12 @@ class Inline:
         self.length = len(self._data)
 
     def check(self) -> None:
-        """Nothing can be wrong."""
+        """Do nothing: the bytes are always readable."""
 
     def read(self, start: int, length: int) -> Buffer:
+        """Read a range."""
         return self._data[start : start + length]
 
     def write(self, start: int, data: Buffer) -> None:
+        """Raise `BadKeyError`."""
         raise BadKeyError  # no READ or ATOMIC is inline

@@ -1,4 +1,4 @@
-"""Packets to and from bytes: what the tables of `wire.roce` say, for the engine (roce.md §2, §3)."""
+"""Packets of the RoCE engine to and from bytes, by the tables of `wire.headers.roce` (roce.md §2, §3)."""
 
 from typing import Any
 
@@ -38,12 +38,12 @@ class Parsed:
 
     @property
     def padded_well(self) -> bool:
-        """padcnt is −len mod 4 (§4)."""
+        """Tell whether padcnt is −len mod 4 (roce.md §4)."""
         return (len(self.payload) + self.padcnt) % 4 == 0
 
 
 def parse(packet: RocePacket) -> Parsed | None:
-    """None for a packet that is shorter than its headers and pad say (§8 check 1)."""
+    """Return a parsed packet; None if it is shorter than its headers and pad (roce.md §8 check 1)."""
     data = packet.header
     if len(data) < BthHeader.size:
         return None
@@ -69,12 +69,12 @@ def parse(packet: RocePacket) -> Parsed | None:
 
 
 def keys_match(a: int, b: int) -> bool:
-    """Two P_Keys: the low 15 bits are equal and not 0, and one at least is of a full member (§2)."""
+    """Tell whether two P_Keys match: the low 15 bits are equal and not 0, and one is of a full member (roce.md §2)."""
     return (a ^ b) & ~_FULL_MEMBER == 0 and a & ~_FULL_MEMBER != 0 and (a | b) & _FULL_MEMBER != 0
 
 
 def source_port(flow_label: int, own: int, remote: int) -> int:
-    """The UDP source port of a flow: from its label, or from the numbers of the queue pairs without one (§1)."""
+    """Return the UDP source port of a flow, from its label or else from the queue pair numbers (roce.md §1)."""
     if not flow_label:
         product = own * remote
         product ^= product >> 20
@@ -84,7 +84,7 @@ def source_port(flow_label: int, own: int, remote: int) -> int:
 
 
 class RocePath:
-    """The way from a queue pair to a peer, and what all packets on it have in common."""
+    """The path from a queue pair to a peer, with what all packets on it have in common."""
 
     __slots__ = ("_dst", "_entropy", "_hop_limit", "_label", "_m", "_p_key", "_src", "_transport", "_version", "remote")
 
@@ -107,7 +107,7 @@ class RocePath:
         self, operation: int, psn: int, headers: bytes = b"", payload: Buffer = b"", *, a: int = 0, se: int = 0,
         again: bool = False,
     ) -> RocePacket:  # fmt: skip
-        """`headers` are those between BTH and payload. The pad goes behind the payload."""
+        """Return a packet; `headers` are between BTH and payload, and a pad follows the payload."""
         pad = -len(payload) & 3
         bth = BthHeader.pack(
             self._transport | operation, se, self._m, pad, 0, self._p_key, 0, 0, self.remote, a, psn & MASK
@@ -122,7 +122,7 @@ class RocePath:
 
 
 def congestion_notification(path: Any, opcode: int, body: bytes) -> RocePacket:
-    """CNP: becn 1, PSN 0 and m 0 (the golden frame of §5), towards the sender of marked data (§13)."""
+    """Return a CNP to the sender of marked data: becn 1, PSN 0 and m 0 (roce.md §5, §13)."""
     packet: RocePacket = path.packet(0, 0)
     packet.header = (
         BthHeader.pack(

@@ -1,4 +1,4 @@
-"""Queue pairs: states, what each of them does, the attributes on the way (roce.md §6), and the pair itself."""
+"""Queue pairs: states and their behaviour, attributes (roce.md §6), and the pair itself."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,22 +39,22 @@ LEGAL: dict[QpState, tuple[QpState, ...]] = {
     S.SQE: (S.RTS, S.ERR, S.RESET),
     S.ERR: (S.RESET,),
 }
-"""From a state to the ones that may follow it; SQD → RTS once drained."""
+"""Maps each state to its legal successors; SQD → RTS is legal once the queue is drained."""
 
 
 class Behaviour(NamedTuple):
-    """What a queue pair does in a state."""
+    """The behaviour of a queue pair in a state."""
 
     post_recv: str
-    """refuse, queue or flush"""
+    """What happens to posted receives: refuse, queue or flush."""
     post_send: str
-    """refuse, queue or flush"""
+    """What happens to posted sends: refuse, queue or flush."""
     serves: bool
-    """Requests are taken; in the others they are dropped."""
+    """Tells whether received requests are executed; otherwise they are dropped."""
     begins: bool
-    """Queued sends are started."""
+    """Tells whether queued sends are started."""
     finishes: bool
-    """Sends begun go on, and answers to them are taken."""
+    """Tells whether sends that have begun continue and responses to them are accepted."""
 
 
 BEHAVIOUR: dict[QpState, Behaviour] = {
@@ -69,7 +69,7 @@ BEHAVIOUR: dict[QpState, Behaviour] = {
 }  # fmt: skip
 
 FAILED_SEND = {QpType.RC: S.ERR, QpType.UC: S.SQE, QpType.UD: S.SQE}
-"""Where a failed send takes a queue pair."""
+"""Maps each service to the state that a failed send leads to."""
 
 REQUIRED: dict[QpType, dict[QpState, tuple[str, ...]]] = {
     QpType.RC: {
@@ -84,8 +84,10 @@ REQUIRED: dict[QpType, dict[QpState, tuple[str, ...]]] = {
     },
     QpType.UD: {S.INIT: ("pkey_index", "port", "qkey"), S.RTR: (), S.RTS: ("sq_psn",)},
 }
-"""What must be given when a state is entered from the one before it. Those that are not
-`FIXED` may be given with any change of state."""
+"""Attributes that must be given when a state is entered from the one before it.
+
+Attributes that are not in `FIXED` may be given with any change of state.
+"""
 
 FIXED = frozenset(("av", "path_mtu", "dest_qpn", "rq_psn", "max_dest_rd_atomic", "sq_psn"))
 
@@ -96,14 +98,14 @@ _CONFIGURED = (
 
 
 def defaults_of(kind: QpType, state: QpState, config: RoceConfig) -> dict[str, Any]:
-    """The attributes of `REQUIRED` that the configuration has: for whoever sets up a pair without wishes of its own."""
+    """Return the attributes of `REQUIRED` for which the configuration has defaults."""
     return {name: getattr(config, name) for name in REQUIRED[kind].get(state, ()) if name in _CONFIGURED}
 
 
 def way_up(kind: QpType, config: RoceConfig, wanted: Mapping[str, Any]) -> Iterator[tuple[QpState, dict[str, Any]]]:
-    """INIT, RTR, RTS and the attributes of each: those that are wanted, and else what the configuration says.
+    """Yield INIT, RTR and RTS with the attributes of each, from `wanted` or else from the configuration.
 
-    `wanted` has at least what the other end tells out of band; what a state does not take is left out.
+    `wanted` has at least what the other end tells out of band; attributes that no state takes are ignored.
     """
     for state, names in REQUIRED[kind].items():
         values = {**defaults_of(kind, state, config), **wanted}
@@ -111,7 +113,7 @@ def way_up(kind: QpType, config: RoceConfig, wanted: Mapping[str, Any]) -> Itera
 
 
 class Attributes:
-    """ibv_qp_attr, as far as it is used here."""
+    """The attributes of a queue pair, ibv_qp_attr, as far as they are used here."""
 
     __slots__ = (
         "access_flags", "av", "dest_qpn", "max_dest_rd_atomic", "max_rd_atomic", "min_rnr_timer", "path_mtu",
@@ -131,7 +133,7 @@ class Attributes:
         self.max_dest_rd_atomic = config.max_dest_rd_atomic
 
     def check(self, kind: QpType, old: QpState, new: QpState, given: dict[str, Any], pkeys: int) -> None:
-        """Raises `LocalError` for what is missing, unknown, illegal or too late."""
+        """Check attributes. Raises `LocalError` for those that are missing, unknown, not legal or too late."""
         known = {name for names in REQUIRED[kind].values() for name in names}
         for name in REQUIRED[kind].get(new, ()):
             if name not in given and old is _BEFORE.get(new):
@@ -157,6 +159,7 @@ class Attributes:
                 knobs_of(RoceConfig)[name].check(name, value)
 
     def take(self, given: dict[str, Any]) -> None:
+        """Set attributes that `check` has accepted."""
         for name, value in given.items():
             setattr(self, name, value)
         self.access_flags = Access(self.access_flags)
@@ -166,7 +169,7 @@ _BEFORE = {S.INIT: S.RESET, S.RTR: S.INIT, S.RTS: S.RTR}
 
 
 class ReceiveQueue:
-    """Receives posted and not yet used, of one queue pair or shared by many."""
+    """The posted receives that are not yet used, of one queue pair or shared by several."""
 
     __slots__ = ("items", "limit", "number", "pd", "shared")
 
@@ -176,11 +179,11 @@ class ReceiveQueue:
         self.shared = shared
         self.items: deque[Receive] = deque()
         self.limit = 0
-        """SRQ_LIMIT_REACHED comes once when fewer are left; 0: not armed."""
+        """Number of receives below which SRQ_LIMIT_REACHED is reported once; 0 disarms it."""
 
 
 class Adapter(Protocol):
-    """What a queue pair needs of the adapter it belongs to (`roce_hca.Hca`)."""
+    """What a queue pair uses of its adapter (`hca.Hca`)."""
 
     address: int
     ip_version: int
@@ -195,18 +198,18 @@ class Adapter(Protocol):
 
 
 class RequesterHalf(Protocol):
-    """The sending half of a queue pair, there from RTS on."""
+    """The requester of a queue pair, which exists from RTS on."""
 
     @property
     def busy(self) -> bool:
-        """A send was begun and has not ended."""
+        """Tell whether a send has begun and has not ended."""
 
     @property
     def posted_now(self) -> int:
-        """Sends that have not ended."""
+        """Return the number of sends that have not ended."""
 
     def refresh(self) -> None:
-        """Attributes have changed."""
+        """Read attributes that may have changed."""
 
     def post(self, work: PostSend) -> None: ...
 
@@ -222,14 +225,14 @@ class RequesterHalf(Protocol):
 
 
 class ResponderHalf(Protocol):
-    """The receiving half of a queue pair, there from RTR on."""
+    """The responder of a queue pair, which exists from RTR on."""
 
     def take(self, parsed: Parsed, now: int) -> None: ...
 
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int: ...
 
     def forget(self) -> None:
-        """Answers that wait are not sent."""
+        """Discard the responses that wait to be sent."""
 
     def deadline(self) -> int: ...
 
@@ -237,7 +240,7 @@ class ResponderHalf(Protocol):
 
 
 class Qp:
-    """One queue pair: its state, its attributes and its receives; requester and responder work on it."""
+    """One queue pair: its state, its attributes and its receives, which requester and responder use."""
 
     def __init__(
         self, hca: Adapter, number: int, kind: QpType, pd: int, receives: ReceiveQueue, max_send_wr: int,
@@ -257,17 +260,18 @@ class Qp:
         self.requester: RequesterHalf | None = None
         self.responder: ResponderHalf | None = None
         self.held: Receive | None = None
-        """The receive of the message in progress."""
+        """Holds the receive of the message in progress."""
         self.established = False
         self.drained = False
         self.queued_at = NEVER
-        """When the adapter looks at the timers of this queue pair."""
+        """Holds when the adapter checks the timers of this queue pair."""
         self.next_cnp = 0
-        """No CNP is sent before."""
+        """Holds the earliest time of the next CNP."""
         self.rate: Rate | None = None
-        """From the first CNP on, with DCQCN (§13); None: line speed."""
+        """Holds the DCQCN rate from the first CNP on (roce.md §13); None stands for line speed."""
 
     def enter(self, state: QpState) -> None:
+        """Enter a state without side effects."""
         self.state = state
         self.behaviour = BEHAVIOUR[state]
 
@@ -280,17 +284,18 @@ class Qp:
 
     @property
     def p_key(self) -> int:
+        """Return the P_Key of the queue pair."""
         return self.hca.pkeys[self.attributes.pkey_index]
 
     def set(self, given: dict[str, Any]) -> None:
-        """Takes attributes that are checked."""
+        """Set attributes that are checked."""
         self.attributes.take(given)
         self.path = self._path()
         if self.requester is not None:
             self.requester.refresh()
 
     def reset(self) -> None:
-        """RESET: everything is thrown away, without completions; also receives, but those of a shared queue."""
+        """Enter RESET: discard everything without completions, also receives, except those of a shared queue."""
         self.requester = self.responder = self.held = None
         if not self.receives.shared:
             self.receives.items.clear()
@@ -303,16 +308,17 @@ class Qp:
     # Completions
 
     def complete_send(self, work: PostSend, opcode: WcOpcode, status: Status, byte_len: int, syndrome: int) -> None:
+        """Report the completion of a send."""
         self.hca.happened.append(WorkCompletion(
             work.wr_id, status, self.number, False, opcode, byte_len, vendor_err=syndrome,
         ))  # fmt: skip
 
     def peek_receive(self) -> Receive | None:
-        """The receive that the next message uses: one held from a dropped message, or the oldest posted."""
+        """Return the receive that the next message uses: one held from a dropped message, or the oldest posted."""
         return self.held or (self.receives.items[0] if self.receives.items else None)
 
     def hold_receive(self) -> Receive:
-        """Takes the receive that `peek_receive` sees for the message in progress."""
+        """Take the receive that `peek_receive` returns for the message in progress."""
         if self.held is None:
             queue = self.receives
             self.held = queue.items.popleft()
@@ -322,7 +328,7 @@ class Qp:
         return self.held
 
     def end_receive(self, status: Status, opcode: WcOpcode = WcOpcode.RECV, **details: Any) -> None:
-        """Completes the held receive."""
+        """Complete the held receive."""
         assert self.held is not None
         self.hca.happened.append(
             WorkCompletion(self.held.wr_id, status, self.number, True, opcode, pkey_index=self.attributes.pkey_index,
@@ -331,7 +337,7 @@ class Qp:
         self.held = None
 
     def flush_receives(self) -> None:
-        """Those posted here, and the one in use; others of a shared queue stay (§6)."""
+        """Flush the receive in use and those posted here; other receives of a shared queue stay (roce.md §6)."""
         if self.held is not None:
             self.end_receive(Status.WR_FLUSH_ERR)
         if not self.receives.shared:
@@ -343,14 +349,14 @@ class Qp:
     # Ends
 
     def to_error(self) -> None:
-        """ERR: every send and receive that is left ends with WR_FLUSH_ERR, in posting order per queue (§6)."""
+        """Enter ERR: all sends and receives end with WR_FLUSH_ERR, in posting order per queue (roce.md §6)."""
         self.enter(S.ERR)
         if self.requester is not None:
             self.requester.flush()
         self.flush_receives()
 
     def send_failed(self) -> None:
-        """A send has ended with an error: ERR, or for UC and UD SQE, where receives go on (§6)."""
+        """Handle a failed send: enter ERR, or for UC and UD SQE, in which receives continue (roce.md §6)."""
         if FAILED_SEND[self.kind] is S.ERR:
             self.to_error()
         else:
@@ -359,7 +365,7 @@ class Qp:
                 self.requester.flush()
 
     def drain(self) -> None:
-        """In SQD: tells once that all sends begun are complete."""
+        """Report once, in SQD, that all sends that had begun are complete."""
         if self.state is S.SQD and not self.drained and not (self.requester and self.requester.busy):
             self.drained = True
             self.hca.happened.append(AsyncNotice(AsyncType.SQ_DRAINED, self.number))

@@ -1,7 +1,7 @@
 """The requester of an RC queue pair (roce.md §9).
 
-PSNs and message numbers are counted here without wrap, and cut to 24 bits on the wire: what comes back is taken as an
-offset from the oldest number that is not acknowledged.
+PSNs and message numbers are counted without wrap and truncated to 24 bits on the wire. A received number is an offset
+from the oldest number that is not acknowledged.
 """
 
 from uetproto.engine.contract import NEVER, Buffer
@@ -16,7 +16,7 @@ from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation, count_of
 from uetproto.wire.tuples import AtomicEthHeader, IethHeader, ImmHeader, RethHeader
 
 _ACK, _RNR, _NAK = 0, 1, 3
-"""Bits 6 and 5 of a syndrome (§2.1); 2 is reserved."""
+"""Bits 6 and 5 of a syndrome (roce.md §2.1); 2 is reserved."""
 
 _STARTING = (Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY)
 _ENDING = (Operation.RDMA_READ_RESPONSE_LAST, Operation.RDMA_READ_RESPONSE_ONLY)
@@ -26,11 +26,11 @@ STATUS_OF: dict[int, Status] = {
     Nak.REMOTE_ACCESS_ERROR: Status.REM_ACCESS_ERR,
     Nak.REMOTE_OPERATIONAL_ERROR: Status.REM_OP_ERR,
 }
-"""What a NAK makes of the request that it refuses (§10)."""
+"""Maps each fatal NAK to the status of the request that it refuses (roce.md §10)."""
 
 
 class Wqe:
-    """A posted work request and how far it is."""
+    """A posted work request and its progress."""
 
     __slots__ = (
         "begun", "bytes", "end", "failed", "first", "kind", "length", "number", "starts", "work",
@@ -40,20 +40,20 @@ class Wqe:
         self.work = work
         self.kind = KINDS[work.opcode]
         self.number = number
-        """SSN: the first has 1."""
+        """SSN; the first work request has 1."""
         self.bytes = source
         self.length = ATOMIC_SIZE if work.opcode in ATOMICS else source.length
         self.begun = False
         self.first = self.end = -1
-        """PSNs: [first, end)."""
+        """PSNs of the work request: [first, end)."""
         self.starts: set[int] = set()
-        """READ: the PSNs from which its response was asked for."""
+        """PSNs from which the response to a READ was requested."""
         self.failed: Status | None = None
-        """What it will end with when everything before it has ended."""
+        """Status with which it ends once everything before it has ended."""
 
 
 def bytes_of(qp: Qp, work: PostSend) -> SgeSegments | Inline:
-    """The local bytes of a work request."""
+    """Return the local bytes of a work request."""
     if work.inline is not None:
         return Inline(work.inline)
     right = Access.LOCAL_WRITE if KINDS[work.opcode].answered else Access(0)
@@ -61,7 +61,7 @@ def bytes_of(qp: Qp, work: PostSend) -> SgeSegments | Inline:
 
 
 def headers_of(operation: int, work: PostSend, length: int, offset: int = 0) -> bytes:
-    """The own headers of a packet whose message is `length` bytes long; a READ resumes at `offset`."""
+    """Return the extension headers of a packet of a message of `length` bytes; a READ resumes at `offset`."""
     if operation in (Operation.RDMA_WRITE_FIRST, Operation.RDMA_WRITE_ONLY, Operation.RDMA_READ_REQUEST):
         return RethHeader.pack(va=work.remote_addr + offset & (1 << 64) - 1, r_key=work.rkey, dmalen=length - offset)
     if operation == Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE:
@@ -79,7 +79,7 @@ def headers_of(operation: int, work: PostSend, length: int, offset: int = 0) -> 
 
 
 class RcRequester:
-    """Sends, and sends again; takes the answers. Everything is in posting order."""
+    """The requester of an RC queue pair: it sends, retransmits and handles responses, in posting order."""
 
     def __init__(self, qp: Qp) -> None:
         hca, attributes = qp.hca, qp.attributes
@@ -90,43 +90,43 @@ class RcRequester:
         self.head = 1
         """Number of the oldest work request that has not ended."""
         self.posted = 0
-        """Number of the newest one."""
+        """Number of the newest work request."""
         self.at = 1
-        """The one whose packet is next."""
+        """Number of the work request whose packet is sent next."""
         self.una = self.next = self.cursor = attributes.sq_psn
-        """PSNs: oldest unacknowledged, next new one, next to be sent."""
+        """PSNs: the oldest unacknowledged, the next new one, the next to be sent."""
         self.lsn = 0
-        """Limit of the credits (§9): SEND and WRITE_WITH_IMM up to one behind it."""
+        """Limit of the credits (roce.md §9): SEND and WRITE_WITH_IMM may go one beyond it."""
         self.unlimited = not config.credits
         self.unanswered = 0
-        """READs and ATOMICs."""
+        """Counts READs and ATOMICs without a response."""
         self.retries = attributes.retry_cnt
         self.rnr_retries = attributes.rnr_retry
         self.refused = 0
-        """RNR NAKs since something advanced."""
+        """Counts RNR NAKs since the last advance."""
         self.timer = NEVER
         self.resume_at = NEVER
-        """RNR_WAIT until then; `NEVER`: RUN."""
+        """End of RNR_WAIT; `NEVER` in RUN."""
         self._restarted_at = -1
-        """PSN at which an implied NAK had its effect."""
+        """PSN at which an implied NAK has caused a retransmission."""
         self.retransmitted = 0
-        """Packets sent again."""
+        """Counts retransmitted packets."""
         self.path = qp.path
         self.path_mtu = attributes.path_mtu
-        # A window without a question in it would end in a time-out.
+        # A window without an acknowledgement request in it would end in a time-out.
         half = max(1, config.max_unacked_psns // 2)
         self.ack_interval = min(config.ack_req_interval or half, half)
         self.refresh()
 
     def refresh(self) -> None:
-        """Attributes that may change on the way have changed; `pump` follows, and winds up a timer that is off."""
+        """Read attributes that may have changed; `pump` follows and starts a timer that is off."""
         self.wait = timeout_of(self.qp.attributes.timeout, self.config.timeout_factor)
         if self.wait == NEVER:
             self.timer = NEVER
 
     @property
     def busy(self) -> bool:
-        """Something was begun and has not ended."""
+        """Tell whether a work request has begun and has not ended."""
         wqe = self.wqes.get(self.head)
         return wqe is not None and wqe.begun
 
@@ -135,16 +135,16 @@ class RcRequester:
         return len(self.wqes)
 
     def post(self, work: PostSend) -> None:
-        """Takes what `roce_hca` has checked."""
+        """Queue a work request that the adapter has checked."""
         self.posted += 1
         self.wqes[self.posted] = Wqe(work, self.posted, bytes_of(self.qp, work))
 
     # Sending
 
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
-        """Sends within the limits, at most `budget` packets; how many it were."""
+        """Send at most `budget` packets within the limits and return their number."""
         sent = 0
-        # At a low rate the next packet that asks for an acknowledgement may be far: each one starts the timer anew.
+        # At a low rate the next acknowledgement request may be far away, so each packet restarts the timer.
         slow = self.qp.rate is not None and self.qp.rate.paced
         while sent < budget and self.resume_at == NEVER:
             wqe = self.wqes.get(self.at)
@@ -163,14 +163,14 @@ class RcRequester:
         return sent
 
     def _fits(self, wqe: Wqe) -> bool:
-        """The PSNs of the next packet are within `max_unacked_psns`. What a READ needs may be more: it goes alone."""
+        """Tell whether the PSNs of the next packet are within `max_unacked_psns`; a longer READ is sent alone."""
         if not wqe.kind.answered:
             return self.cursor < self.una + self.config.max_unacked_psns
         end = wqe.end if wqe.begun else self.cursor + count_of_packets(wqe.length, self.path_mtu)
         return end <= self.una + self.config.max_unacked_psns or self.cursor == self.una
 
     def _begin(self, wqe: Wqe) -> bool:
-        """Starts a work request, if state, fence, credits and the limit of READs allow it (§9)."""
+        """Begin a work request if state, fence, credits and the limit of READs permit it (roce.md §9)."""
         if not self.qp.behaviour.begins:
             return False
         kind = wqe.kind
@@ -194,7 +194,7 @@ class RcRequester:
         return True
 
     def _packet(self, wqe: Wqe) -> RocePacket:
-        """The packet at the cursor, which goes on. The same PSN has the same bytes each time (§9)."""
+        """Return the packet at the cursor and advance it. A PSN has the same bytes each time (roce.md §9)."""
         work, psn = wqe.work, self.cursor
         index = psn - wqe.first
         offset = index * self.path_mtu
@@ -222,12 +222,12 @@ class RcRequester:
         return packet
 
     def _fail_later(self, wqe: Wqe) -> None:
-        """The own gather or scatter list is bad: it ends in its turn (§10)."""
+        """Mark a work request with a bad gather or scatter list as failed; it ends in its turn (roce.md §10)."""
         wqe.failed = Status.LOC_PROT_ERR
         self._settle()
 
     def _settle(self) -> None:
-        """Ends the oldest work request if it has failed already."""
+        """End the oldest work request if it is marked as failed."""
         wqe = self.wqes.get(self.head)
         if wqe is not None and wqe.failed is not None:
             self._fail(wqe.failed)
@@ -235,12 +235,12 @@ class RcRequester:
     # Answers
 
     def take(self, parsed: Parsed, now: int) -> None:
-        """A response (§9). What is outside the unacknowledged PSNs is dropped."""
+        """Handle a response (roce.md §9); drop it if its PSN is not unacknowledged."""
         offset = parsed.psn - self.una & MASK
         values = parsed.values
         if offset >= self.next - self.una:
             if parsed.operation == Operation.ACKNOWLEDGE and offset == MASK:
-                self._renew(values)  # for the newest acknowledged PSN
+                self._renew(values)  # credits for the newest acknowledged PSN
             self.qp.hca.count("stale response")
             return
         psn = self.una + offset
@@ -293,7 +293,7 @@ class RcRequester:
         return Status(self.config.bad_response_status)
 
     def _acknowledge(self, psn: int, now: int) -> bool:
-        """Everything before `psn` is acknowledged. False: a READ or ATOMIC before it has no answer, and ends it."""
+        """Acknowledge everything before `psn`; return False if a READ or ATOMIC without a response stops it."""
         start, reached = self.una, True
         while self.una < psn:
             wqe = self.wqes[self.head]
@@ -308,7 +308,7 @@ class RcRequester:
         return reached
 
     def _end(self, wqe: Wqe) -> None:
-        """The oldest work request ends well."""
+        """End the oldest work request with success."""
         del self.wqes[self.head]
         self.head += 1
         self.unanswered -= wqe.kind.answered
@@ -316,7 +316,7 @@ class RcRequester:
             self.qp.complete_send(wqe.work, wqe.kind.completion, Status.SUCCESS, wqe.length, 0)
 
     def _advanced(self, now: int) -> None:
-        """Something new is acknowledged: the counts start anew, and so does the timer."""
+        """Reset the retry counts and restart the timer after new PSNs were acknowledged."""
         self.retries, self.rnr_retries = self.qp.attributes.retry_cnt, self.qp.attributes.rnr_retry
         self.refused = 0
         self._restarted_at = -1
@@ -326,14 +326,14 @@ class RcRequester:
         self.timer = now + self.wait if running else NEVER
 
     def _renew(self, values: dict[str, int]) -> None:
-        """Credits of an AETH that acknowledges: LSN = MSN + n(c), and it never falls (§9)."""
+        """Update the credits from an acknowledging AETH: LSN = MSN + n(c), which never decreases (roce.md §9)."""
         syndrome = values["syndrome"] & 0x7F
         if syndrome >> 5 != _ACK or self.unlimited:
             return
         if syndrome == NO_CREDIT_LIMIT:
             self.unlimited = True
             return
-        # The MSN is about that of the oldest request here, and cannot be past the newest.
+        # The MSN is near the number of the oldest request and not beyond that of the newest.
         limit = self.head + diff(values["msn"], self.head & MASK) + count_of(syndrome)
         self.lsn = max(self.lsn, limit)
 
@@ -352,7 +352,7 @@ class RcRequester:
         self.resume_at = now + rnr_wait_of(code)
 
     def _implied_nak(self, now: int) -> None:
-        """An answer came before that of a READ or ATOMIC: this one is lost, and asked for again."""
+        """Retransmit a READ or ATOMIC after a later response has arrived: its own is lost."""
         if self._heeds_naks and (self._restarted_at != self.una or self.config.implied_nak == "every"):
             self._retry(now, 0)
             self._restarted_at = self.una
@@ -375,7 +375,7 @@ class RcRequester:
         self._answered(wqe, psn + 1, now)
 
     def _read_fits(self, wqe: Wqe, psn: int, parsed: Parsed) -> bool:
-        """FIRST or ONLY where the response was asked for, then MIDDLE and LAST; each with all its bytes."""
+        """Tell whether a response packet to a READ has the legal operation, PSN, length and pad."""
         starts = parsed.operation in _STARTING
         ends = parsed.operation in _ENDING
         legal = ends == (psn == wqe.end - 1) and (psn in wqe.starts if starts else psn > wqe.first)
@@ -399,7 +399,7 @@ class RcRequester:
         self._answered(wqe, psn + 1, now)
 
     def _answered(self, wqe: Wqe, una: int, now: int) -> None:
-        """A READ has come as far as `una`, or an ATOMIC is done."""
+        """Advance to `una` after a response to a READ or ATOMIC."""
         self.una = una
         if una == wqe.end:
             self._end(wqe)
@@ -411,11 +411,11 @@ class RcRequester:
     # Sending again
 
     def _go_back(self) -> None:
-        """Go-back-N: the next packet is the oldest that is not acknowledged; the oldest request has it."""
+        """Go back to the oldest PSN that is not acknowledged, which belongs to the oldest request."""
         self.at, self.cursor = self.head, self.una
 
     def _retry(self, now: int, syndrome: int) -> None:
-        """Back to the oldest, unless that was done too often."""
+        """Retransmit from the oldest PSN, or fail when the retries are used up."""
         if not (self.qp.attributes.retry_cnt == ENDLESS and self.config.retry_cnt_seven == "endless"):
             if not self.retries:
                 self._fail(Status.RETRY_EXC_ERR, syndrome)
@@ -426,7 +426,7 @@ class RcRequester:
         self.timer = now + self.wait if self.wait != NEVER else NEVER
 
     def _fail(self, status: Status, syndrome: int = 0) -> None:
-        """The oldest work request ends the queue pair; it completes, signalled or not (§6)."""
+        """Fail the oldest work request and with it the queue pair; it completes, signalled or not (roce.md §6)."""
         wqe = self.wqes.pop(self.head)
         self.head += 1
         self.qp.complete_send(wqe.work, wqe.kind.completion, status, 0, syndrome)

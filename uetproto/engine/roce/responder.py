@@ -45,7 +45,7 @@ RIGHTS: dict[MessageStep, Access] = {
     MessageStep.READ: Access.REMOTE_READ,
     MessageStep.ATOMIC: Access.REMOTE_ATOMIC,
 }
-"""What the queue pair must allow (§8 check 4), and the region (check 8)."""
+"""Rights that the queue pair (roce.md §8 check 4) and the region (check 8) must grant."""
 
 _CHECKED_KEYS = (MessageStep.RDMA_WRITE_FIRST, MessageStep.RDMA_WRITE_ONLY, MessageStep.READ, MessageStep.ATOMIC)
 
@@ -53,7 +53,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "key_first": ("order", "rights", "receive", "resources", "size", "key", "alignment"),
     "alignment_first": ("order", "rights", "receive", "resources", "size", "alignment", "key"),
 }
-"""The order of checks 3 to 9 (§8); the first that fails decides."""
+"""The order of checks 3 to 9 (roce.md §8); the first that fails decides."""
 
 CONCERNS: dict[str, Callable[[int, MessageStep], bool]] = {
     "order": lambda operation, step: True,
@@ -64,7 +64,7 @@ CONCERNS: dict[str, Callable[[int, MessageStep], bool]] = {
     "key": lambda operation, step: step in _CHECKED_KEYS or operation in WITH_INV,
     "alignment": lambda operation, step: step is MessageStep.ATOMIC,
 }
-"""Which operations a check can refuse: the others are spared it."""
+"""Tells which operations a check can refuse; it is skipped for all others."""
 
 EVENT_OF: dict[int, AsyncType] = {
     Nak.INVALID_REQUEST: AsyncType.QP_FATAL,
@@ -75,21 +75,21 @@ EVENT_OF: dict[int, AsyncType] = {
 
 @dataclass(slots=True)
 class SavedResponse:
-    """A READ or ATOMIC that can be answered again (§8.1)."""
+    """A READ or ATOMIC whose response can be repeated (roce.md §8.1)."""
 
     psn: int
     count: int
-    """PSNs."""
+    """Number of PSNs."""
     va: int
     r_key: int
     length: int
     original: int | None
-    """ATOMIC: the value before it."""
+    """Value before an ATOMIC."""
 
 
 @dataclass(slots=True)
 class ShortResponse:
-    """An answer of one packet without payload: ACK, NAK, RNR NAK, ATOMIC acknowledge."""
+    """A response of one packet without payload: ACK, NAK, RNR NAK, ATOMIC acknowledge."""
 
     operation: Operation
     psn: int
@@ -98,10 +98,10 @@ class ShortResponse:
 
 @dataclass(slots=True)
 class ReadResponse:
-    """The response to a READ that is being sent, read from memory packet by packet."""
+    """A response to a READ that is being sent; each packet is read from memory when it is sent."""
 
     psn: int
-    """Of the first packet of this response."""
+    """PSN of the first packet of this response."""
     count: int
     sent: int
     region: RoceMemoryRegion | None
@@ -111,7 +111,7 @@ class ReadResponse:
 
 
 class RcResponder(Inbound):
-    """Serves requests in order of PSN; its answers leave in order, too."""
+    """The responder of an RC queue pair: it serves requests and sends responses in order of PSN."""
 
     def __init__(self, qp: Qp) -> None:
         super().__init__(qp)
@@ -120,23 +120,17 @@ class RcResponder(Inbound):
         self.answers: deque[ShortResponse | ReadResponse] = deque()
         self.saved: deque[SavedResponse] = deque(maxlen=qp.attributes.max_dest_rd_atomic)
         self._owed = 0
-        """Acknowledgements owed."""
+        """Counts the acknowledgements owed."""
         self._due = NEVER
-        """When they leave at the latest."""
+        """Latest time to send the acknowledgements owed."""
         self._nak_sent = False
-        """No further NAK for packets ahead until ePSN has come."""
-        names = CHECKS[self.config.check_order]
-        checks = {name: getattr(self, f"_check_{name}") for name in names}
-        self._checks = {
-            operation: tuple(checks[name] for name in names if CONCERNS[name](operation, step))
-            for operation, step in STEPS.items()
-        }
-        self._all_checks = tuple(checks.values())
+        """Tells whether a NAK was sent, after which packets ahead cause no other until ePSN arrives."""
+        self._checks, self._all_checks = _COMPILED_CHECKS[self.config.check_order]
 
     # Requests
 
     def take(self, parsed: Parsed, now: int) -> None:
-        """A request that has passed check 1."""
+        """Handle a request that has passed check 1."""
         distance = diff(parsed.psn, self.epsn)
         if distance > 0:
             self.qp.hca.count("packet ahead")
@@ -149,7 +143,7 @@ class RcResponder(Inbound):
             return
         self._nak_sent = False
         for check in self._all_checks if parsed.step is None else self._checks[parsed.operation]:
-            nak = check(parsed)
+            nak = check(self, parsed)
             if nak is not None:
                 self._refuse(parsed, nak)
                 return
@@ -199,7 +193,7 @@ class RcResponder(Inbound):
         return Nak.INVALID_REQUEST if misaligned else None
 
     def _refuse(self, parsed: Parsed, syndrome: int) -> None:
-        """RNR NAK, and ePSN stays; or NAK and ERR."""
+        """Refuse a request: send RNR NAK and keep ePSN, or send NAK and enter ERR."""
         if syndrome & 0x60 == _RNR:
             self._nak_sent = True
             self._answer_nak(parsed.psn, syndrome)
@@ -213,7 +207,7 @@ class RcResponder(Inbound):
         self._fail(parsed.psn, syndrome, Status(self.config.too_long_status) if too_long else None)
 
     def _fail(self, psn: int, syndrome: int, receive_status: Status | None = None) -> None:
-        """NAK 0x61 to 0x63: the queue pair goes to ERR. A receive that is to blame ends with its own status (§10)."""
+        """Send NAK 0x61 to 0x63 and enter ERR; a receive at fault ends with its own status (roce.md §10)."""
         qp = self.qp
         self._answer_nak(psn, syndrome)
         if receive_status is not None:
@@ -252,13 +246,13 @@ class RcResponder(Inbound):
         self.epsn = add(self.epsn, count)
 
     def _respond(self, psn: int, count: int, values: dict[str, int]) -> None:
-        """Queues the response to a READ; it acknowledges all before it."""
+        """Queue the response to a READ, which acknowledges all PSNs before it."""
         length = values["dmalen"]
         region = self.qp.hca.regions.by_rkey.get(values["r_key"]) if length else None
         self.answers.append(ReadResponse(psn, count, 0, region, values["va"], length, self._aeth()))
 
     def _atomic(self, parsed: Parsed) -> None:
-        """One indivisible step: nothing else happens in an engine meanwhile."""
+        """Execute an ATOMIC, indivisibly as the engine runs nothing else meanwhile."""
         values = parsed.values
         region = self.qp.hca.regions.by_rkey[values["r_key"]]
         order = self.config.atomic_order
@@ -280,7 +274,7 @@ class RcResponder(Inbound):
     # Duplicates
 
     def _take_duplicate(self, parsed: Parsed, now: int) -> None:
-        """Never executed again (§8.1)."""
+        """Repeat the response to a duplicate without executing it again (roce.md §8.1)."""
         self.qp.hca.count("duplicate request")
         step = parsed.step
         if step is MessageStep.READ:
@@ -306,7 +300,7 @@ class RcResponder(Inbound):
             self._respond(saved.psn, saved.count, {"r_key": saved.r_key, "va": saved.va, "dmalen": saved.length})
 
     def _read_again(self, parsed: Parsed) -> None:
-        """From its middle, too. A response still being sent goes back instead of being sent twice."""
+        """Repeat a response to a READ, also from its middle; one that is still being sent is rewound instead."""
         values, psn = parsed.values, parsed.psn
         va, length = values["va"], values["dmalen"]
         count = count_of_packets(length, self.path_mtu)
@@ -323,7 +317,7 @@ class RcResponder(Inbound):
         for answer in self.answers:
             if isinstance(answer, ReadResponse) and add(answer.psn, answer.count) == add(psn, count):
                 if (psn - answer.psn & MASK) > answer.sent:
-                    return  # it has not come so far
+                    return  # the response has not been sent that far
                 if psn == add(answer.psn, answer.count - count):
                     answer.psn, answer.count, answer.sent = psn, count, 0
                     answer.va, answer.length = va, length
@@ -332,7 +326,7 @@ class RcResponder(Inbound):
             self._respond(psn, count, values)
 
     def _readable(self, values: dict[str, int]) -> bool:
-        """The region may have gone since the first time."""
+        """Tell whether the region of a duplicate READ still permits it."""
         if not values["dmalen"]:
             return True
         try:
@@ -347,7 +341,7 @@ class RcResponder(Inbound):
         return AethHeader.pack(syndrome=self._credit_code() if syndrome is None else syndrome, msn=self.msn)
 
     def _credit_code(self) -> int:
-        """The largest code whose credits are posted (§2.1)."""
+        """Return the largest credit code that the posted receives cover (roce.md §2.1)."""
         receives = self.qp.receives
         if receives.shared or not self.config.credits:
             return NO_CREDIT_LIMIT
@@ -358,7 +352,7 @@ class RcResponder(Inbound):
         return code
 
     def _answer_nak(self, psn: int, syndrome: int) -> None:
-        """NAK or RNR NAK: it acknowledges all before its PSN."""
+        """Queue a NAK or RNR NAK, which acknowledges all PSNs before its own."""
         self.qp.hca.count("RNR NAK" if syndrome & 0x60 == _RNR else f"NAK {Nak(syndrome).name}")
         self._pay()
         self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, psn, self._aeth(syndrome)))
@@ -375,12 +369,12 @@ class RcResponder(Inbound):
             self._due = now + self.config.ack_delay
 
     def _acknowledge(self) -> None:
-        """One ACK for all before ePSN."""
+        """Queue one ACK for all PSNs before ePSN."""
         self._pay()
         self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, add(self.epsn, -1), self._aeth()))
 
     def _pay(self) -> None:
-        """Nothing is owed any more: an answer that acknowledges all before ePSN is being queued."""
+        """Reset the acknowledgements owed, as a response is queued that acknowledges all PSNs before ePSN."""
         self._owed, self._due = 0, NEVER
 
     def forget(self) -> None:
@@ -388,7 +382,7 @@ class RcResponder(Inbound):
         self._pay()
 
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
-        """Sends answers in order; only the packets of READ responses count against `budget`."""
+        """Send responses in order; only packets of READ responses count against `budget`."""
         sent = 0
         path, answers = self.qp.path, self.answers
         while answers:
@@ -411,7 +405,7 @@ class RcResponder(Inbound):
         return sent
 
     def _next_part(self, reading: ReadResponse) -> RocePacket | None:
-        """One packet of a READ response; None when its region has gone."""
+        """Return the next packet of a READ response; None if its region is deregistered."""
         index = reading.sent
         offset = index * self.path_mtu
         operation = operation_at(_RESPONSE, index, reading.count)
@@ -425,7 +419,7 @@ class RcResponder(Inbound):
         return self.qp.path.packet(operation, reading.psn + index, headers, payload)
 
     def _region_gone(self, reading: ReadResponse) -> None:
-        """Deregistered while it was being read: a local fault (§8 check 10). Nothing after it is answered."""
+        """Fail as a region was deregistered while it was read (roce.md §8 check 10); later requests get no response."""
         self.answers.clear()
         if self.qp.behaviour.serves:
             self._fail(add(reading.psn, reading.sent), Nak.REMOTE_OPERATIONAL_ERROR)
@@ -438,3 +432,25 @@ class RcResponder(Inbound):
     def on_time(self, now: int) -> None:
         if self._due <= now:
             self._acknowledge()
+
+
+_CHECK_METHODS: dict[str, Callable[[RcResponder, Parsed], int | None]] = {
+    "order": RcResponder._check_order,
+    "rights": RcResponder._check_rights,
+    "receive": RcResponder._check_receive,
+    "resources": RcResponder._check_resources,
+    "size": RcResponder._check_size,
+    "key": RcResponder._check_key,
+    "alignment": RcResponder._check_alignment,
+}
+_COMPILED_CHECKS = {
+    order: (
+        {
+            operation: tuple(_CHECK_METHODS[name] for name in names if CONCERNS[name](operation, step))
+            for operation, step in STEPS.items()
+        },
+        tuple(_CHECK_METHODS[name] for name in names),
+    )
+    for order, names in CHECKS.items()
+}
+"""For each order of checks: the checks of every operation that is served, and all checks."""

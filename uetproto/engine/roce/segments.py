@@ -1,7 +1,7 @@
-"""What work requests become on the wire: the transport table, and the operation of each packet of a message.
+"""The transport table of work requests, and the operation of each packet of a message (roce.md §3, §6, §10).
 
-roce.md §3, §6 and §10 as tables: which service has which operation, what a work request is completed as, how its
-message is cut into FIRST, MIDDLE, LAST or ONLY.
+The tables say which service has which operation, as what a work request is completed, and how its message is segmented
+into FIRST, MIDDLE, LAST or ONLY.
 """
 
 from enum import IntEnum
@@ -11,6 +11,8 @@ from uetproto.engine.roce.contract import Opcode, QpType, WcOpcode
 from uetproto.wire.headers.roce import Operation
 
 _RC, _UC, _UD = QpType
+_IMM, _INV = "_WITH_IMMEDIATE", "_WITH_INVALIDATE"
+_READ = Operation.RDMA_READ_REQUEST
 
 
 class Family(NamedTuple):
@@ -36,43 +38,40 @@ def _single(operation: Operation) -> Family:
 
 
 class WrKind(NamedTuple):
-    """One row: what a send opcode is."""
+    """One row of the transport table, for a send opcode."""
 
     services: tuple[QpType, ...]
-    """Who has it (§6)."""
+    """Services that have the opcode (roce.md §6)."""
     completion: WcOpcode
     family: Family
     answered: bool = False
-    """READ or ATOMIC: it ends with its own answer, not with an ACK."""
+    """Tells whether the opcode is a READ or ATOMIC, which ends with its own response and not with an ACK."""
     receives: bool = False
-    """It uses a receive of the responder, so it needs a credit (§9)."""
+    """Tells whether the message uses a receive of the responder and so needs a credit (roce.md §9)."""
 
 
 KINDS: dict[Opcode, WrKind] = {
-    # send opcode                services        completion              packets                  answered receives
-    Opcode.SEND:                WrKind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND"), False, True),
-    Opcode.SEND_WITH_IMM:       WrKind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND", "_WITH_IMMEDIATE"),
-                                    False, True),
-    Opcode.SEND_WITH_INV:       WrKind((_RC,),         WcOpcode.SEND,       _family("SEND", "_WITH_INVALIDATE"),
-                                    False, True),
-    Opcode.RDMA_WRITE:          WrKind((_RC, _UC),     WcOpcode.RDMA_WRITE, _family("RDMA_WRITE")),
-    Opcode.RDMA_WRITE_WITH_IMM: WrKind((_RC, _UC),     WcOpcode.RDMA_WRITE, _family("RDMA_WRITE", "_WITH_IMMEDIATE"),
-                                    False, True),
-    Opcode.RDMA_READ:           WrKind((_RC,),         WcOpcode.RDMA_READ,  _single(Operation.RDMA_READ_REQUEST), True),
-    Opcode.ATOMIC_CMP_AND_SWP:  WrKind((_RC,),         WcOpcode.COMP_SWAP,  _single(Operation.COMPARE_SWAP), True),
-    Opcode.ATOMIC_FETCH_AND_ADD: WrKind((_RC,),        WcOpcode.FETCH_ADD,  _single(Operation.FETCH_ADD), True),
+    # send opcode                       services         completion           packets         answered, receives
+    Opcode.SEND:                 WrKind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND"), False, True),
+    Opcode.SEND_WITH_IMM:        WrKind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND", _IMM), False, True),
+    Opcode.SEND_WITH_INV:        WrKind((_RC,),          WcOpcode.SEND,       _family("SEND", _INV), False, True),
+    Opcode.RDMA_WRITE:           WrKind((_RC, _UC),      WcOpcode.RDMA_WRITE, _family("RDMA_WRITE")),
+    Opcode.RDMA_WRITE_WITH_IMM:  WrKind((_RC, _UC),      WcOpcode.RDMA_WRITE, _family("RDMA_WRITE", _IMM), False, True),
+    Opcode.RDMA_READ:            WrKind((_RC,),          WcOpcode.RDMA_READ,  _single(_READ), True),
+    Opcode.ATOMIC_CMP_AND_SWP:   WrKind((_RC,),          WcOpcode.COMP_SWAP,  _single(Operation.COMPARE_SWAP), True),
+    Opcode.ATOMIC_FETCH_AND_ADD: WrKind((_RC,),          WcOpcode.FETCH_ADD,  _single(Operation.FETCH_ADD), True),
 }  # fmt: skip
-"""The transport table. ATOMIC_WRITE is none's: its effect is not covered (§17)."""
+"""The transport table. No service has ATOMIC_WRITE, whose effect is not covered (roce.md §17)."""
 
 ATOMICS = (Opcode.ATOMIC_CMP_AND_SWP, Opcode.ATOMIC_FETCH_AND_ADD)
 ATOMIC_SIZE = 8
 
-WITH_IMM = frozenset(o for o in Operation if o.name.endswith("_WITH_IMMEDIATE"))
-WITH_INV = frozenset(o for o in Operation if o.name.endswith("_WITH_INVALIDATE"))
+WITH_IMM = frozenset(o for o in Operation if o.name.endswith(_IMM))
+WITH_INV = frozenset(o for o in Operation if o.name.endswith(_INV))
 
 
 class MessageStep(IntEnum):
-    """What an operation is to the message in progress: the columns of §8."""
+    """The steps of a message that an operation can be: the columns of roce.md §8."""
 
     SEND_FIRST = 0
     SEND_MIDDLE = 1
@@ -87,7 +86,7 @@ class MessageStep(IntEnum):
 
 
 class MessagePhase(IntEnum):
-    """The message in progress at a responder: the rows of §8."""
+    """The states of the message in progress at a responder: the rows of roce.md §8."""
 
     IDLE = 0
     IN_SEND = 1
@@ -106,7 +105,7 @@ def _step_of(operation: Operation) -> MessageStep | None:
 STEPS: dict[int, MessageStep] = {
     operation: step for operation in Operation if (step := _step_of(operation)) is not None
 }
-"""Requests that are served, by operation; all others are invalid."""
+"""Maps each request that is served to its step; all others are invalid."""
 
 _S, _P = MessageStep, MessagePhase
 MESSAGE_STATES: dict[MessagePhase, dict[MessageStep, MessagePhase]] = {
@@ -117,7 +116,7 @@ MESSAGE_STATES: dict[MessagePhase, dict[MessageStep, MessagePhase]] = {
     _P.IN_SEND: {_S.SEND_MIDDLE: _P.IN_SEND, _S.SEND_LAST: _P.IDLE},
     _P.IN_WRITE: {_S.RDMA_WRITE_MIDDLE: _P.IN_WRITE, _S.RDMA_WRITE_LAST: _P.IDLE},
 }  # fmt: skip
-"""(state, step) → state; what is not here is out of order: NAK 0x61 on RC (§8)."""
+"""Maps state and step to the next state; any other pair is out of order, NAK 0x61 on RC (roce.md §8)."""
 
 FIRST = frozenset((_S.SEND_FIRST, _S.RDMA_WRITE_FIRST))
 MIDDLE = frozenset((_S.SEND_MIDDLE, _S.RDMA_WRITE_MIDDLE))
@@ -125,12 +124,12 @@ LAST = frozenset((_S.SEND_LAST, _S.RDMA_WRITE_LAST))
 ONLY = frozenset((_S.SEND_ONLY, _S.RDMA_WRITE_ONLY))
 SENDS = frozenset((_S.SEND_FIRST, _S.SEND_MIDDLE, _S.SEND_LAST, _S.SEND_ONLY))
 STARTS = FIRST | ONLY
-"""Where a message on UC may start afresh (§11)."""
+"""Steps at which a new message may start on UC (roce.md §11)."""
 ENDS = LAST | ONLY
 
 
 def operation_at(family: Family, index: int, count: int) -> Operation:
-    """The operation of packet `index` of `count`."""
+    """Return the operation of packet `index` of `count`."""
     if count == 1:
         return family.only
     if index == 0:
@@ -139,7 +138,7 @@ def operation_at(family: Family, index: int, count: int) -> Operation:
 
 
 def size_is_legal(step: MessageStep, size: int, path_mtu: int) -> bool:
-    """The payload column of §3."""
+    """Tell whether a payload has a legal size, by the payload column of roce.md §3."""
     if step in FIRST or step in MIDDLE:
         return size == path_mtu
     if step in LAST:

@@ -1,4 +1,4 @@
-"""UC: both halves. No acknowledgement, no retry (roce.md §11)."""
+"""Requester and responder of UC, which has no acknowledgements and no retries (roce.md §11)."""
 
 from collections import deque
 
@@ -15,7 +15,7 @@ from uetproto.engine.roce.segments import ENDS, MESSAGE_STATES, STARTS, MessageP
 
 
 class UcRequester:
-    """Sends packet by packet; a work request is complete when its last one has left."""
+    """The requester of a UC queue pair: a work request is complete when its last packet was sent."""
 
     def __init__(self, qp: Qp) -> None:
         self.qp = qp
@@ -23,11 +23,11 @@ class UcRequester:
         self.wqes: deque[Wqe] = deque()
         self.psn = qp.attributes.sq_psn
         self.index = 0
-        """Packets of the oldest work request that have left."""
+        """Counts the packets of the oldest work request that were sent."""
         self.posted = 0
 
     def refresh(self) -> None:
-        """Nothing here depends on what may change."""
+        """Do nothing: no attribute that may change is used."""
 
     @property
     def busy(self) -> bool:
@@ -90,7 +90,7 @@ class UcRequester:
         self.qp.send_failed()
 
     def take(self, parsed: Parsed, now: int) -> None:
-        """There are no answers."""
+        """Do nothing: there are no responses."""
 
     def flush(self) -> None:
         while self.wqes:
@@ -100,11 +100,11 @@ class UcRequester:
         return NEVER
 
     def on_time(self, now: int) -> None:
-        """There is no timer."""
+        """Do nothing: there is no timer."""
 
 
 class UcResponder(Inbound):
-    """Takes messages that come without a gap; what is wrong drops the message, and the queue pair stays up."""
+    """The responder of a UC queue pair: it drops messages with a gap or a fault, and the queue pair stays up."""
 
     def __init__(self, qp: Qp) -> None:
         super().__init__(qp)
@@ -113,7 +113,7 @@ class UcResponder(Inbound):
     def take(self, parsed: Parsed, now: int) -> None:
         count = self.qp.hca.count
         if parsed.psn != self.epsn:
-            self.phase = MessagePhase.IDLE  # a receive in use stays held for the next message
+            self.phase = MessagePhase.IDLE  # a receive in use is kept for the next message
             if parsed.step not in STARTS:
                 count("out of sequence")
                 return
@@ -134,7 +134,7 @@ class UcResponder(Inbound):
             self.finish(parsed)
 
     def _fault(self, parsed: Parsed) -> str | None:
-        """What drops the packet and its message; the words of the counter."""
+        """Return why a packet and its message are dropped, the name of the counter; None if it is legal."""
         step = parsed.step
         if step not in MESSAGE_STATES[self.phase]:
             return "out of order"
@@ -155,10 +155,10 @@ class UcResponder(Inbound):
         return 0
 
     def forget(self) -> None:
-        """Nothing is ever answered."""
+        """Do nothing: there are no responses."""
 
     def deadline(self) -> int:
         return NEVER
 
     def on_time(self, now: int) -> None:
-        """There is no timer."""
+        """Do nothing: there is no timer."""

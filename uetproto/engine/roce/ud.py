@@ -1,4 +1,4 @@
-"""UD: both halves, and what multicast needs (roce.md §11)."""
+"""Requester and responder of UD, and the addresses and headers of multicast (roce.md §11)."""
 
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.config import RoceConfig
@@ -16,33 +16,33 @@ from uetproto.wire.icrc import ICRC_SIZE
 from uetproto.wire.tuples import DethHeader
 
 GRH_SIZE = 40
-"""Bytes of the receive before the payload."""
+"""Bytes of a receive before the payload."""
 OWN_QKEY = 1 << 31
-"""Bit of a q_key in a work request: the own one goes out."""
+"""Bit of a q_key in a work request that selects the queue pair's own q_key."""
 MANAGEMENT_QP, MANAGEMENT_QKEY = 1, 0x80010000
-"""Queue pair 1 has this q_key, whatever its attributes say."""
+"""Number and q_key of the management queue pair, whose attribute is not used."""
 
 _IPV4, _IPV6 = codec_of(IPV4), codec_of(IPV6)
 _IPV4_MAPPED = 0xFFFF
 
 
 def group_of(gid: int) -> int:
-    """A GID as an address: `::ffff:a.b.c.d` is an IPv4 one (§1, §11)."""
+    """Return a GID as an address; `::ffff:a.b.c.d` is an IPv4 address (roce.md §1, §11)."""
     return gid & 0xFFFFFFFF if gid >> 32 == _IPV4_MAPPED else gid
 
 
 def is_multicast(address: int, ip_version: int) -> bool:
-    """224.0.0.0/4 or ff00::/8."""
+    """Tell whether an address is in 224.0.0.0/4 or ff00::/8."""
     return address >> 28 == 0xE if ip_version == 4 else address >> 120 == 0xFF
 
 
 def q_key_of(qp: Qp) -> int:
-    """The own q_key of a queue pair (§11)."""
+    """Return the queue pair's own q_key (roce.md §11)."""
     return MANAGEMENT_QKEY if qp.number == MANAGEMENT_QP else qp.attributes.qkey
 
 
 class UdRequester(UcRequester):
-    """One packet a work request, each to an address of its own."""
+    """The requester of a UD queue pair: one packet a work request, each to an address of its own."""
 
     def __init__(self, qp: Qp) -> None:
         super().__init__(qp)
@@ -73,7 +73,7 @@ class UdRequester(UcRequester):
 
 
 class UdResponder(UcResponder):
-    """Each datagram is whole; what does not fit is dropped silently."""
+    """The responder of a UD queue pair: each datagram is whole; one that does not fit is dropped silently."""
 
     def take(self, parsed: Parsed, now: int) -> None:
         qp = self.qp
@@ -103,7 +103,7 @@ class UdResponder(UcResponder):
         )  # fmt: skip
 
     def _why_not(self, parsed: Parsed) -> str | None:
-        """What drops the packet; the words of the counter."""
+        """Return why a packet is dropped, the name of the counter; None if it is legal."""
         step, size = parsed.step, len(parsed.payload)
         if step is None:
             return "unknown opcode"
@@ -120,13 +120,13 @@ class UdResponder(UcResponder):
 
 
 def first_bytes(network: Buffer, config: RoceConfig) -> bytes:
-    """The 40 bytes before a payload: GRH or IPv6 header as it came, or an IPv4 header behind 20 undefined bytes."""
+    """Return the 40 bytes before a payload: a GRH or IPv6 header, or an IPv4 header after 20 undefined bytes."""
     fill = bytes([config.ud_ipv4_fill])
     return bytes(network)[:GRH_SIZE].rjust(GRH_SIZE, fill)
 
 
 def network_header(packet: RocePacket, config: RoceConfig) -> bytes:
-    """The header that a packet would have on the wire: for copies that never leave the adapter."""
+    """Return the IP header that a packet would have on the wire, for copies that never leave the adapter."""
     size = len(packet.header) + len(packet.payload) + UDP.size + ICRC_SIZE
     common = {
         "dscp": config.dscp,

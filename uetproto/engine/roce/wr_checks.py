@@ -1,4 +1,4 @@
-"""What may be posted: misuse is refused at the call, with the argument named (roce.md §6)."""
+"""Checks of posted work requests, which raise `LocalError` naming the argument (roce.md §6)."""
 
 from uetproto.engine.roce.contract import PostSend, QpType, SendFlags, Sge
 from uetproto.engine.roce.psn import MASK
@@ -16,7 +16,7 @@ assert MULTICAST_QP == MASK
 
 
 def check_list(sg_list: tuple[Sge, ...]) -> int:
-    """Bytes of a scatter or gather list. Raises `LocalError` for what is no list of `Sge`."""
+    """Return the bytes of a scatter or gather list. Raises `LocalError` for a part that is no legal `Sge`."""
     length = 0
     for part in sg_list:
         if not isinstance(part, Sge) or part.length < 0 or not 0 <= part.addr < 1 << 64:
@@ -27,7 +27,7 @@ def check_list(sg_list: tuple[Sge, ...]) -> int:
 
 
 def check_send(qp: Qp, work: PostSend) -> None:
-    """Raises `LocalError` for what this queue pair cannot send: service, length, rights, address."""
+    """Check a send against service, length, rights and address. Raises `LocalError`."""
     kind = KINDS.get(work.opcode)
     name = getattr(work.opcode, "name", work.opcode)
     if kind is None or qp.kind not in kind.services:

@@ -1,7 +1,7 @@
 """Seal and open one packet (tss.md §2–7): AES-256-GCM under a key of a secure domain, or under one derived from it.
 
-The only place that needs the package `cryptography`, and only from the first key on. What a packet's security header
-must say, and which ones are refused, is `tss_domain`'s business. The test vectors are those of §13.
+Only this module needs the package `cryptography`, and only from the first key on. `domain` decides which security
+headers are legal. The test vectors are those of tss.md §13.
 """
 
 from typing import NamedTuple
@@ -15,11 +15,11 @@ from uetproto.wire.tuples import TssHeader, TssSsiHeader
 
 _LABELS = {"cluster": b"U1", "client-server": b"U2"}
 _CACHE = 4096
-"""Derived keys remembered under one key: forged epochs and addresses must not fill the memory."""
+"""Limit of derived keys that are kept under one key, so that forged epochs and addresses do not fill the memory."""
 
 
 class SecurityHeader(NamedTuple):
-    """The security header of a packet (§2)."""
+    """The security header of a packet (tss.md §2)."""
 
     sdi: int
     an: int
@@ -29,7 +29,7 @@ class SecurityHeader(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes) -> "SecurityHeader | None":
-        """The one that `data` begins with; None if there is none, or not all of it."""
+        """Return the header at the start of `data`; None if there is none, or not all of it."""
         if not data or data[0] >> 3 != PdsType.TSS:
             return None
         if data[0] & 0x04:
@@ -50,32 +50,33 @@ class SecurityHeader(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Return the bytes of the header."""
         return TssHeader.size if self.ssi is None else TssSsiHeader.size
 
     @property
     def tsc64(self) -> int:
-        """Epoch and counter, as the nonce has them."""
+        """Return epoch and counter, as the nonce has them."""
         return self.epoch << 48 | self.tsc
 
 
 class Refused(NamedTuple):
-    """A packet that was not opened, and why."""
+    """A packet that was not opened, with the reason."""
 
     reason: str
     sdi: int | None = None
-    """The SDI that it names; None: it names none."""
+    """SDI of the packet; None if it has none."""
 
 
-class Below:
-    """What stands before the security header and is authenticated (§7.1, §7.3): all from the source address on.
+class AssociatedData:
+    """The associated data before the security header (tss.md §7.1, §7.3): all bytes from the source address on.
 
-    The same for all packets of a flow: whoever keeps one saves the work of joining it.
+    All packets of a flow have the same, so that a caller may keep it.
     """
 
     __slots__ = ("destination", "dst", "ip_version", "run", "source", "src")
 
     def __init__(self, ip_version: int, src: int, dst: int, ahead: bytes) -> None:
-        """`ahead`: the bytes between destination address and security header; a UDP checksum in it is 0."""
+        """`ahead` is the bytes between destination address and security header, with a UDP checksum of 0."""
         size = 4 if ip_version == 4 else 16
         self.ip_version = ip_version
         self.src = src
@@ -89,13 +90,13 @@ class Below:
 
 
 def context(epoch: int, rekey: int, identity: bytes) -> bytes:
-    """What a derived key is bound to (§5.2): 10 bytes with an identity of 4, or 26 with one of 16."""
+    """Return the context of a derived key (tss.md §5.2): 10 bytes with an identity of 4, or 26 with one of 16."""
     head = epoch.to_bytes(2, "big") + rekey.to_bytes(4, "big")
     return head + identity if len(identity) == 4 else bytes(4) + head + identity
 
 
 def kdf(key: bytes, fixed_input: bytes, size: int) -> bytes:
-    """`size` bytes of NIST SP 800-108 in counter mode: AES-CMAC, an 8-bit counter before the fixed input (§5.1)."""
+    """Return `size` bytes of NIST SP 800-108 in counter mode, by AES-CMAC with an 8-bit counter first (tss.md §5.1)."""
     from cryptography.hazmat.primitives.ciphers.algorithms import AES
     from cryptography.hazmat.primitives.cmac import CMAC
 
@@ -108,18 +109,18 @@ def kdf(key: bytes, fixed_input: bytes, size: int) -> bytes:
 
 
 def derive(key: bytes, label: bytes, context: bytes) -> tuple[bytes, bytes]:
-    """Packet key and IV mask (§5.1)."""
+    """Derive the packet key and the IV mask (tss.md §5.1)."""
     size = KEY_SIZE + MASK_SIZE
     out = kdf(key, label + b"\0" + context + (8 * size).to_bytes(2, "big"), size)
     return out[:KEY_SIZE], out[KEY_SIZE:]
 
 
-def nonce(header: SecurityHeader, below: Below, mask: bytes = bytes(MASK_SIZE)) -> bytes:
-    """The IV of a packet (§6): who seals, epoch and counter, under the mask."""
+def nonce(header: SecurityHeader, below: AssociatedData, mask: bytes = bytes(MASK_SIZE)) -> bytes:
+    """Return the IV of a packet (tss.md §6): sender, epoch and counter, under the mask."""
     return _nonce(header, below, int.from_bytes(mask, "big"))
 
 
-def _nonce(header: SecurityHeader, below: Below, mask: int) -> bytes:
+def _nonce(header: SecurityHeader, below: AssociatedData, mask: int) -> bytes:
     sdi, _, prefix, epoch, tsc = header
     if prefix is None:
         prefix = below.src if below.ip_version == 4 else sdi
@@ -130,7 +131,7 @@ def _nonce(header: SecurityHeader, below: Below, mask: int) -> bytes:
 
 
 class _PacketKey:
-    """What packets are sealed with: the cipher, the mask of the nonces, and, where that is kept, the nonces so far."""
+    """A packet key: the cipher, the IV mask, and the used nonces if a ledger is kept."""
 
     __slots__ = ("aead", "mask", "used")
 
@@ -143,7 +144,7 @@ class _PacketKey:
 
 
 class Cipher:
-    """Seals and opens the packets of a domain under one key of it; derived keys are remembered (§5.4)."""
+    """A cipher seals and opens the packets of a domain under one of its keys and keeps derived keys (tss.md §5.4)."""
 
     def __init__(self, domain: DomainConfig, key: DomainKey, ledger: NonceLedger | None = None) -> None:
         try:
@@ -160,7 +161,7 @@ class Cipher:
         self._label = _LABELS.get(domain.mode, b"")
         self._derived: dict[tuple[int, int, bytes], _PacketKey] = {}
         self._only: _PacketKey | None = None
-        """The key of all packets: in mode direct, and where a client has no other."""
+        """Key of all packets, in mode direct and for a client with one key."""
         if not self._label or key.derived:
             mask = key.value[KEY_SIZE:] or bytes(MASK_SIZE)
             self._only = _PacketKey(key.value[:KEY_SIZE], mask, ledger)
@@ -168,11 +169,11 @@ class Cipher:
     def __repr__(self) -> str:
         return f"<Cipher of SDI {self._domain.sdi}, mode {self._domain.mode}>"
 
-    def seal(self, header: SecurityHeader, below: Below, inner: bytes) -> bytes:
-        """From the first byte of the security header to the last of the ICV (§7)."""
+    def seal(self, header: SecurityHeader, below: AssociatedData, inner: bytes) -> bytes:
+        """Return the sealed packet, from the first byte of the security header to the last of the ICV (tss.md §7)."""
         clear = header.encode()
         hidden = self._offset - len(clear)
-        if hidden > 0:  # the first bytes of the PDS stay in clear (§7.2)
+        if hidden > 0:  # the first bytes of the PDS stay in clear (tss.md §7.2)
             clear, inner = clear + inner[:hidden], inner[hidden:]
         key = self._only or self._key_of(header, below)
         iv = _nonce(header, below, key.mask)
@@ -180,8 +181,8 @@ class Cipher:
             key.used.note(iv)
         return clear + key.aead.encrypt(iv, inner, below.run + clear)
 
-    def open(self, header: SecurityHeader, below: Below, sealed: bytes) -> bytes | None:
-        """The inner packet; None where it was not sealed so. `header` is what `sealed` begins with."""
+    def open(self, header: SecurityHeader, below: AssociatedData, sealed: bytes) -> bytes | None:
+        """Return the inner packet; None if it does not open. `header` is the start of `sealed`."""
         size, end = header.size, len(sealed) - ICV_SIZE
         if end < size:
             return None
@@ -194,7 +195,7 @@ class Cipher:
             return None
         return sealed[size:split] + plain if split > size else plain
 
-    def _key_of(self, header: SecurityHeader, below: Below) -> _PacketKey:
+    def _key_of(self, header: SecurityHeader, below: AssociatedData) -> _PacketKey:
         domain = self._domain
         rekey = (header.tsc64 & domain.rekey_mask) >> domain.rekey_shift
         place = header.epoch, rekey, self._identity(header, below)
@@ -206,8 +207,8 @@ class Cipher:
             self._derived[place] = found
         return found
 
-    def _identity(self, header: SecurityHeader, below: Below) -> bytes:
-        """Whose key it is (§4): the sender's, in mode client-server always the client's."""
+    def _identity(self, header: SecurityHeader, below: AssociatedData) -> bytes:
+        """Return whose key is derived (tss.md §4): the sender's, in mode client-server always the client's."""
         domain = self._domain
         if header.ssi is not None and (below.ip_version == 4 or domain.ipv6_ssi_context == "small"):
             return header.ssi.to_bytes(4, "big")

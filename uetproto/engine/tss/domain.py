@@ -1,12 +1,12 @@
-"""One endpoint's part in a secure domain: what it stamps on packets, which it refuses, its two keys (tss.md §3, §8–10).
+"""A secure domain at one endpoint: its two keys, what it writes into packets, which it refuses (tss.md §3, §8–10).
 
-Times are the driver's: it installs, switches and empties keys when the one who hands them out says so.
+The domain has no timers: the driver installs, switches and empties keys when the key server says so.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader
+from uetproto.engine.tss.cipher import AssociatedData, Cipher, Refused, SecurityHeader
 from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.errors import LocalError, shown
@@ -14,51 +14,51 @@ from uetproto.wire.headers.uet_pds import RUD_REQ
 
 _M16 = 0xFFFF
 _NEWER = 0x8000
-"""Epochs are newer from this distance on (§9)."""
+"""Distance from which an epoch is newer (tss.md §9)."""
 _HALF = 1 << 47
-"""Where the counters of servers begin (§4)."""
+"""First counter of servers (tss.md §4)."""
 _LAST = 2**48 - 1
 _CLEAR_PDS = RUD_REQ.size
-"""Bytes of the PDS that a trimmed packet must show for its PSN to be read (§7.2)."""
+"""Bytes of the PDS that a trimmed packet must have in clear for its PSN to be read (tss.md §7.2)."""
 
 
 @dataclass(slots=True)
 class TssCounters:
-    """What one endpoint counts for one domain (§8, §9)."""
+    """The counters of one endpoint for one domain (tss.md §8, §9)."""
 
     in_auth_pkts: int = 0
-    """Packets that opened."""
+    """Counts packets that were opened."""
     in_auth_fail: int = 0
-    """Packets that did not."""
+    """Counts packets that could not be opened."""
     in_late_pkts: int = 0
-    """Refused for their epoch."""
+    """Counts packets refused for their epoch."""
     in_invalid: int = 0
-    """Refused because the domain is latched, or for their SSI or counter."""
+    """Counts packets refused as the domain is latched, or for their SSI or counter."""
     in_invalid_sa: int = 0
-    """Refused because the domain is disabled."""
+    """Counts packets refused as the domain is disabled."""
     in_trimmed: int = 0
-    """Trimmed packets, which have lost their ICV, dropped (§7.2)."""
+    """Counts trimmed packets, which have lost their ICV and are dropped (tss.md §7.2)."""
     in_binding_failure_pkts: int = 0
-    """Packets that opened, but belong to another domain than their PDC."""
+    """Counts opened packets whose domain is not that of their PDC."""
     out_auth_pkts: int = 0
-    """Packets sealed."""
+    """Counts sealed packets."""
     out_errored_pkts: int = 0
-    """Not sent: the domain is disabled, or has no key or no SSI for them."""
+    """Counts packets not sent as the domain is disabled, or has no key or no SSI for them."""
     out_invoke_fail: int = 0
-    """Not sent: no counter is left under this key."""
+    """Counts packets not sent as no counter is left under the key."""
 
 
 class OpenedPacket(NamedTuple):
-    """What a packet brought: the inner packet, and the security header that it came under; None: it came in clear."""
+    """An opened packet and its security header; a header of None stands for a packet in clear."""
 
     inner: bytes
     header: SecurityHeader | None
 
 
 class TrimmedPart(NamedTuple):
-    """The PDS bytes of a trimmed packet that travelled in clear: nothing vouches for them (§7.2).
+    """The PDS bytes of a trimmed packet that were sent in clear, which nothing authenticates (tss.md §7.2).
 
-    Good for the PSN of a NACK TRIMMED, and for nothing else.
+    They serve for the PSN of a NACK TRIMMED only.
     """
 
     clear: bytes
@@ -66,7 +66,7 @@ class TrimmedPart(NamedTuple):
 
 
 class SecureDomain:
-    """A secure domain as one of its members has it."""
+    """A secure domain at one of its members."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class SecureDomain:
         epoch: int = 0,
         ledger: NonceLedger | None = None,
     ) -> None:
-        """`tx_an` and `epoch`: where it begins. One that could have forgotten its counter needs a new epoch (§10).
+        """`tx_an` and `epoch` are the first ones; a member that may have lost its counter needs a new epoch.
 
-        Raises `LocalError` where nonces would repeat (§4).
+        Raises `LocalError` where nonces would repeat (tss.md §4, §10).
         """
         _check_an("tx_an", tx_an)
         _check_epoch(epoch)
@@ -88,15 +88,15 @@ class SecureDomain:
         self.domain = domain
         self.enabled = True
         self.domain_dropping = False
-        """The latch: all packets that come are dropped."""
+        """Tells whether the latch is set, which drops all received packets."""
         self.counters = TssCounters()
         self.tx_an = tx_an
         self._epochs = [keys[0].epoch or 0 if keys else 0 for keys in domain.keys]
-        """By AN: an epoch belongs to its key, and the ends of a rotation do not move at the same time."""
+        """Epoch of each AN: it belongs to the key, as the members of a rotation do not switch at the same time."""
         self._epochs[tx_an] = epoch or self._epochs[tx_an]
         self._slots: list[Cipher | None] = [Cipher(domain, keys[0], ledger) if keys else None for keys in domain.keys]
         self._spent: list[DomainKey] = []
-        """Keys that packets were sealed with: never again from counter 0."""
+        """Keys that have sealed packets and must not start at counter 0 again."""
         self._failures = 0
         self._ledger = ledger
         self._is_split = domain.mode == "client-server" and domain.strict_tsc_halves
@@ -105,19 +105,20 @@ class SecureDomain:
         end = min(self._first + domain.invoke_fatal_threshold, _LAST)
         self._end = min(end, _HALF) if self._is_split and not is_server else end
         self.tx_counter = self._first
-        """The next counter of this member, for all its PDCs and peers."""
+        """Next counter of this member, for all its PDCs and peers."""
         self._begin()
 
     @property
     def tx_epoch(self) -> int:
+        """Return the epoch of sealed packets."""
         return self._epochs[self.tx_an]
 
     # Sending
 
-    def seal(self, below: Below, inner: bytes) -> bytes | None:
-        """From security header to ICV, with a new counter each time, also for what was sent before (§8).
+    def seal(self, below: AssociatedData, inner: bytes) -> bytes | None:
+        """Return the packet from security header to ICV, with a new counter also for a retransmission (tss.md §8).
 
-        None: not to be sent, and counted.
+        Return None for a packet that must not be sent, which is counted.
         """
         cipher = self._slots[self.tx_an]
         domain = self.domain
@@ -136,9 +137,9 @@ class SecureDomain:
     # Receiving
 
     def receive(
-        self, header: SecurityHeader, below: Below, sealed: bytes, *, is_trimmed: bool = False
+        self, header: SecurityHeader, below: AssociatedData, sealed: bytes, *, is_trimmed: bool = False
     ) -> OpenedPacket | TrimmedPart | Refused:
-        """The checks of §9 from the third on, in its order. `header` is what `sealed` begins with."""
+        """Apply the checks of tss.md §9 from the third on, in its order. `header` is the start of `sealed`."""
         counters, domain = self.counters, self.domain
         if not self.enabled:
             counters.in_invalid_sa += 1
@@ -172,7 +173,7 @@ class SecureDomain:
             self.domain_dropping = True
 
     def _trimmed(self, header: SecurityHeader, sealed: bytes) -> TrimmedPart | Refused:
-        """Its ICV is gone: dropped, but for PDS bytes that travel in clear (§7.2)."""
+        """Drop a trimmed packet, whose ICV is lost, except its PDS bytes in clear (tss.md §7.2)."""
         clear = sealed[header.size : self.domain.clear_bytes]
         if len(clear) >= _CLEAR_PDS:
             return TrimmedPart(clear, header)
@@ -180,14 +181,14 @@ class SecureDomain:
         return Refused("trimmed: its ICV is gone", self.domain.sdi)
 
     def clear_dropping(self) -> None:
-        """Clear the latch, and count failures anew."""
+        """Clear the latch and the count of failures."""
         self.domain_dropping = False
         self._failures = 0
 
     # Keys: make before break (§10)
 
     def install(self, an: int, key: DomainKey) -> None:
-        """A new key for the idle AN. Raises `LocalError` for the AN in use, and for a key that has sealed."""
+        """Install a new key for the idle AN. Raises `LocalError` for the AN in use, and for a key that has sealed."""
         _check_an("an", an)
         if an == self.tx_an and self._slots[an] is not None:
             raise LocalError("an", f"{an} is in use", 1 - an)
@@ -208,12 +209,12 @@ class SecureDomain:
         self._begin()
 
     def empty(self, an: int) -> None:
-        """Forget the key of an AN: packets with it fail from now on."""
+        """Remove the key of an AN; packets with this AN fail from now on."""
         _check_an("an", an)
         self._slots[an] = None
 
     def move_epoch(self, epoch: int) -> None:
-        """Stamp a newer epoch; counters go on. Raises `LocalError` for one that is not, or under a client's key."""
+        """Use a newer epoch; counters continue. Raises `LocalError` for an older one, or under a client's key."""
         _check_epoch(epoch)
         cipher = self._slots[self.tx_an]
         if cipher is not None and cipher.key.derived:
@@ -223,7 +224,7 @@ class SecureDomain:
         self._epochs[self.tx_an] = epoch
 
     def _begin(self) -> None:
-        """The first packet under a key has the first counter."""
+        """Start the counter for the first packet under a key."""
         self.tx_counter = self._first
         cipher = self._slots[self.tx_an]
         if cipher is not None:
@@ -234,7 +235,7 @@ class SecureDomain:
 
 
 def _check_senders(domain: DomainConfig, ip_version: int) -> None:
-    """Those that share a packet key must differ in their nonces: in the prefix, or in the half of the counter (§6)."""
+    """Check that members with one packet key differ in nonce prefix or in the half of the counter (tss.md §6)."""
     if domain.mode == "direct" and ip_version == 6 and not domain.ssis:
         raise LocalError("ssis", "none; legal in mode direct over IPv6: one for each member")
     splits = domain.mode == "client-server" and domain.strict_tsc_halves

@@ -1,9 +1,9 @@
-"""The nonces that were used, for runs that must prove it: none comes twice under one key (tss.md §14)."""
+"""A record of used nonces, for runs that must prove that none is used twice under one key (tss.md §14)."""
 
 _HALF = 1 << 47
 _M64 = (1 << 64) - 1
 _KEYS = 1 << 16
-"""Packet keys that a `GrowingLedger` remembers: where they are derived, new ones come without end."""
+"""Number of packet keys that a `GrowingLedger` stores; derived keys are unlimited in number."""
 
 
 class Nonces:
@@ -19,19 +19,19 @@ class Nonces:
         return len(self._used)
 
     def note(self, nonce: bytes) -> None:
-        """A packet is sealed with it."""
+        """Record the nonce of a sealed packet."""
         if nonce in self._used:
             self._ledger.repeated += 1
         self._used.add(nonce)
 
 
 class NonceLedger:
-    """All nonces of a world, by packet key. Share one among all endpoints: two of them may have the same key."""
+    """The nonces of a network by packet key. All endpoints share one ledger, as two may have the same key."""
 
     def __init__(self) -> None:
         self._keys: dict[bytes, Nonces] = {}
         self.repeated = 0
-        """Packets sealed with a nonce that was used before under the same key: AES-GCM is broken from the first on."""
+        """Counts packets with a nonce that was used before under the same key; the first one breaks AES-GCM."""
 
     def __repr__(self) -> str:
         return f"<NonceLedger: {len(self)} nonces under {len(self._keys)} keys, {self.repeated} repeated>"
@@ -40,12 +40,12 @@ class NonceLedger:
         return sum(map(len, self._keys.values()))
 
     def of(self, key: bytes, mask: int = 0) -> Nonces:
-        """Those of one packet key; `mask` is what its nonces are under (§6)."""
+        """Return the nonces of one packet key; `mask` is their IV mask (tss.md §6)."""
         return self._keys.setdefault(key, Nonces(self))
 
 
 class _GrowingNonces(Nonces):
-    """Of each prefix, and each half of the counters (§4), the last that was used under one key."""
+    """The last nonce of each prefix and each half of the counters (tss.md §4) under one key."""
 
     __slots__ = ("_count", "_last", "_mask")
 
@@ -69,9 +69,9 @@ class _GrowingNonces(Nonces):
 
 
 class GrowingLedger(NonceLedger):
-    """A ledger for runs without end: it remembers the last nonce of each sender, and asks that they only grow.
+    """A ledger for long runs: it stores the last nonce of each sender and requires that nonces only grow.
 
-    No less strict than one that remembers all: what comes a second time has not grown.
+    It is as strict as a full record, as a repeated nonce has not grown.
     """
 
     def of(self, key: bytes, mask: int = 0) -> Nonces:

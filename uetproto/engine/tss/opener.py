@@ -1,8 +1,8 @@
-"""Captured packets opened with the keys of a file (tss.md §2–7): what was sealed comes out as a plain frame."""
+"""Open captured packets with the keys of a file (tss.md §2–7): a sealed packet becomes a plain frame."""
 
 from typing import NamedTuple
 
-from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader
+from uetproto.engine.tss.cipher import AssociatedData, Cipher, Refused, SecurityHeader
 from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 from uetproto.wire.packet import Layer, Packet, Trailer
@@ -12,9 +12,9 @@ _SOURCE = {"ipv4": 12, "ipv6": 8}  # where the source address stands in the head
 
 
 class Opened(NamedTuple):
-    """A sealed packet as it was before: security header and ICV removed, lengths and checksum right, a CRC32C behind.
+    """A packet before it was sealed: no security header and ICV, right lengths and checksum, a CRC32C at the end.
 
-    The rest is what the security header said.
+    The other fields are those of the security header.
     """
 
     plain_frame: bytes
@@ -26,16 +26,16 @@ class Opened(NamedTuple):
 
 
 class Opener:
-    """Opens the packets of a capture: it takes what the keys open, and remembers nothing of it."""
+    """An opener opens the packets of a capture: every packet that the keys open, without state of flows."""
 
     def __init__(self, ring: KeyRing, *, link: str = "ethernet") -> None:
-        """`link`: what frames begin with (`stack.LINKS`)."""
+        """`link` is the first header of frames (`stack.LINKS`)."""
         self._ring = ring
         self._link = link
         self._ciphers: dict[tuple[int, int], list[tuple[DomainKey, Cipher]]] = {}
 
     def open(self, frame: bytes, packet: Packet | None = None) -> Opened | Refused:
-        """`packet`: the frame decoded, where that is done already. Never raises on bytes from outside."""
+        """Open a frame; `packet` is the decoded frame, if there is one. Received bytes never raise."""
         if packet is None:
             packet = decode(frame, link=self._link)
         where = place(frame, packet)
@@ -62,8 +62,8 @@ class Opener:
         return found
 
 
-def place(frame: bytes, packet: Packet) -> tuple[Below, SecurityHeader, bytes] | Refused:
-    """Where things stand in a frame (§1): what is authenticated, the security header, the sealed bytes."""
+def place(frame: bytes, packet: Packet) -> tuple[AssociatedData, SecurityHeader, bytes] | Refused:
+    """Return the parts of a frame (tss.md §1): associated data, security header, sealed bytes."""
     if not packet.layers or not packet.layers[-1].form.startswith("tss"):
         return Refused("not sealed")
     last = packet.layers[-1]
@@ -76,13 +76,13 @@ def place(frame: bytes, packet: Packet) -> tuple[Below, SecurityHeader, bytes] |
     ip = next(layer for layer in reversed(packet.layers) if layer.form in _SOURCE)
     version = 4 if ip.form == "ipv4" else 6
     addresses = ip.offset + _SOURCE[ip.form] + (8 if version == 4 else 32)
-    below = Below(version, ip.values["src"], ip.values["dst"], _ahead(frame, addresses, packet.layers))
+    below = AssociatedData(version, ip.values["src"], ip.values["dst"], _ahead(frame, addresses, packet.layers))
     header = SecurityHeader(sdi, last.values["an"], last.values.get("ssi"), last.values["epoch"], last.values["tsc"])
     return below, header, frame[last.offset : packet.payload_offset + len(packet.payload) + ICV_SIZE]
 
 
 def _ahead(frame: bytes, start: int, layers: list[Layer]) -> bytes:
-    """The bytes between addresses and security header; a UDP checksum counts as 0 (§7.3)."""
+    """Return the bytes between addresses and security header, with a UDP checksum of 0 (tss.md §7.3)."""
     *_, carrier, last = layers
     ahead = frame[start : last.offset]
     return ahead[:-2] + bytes(2) if carrier.form == "udp" else ahead

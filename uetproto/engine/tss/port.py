@@ -1,11 +1,11 @@
-"""The security of one endpoint: its secure domains by SDI, and what becomes of packets that are not sealed (tss.md §9).
+"""The security of one endpoint: its secure domains by SDI, and the handling of packets that are not sealed (tss.md §9).
 
-The packets here begin where the security header does, or the PDS; the caller knows what stood below.
+Packets begin here with the security header or the PDS; the caller knows the headers below.
 """
 
 from collections.abc import Collection
 
-from uetproto.engine.tss.cipher import Below, Refused, SecurityHeader
+from uetproto.engine.tss.cipher import AssociatedData, Refused, SecurityHeader
 from uetproto.engine.tss.domain import OpenedPacket, SecureDomain, TrimmedPart
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NACK, NackCode, PdsType
@@ -13,22 +13,23 @@ from uetproto.wire.tuples import PdsNackHeader
 
 PLAIN = ("drop", "pass")
 CLEAR_NACKS = {code.name: code for code in (NackCode.NEW_START_PSN, NackCode.INV_DPDCID)}
-"""NACKs that some send in clear: no PDC exists that would bind them to a domain (§11, observed.md)."""
+"""NACKs that some implementations send in clear, as no PDC binds them to a domain (tss.md §11, observed.md)."""
 
 
 def nack_code(packet: bytes) -> int | None:
-    """The code of a NACK; None: the packet is none."""
+    """Return the code of a NACK; None for any other packet."""
     if len(packet) < NACK.size or packet[0] >> 3 != PdsType.NACK:
         return None
     return PdsNackHeader.read(packet).nack_code
 
 
 class SecurePort:
-    """Opens what arrives at one endpoint."""
+    """A secure port opens the packets that arrive at one endpoint."""
 
     def __init__(self, *, plain: str = "drop", clear_nacks: Collection[int] = ()) -> None:
-        """`plain`: what becomes of packets in clear, drop or pass (§15); `clear_nacks`: the NACKs that pass in any
-        case. Anybody can forge those (§11). Raises `LocalError` for what is not legal.
+        """`plain` drops or passes packets in clear (tss.md §15); `clear_nacks` are codes of NACKs that always pass.
+
+        Anybody can forge such NACKs (tss.md §11). Raises `LocalError` for values that are not legal.
         """
         if plain not in PLAIN:
             raise LocalError("plain", f"{plain!r}", ", ".join(PLAIN))
@@ -38,14 +39,16 @@ class SecurePort:
         self.clear_nacks = frozenset(clear_nacks)
         self.domains: dict[int, SecureDomain] = {}
         self.in_errored = 0
-        """Packets with half a security header, or of an SDI that is not known here."""
+        """Counts packets with an incomplete security header, or of an unknown SDI."""
         self.in_rx_encryption_bypass = 0
-        """Packets in clear, dropped or passed."""
+        """Counts packets in clear, dropped or passed."""
         self.out_rx_encryption_bypass = 0
-        """NACKs sent in clear."""
+        """Counts NACKs sent in clear."""
 
-    def receive(self, below: Below, packet: bytes, *, is_trimmed: bool = False) -> OpenedPacket | TrimmedPart | Refused:
-        """The checks of §9, in its order. Never raises on bytes from outside."""
+    def receive(
+        self, below: AssociatedData, packet: bytes, *, is_trimmed: bool = False
+    ) -> OpenedPacket | TrimmedPart | Refused:
+        """Apply the checks of tss.md §9 in its order. Received bytes never raise."""
         if not packet or packet[0] >> 3 != PdsType.TSS:
             self.in_rx_encryption_bypass += 1
             passes = self._passes or nack_code(packet) in self.clear_nacks
@@ -61,7 +64,7 @@ class SecurePort:
         return domain.receive(header, below, packet, is_trimmed=is_trimmed)
 
     def is_bound(self, header: SecurityHeader, sdi: int) -> bool:
-        """Whether a packet that opened belongs to a PDC of this SDI; one that does not is dropped, and counted."""
+        """Tell whether an opened packet belongs to a PDC of this SDI; count one that does not."""
         if header.sdi == sdi:
             return True
         self.domains[header.sdi].counters.in_binding_failure_pkts += 1
