@@ -71,7 +71,9 @@ def addresses_are_not_authenticated(patch: Patch) -> None:
 
 def entropy_is_not_authenticated(patch: Patch) -> None:
     whole = AssociatedData.__init__
-    patch.setattr(AssociatedData, "__init__", lambda self, version, src, dst, ahead: whole(self, version, src, dst, b""))
+    patch.setattr(
+        AssociatedData, "__init__", lambda self, version, src, dst, ahead: whole(self, version, src, dst, b"")
+    )
 
 
 def another_domain_is_taken(patch: Patch) -> None:
