@@ -1,4 +1,4 @@
-"""The rules about SHARP: all are notes, because the wire format is this project's (sharp.md §2–§6)."""
+"""The rules about SHARP; all are notes, because the wire format is this project's (sharp.md §2–§6)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from uetproto.wire.headers.uet_pds import USE_RSV_PDC
 
 _USE_RSV_PDC = USE_RSV_PDC >> 12  # of `pdc_info`
 _CHUNKS = 64
-"""Chunks of streaming operations that a child may have open."""
+"""Number of chunks of streaming operations that a child may have open."""
 _FIRST = RoceOperation.SEND_FIRST
 
 

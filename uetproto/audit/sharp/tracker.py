@@ -1,11 +1,11 @@
-"""Follows SHARP groups: what the children of an aggregation node send up, and what comes down to them.
+"""The tracker of SHARP groups: the requests of the children of an aggregation node, and the results to them.
 
-A group is known by the address of its aggregation node, its tree and its number; an operation of it by its sequence
-number, a chunk of a streaming operation by its offset as well. Who leaves a group may come back and count from 0 again,
-and unless the capture is said to be complete, operation 0 may be all that shows it.
+The address of the aggregation node, the tree and the number identify a group; the sequence number identifies an
+operation, and the offset a chunk of a streaming operation. A member that leaves a group may return and count from 0
+again; unless the capture is declared complete, operation 0 may be the only sign of this.
 
-What several ports of a switch mirror into one file is not quite in order, and what is held until it is clear whether a
-flow has a CRC comes late: so messages are put back into the order of time.
+Packets that several ports of a switch mirror into one file are not quite in order, and packets that are held until
+it is clear whether a flow has a CRC are late; so the tracker sorts messages by time.
 """
 
 from collections.abc import Mapping
@@ -23,15 +23,15 @@ from uetproto.wire.headers.roce import BTH
 from uetproto.wire.headers.sharp import JOIN_RESP, MAGIC, Flag, SharpOpcode, Status
 
 _DOWN = 0x80
-"""Of an opcode: a response."""
+"""Bit of an opcode that marks a response."""
 OPERATIONS = 4_096
-"""Operations remembered of one group, and of one child those that are open."""
+"""Limit of operations kept of one group, and of open ones kept of one child."""
 EDGES = 256
-"""Children remembered of one group, and aggregation nodes with a group of one number."""
+"""Limit of children kept of one group, and of aggregation nodes with a group of one number."""
 WAITING = 1_024
-"""Messages that wait for earlier ones."""
+"""Limit of messages that wait for earlier ones."""
 COPIES = 4_096
-"""Messages of which a copy is known."""
+"""Limit of messages of which copies are recognized."""
 _SIGNED = Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE
 _SIGNATURE = ("coll", "op", "dtype", "tag_dtype", "count", "vec_off")
 _ENDED = (SharpOpcode.AGG_RESULT, SharpOpcode.NACK, SharpOpcode.ERROR)
@@ -39,29 +39,29 @@ _CROSSING = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
 _LEAVING = (SharpOpcode.GROUP_LEAVE_REQ, SharpOpcode.GROUP_LEAVE_RESP)
 
 Child = tuple[int, int]
-"""Address and index."""
+"""Address and index of a child."""
 GroupKey = tuple[int, int, int]
-"""Address of the aggregation node, tree and number."""
+"""Address of the aggregation node, tree and number of a group."""
 Edge = tuple[int, int, int, int]
-"""Of whom what goes to whom, with the index of the child."""
+"""Source, destination and opcode of a message, with the index of the child."""
 
 
 class SharpEvent(Enum):
-    """What happens in groups; the state is an `AuditedSharpMessage`, `AuditedAggregation` or `AuditedSharpGroup`."""
+    """The events of groups; the state is an `AuditedSharpMessage`, `AuditedAggregation` or `AuditedSharpGroup`."""
 
     MESSAGE = auto()
     """State: `AuditedSharpMessage`."""
     OVER_UET = auto()
-    """A message, or what would be one on a PDC of the reserved pool; state: `AuditedSharpMessage`."""
+    """A message, or a packet that should be one on a PDC of the reserved pool; state: `AuditedSharpMessage`."""
     REQUEST = auto()
     """The first request of a child for an operation; state: `AuditedSharpGroup`, with `child`."""
     RESULT = auto()
     """A result; state: `AuditedAggregation`."""
     AGAIN = auto()
-    """A request or result that crossed its edge before, as `was`, and says neither time that it is sent again; state:
+    """A request or result that crossed its edge before, in packet `was`, without RETX in either; state:
     `AuditedAggregation`."""
     SENT_UP = auto()
-    """What an aggregation node sent to its parent, once the operation is over; state: `AuditedAggregation`."""
+    """A request of an aggregation node to its parent, at the end of the operation; state: `AuditedAggregation`."""
 
 
 class AuditedSharpMessage:
@@ -75,6 +75,7 @@ class AuditedSharpMessage:
         self.values: Mapping[str, Any] = packet["sharp"] if packet is not None and "sharp" in packet else {}
 
     def flow(self) -> Flow:
+        """Return the names of the flow in findings."""
         flow = ends(self.seen.src, self.seen.dst)
         return flow | {name: self.values[name] for name in ("tree_id", "group_id") if name in self.values}
 
@@ -88,22 +89,23 @@ class AuditedAggregation:
         self.group = group
         self.seq = seq
         self.requests: set[Child] = set()
-        """Who has sent one."""
+        """Lists the children that have sent a request."""
         self.signed: tuple[int, tuple[int, ...]] | None = None
-        """Number of a packet with one, and what all children must agree on."""
+        """Number of a packet with a request, and the signature that all children must agree on."""
         self.crossed: dict[Edge, tuple[int, int]] = {}
-        """Of what was not marked as sent again: number and PSN of the packet."""
+        """Maps each edge to number and PSN of the packet that crossed it without RETX."""
         self.up: ObservedPacket | None = None
         self.contradiction: tuple[int, int] | None = None
-        """Two packets with requests that do not agree."""
+        """Numbers of two packets with requests that contradict each other."""
         self.was = 0
 
     def crossed_before(self, seen: ObservedPacket, values: Mapping[str, Any]) -> int | None:
-        """The packet with an earlier request or result on this edge; what says that it is sent again may come first."""
+        """Return the packet with an earlier request or result on this edge; one with RETX may be the first."""
         number, psn = self.crossed.get(_edge(seen, values), (0, seen.head.psn))
         return None if values["flags"] & Flag.RETX or psn == seen.head.psn else number
 
     def flow(self) -> Flow:
+        """Return the names of the flow in findings."""
         return {**self.group.flow(), "seq": self.seq}
 
 
@@ -119,34 +121,36 @@ class AuditedSharpGroup:
         self._node, self._tree, self._number = key
         self.last_ns = now
         self.children: set[Child] = set()
-        """Those that were told that they have joined."""
+        """Lists the children that have received JOIN_RESP OK."""
         self.granted: int | None = None
         self.multicasts = False
-        """Its results may come by multicast,"""
+        """Tells whether results may come by multicast."""
         self.multicast_seen = False
-        """and one of them came by here."""
+        """Tells whether a multicast result was captured."""
         self.operations: dict[tuple[int, int], AuditedAggregation] = {}
         self.open: dict[Child, dict[tuple[int, int], None]] = {}
-        """By child: what it has sent and was not answered, the oldest first."""
+        """Maps each child to its requests without an answer, the oldest first."""
         self.child: Child = (0, 0)
 
     @property
     def key(self) -> GroupKey:
+        """Return the key of the group."""
         return self._node, self._tree, self._number
 
     def flow(self) -> Flow:
+        """Return the names of the flow in findings."""
         return {"node": address_text(self._node), "tree_id": self._tree, "group_id": self._number}
 
 
 def is_sharp(seen: ObservedPacket) -> bool:
-    """Whether a packet is one for this tracker: it carries a message, or says so."""
+    """Tell whether a packet carries a SHARP message, or claims to."""
     if seen.packet is not None and "sharp" in seen.packet:
         return True
     return getattr(seen.ses, "header_data", 0) >> 32 == MAGIC
 
 
 class SharpTracker:
-    """The groups of one vantage point."""
+    """The tracker of the groups of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._tell = {event: judge.on(event) for event in SharpEvent}
@@ -154,18 +158,19 @@ class SharpTracker:
         self._groups: Flows[GroupKey, AuditedSharpGroup] = Flows(options.max_flows, self._over)
         self._by_key = self._groups.by_key
         self._nodes: dict[tuple[int, int], dict[int, None]] = {}
-        """By tree and number of a group: aggregation nodes that have, or had, one."""
+        """Maps tree and number of a group to the aggregation nodes that have, or had, such a group."""
         self._waiting: list[tuple[int, int, int, ObservedPacket]] = []
-        """By time and number; those of one packet as they came."""
+        """Heap of messages by time and number; those of one packet in the order of arrival."""
         self._came = 0
         self._copies: dict[tuple[int, ...], None] = {}
 
     @property
     def forgotten(self) -> dict[str, int]:
+        """Return how many groups were dropped, by reason."""
         return self._groups.forgotten
 
     def see(self, seen: ObservedPacket) -> None:
-        """A packet for which `is_sharp` holds."""
+        """Handle a packet for which `is_sharp` holds."""
         message = AuditedSharpMessage(seen)
         if seen.ses is not None:
             self._tell[SharpEvent.OVER_UET](message, seen)
@@ -196,7 +201,7 @@ class SharpTracker:
             self._joined(seen, values)
 
     def _begins_again(self, seen: ObservedPacket, values: Mapping[str, Any]) -> bool:
-        """Operation 0 once more: that the group was left in between may not have been seen."""
+        """Tell whether operation 0 repeats, which shows that the group was left although that was not captured."""
         if self._complete or values["seq"] or values["opcode"] not in _CROSSING or _is_late(seen):
             return False
         group = self._by_key.get(_group_key(seen, values))
@@ -204,13 +209,13 @@ class SharpTracker:
         return operation is not None and operation.crossed_before(seen, values) is not None
 
     def _left(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
-        """What was known of a group is over."""
+        """Drop a group that was left."""
         group = self._by_key.pop(_group_key(seen, values), None)
         if group is not None:
             self._over(group)
 
     def _is_copy(self, seen: ObservedPacket) -> bool:
-        """It was seen before: it may come when its group is no more what it was."""
+        """Tell whether a packet is a copy of an earlier one, which may arrive after its group has changed."""
         head = seen.head
         copy = (seen.src, seen.dst, head.destqp if head.form == BTH.name else head.spdcid, head.psn)
         if copy in self._copies:
@@ -221,6 +226,7 @@ class SharpTracker:
         return False
 
     def sweep(self, now: int) -> None:
+        """Drop groups that are silent or too many."""
         if not self._groups.is_due():
             return
         while self._waiting and self._waiting[0][0] < now - SILENT:
@@ -232,6 +238,7 @@ class SharpTracker:
             self._note_node(group)
 
     def end(self) -> None:
+        """Judge everything that is left at the end of the capture."""
         while self._waiting:
             self._follow_next()
         for group in self._groups:
@@ -323,7 +330,7 @@ class SharpTracker:
             self._crosses(operation, seen, values)
 
     def _crosses(self, operation: AuditedAggregation, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
-        """A request or a result goes over an edge."""
+        """Record a request or a result that crosses an edge."""
         before = operation.crossed_before(seen, values)
         if before is not None:
             operation.was = before
@@ -343,12 +350,12 @@ class SharpTracker:
 
 
 def _place(values: Mapping[str, Any]) -> tuple[int, int]:
-    """Which operation of its group: chunks of a streaming one are told apart."""
+    """Return the key of an operation in its group; chunks of a streaming operation have separate keys."""
     return values["seq"], values["vec_off"] if values["flags"] & Flag.SAT else 0
 
 
 def _group_key(seen: ObservedPacket, values: Mapping[str, Any]) -> GroupKey:
-    """Requests go to an aggregation node, all else comes from one."""
+    """Return the key of the group of a message: requests go to its aggregation node, others come from it."""
     node = seen.src if values["opcode"] & _DOWN else seen.dst
     return node, values["tree_id"], values["group_id"]
 
@@ -358,12 +365,12 @@ def _edge(seen: ObservedPacket, values: Mapping[str, Any]) -> Edge:
 
 
 def _is_late(seen: ObservedPacket) -> bool:
-    """A packet sent again that was not seen the first time: it may be from before its group was left."""
+    """Tell whether a packet is a retransmission, which may be older than the current life of its group."""
     return bool(getattr(seen.head, "retx", 0))
 
 
 def _close(places: dict[tuple[int, int], None], values: Mapping[str, Any]) -> None:
-    """One is answered; an ERROR is of all its chunks."""
+    """Close a request that was answered; an ERROR closes all chunks of its operation."""
     if values["opcode"] != SharpOpcode.ERROR:
         places.pop(_place(values), None)
         return

@@ -1,6 +1,6 @@
-"""Collectives by SHARP: aggregation nodes do them, for all ranks or for the leaders of nodes (sharp.md §4.3).
+"""Collectives by SHARP: aggregation nodes run them, for all ranks or for the leaders of nodes (sharp.md §4.3).
 
-Trees, connections and groups are made at the first collective of a group of ranks.
+Trees, connections and groups are created by the first collective of a group of ranks.
 """
 
 from collections import Counter
@@ -26,11 +26,11 @@ from uetproto.errors import UetError
 from uetproto.wire.headers.sharp import LibsharpStatus
 
 LEADERS = "hcoll_sharp"
-"""All-reduce in three stages: within nodes, by SHARP among their leaders, and back (collectives.md §3.8)."""
+"""The all-reduce in three stages: within nodes, by SHARP among their leaders, and back (collectives.md §3.8)."""
 
 
 class SharpOffload(Offload):
-    """Collectives that aggregation nodes do."""
+    """The collectives that aggregation nodes run."""
 
     algorithms: Mapping[str, tuple[str, ...]] = {
         **dict.fromkeys(COLLECTIVES, (ALGORITHM,)), "all_reduce": (ALGORITHM, LEADERS),
@@ -39,12 +39,12 @@ class SharpOffload(Offload):
     def __init__(self, fabric: SharpFabric, network: PacketNetwork) -> None:
         self.fabric = fabric
         self.notes: list[str] = []
-        """Why something did not go by SHARP."""
+        """Reasons why collectives did not use SHARP."""
         self._network = network
         self._sides: dict[int, RankHost] = {}
         self._communicators: dict[tuple[int, ...], Communicator | LibsharpStatus] = {}
         self._done_before: Counter[tuple[int, ...]] = Counter()
-        """Collectives before these ranks got their groups."""
+        """Counts the collectives of each group of ranks before it got its SHARP group."""
 
     def maker(self, asked: OffloadRequest) -> PartFactory:
         if asked.algorithm == LEADERS:
@@ -54,7 +54,7 @@ class SharpOffload(Offload):
         return self._among(asked)
 
     def _among(self, asked: OffloadRequest) -> PartFactory:
-        """All ranks that ask do it by SHARP."""
+        """Return a factory for all requesting ranks to run the collective by SHARP."""
         if len(asked.ranks) == 1:
             return self._by_schedule(asked)  # a copy
         if not self.fabric.options.enable_sharp:
@@ -88,7 +88,7 @@ class SharpOffload(Offload):
         return make
 
     def _is_early(self, ranks: tuple[int, ...]) -> bool:
-        """The ranks do their first collectives by themselves, as many as were asked for."""
+        """Tell whether the ranks still run this collective by themselves, as the allocation threshold says."""
         threshold = self.fabric.options.alloc_threshold
         if self._done_before[ranks] >= threshold:
             return False
@@ -97,24 +97,24 @@ class SharpOffload(Offload):
         return True
 
     def _by_schedule(self, asked: OffloadRequest) -> PartFactory:
-        """The ranks do it by themselves."""
+        """Return a factory for the ranks to run the collective by themselves."""
         length = asked.count * asked.dtype.itemsize
         return by_schedule(asked, choose(asked.op, length, asked.sizes is None), self._network.end)
 
     def note(self, text: str) -> None:
-        """Once each."""
+        """Add a note, once for each text."""
         if text not in self.notes:
             self.notes.append(text)
 
     def close(self) -> None:
-        """The jobs end."""
+        """End all jobs."""
         for found in self._communicators.values():
             if isinstance(found, Communicator):
                 self.fabric.manager.end_job(found.grant.job_id)
         self._communicators.clear()
 
     def _communicator(self, ranks: tuple[int, ...]) -> Communicator:
-        """Raises `SharpRefusedError` if the manager has no job for them."""
+        """Return the communicator of the ranks. Raises `SharpRefusedError` if the manager grants no job."""
         found = self._communicators.get(ranks)
         if found is None:
             grant = self.fabric.begin_job(ranks)
@@ -136,7 +136,7 @@ class SharpOffload(Offload):
 def sharp_offload(
     network: PacketNetwork, fabric: SharpFabric, ranks: Sequence[Node], cables: Cables, psn: Callable[[], int]
 ) -> SharpOffload:
-    """The world of a network is there, with `fabric` in it."""
+    """Return the offload of a network whose world exists, with `fabric` in it."""
     fabric.start(network.world, ranks, layout_of_cables(cables, len(ranks)), psn)
     return SharpOffload(fabric, network)
 

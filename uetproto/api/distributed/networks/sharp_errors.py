@@ -1,4 +1,4 @@
-"""What a rank is told when SHARP fails or is refused: the status, its code, and who is at fault (sharp.md §2.7)."""
+"""The errors of a rank when SHARP fails or is refused: the status, its code, and who is at fault (sharp.md §2.7)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ from uetproto.wire.headers.sharp import LibsharpStatus, Status
 
 
 class SharpError(TransportError):
-    """An aggregation that failed: `status` is that of SHARP."""
+    """An aggregation failed; `status` is that of SHARP."""
 
     def __init__(self, text: str, status: Status) -> None:
         super().__init__(text)
@@ -24,7 +24,7 @@ class SharpError(TransportError):
 
 
 class SharpRefusedError(LocalError):
-    """What SHARP does not do, or what the manager does not grant: no packet was sent."""
+    """SHARP does not support a collective, or the manager does not grant it; no packet was sent."""
 
     def __init__(self, text: str, status: LibsharpStatus) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class SharpRefusedError(LocalError):
 
 
 def failure(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> SharpError:
-    """Of an operation on one of the trees, at a member of the group."""
+    """Return the error of an operation on one of the trees, at a member of the group."""
     own = asked.ranks[place]
     status = trouble.status
     text = f"sharp: {asked.op} at rank {own}: {status.name} (0x{status:02x}, libsharp {trouble.code.value})"
@@ -50,11 +50,11 @@ def failure(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFa
 
 
 _OF_THE_LEAF = (Status.PARENT_DOWN, Status.TIMEOUT_NO_PROGRESS)
-"""What a host says of the node it hangs on: it is gone, or has no result in spite of its own timers."""
+"""Statuses with which a host reports its leaf node: the node is down, or gives no result in spite of its timers."""
 
 
 def _who(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> tuple[str, list[str]]:
-    """By name: who noticed, and of whom; children that are missing, or the parent that is gone."""
+    """Return by name who reported the failure, and which children or which parent it concerns."""
     fault = trouble.fault
     if fault is None or not fault.origin_depth:  # a host: this one, or the one that the message names by its rank
         member = place if fault is None else fault.an_id
@@ -71,7 +71,7 @@ def _who(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabri
 
 
 def no_job(ranks: tuple[int, ...], status: LibsharpStatus, dead: Iterable[str]) -> SharpRefusedError:
-    """The manager has none for these ranks: perhaps for want of nodes that are `dead`."""
+    """Return the error that the manager has no job for the ranks; `dead` nodes may be the reason."""
     shown = ", ".join(map(str, ranks)) if len(ranks) <= 8 else f"{ranks[0]} … {ranks[-1]}"
     text = f"sharp: no job for ranks {shown}: {status.name} ({status.value})"
     if names := ", ".join(sorted(dead)):

@@ -1,7 +1,7 @@
 """Aggregation nodes in the switches of a network of ranks, and their manager (sharp.md §1.2, §4.2).
 
-An aggregation node is a node of the world that is part of a switch, with an adapter or endpoint of its own; so its
-messages are packets like all others. MADs of the manager do not cross the network: they are handed over at once.
+An aggregation node is a node of the world inside a switch, with its own adapter or endpoint, so its messages are
+packets like all others. MADs of the manager do not cross the network; they are delivered at once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,17 +27,17 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import LibsharpStatus
 
 PRESETS = {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_IB_TIMEOUT": "10"}
-"""Before the published defaults: who asks for SHARP by name is told when there is none; large vectors are streamed; and
-a packet that is lost is sent again before its operation is given up (T_ost)."""
+"""Presets before the published defaults: SHARP that is requested by name but not available is an error; large vectors
+are streamed; a lost packet is retransmitted before its operation is given up (T_ost)."""
 
 _AM_KEY = 0x53484152
 
 
 def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, SharpOptions] | None:
-    """What `sharp=` means: True, or options by their published names and fields of `SharpConfig`; None: no aggregation
-    nodes. Raises `ArgumentError` naming what is legal.
+    """Return what `sharp=` means: True, or options by their published names and fields of `SharpConfig`.
 
-    `carrier`: fields of `SharpConfig` that are not free, and what they may be, the first by default.
+    None stands for no aggregation nodes. Raises `ArgumentError` naming what is legal. `carrier` has the fields of
+    `SharpConfig` that the carrier restricts, with their legal values, the first of which is the default.
     """
     if given is None or given is False:
         return None
@@ -55,22 +55,22 @@ def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, Sharp
 
 
 class SharpFabric:
-    """All aggregation nodes of a world, all hosts, and the manager. Made before the world, whose nodes have them."""
+    """All aggregation nodes of a world, all hosts, and the manager; created before the world, whose nodes use them."""
 
     def __init__(
         self, config: SharpConfig, options: SharpOptions, carrier_of: Callable[[Any, Any, SharpOptions], Carrier],
         multicast: bool,
     ) -> None:  # fmt: skip
-        """`carrier_of(engine, element, options)` makes a carrier on an adapter or endpoint."""
+        """`carrier_of(engine, element, options)` returns a carrier on an adapter or endpoint."""
         self.config = config
         self.options = options
         self.multicast = multicast
-        """The carrier can."""
+        """Tells whether the carrier supports multicast."""
         self.hosts: dict[str, SharpHost] = {}
         self.nodes: dict[str, SharpNode] = {}
         self.carriers: dict[str, Carrier] = {}
         self.traps: list[tuple[str, TrapRaised]] = []
-        """And the node that raised each."""
+        """Holds the traps, with the node that raised each."""
         self.ranks: list[Node] = []
         self.world: World
         self.manager: SharpManager
@@ -80,7 +80,7 @@ class SharpFabric:
         self._psn: Callable[[], int]
 
     def specs(self, hosts: Sequence[str], cables: Cables, spec: Callable[..., Any]) -> dict[str, Any]:
-        """Nodes to be built: the hosts, and an aggregation node in every switch; `spec` makes what the world takes."""
+        """Return the nodes to build: the hosts, and an aggregation node in every switch; `spec` makes each of them."""
         layout = layout_of_cables(cables, len(hosts))
         switches = ("switch",) if layout is None else layout.switches
         return {
@@ -107,7 +107,7 @@ class SharpFabric:
         return SharpStation(engine, carrier)
 
     def start(self, world: World, ranks: Sequence[Node], layout: Topology | None, psn: Callable[[], int]) -> None:
-        """The world is there: agents, and the manager, which has yet to look around."""
+        """Create agents and manager once the world exists; the manager has not discovered anything yet."""
         self.world, self.ranks, self._psn = world, list(ranks), psn
         self._names = {node.address: name for name, node in world.nodes.items()}
         for name, node in self.nodes.items():
@@ -138,7 +138,7 @@ class SharpFabric:
         return self._agents[an].handle(data, self.world.clock.now)
 
     def begin_job(self, ranks: Sequence[int]) -> JobGrant | LibsharpStatus:
-        """For a group of ranks: as many trees as `SHARP_COLL_GROUPS_PER_COMM` says."""
+        """Begin a job for a group of ranks, on as many trees as `SHARP_COLL_GROUPS_PER_COMM` says."""
         if not self._started:
             self._started = True
             self.manager.start()
@@ -154,7 +154,7 @@ class SharpFabric:
         return self.manager.begin_job([ports] * options.groups_per_comm)
 
     def connect(self, host: str, place: AttachPoint) -> tuple[int, int]:
-        """A host and its leaf, for one tree; the tree and the connection of the host."""
+        """Connect a host and its leaf for one tree; return the tree and the connection of the host."""
         carrier, node = self.carriers[host], self.world.nodes[host]
         own, theirs = self._psn(), self._psn()
         conn = carrier.allocate()
@@ -167,17 +167,17 @@ class SharpFabric:
         return place.tree_id, conn
 
     def _awaits(self) -> bool:
-        """A host awaits something."""
+        """Tell whether a host awaits something."""
         states = (HostGroupState.JOINING, HostGroupState.BUSY, HostGroupState.LEAVING)
         return any(group.state in states for host in self.hosts.values() for group in host.groups.values())
 
     def name_of(self, an: int) -> str:
-        """Of an aggregation node, or of whoever else has this number."""
+        """Return the name of the node with an address."""
         return self._names.get(an, f"node {an:#x}")
 
 
 def layout_of_cables(cables: Cables, hosts: int) -> Topology | None:
-    """None: one switch. Raises `ArgumentError` where there is none."""
+    """Return the topology of cables; None for one switch. Raises `ArgumentError` if there is no switch."""
     if cables.topology == "pair":
         raise invalid("sharp", "topology pair", "a topology with switches")
     if cables.topology == "switch":
@@ -189,12 +189,12 @@ def layout_of_cables(cables: Cables, hosts: int) -> Topology | None:
 
 
 def an_name(switch: str) -> str:
-    """Of the aggregation node of a switch."""
+    """Return the name of the aggregation node of a switch."""
     return f"an.{switch}"
 
 
 def _switches(ranks: Sequence[Node], layout: Topology | None, by_switch: Mapping[str, int]) -> Iterable[FabricSwitch]:
-    """As the manager sees them: a GUID is an address."""
+    """Yield the switches as the manager sees them, whose GUIDs are addresses."""
     if layout is None:
         yield FabricSwitch(
             guid=by_switch["switch"], ports={}, hosts={at + 1: node.address for at, node in enumerate(ranks)}

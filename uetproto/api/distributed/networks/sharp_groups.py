@@ -1,7 +1,7 @@
-"""Groups of ranks in SHARP: each is a job of the manager, and a group on each of its trees (sharp.md §1.3, §3.4).
+"""Groups of ranks in SHARP: each is a job of the manager, with a group on each of its trees (sharp.md §1.3, §3.4).
 
 Members join when they have something to aggregate. With `SHARP_COLL_GROUPS_PER_COMM` above 1 a group of ranks has
-several trees: what is longer than an OST is divided among them, the rest takes turns (§4.1).
+several trees: vectors longer than an OST are divided among them, others use them in turn (sharp.md §4.1).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,32 +21,34 @@ from uetproto.engine.sharp.host.work import (
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant, Rail
 
 Told: TypeAlias = Callable[[bytearray | None, Trouble | None], None]
-"""Of one aggregation: its result, or what went wrong."""
+"""A callback for one aggregation, with its result or its failure."""
 
 
 class RankHost:
-    """One rank: what its host tells goes to whom it belongs to."""
+    """The host of one rank, which hands events to the members and operations that they concern."""
 
     def __init__(self, fabric: SharpFabric, rank: int) -> None:
         self.fabric = fabric
         self.node = fabric.ranks[rank]
         self.members: dict[int, SharpMember] = {}
-        """By number of the group."""
+        """Members by number of the group."""
         self._told: dict[int, Told] = {}
         self._ids = 0
         self.node.listeners.append(self._event)
 
     def submit(self, work: Any) -> None:
+        """Submit work to the host."""
         host = self.fabric.hosts[self.node.name]
         self.node.submit(lambda now: host.submit(work, now))
 
     def aggregate(self, group_id: int, operation: SharpOperation, told: Told) -> None:
+        """Submit an aggregation; `told` is called at its end."""
         self._ids += 1
         self._told[self._ids] = told
         self.submit(operation.work(self._ids, group_id))
 
     def listen(self, group: int, qkey: int) -> None:
-        """To results that come by multicast."""
+        """Receive results that come by multicast."""
         self.fabric.carriers[self.node.name].join(group, qkey, self.node.now)
         self.fabric.world.join(group & 0xFFFFFFFF if group >> 32 == 0xFFFF else group, self.node.name)
 
@@ -74,7 +76,7 @@ class SharpMember:
         self._waiting: list[tuple[SharpOperation, Told]] = []
 
     def submit(self, operation: SharpOperation, told: Told) -> None:
-        """Becomes a member first, if it is not yet."""
+        """Submit an operation, after joining the group if necessary."""
         if self._trouble is not None:
             told(None, self._trouble)
         elif self._joined:
@@ -86,6 +88,7 @@ class SharpMember:
                 self.side.submit(self._join)
 
     def on_joined(self, event: GroupJoined) -> None:
+        """Submit the waiting operations."""
         if event.mgid:
             self.side.listen(event.mgid, event.qkey)
         self._joined = True
@@ -94,6 +97,7 @@ class SharpMember:
             self.side.aggregate(self._join.group_id, operation, told)
 
     def on_failed(self, trouble: Trouble) -> None:
+        """Fail the waiting operations."""
         self._trouble = trouble
         waiting, self._waiting = self._waiting, []
         for _, told in waiting:
@@ -101,12 +105,12 @@ class SharpMember:
 
 
 class Communicator:
-    """A group of ranks: a job, and for each of its trees a group."""
+    """A group of ranks: a job, and a SHARP group for each of its trees."""
 
     def __init__(self, fabric: SharpFabric, sides: Sequence[RankHost], grant: JobGrant) -> None:
         self.grant = grant
         self._members: list[list[SharpMember]] = [[] for _ in sides]
-        """By place, one for each tree."""
+        """Members by place in the group, one for each tree."""
         self._turn = [0 for _ in sides]
         for number, rail in enumerate(grant.rails):
             group_id = grant.job_id * len(grant.rails) + number
@@ -122,7 +126,7 @@ class Communicator:
                 self._members[place].append(member)
 
     def shares(self, place: int, operation: SharpOperation) -> list[tuple[SharpMember, SharpOperation]]:
-        """Which tree does what of it."""
+        """Return the parts of an operation and the tree that runs each of them."""
         members = self._members[place]
         length = operation.count * operation.itemsize
         if len(members) == 1 or operation.count < len(members) or length <= self.grant.user_data:

@@ -1,4 +1,4 @@
-"""One collective by SHARP: the part of each rank, and what becomes of all of them if it fails (sharp.md §3.4)."""
+"""One collective by SHARP: the part of each rank, and the common fallback if one fails (sharp.md §3.4)."""
 
 from collections.abc import Callable
 
@@ -15,21 +15,21 @@ from uetproto.engine.sharp.manager.aggregation_manager import Rail
 from uetproto.errors import UetError
 
 Failure = Callable[[int, Trouble, Rail], TransportError]
-"""What a place of the group is told about trouble on a tree."""
+"""A function that returns the error of a place of the group for a failure on a tree."""
 
 
 class SharpCollective:
-    """All ranks in one collective: all fall back together, or none does.
+    """One collective of all ranks: all fall back together, or none does.
 
-    Where they may fall back a result counts when all have theirs: the agreement, which a library would need messages
-    for, takes no time here.
+    With a fallback, results count once all ranks have theirs. This agreement, for which a library would need messages,
+    takes no time here.
     """
 
     def __init__(
         self, asked: OffloadRequest, communicator: Communicator, failure: Failure, instead: PartFactory | None,
         note: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """`instead` makes what the ranks do by themselves; None: they do not."""
+        """`instead` returns the parts of a fallback that the ranks run by themselves; None disables it."""
         self.asked = asked
         self.communicator = communicator
         self.failure = failure
@@ -38,7 +38,7 @@ class SharpCollective:
         self._ended: list[tuple[SharpPart, TransportError | None]] = []
 
     def ended(self, part: "SharpPart", error: TransportError | None) -> None:
-        """At one rank the aggregations are done, or one has failed."""
+        """Handle the end of the aggregations of one rank, or the failure of one."""
         if self._instead is None:
             part.finish(error)
             return
@@ -56,7 +56,7 @@ class SharpCollective:
 
 
 class SharpPart:
-    """One rank: a `CollectivePart`."""
+    """The part of one rank, a `CollectivePart`."""
 
     def __init__(self, whole: SharpCollective, place: int, input_: Array, output: Array, done: Ended) -> None:
         self.counted = CollectiveCounters(steps=1)
@@ -65,10 +65,10 @@ class SharpPart:
         self._source, self._output, self._done = input_, output, done
         self._op = self._asked.reduce_op or ReduceOp.SUM
         self._left = 0
-        """Aggregations under way."""
+        """Counts the aggregations in progress."""
         self._failed = False
         self._results: list[tuple[Array, bytearray]] = []
-        """What is to replace what, at the end: the ranks may have to do it by themselves."""
+        """Holds the results to be written at the end, as a fallback needs the input until then."""
         self._instead: CollectivePart | None = None
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ class SharpPart:
         return told
 
     def fall_back(self, make: PartFactory) -> None:
-        """The ranks do it by themselves, from what was to be aggregated."""
+        """Run the fallback with the input of the aggregations."""
         if not self.ended:
             self._instead = make(self._place, self._source, self._output, self.finish)
             self._instead.start()

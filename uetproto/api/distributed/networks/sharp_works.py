@@ -1,4 +1,4 @@
-"""Collectives as operations of SHARP: which there are, of which types, and where their results go (sharp.md §4.3)."""
+"""Collectives as operations of SHARP: operations, types, and where results go (sharp.md §4.3)."""
 
 from collections.abc import Callable
 from sys import byteorder
@@ -15,7 +15,7 @@ OPS = {
     "SUM": Op.SUM, "AVG": Op.SUM, "PREMUL_SUM": Op.SUM, "PRODUCT": Op.PROD, "MIN": Op.MIN, "MAX": Op.MAX,
     "BAND": Op.BAND, "BOR": Op.BOR, "BXOR": Op.BXOR,
 }  # fmt: skip
-"""By the name of a `ReduceOp`; what is done before and after is done by the ranks."""
+"""SHARP operations by the name of a `ReduceOp`; the ranks do what precedes and follows the sum."""
 
 DTYPES = {
     "uint8": Dtype.UINT8, "int8": Dtype.INT8, "bool": Dtype.UINT8, "uint16": Dtype.UNSIGNED_SHORT,
@@ -23,11 +23,11 @@ DTYPES = {
     "int64": Dtype.LONG, "float16": Dtype.FLOAT_SHORT, "bfloat16": Dtype.BFLOAT16, "float32": Dtype.FLOAT,
     "float64": Dtype.DOUBLE,
 }  # fmt: skip
-"""By the name of a type of NumPy."""
+"""SHARP types by the name of a type of NumPy."""
 
 ALGORITHM = "sharp"
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "reduce_scatter", "all_gather")
-"""The last two are composed: a REDUCE for each block, a BOR of blocks in a vector of zeros."""
+"""The supported collectives; the last two are composed: a REDUCE for each block, a BOR of blocks among zeros."""
 
 
 class SharpOperation(NamedTuple):
@@ -40,22 +40,22 @@ class SharpOperation(NamedTuple):
     count: int = 0  # type: ignore[assignment]
     root: int | None = None
     into: Array | None = None
-    """Bytes that the result replaces; None: none comes to this rank."""
+    """Array that the result replaces; None if this rank gets no result."""
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Return the bytes of an element."""
         return DTYPE_SIZES[self.dtype]
 
     def part(self, start: int, end: int) -> "SharpOperation":
-        """Some of its elements."""
+        """Return the operation on some of its elements."""
         size = self.itemsize
         data = self.data[start * size : end * size] if len(self.data) else self.data
         into = None if self.into is None else bytes_of(self.into)[start * size : end * size]
         return self._replace(data=data, count=end - start, into=into)
 
     def work(self, op_id: int, group_id: int) -> Aggregate:
-        """As a host is told; numbers stay in the byte order of this machine, which the flag LE says."""
+        """Return the work for a host; numbers stay in the byte order of this machine, which the flag LE tells."""
         return Aggregate(
             op_id=op_id, group_id=group_id, coll=self.coll, op=self.op, dtype=self.dtype, data=self.data,
             count=self.count, root=self.root, little_endian=byteorder == "little",
@@ -63,7 +63,7 @@ class SharpOperation(NamedTuple):
 
 
 def check(asked: OffloadRequest, config: SharpConfig) -> None:
-    """Raises `SharpRefusedError` with the published code for what SHARP does not do."""
+    """Check whether SHARP supports a collective. Raises `SharpRefusedError` with the published code."""
     if asked.op in ("all_reduce", "reduce", "reduce_scatter"):
         op, _ = _type_of(asked)
         if op is Op.PROD and not config.prod:
@@ -73,7 +73,7 @@ def check(asked: OffloadRequest, config: SharpConfig) -> None:
 
 
 def operations(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
-    """What one rank hands to its host, in the order that is the same at all of them."""
+    """Return the operations that one rank submits, in the same order at all ranks."""
     return _MAKERS[asked.op](asked, place, input_, output)
 
 
@@ -104,7 +104,7 @@ def _reduce(asked: OffloadRequest, place: int, input_: Array, output: Array) -> 
 
 
 def _broadcast(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
-    """Of bytes: nothing is added."""
+    """Return a BCAST of bytes, as nothing is added."""
     whole, sends = bytes_of(output), place == asked.root
     data, into = (whole.data, None) if sends else (b"", output)
     return [SharpOperation(Coll.BCAST, Op.NULL, Dtype.UINT8, data, whole.size, asked.root, into)]
@@ -126,7 +126,7 @@ def _reduce_scatter(asked: OffloadRequest, place: int, input_: Array, output: Ar
 
 
 def _all_gather(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
-    """BOR: whatever the type, the bits of all blocks side by side."""
+    """Return a BOR of all blocks side by side, whatever the type."""
     whole = bytes_of(output)
     whole[:] = 0
     block = whole.size // len(asked.ranks)
