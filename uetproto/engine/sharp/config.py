@@ -1,7 +1,6 @@
-"""The parameters of SHARP: the timers of sharp.md §3.4, the limits of §1.7, the project's rows of §5, and every choice.
+"""The parameters of SHARP: timers (sharp.md §3.4), limits (sharp.md §1.7), the project's rows (sharp.md §5), choices.
 
-One dataclass, in the way of `config.PdsConfig`. Times are integer picoseconds. The published names of what a user sets
-(§5) stand in `options.py`.
+Times are integer picoseconds. The published names of what a user sets (sharp.md §5) stand in `options`.
 """
 
 from dataclasses import dataclass
@@ -11,24 +10,24 @@ from uetproto.knobs import BOOL, TIME, check_knobs, knob
 from uetproto.wire.headers.sharp import SHARP
 
 MAX_CHUNK = 4064
-"""Bytes of a SAT chunk: with its header at most 4096 (§2.8 rule 5)."""
+"""Greatest number of bytes of a SAT chunk, which has at most 4096 with its header (sharp.md §2.8 rule 5)."""
 MAX_SAT_MESSAGE = 1_073_741_792
-"""Bytes of a SAT vector: 1 GiB − 32 B (§1.1)."""
+"""Greatest number of bytes of a SAT vector: 1 GiB − 32 B (sharp.md §1.1)."""
 MAX_LLT_DATA = 1024
-"""User data per OST (§1.7)."""
+"""Greatest user data of an OST (sharp.md §1.7)."""
 MAX_RADIX = 252
 MAX_SAT_ID = 1022
 MAX_OSTS = 2**15
-"""Of one group: serial arithmetic tells a window of them from what is old (§3.2)."""
+"""Most OSTs of one group: serial arithmetic tells a window of them from old ones (sharp.md §3.2)."""
 GRANULE = 32
-"""Bytes: every chunk of SAT but the last is a multiple of it (§2.8 rule 5)."""
+"""Unit of a SAT chunk in bytes: every chunk but the last is a multiple of it (sharp.md §2.8 rule 5)."""
 
 _TIME = range(60 * SECOND + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharpConfig:
-    """What one aggregation node or host does. Raises `LocalError` naming knob and legal values."""
+    """The parameters of one aggregation node or host. Raises `LocalError` naming knob and legal values."""
 
     # fmt: off
     # Timers (sharp.md §3.4)
@@ -122,7 +121,7 @@ class SharpConfig:
 
 
 def buffer_bytes(config: SharpConfig, user_data: int, children: int, *, reproducible: bool) -> int:
-    """Buffer bytes of one OST (§1.7): growing with the children where their operands are kept, else one accumulator."""
+    """Return the buffer bytes of one OST (sharp.md §1.7), which grow with the children if their operands are kept."""
     line = config.line_size
     lines = -(-user_data // line)
     if reproducible:
