@@ -1,1 +1,1 @@
-"""What any run of the engines must pass: numbered invariants, an adversarial wire, and a world to run in."""
+"""This package checks the engines: it has numbered invariants, simulators on an adversarial wire, and fuzzers."""

@@ -1,4 +1,4 @@
-"""Mutated bytes against whatever takes bytes from outside: decoder, capture readers, engines (pds.md §18 item 48).
+"""A fuzzer that feeds mutated bytes to all that takes bytes from outside: decoder, capture readers, engines.
 
 A `FuzzTarget` runs one input and returns what occurred: names of forms, reasons of errors, counters, states. An input
 with a new occurrence joins the corpus from which the next inputs are made, so the search goes deeper without measuring
@@ -36,33 +36,33 @@ from uetproto.wire.serial import diff32
 from uetproto.wire.stack import TRIMMED_DSCP, decode, encode, walk
 
 Features = Iterable[object]
-"""What a run met; hashable."""
+"""What occurred in a run; hashable."""
 
 
 class FuzzTarget(Protocol):
-    """Something that takes bytes from outside."""
+    """What takes bytes from outside, as the fuzzer calls it."""
 
     name: str
 
     def seeds(self) -> list[bytes]:
-        """Good inputs, with which the corpus begins."""
+        """Valid inputs, with which the corpus begins."""
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
-        """An input made of `data`, and perhaps of parts of `other`."""
+        """Return an input made of `data`, and perhaps of parts of `other`."""
 
     def run(self, data: bytes) -> Features:
-        """Anything that is raised is a finding."""
+        """Run one input and return what occurred; every exception is a finding."""
 
     def pieces(self, data: bytes) -> list[bytes]:
-        """Parts of an input of which some may be left out, to make a finding small."""
+        """Return parts of an input that can be left out one by one, so that a finding can be shrunk."""
 
 
 class Disagreement(AssertionError):  # noqa: N818  it is no error of the program that runs
-    """Nothing was raised, yet the result is wrong."""
+    """The result is wrong, although no exception was raised."""
 
 
 def demand(holds: bool, text: str) -> None:
-    """Raises `Disagreement` unless it `holds`."""
+    """Raise `Disagreement` unless a condition `holds`."""
     if not holds:
         raise Disagreement(text)
 
@@ -74,7 +74,7 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class Decoder:
-    """`decode` and `encode`: frames come back bit by bit, and compiled shapes say what the walk says."""
+    """The decoder and encoder: frames are encoded to the same bytes, and compiled shapes agree with the header walk."""
 
     name = "decode"
 
@@ -107,7 +107,7 @@ class Decoder:
 
 
 def met_in(packet: Packet) -> Iterator[object]:
-    """The headers by pairs, the notes, the reason of a fault, the trailer."""
+    """Return what occurred in a packet: pairs of headers, notes, the reason of a fault, the trailer."""
     above = ""
     for layer in packet.layers:
         yield above, layer.form
@@ -122,7 +122,7 @@ def met_in(packet: Packet) -> Iterator[object]:
 
 
 class Captures:
-    """The readers: damage is told, records come in the order of the file, and never more bytes than the file has."""
+    """The capture readers: they report damage, keep the order of the file, and never return more bytes than it has."""
 
     name = "capture"
 
@@ -133,7 +133,7 @@ class Captures:
         return self._captures
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
-        """Words of four bytes are what a capture is made of."""
+        """Return words of four bytes, of which a capture consists."""
         changed = bytearray(data)
         for _ in range(rng.randint(1, 4)):
             at = 4 * rng.randrange(len(changed) // 4 + 1)
@@ -183,7 +183,7 @@ WISH = 0x20
 
 
 class Parcel:
-    """One row of an input: bytes that arrive at one end, and what happens around that.
+    """A row of an input: bytes that arrive at one end, and what happens before and after.
 
     Packed as flags, time, length, bytes. Bits of the flags: 0 the end (0 initiator, 1 target); 1–2 how it was trimmed;
     3 CE mark; 4 from a stranger; 5 this end wishes to close first; 6 both ends exchange first what they have sent.
@@ -202,12 +202,12 @@ class Parcel:
 
     @property
     def duration(self) -> int:
-        """Picoseconds that pass before: 0, or 2^n µs up to 16 s."""
+        """The time that passes before, in picoseconds: 0, or 2^n µs up to 16 s."""
         return MICROSECOND << (self.wait % 25) if self.wait else 0
 
     @staticmethod
     def unpack(data: bytes) -> "list[Parcel]":
-        """All rows of an input; what is cut short at its end is a shorter row."""
+        """Return all rows of an input; a truncated last row is shorter."""
         parcels = []
         at = 2
         while len(data) - at >= Parcel.HEAD.size:
@@ -219,7 +219,7 @@ class Parcel:
 
 
 class EngineConversation:
-    """What two endpoints once said, from a capture: who they were, so that others can take their place."""
+    """Packets that two endpoints exchanged in a capture, and what new endpoints need to take their place."""
 
     def __init__(self, frames: list[bytes]) -> None:
         packets = [decode(data) for data in frames]
@@ -259,12 +259,12 @@ class EngineConversation:
                 self.mtu = len(packet.payload)
 
     def pack(self, number: int, settings: int) -> bytes:
-        """As an input; the first bytes are the numbers of the conversation and of the settings."""
+        """Return the packets as an input; its first bytes are the numbers of the conversation and of the settings."""
         return bytes((number, settings)) + b"".join(parcel.pack() for parcel in self.parcels)
 
 
 class Guarded(BufferMemory):
-    """Memory that tells who writes outside."""
+    """Memory that raises an exception for accesses outside of it."""
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         demand(0 <= offset <= offset + len(data) <= self.length, f"write outside: {len(data)} bytes at {offset}")
@@ -283,7 +283,7 @@ _SES = {mtu: SesConfig(payload_mtu=mtu) for mtu in (1024, 2048, 4096, 8192)}
 
 
 class Engines:
-    """Two endpoints as in a capture; its packets, changed, arrive in mid-conversation.
+    """Two endpoints as in a capture, to which its mutated packets arrive.
 
     Never an exception, never a write outside the region; what they send can be parsed, numbers stay in order (pds.md
     §18 items 12 and 13), PDCs are within their limit and each there once (27), and time goes on from one deadline to
@@ -343,7 +343,7 @@ _counted = attrgetter(*_COUNTERS)
 
 
 class _Stage:
-    """The two endpoints of one run."""
+    """The two endpoints of a run."""
 
     def __init__(self, talk: EngineConversation, settings: PdsConfig) -> None:
         self.talk = talk
@@ -371,7 +371,7 @@ class _Stage:
         process.register(Region(request["memory_key"], Guarded(bytearray(min(length, 1 << 20)))))
 
     def _open(self) -> None:
-        """The PDC does not exist yet: the initiator has the same message to send, with the same numbers."""
+        """Set up the initiator before its PDC exists: it has the same message to send, with the same PSNs."""
         talk = self.talk
         self.ends[0].pds.preset(Preset(pdcid=talk.ids[0] or None, start_psn=talk.starts[0]))
         self.ends[1].pds.preset(Preset(pdcid=talk.ids[1] or None))
@@ -382,7 +382,7 @@ class _Stage:
         ), 0)  # fmt: skip
 
     def _adopt(self) -> None:
-        """The capture begins in mid-life."""
+        """Set up an established PDC: the capture begins after its first packet."""
         talk = self.talk
         for side, end in enumerate(self.ends):
             starts = [start if start is not None else 48 for start in talk.starts]
@@ -391,7 +391,7 @@ class _Stage:
             end.pds.adopt(talk.addresses[1 - side], talk.mode, side == 0, preset)
 
     def take(self, parcel: Parcel) -> set[object]:
-        """One row; what it met."""
+        """Play one row and return what occurred."""
         flags, side = parcel.flags, parcel.flags & 1
         end, peer = self.ends[side], self.talk.addresses[1 - side]
         self.now += parcel.duration
@@ -416,7 +416,7 @@ class _Stage:
         return met | {(kind, state, pdc.state) for state in states for pdc in pds.pdcs.values()}
 
     def _wish_to_close(self, side: int) -> None:
-        """There may be no PDC to close."""
+        """Close the PDC, if there is one."""
         try:
             if side == 0:
                 self.ends[0].submit(Close(peer=self.talk.addresses[1]), self.now)
@@ -435,7 +435,7 @@ class _Stage:
                     self._settle(end)
 
     def _settle(self, end: Fep) -> None:
-        """It sends; what it sends and what it is are checked."""
+        """Let an endpoint send; check what leaves and the state of the endpoint."""
         for packet in end.poll(self.now):
             parse(packet.header)
             self.sent.append(packet)
@@ -443,7 +443,7 @@ class _Stage:
         _check_numbers(end)
 
     def end(self) -> None:
-        """Timers run, for a while: time has to go on."""
+        """Run timers for a while; time must advance."""
         for end in self.ends:
             stuck = 0
             for _ in range(20):
@@ -474,22 +474,22 @@ def _check_numbers(end: Fep) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BytesFinding:
-    """An input that something could not take."""
+    """An input for which a target failed."""
 
     target: str
     kind: str
-    """FuzzTarget, exception, and place or words: findings with the same are one."""
+    """Target, exception, and function or text; findings of the same kind count as one."""
     text: str
-    """The traceback."""
+    """Text with the traceback."""
     data: bytes
 
 
 LIMIT = 10.0
-"""Seconds for one input."""
+"""Most seconds of CPU for one input."""
 
 
 def attempt(target: FuzzTarget, data: bytes) -> Features | BytesFinding:
-    """Runs one input."""
+    """Run one input; return the finding, or what occurred."""
     try:
         with time_limit(LIMIT):
             return list(target.run(data))
@@ -502,7 +502,7 @@ def attempt(target: FuzzTarget, data: bytes) -> Features | BytesFinding:
 
 
 def shrink(target: FuzzTarget, finding: BytesFinding, tries: int = 400) -> BytesFinding:
-    """The same finding with fewer pieces: chunks are left out, halves first."""
+    """Return the same finding with fewer pieces; chunks are left out, halves first."""
     best, pieces = finding, target.pieces(finding.data)
     size = len(pieces) // 2
     while size and tries > 0:
@@ -520,12 +520,12 @@ def shrink(target: FuzzTarget, finding: BytesFinding, tries: int = 400) -> Bytes
 
 
 MOST = 4096
-"""Inputs in the corpus of a target; beyond it a new one takes the place of any other."""
+"""Most inputs in the corpus of a target; when it is full, a new input replaces a random one."""
 
 
 @dataclass
 class Search:
-    """The search with one target: its corpus, what was met, what was found."""
+    """The search with one target: its corpus, what occurred, what was found."""
 
     target: FuzzTarget
     rng: Random
@@ -538,7 +538,7 @@ class Search:
         self._todo = self.target.seeds()
 
     def step(self) -> BytesFinding | None:
-        """One input: a seed, or one made of the corpus. A finding, shrunk, when it is the first of its kind."""
+        """Run one input, a seed or a mutation of the corpus; return a shrunk finding if it is the first of its kind."""
         data = self._todo.pop() if self._todo else self._made()
         self.executions += 1
         met = attempt(self.target, data)

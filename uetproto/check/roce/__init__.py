@@ -1,1 +1,1 @@
-"""The fuzzing simulator of RoCE queue pairs: steps, their generator, invariants and findings."""
+"""This package simulates RoCE queue pairs; it has the steps, the step generator, the invariants and the episodes."""

@@ -1,4 +1,4 @@
-"""Mutated frames of RoCEv2, RoCEv1 and native InfiniBand against the decoder: one more target of `bytes_fuzz`.
+"""A target of `bytes_fuzz`: the decoder, with mutated frames of RoCEv2, RoCEv1 and native InfiniBand.
 
 The corpus begins with the golden frames of roce.md §5 and with a frame of every opcode in every encapsulation. An input
 is a byte that says the link, and a frame.
@@ -49,7 +49,7 @@ GOLDEN = (
     *(("ethernet", bytes.fromhex(text)) for text in _ETHERNET_FRAMES.split("\n\n")),
     ("infiniband", bytes.fromhex(_NATIVE_FRAME)),
 )
-"""roce.md §5, in its order: link and frame."""
+"""The frames of roce.md §5, in its order: {link, frame}."""
 
 ENCAPSULATIONS: dict[str, tuple[tuple[Header, dict[str, int]], ...]] = {
     "RoCEv2, IPv4": (
@@ -72,11 +72,11 @@ ENCAPSULATIONS: dict[str, tuple[tuple[Header, dict[str, int]], ...]] = {
         (roce.GRH,          {"nxthdr": BTH_FOLLOWS}),
     ),
 }  # fmt: skip
-"""What comes before a BTH, and the values that steer (roce.md §1)."""
+"""The headers before a BTH, and the values that select the next header (roce.md §1)."""
 
 
 def built(seed: int = 1) -> Iterator[tuple[str, bytes]]:
-    """Link and frame of every opcode in every encapsulation; values that steer nothing are drawn."""
+    """Yield {link, frame} of every opcode in every encapsulation; values that select no header are random."""
     rng = Random(seed)
     for opcode, headers in SEQUENCES.items():
         for below in ENCAPSULATIONS.values():
@@ -93,11 +93,11 @@ def _drawn(header: Header, rng: Random) -> dict[str, int]:
 
 
 _HEADS = ("lrh", "grh", "bth")
-"""Where the tables can begin to read."""
+"""Link types with which decoding can begin."""
 
 
 class RoceFrames:
-    """`decode` and `encode`: frames come back bit by bit, and a part of one is read as that frame cut short.
+    """The decoder and encoder: frames are encoded to the same bytes, and a prefix is decoded as a truncated frame.
 
     Compiled shapes say what the walk says, with RD raw or by its headers; an ICRC made anew is right.
     """
@@ -151,7 +151,7 @@ def _link(data: bytes) -> str:
 
 
 def _check_crc(packet: Packet, frame: bytes, link: str, rd: str) -> None:
-    """Unchecked, the frame is read alike; encoded anew, it has a right ICRC and the same payload."""
+    """Check that a frame is decoded alike without ICRC, and encoded anew with a right ICRC and the same payload."""
     unchecked = decode(frame, link=link, rd=rd, crc="off")
     same = unchecked.layers == packet.layers and unchecked.payload == packet.payload
     demand(same and encode(unchecked) == frame, "without its CRC checked the frame is read otherwise")
@@ -163,7 +163,7 @@ def _check_crc(packet: Packet, frame: bytes, link: str, rd: str) -> None:
 
 
 def _check_prefixes(packet: Packet, frame: bytes, link: str, rd: str) -> None:
-    """Cut at and around every border; where the length on the wire is known, that is no fault."""
+    """Check frames truncated at and around every header boundary; with a known length on the wire that is no fault."""
     borders = [*(layer.offset for layer in packet.layers), packet.payload_offset, len(frame) - len(packet.raw)]
     for at in {border + step for border in borders for step in (-1, 0, 1)}:
         if 0 <= at < len(frame):

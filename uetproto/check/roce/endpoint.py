@@ -1,4 +1,4 @@
-"""One of two adapters that the steps of `roce_machine` drive: its queue pair, its regions, what they are called."""
+"""One of the two adapters that a `RoceSimulator` drives has a queue pair and regions, with the keys named here."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,11 +17,11 @@ LOCAL_KEY, WINDOW_KEY, FOREIGN_KEY, SPARE_KEY, NO_KEY = 0x1000, 0x1234, 0x5678, 
 QKEY, OTHER_QKEY = 0x11111111, 0x22222222
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 LINE_RATE = 10 * 10**9
-"""Bits a second: what DCQCN starts from, where it is on."""
+"""Line rate in bits a second, from which DCQCN starts where it is on."""
 
 
 class RoceEndpoint:
-    """One adapter: its queue pair and its regions."""
+    """An adapter that owns one queue pair and its regions."""
 
     def __init__(
         self, node: int, kind: QpType, config: RoceConfig, qp: dict[str, Any], watch: Callable[[MemoryAccess], None]
@@ -45,7 +45,7 @@ class RoceEndpoint:
 
 
 def parts_of(at: int, length: int, cut: int, lkey: int) -> tuple[Sge, ...]:
-    """One `Sge`, or two with a cut inside."""
+    """Return one `Sge`, or two if `cut` divides the bytes."""
     if not 0 < cut < length:
         return (Sge(BASE + at, length, lkey),)
     return Sge(BASE + at, cut, lkey), Sge(BASE + at + cut, length - cut, lkey)

@@ -22,7 +22,7 @@ from uetproto.wire.headers.roce import BTH, RESPONSES, SEQUENCES, Operation, rnr
 
 
 class RoceScope(Enum):
-    """What an invariant is about: when it is asked, and its arguments."""
+    """What an invariant is about: when it is checked, and its arguments."""
 
     COMPLETION = "a completion: state, node, done (`CompletionRecord`)"
     MEMORY = "the engine touches memory: state, node, access"
@@ -52,7 +52,7 @@ def plan(kind: QpType, disruptions: Disruption) -> dict[RoceScope, tuple[Check, 
 
 
 class RoceState(Protocol):
-    """What the invariants see of a state."""
+    """What the invariants see of a simulator."""
 
     kind: QpType
     wire: DatagramWire
@@ -98,7 +98,7 @@ class CompletionRecord:
 
 @invariant(1, RoceScope.COMPLETION)
 def roce_1_once_and_in_order(state: RoceState, node: int, done: CompletionRecord) -> None:
-    """Each work request completes at most once; in posting order per queue; after a flush nothing more."""
+    """A work request completes at most once; in posting order per queue; after a flush nothing more."""
     event, work = done.event, done.work
     name = f"{'receive' if event.receive else 'send'} {event.wr_id} of {'ab'[node]}"
     if work is None:
@@ -179,7 +179,7 @@ def roce_3_atomics_act_once(state: RoceState, node: int, access: MemoryAccess) -
 
 @invariant(4, RoceScope.STEP, when=_on(QpType.RC), void_after=Disruption.FORGED)
 def roce_4_msn(state: RoceState, node: int) -> None:
-    """MSN + messages not yet executed = messages started."""
+    """The MSN plus the messages not yet executed is the number of messages started."""
     responder = state.ends[1 - node].qp.responder
     if not isinstance(responder, RcResponder):
         return
@@ -234,7 +234,7 @@ def roce_7_nothing_else_is_written(state: RoceState, node: int, access: MemoryAc
 
 @invariant(8, RoceScope.FIRST, when=_on(QpType.RC))
 def roce_8_answers_awaited(state: RoceState, node: int, work: PostedWork) -> None:
-    """READs + ATOMICs out ≤ max_rd_atomic."""
+    """At most max_rd_atomic READs and ATOMICs are outstanding."""
     qp = state.ends[node].qp
     if not work.answered or not isinstance(qp.requester, RcRequester):
         return
@@ -252,7 +252,7 @@ NEARBY = 1024
 def roce_9_every_request_ends(state: RoceState, node: int, rest: bool) -> None:
     """With rnr_retry < 7, timeout > 0 and any loss, every request ends.
 
-    And it ends well where counts have no end, nobody did wrong, and all arrives at last.
+    A request succeeds where retry counts are infinite, no step had a fault, and all packets arrive at last.
     """
     qp, shadow = state.ends[node].qp, state.shadows[node]
     if rest and state.innocent:
@@ -303,7 +303,7 @@ def patience(qp: Qp) -> int:
 
 @invariant(10, RoceScope.PAIR, void_after=Disruption.FORGED)
 def roce_10_wrap(state: RoceState, other: RoceState, first: int) -> None:
-    """Wrap of PSN and MSN at 2^24 changes nothing: what a run with all numbers shifted does is the same."""
+    """A wrap of PSN or MSN at 2^24 changes nothing: a run with all numbers shifted does the same."""
     if state.sent != other.sent:
         raise broken(10, f"the shifted run has sent {other.sent} packets in place of {state.sent}")
     for number in range(first, state.sent):
@@ -331,7 +331,7 @@ def shifted(state: RoceState, packet: Any, other: RoceState) -> tuple[int, bytes
 
 @invariant(11, RoceScope.BYTES)
 def roce_11_identity(data: Buffer) -> None:
-    """Encode ∘ decode is the identity on any bytes."""
+    """Decoding any bytes and encoding them again gives the same bytes."""
     if b"".join(again(data)) != bytes(data):
         raise broken(11, f"decoded and encoded again these bytes differ: {bytes(data).hex()}")
 

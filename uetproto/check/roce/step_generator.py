@@ -62,7 +62,7 @@ _FAULTS = ("rkey", "domain", "right", "range", "alignment", "lkey")
 
 
 class RoceView(Protocol):
-    """What the generator may see of a view."""
+    """What the generator may see of a simulator."""
 
     wire: DatagramWire
 

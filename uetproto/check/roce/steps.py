@@ -1,4 +1,4 @@
-"""What can happen to two queue pairs, one step after the other: rows of a script, and of what the fuzzer finds.
+"""The steps of a simulation of two queue pairs: the rows of a script, and of what the fuzzer finds.
 
 As in `steps`, packets are numbered from 0 in the order in which they leave, whoever sends them; a copy gets a number of
 its own. They stay on the wire until a step takes them, and time passes only when a step says so.
@@ -35,34 +35,34 @@ SEND_FAULTS = {
     "lkey": "no region has the l_key",
     "qkey": "UD: it is not the q_key of the peer",
 }
-"""What may be wrong with a send."""
+"""Faults that a send may have, with their meaning."""
 
 RECV_FAULTS = ("", "lkey")
 
 FLAGS = {"fence": SendFlags.FENCE, "unsignaled": SendFlags.SIGNALED, "solicited": SendFlags.SOLICITED,
          "inline": SendFlags.INLINE}  # fmt: skip
-"""Keys of a row; each changes a flag of a send that has SIGNALED alone."""
+"""Keys of a row that change a flag of a send, which otherwise has only SIGNALED."""
 
 
 class SendSpec(NamedTuple):
-    """What is posted, besides its length."""
+    """What a send is, besides its length."""
 
     opcode: Opcode = Opcode.SEND
     flags: SendFlags = SendFlags.SIGNALED
     add: int = 1
-    """ATOMIC: what is added, or swapped in."""
+    """The number that an ATOMIC adds or swaps in."""
     compare: int | None = None
-    """CmpSwap; None: what will be there."""
+    """The number that CmpSwap compares; None: the one in memory."""
     fault: str = ""
-    """One of `SEND_FAULTS`."""
+    """What is wrong, one of `SEND_FAULTS`."""
 
 
 class RoceStep(NamedTuple):
-    """One row; `ACTIONS` says what its fields mean."""
+    """A step; `ACTIONS` says what the fields mean for each action."""
 
     action: str
     node: int = 0
-    """0 for `a`, 1 for `b`."""
+    """The end that acts: 0 for `a`, 1 for `b`."""
     number: int = 0
     at: int = 0
     send: SendSpec | None = None
@@ -73,7 +73,7 @@ class RoceStep(NamedTuple):
 
 
 def simpler(step: RoceStep) -> Iterator[RoceStep]:
-    """Steps that say less than this one, the boldest first."""
+    """Yield steps with smaller values than `step`, the smallest first."""
     yield from (step._replace(node=node) for node in smaller(step.node))
     by = max(1, step.number >> 5) if step.action == "advance" else 1  # nobody counts picoseconds
     yield from (step._replace(number=number) for number in smaller(step.number, by=by))

@@ -1,1 +1,1 @@
-"""The fuzzing simulator of the security sublayer (TSS): an attacker, invariants and findings."""
+"""This package simulates a secure domain (TSS) under attack; it has steps, step generator, invariants, episodes."""

@@ -1,4 +1,4 @@
-"""One member of a secure domain under attack: packet delivery and SES behind its security, and the memory it offers."""
+"""One member of a secure domain under attack has packet delivery, SES, a secure port, and memory for its peer."""
 
 import random
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from uetproto.engine.tss.port import SecurePort
 
 JOB, KEY = 101, 7
 SDI = 1
-"""Of all PDCs."""
+"""SDI that all PDCs use."""
 OTHER_SDI = 2
 MTU = 1024
 LONGEST = 4 * MTU
-"""Bytes of the longest message."""
+"""Number of bytes of the longest message."""
 _PERIOD = 65521
 _BYTES = bytes((place % _PERIOD * 37 ^ place % _PERIOD >> 8) & 0xFF for place in range(_PERIOD + LONGEST))
 _SIZE = 1 << 40
@@ -27,34 +27,34 @@ _REFUSALS = [name for name in TssCounters.__slots__ if name.startswith("in_") an
 
 
 def content(node: int, offset: int, length: int) -> bytes:
-    """What belongs at this place of the memory of `node`: no packet has that of another."""
+    """Return the bytes that belong at a place of the memory of `node`; no two packets have equal bytes."""
     start = (offset + node * 7919) % _PERIOD
     return _BYTES[start : start + length]
 
 
 class OfferedMemory:
-    """Memory (`memory.Memory`) in which each place has a content of its own, and is written once at most."""
+    """Memory (`memory.Memory`) in which each place has its own content, and is written at most once."""
 
     def __init__(self, node: int) -> None:
         self.node = node
         self.length = _SIZE
         self.written = bytearray()
-        """By place, as far as places were given away: how often."""
+        """Whether each byte was written, up to the last place that `give` returned."""
         self.harm = ""
-        """What was written where it does not belong, or again."""
+        """What was written at a wrong place, or twice; empty: nothing."""
 
     def give(self, length: int) -> int:
-        """A place for a message."""
+        """Return a place for a message."""
         offset = len(self.written)
         self.written += bytes(length)
         return offset
 
     def take_back(self, offset: int, length: int) -> None:
-        """It may be written again."""
+        """Allow that a place is written again."""
         self.written[offset : offset + length] = bytes(length)
 
     def has(self, offset: int, length: int) -> bool:
-        """All of it was written."""
+        """Return whether all bytes of a place were written."""
         return all(self.written[offset : offset + length])
 
     def read(self, offset: int, length: int) -> bytes:
@@ -70,12 +70,12 @@ class OfferedMemory:
             self.written[offset:end] = b"\1" * len(data)
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 @dataclass(eq=False)
 class TssOperation:
-    """A message of an application, and what became of it. `into`: of a read."""
+    """A message of an application, and how it ended; `into` is the buffer of a read."""
 
     node: int
     offset: int
@@ -83,11 +83,11 @@ class TssOperation:
     into: bytearray | None = None
     outcomes: int = 0
     lost: bool = False
-    """Its endpoint has forgotten it."""
+    """Whether its endpoint was restarted meanwhile."""
 
 
 class TssEndpoint:
-    """One endpoint: the five calls of its `fep`, packets through its `port`."""
+    """An endpoint: its driver uses the five calls of `fep`, and packets pass through `port`."""
 
     def __init__(self, node: int, address: int, ip_version: int, config: PdsConfig, seed: str) -> None:
         self.node = node
@@ -96,12 +96,12 @@ class TssEndpoint:
         self.memory = OfferedMemory(node)
         self.operations: list[TssOperation] = []
         self.refused = 0
-        """Packets that were not let through."""
+        """Number of packets that `open` refused."""
         self._config = config
         self.begin(seed)
 
     def begin(self, seed: str) -> None:
-        """With an engine that knows nothing; what its application has in memory stays."""
+        """Make a new engine without state; the memory of the application stays."""
         ses = SesConfig(payload_mtu=MTU)
         self.fep = Fep(
             self.address, random.Random(seed), pds=self._config, ses=ses, ip_version=self.ip_version
@@ -111,26 +111,26 @@ class TssEndpoint:
             operation.lost = operation.lost or not operation.outcomes
 
     def secure(self, *domains: SecureDomain) -> None:
-        """The first is that of its PDCs."""
+        """Set the domains of the endpoint; its PDCs use the first."""
         self.port = SecurePort()
         self.port.domains = {domain.domain.sdi: domain for domain in domains}
         self.domain = domains[0]
 
     @property
     def counted(self) -> int:
-        """Packets that its counters call refused (tss.md §9)."""
+        """Number of packets that its counters count as refused (tss.md §9)."""
         port = self.port
         domains: int = sum(getattr(domain.counters, name) for domain in port.domains.values() for name in _REFUSALS)
         return port.in_errored + port.in_rx_encryption_bypass + domains
 
     def seal(self, packet: Datagram) -> SealedPacket | None:
-        """None: it must not leave."""
+        """Return the sealed packet; None if it must not leave."""
         sealed = SealedPacket(packet.src, packet.dst, packet.entropy, b"")
         data = self.domain.seal(sealed.below(self.ip_version), bytes(packet.header) + bytes(packet.payload))
         return None if data is None else sealed._replace(data=data)
 
     def open(self, packet: SealedPacket) -> Datagram | None:
-        """What packet delivery gets of it: as of a NIC, `emulator.framer_tss`."""
+        """Return what packet delivery gets of a packet, as from a `framing.tss` framer; None if it is refused."""
         opened = self.port.receive(packet.below(self.ip_version), packet.data, is_trimmed=packet.is_trimmed)
         arrived: dict[str, Any] = {"entropy": packet.entropy, "ip_version": self.ip_version}
         if isinstance(opened, TrimmedPart):

@@ -18,7 +18,7 @@ NEWER = 0x8000
 
 
 class TssState(Protocol):
-    """What the invariants see of a state."""
+    """What the invariants see of a simulator."""
 
     terms: Terms
     ledger: NonceLedger
@@ -37,12 +37,12 @@ def _need(condition: bool, number: int, text: str) -> None:
 
 
 def tss_1_authentic(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None:
-    """What opens is what an endpoint sealed, from the source address to the ICV, and for a PDC of this domain (§7)."""
+    """A packet that opens is as an endpoint sealed it, from source address to ICV, for a PDC in use (tss.md §7)."""
     _need(packet in state.genuine, 1, f"{state.name(end)} takes a packet that nobody sealed")
 
 
 def tss_2_fresh(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None:
-    """What opens is of an epoch that still lives, and under a key that is not forgotten (§9 step 6, §10)."""
+    """A packet that opens has a live epoch, and a key that was not removed (tss.md §9 step 6, §10)."""
     header = packet.header
     _need(
         state.genuine[packet] in state.keys.values(),
@@ -54,23 +54,23 @@ def tss_2_fresh(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None
 
 
 def tss_3_counted(state: TssState, end: TssEndpoint, counted: int, refused: int) -> None:
-    """Every packet that is refused is counted, and in one counter only (§9)."""
+    """Every packet that is refused is counted, and in one counter only (tss.md §9)."""
     _need(end.counted - counted == end.refused - refused, 3,
           f"{state.name(end)} refuses {end.refused - refused} packets and counts {end.counted - counted}")  # fmt: skip
 
 
 def tss_4_once(state: TssState, end: TssEndpoint) -> None:
-    """Message bytes are delivered once, unchanged, and where they belong (§10, §11, §14 properties 13–15)."""
+    """Message bytes are delivered once, unchanged, and where they belong (tss.md §10, §11, §14 properties 13–15)."""
     _need(not end.memory.harm, 4, f"{state.name(end)}: {end.memory.harm}")
 
 
 def tss_5_nonces(state: TssState) -> None:
-    """No nonce is used twice under one key (§6, §14 property 4)."""
+    """No nonce is used twice with one key (tss.md §6, §14 property 4)."""
     _need(not state.ledger.repeated, 5, "a nonce is used twice")
 
 
 def tss_6_outcome(state: TssState, operation: TssOperation, completion: Completion) -> None:
-    """A message completes once; one that completes well is all there."""
+    """A message completes once; the bytes of a successful message are all in memory."""
     operation.outcomes += 1
     name = state.name(state.ends[operation.node])
     _need(operation.outcomes == 1, 6, f"a message of {name} completes twice")
@@ -91,7 +91,7 @@ def tss_7_ends(state: TssState) -> None:
 
 
 def tss_8_opened_once(state: TssState, end: TssEndpoint, pdc: Pdc) -> None:
-    """Where the target keeps Expected_PSN, no replayed SYN opens a PDC again (§11, §14 property 14)."""
+    """Where the target keeps Expected_PSN, no replayed SYN opens a PDC again (tss.md §11, §14 property 14)."""
     instance = end.node, pdc.peer_id, pdc.rx.start
     _need(
         instance not in state.opened,

@@ -57,7 +57,7 @@ class TssStep(NamedTuple):
 
     action: str
     node: int = 0
-    """0 for `a`, 1 for `b`."""
+    """The end that acts: 0 for `a`, 1 for `b`."""
     number: int = 0
     at: int = 0
     how: str = ""

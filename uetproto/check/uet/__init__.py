@@ -1,1 +1,1 @@
-"""The fuzzing simulator of UET: steps, their generator, invariants and the shadow state that they compare with."""
+"""This package simulates UET endpoints; it has steps, step generator, invariants, shadow state and episodes."""

@@ -1,4 +1,4 @@
-"""A whole endpoint, PDS and real SES, under examination: the five calls, and the invariants after each."""
+"""The five calls of a whole endpoint, PDS and real SES, with a check of the invariants after each call."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from uetproto.engine.fep import Fep
 
 
 class Guard:
-    """An `Engine`. `join` makes two of them the ends of a conversation, before either does anything."""
+    """An `Engine` around a `Fep`. `join` connects two of them before either is used."""
 
     def __init__(self, fep: Fep) -> None:
         self.fep = fep
@@ -21,7 +21,7 @@ class Guard:
         self.deadline: Callable[[], int | None] = fep.deadline
         self.events: Callable[[], list[Event]] = fep.events
         self._seen = 0
-        """Packets that wait to be polled, and were examined."""
+        """Number of packets that were examined and wait to be polled."""
 
     def join(self, other: "Guard") -> None:
         for one, peer in ((self, other), (other, self)):
@@ -29,14 +29,14 @@ class Guard:
             one.fep.target.late = one.monitor.respond
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Raises `Violation`."""
+        """Hand over a packet, then examine what waits to leave. Raises `Violation`."""
         self.monitor.receive(packet, now)
         waiting = self.fep.pds.out
         self.monitor.examine(waiting[self._seen :])
         self._seen = len(waiting)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        """Raises `Violation`."""
+        """Return the packets that leave, after examining them. Raises `Violation`."""
         self.monitor.now = now
         packets = self.fep.poll(now, limit)
         seen, self._seen = self._seen, 0

@@ -1,4 +1,4 @@
-"""One endpoint under examination: stands between PDS and SES, sees all packets, and asks the invariants.
+"""The monitor of one endpoint: it stands between PDS and SES, sees all packets, and checks the invariants.
 
 Its shadows are made of what passes: requests and answers (`service.PdsUser`), packets in and out. Whoever drives the
 endpoint calls `receive`, `poll` and `passed` here in place of those of the PDS. Only the PDCs that a call touched are
@@ -34,18 +34,18 @@ from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import CtlType, NackCode
 
 SCAN_EVERY = 64
-"""Calls between two scans of everything."""
+"""Number of calls between two scans of all PDCs."""
 _KEPT = 1 << 16
-"""Instances, and delivered pkt_ids, that are remembered."""
+"""Number of PDC instances, and of delivered pkt_ids, that are kept."""
 _CLOSED, _PENDING, _WHOLE = State.CLOSED, State.PENDING, Trim.NO
 _IDEMPOTENT = frozenset(code for code, entry in NACKS.items() if entry.delayed) | {
     NackCode.ROD_OOO, NackCode.NEW_START_PSN, NackCode.RCVD_SES_PROCG,
 }  # fmt: skip
-"""NACKs that change nothing when they come twice in a row."""
+"""Codes of NACKs that change nothing when they arrive twice in a row."""
 
 
 class InvariantMonitor:
-    """The `service.PdsUser` of one PDS; `user` is the SES behind it."""
+    """Is the `service.PdsUser` of a PDS and has the real one as `user`."""
 
     __slots__ = (
         "_by_peer",
@@ -91,44 +91,44 @@ class InvariantMonitor:
         self.scan_every = self._until_scan = scan_every
         self.now = 0
         self.cause: Message | None = None
-        """What arrived in this step."""
+        """The message that arrived in this step; None if none did."""
         self.trimmed = False
         self.late = False
-        """SES answers of its own accord when it is polled: what leaves then is no answer to what arrived."""
+        """Whether SES responds when it is polled, so that a packet that leaves need not answer the one that arrived."""
         self.ses: SesRules | None = None
-        """Rules of SES for what leaves, if they are to be asked."""
+        """The rules of SES for packets that leave; None: they are not checked."""
         self.preset = False
-        """A harness set the Start_PSN of the next PDC."""
+        """Whether the Start_PSN of the next PDC was set from outside."""
         self.raised: BaseException | None = None
         self.disruptions = Disruption.NONE
         self.shadows: dict[int, PdcShadow] = {}
-        """By local PDCID; of a closed PDC until its PDCID is used again."""
+        """Shadow state by local PDCID; that of a closed PDC stays until its PDCID is used again."""
         self.tracks: dict[Outgoing, TrackedMessage] = {}
         self.last_psn: dict[int, int] = {}
-        """By PDCID, of the PDC that had it before."""
+        """Last PSN of the previous PDC, by PDCID."""
         self.rudi_sent: dict[int, SentPacket] = {}
         """Outstanding RUDI requests by pkt_id."""
         self.rudi_taken: dict[int, None] = {}
-        """pkt_ids delivered here."""
+        """pkt_ids that were delivered here."""
         self.uud_asked = self.uud_sent = self.pdc_count = 0
         self._touched: list[PdcShadow] = []
         self._initiators: dict[tuple[int, int], PdcShadow] = {}
-        """By PDCID and Start_PSN, closed ones too."""
+        """Shadow state of initiators by PDCID and Start_PSN, also of closed ones."""
         self._by_peer: dict[int, PdcShadow] = {}
-        """Targets, by PDCID of the peer."""
+        """Shadow state of targets by PDCID of the peer."""
         self._targets: dict[tuple[int, int, int], PdcShadow] = {}
-        """By instance: address, PDCID, Start_PSN."""
+        """Shadow state of targets by instance: {address, PDCID, Start_PSN}."""
         self._gone: dict[tuple[int, int], int] = {}
-        """Peer and PDCID of closed PDCs, until when they rest."""
+        """End of the quarantine of closed PDCs, by {peer, PDCID}."""
         self._just_closed: dict[int, PdcShadow] = {}
-        """Closed in this step, by PDCID."""
+        """Shadow state of PDCs that closed in this step, by PDCID."""
         self._closed: deque[tuple[int, PdcShadow]] = deque()
         self._last_at = 0
         self._last: Datagram | None = None
-        """The ACK or NACK that arrived last, if nothing else arrived since."""
+        """The last packet that arrived, if it is an ACK or NACK."""
 
     def attach(self, pds: Pds, other: "InvariantMonitor") -> None:
-        """Takes its place as the user of `pds`, before that one does anything."""
+        """Become the user of `pds`, before it is used."""
         self.pds = pds
         self.other = other
         self.config = pds.config
@@ -136,12 +136,12 @@ class InvariantMonitor:
         self._choose_plans()
 
     def adopt(self) -> None:
-        """The PDCs that a harness made."""
+        """Make shadow state for PDCs that were set up from outside."""
         for pdc in self.pds.pdcs.values():
             self._open(pdc, adopted=True)
 
     def disrupted(self, disruption: Disruption) -> None:
-        """Some invariants cannot be asked for any more."""
+        """Note a disruption: some invariants are not required any more."""
         self.disruptions |= disruption
         self._choose_plans()
         for shadow in self.shadows.values():
@@ -153,7 +153,7 @@ class InvariantMonitor:
     # What drives the endpoint
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """`Pds.receive`; to be followed by `poll`."""
+        """Call `Pds.receive`; the caller must call `poll` next."""
         self.now = now
         message = packet.message
         if message is None:
@@ -180,14 +180,14 @@ class InvariantMonitor:
         self.pds.receive(packet, now)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        """`Pds.poll`; examines what leaves, and what this and the calls before it changed."""
+        """Call `Pds.poll`; examine what leaves, and what this and earlier calls changed."""
         self.now = now
         packets = self.pds.poll(now, limit)
         self.examine(packets)
         return packets
 
     def passed(self, now: int) -> None:
-        """Time has passed: asks what must not last."""
+        """Check the invariants that the passage of time may break."""
         self.now = now
         for shadow in self.shadows.values():
             for check in shadow.plan.arrived.get(TimePassed, ()):
@@ -200,7 +200,7 @@ class InvariantMonitor:
         return bytes(packet.header) == bytes(other.header)
 
     def _receive_again(self, message: Ack | Nack, packet: Datagram, now: int) -> None:
-        """The same ACK or NACK as just before."""
+        """Receive the ACK or NACK that arrived just before once more."""
         pdc = self.pds.pdcs.get(message.dpdcid)
         before = None if pdc is None else marks_of(pdc)
         self.pds.receive(packet, now)
@@ -208,7 +208,7 @@ class InvariantMonitor:
             pds_36_idempotence(before, marks_of(pdc))
 
     def _waits(self, nack: Message) -> bool:
-        """What the NACK asks for has not been done yet when it comes again at the same instant."""
+        """Return whether a NACK asks for a delayed action, which is not done when the NACK arrives again at once."""
         if type(nack) is not Nack or nack.code not in _IDEMPOTENT:
             return False
         return bool(self.config.nack_retx_time) or not NACKS[nack.code].delayed
@@ -245,7 +245,7 @@ class InvariantMonitor:
         return answer
 
     def respond(self, connection: Connection, psn: int, response: Response, now: int) -> None:
-        """`Pds.respond_late`: SES answers what was delivered before."""
+        """Call `Pds.respond_late`: SES answers what was delivered before."""
         self.now = now
         if connection.local_id and response.final:
             shadow = self.shadows.get(connection.local_id)
@@ -307,7 +307,7 @@ class InvariantMonitor:
     # Ledgers
 
     def _open(self, pdc: Pdc, adopted: bool = False) -> PdcShadow:
-        """The shadow of a PDC that is new, or begins anew after NEW_START_PSN."""
+        """Make the shadow of a PDC that is new, or begin it anew after NEW_START_PSN."""
         shadow = self.shadows.get(pdc.local_id)
         if shadow is None or shadow.pdc is not pdc:
             self._forget_closed()
@@ -333,7 +333,7 @@ class InvariantMonitor:
         return shadow
 
     def _join(self, shadow: PdcShadow) -> None:
-        """Finds the shadow of the other end."""
+        """Link a shadow with that of the other end."""
         pdc = shadow.pdc
         if pdc.role is Role.INITIATOR:
             self._initiators[pdc.local_id, pdc.tx.start] = shadow
@@ -347,34 +347,34 @@ class InvariantMonitor:
                 source.peer = shadow
 
     def _forget_closed(self) -> None:
-        """Instances whose time of rest is over."""
+        """Forget instances whose quarantine is over."""
         closed = self._closed
         while closed and closed[0][0] <= self.now:
             pdc = closed.popleft()[1].pdc
             self._targets.pop((pdc.peer, pdc.peer_id, pdc.rx.start), None)
 
     def had(self, pdc: Pdc) -> bool:
-        """There was a target PDC of the same instance, not longer ago than MSL."""
+        """Return whether a target PDC of the same instance existed within the last MSL."""
         return (pdc.peer, pdc.peer_id, pdc.rx.start) in self._targets
 
     def is_quarantined(self, peer: int, pdcid: int) -> bool:
-        """A PDC with this PDCID, towards this peer, is in use or was closed less than MSL ago."""
+        """Return whether a PDC with this peer and PDCID is in use, or was closed less than MSL ago."""
         before = self.shadows.get(pdcid)
         used = before is not None and before.state is not _CLOSED and before.pdc.peer == peer
         quarantined = self.config.pdcid_quarantine == "MSL" and self._gone.get((peer, pdcid), 0) > self.now
         return used or quarantined
 
     def brings(self, psn: int) -> bool:
-        """What arrived has this PSN; else it was kept from before."""
+        """Return whether the packet that arrived has this PSN; otherwise the packet was stored before."""
         return isinstance(self.cause, Request) and self.cause.psn == psn
 
     def starts_at(self, start: int) -> bool:
-        """What arrived is a SYN packet with this Start_PSN."""
+        """Return whether the packet that arrived is a SYN packet with this Start_PSN."""
         cause = self.cause
         return isinstance(cause, Request | Control) and bool(cause.syn) and cause.start_psn == start
 
     def _of(self, pdcid: int) -> PdcShadow | None:
-        """The shadow of a local PDCID, alive or just closed."""
+        """Return the shadow of a local PDCID, open or just closed."""
         shadow = self.shadows.get(pdcid)
         pdc = self.pds.pdcs.get(pdcid)
         if pdc is not None and (shadow is None or shadow.pdc is not pdc or shadow.start != pdc.tx.start):
@@ -382,7 +382,7 @@ class InvariantMonitor:
         return shadow
 
     def _receiver(self, message: Request | Control | Ack | Nack) -> PdcShadow | None:
-        """Whose packet this is, if it is known. There is one peer only."""
+        """Return the shadow of the PDC that a packet belongs to; None if it is unknown. There is only one peer."""
         if message.dpdcid:
             return self._of(message.dpdcid)
         if type(message) is not Request and type(message) is not Control:
@@ -397,7 +397,7 @@ class InvariantMonitor:
     # Examination
 
     def examine(self, packets: list[Datagram]) -> None:
-        """What leaves, then the PDCs that were touched; now and then everything."""
+        """Check packets that leave, then the PDCs that changed; every `scan_every` calls all PDCs."""
         cause = self.cause
         shadow = None if cause is None else self._arrival(cause)
         for packet in packets:
@@ -418,7 +418,7 @@ class InvariantMonitor:
             self.scan()
 
     def scan(self) -> None:
-        """Everything of every PDC."""
+        """Check every number of every PDC."""
         self._until_scan = self.scan_every
         for pdc in self.pds.pdcs.values():
             shadow = self._of(pdc.local_id)
@@ -432,7 +432,7 @@ class InvariantMonitor:
                 raise Violation("deadline", "PDC looked at too late", pdc.wake_at, pdc.deadline())
 
     def _arrival(self, cause: Message) -> PdcShadow | None:
-        """Whose PDC was touched by what arrived."""
+        """Return the shadow of the PDC to which a packet arrived."""
         kind = type(cause)
         if kind is Rudi or kind is Uud:
             return None
@@ -449,7 +449,7 @@ class InvariantMonitor:
         return shadow
 
     def _judge(self, shadow: PdcShadow) -> None:
-        """A PDC after a step: nothing, where no number has changed."""
+        """Check a PDC after a step, if any of its numbers has changed."""
         pdc = shadow.pdc
         state = pdc.state
         shadow.taken = shadow.refused = False
@@ -472,7 +472,7 @@ class InvariantMonitor:
         shadow.state = state
 
     def _leaves(self, packet: Datagram) -> None:
-        """One packet that the PDS sends."""
+        """Check a packet that the PDS sends."""
         message = packet.message
         if message is None:
             message = parse(packet.header)
@@ -523,7 +523,7 @@ class InvariantMonitor:
             self._touched.append(shadow)
 
     def _first(self, shadow: PdcShadow, message: Request | Control, packet: Datagram) -> SentPacket:
-        """What leaves for the first time: whose packet it is, says the record of the PDS."""
+        """Return the record of a first transmission; the record of the PDS tells its message."""
         record = shadow.pdc.tx.records.get(message.psn)
         if type(message) is Control:
             return SentPacket(message.psn, None, 0, b"", b"", message.ctl_type)
@@ -536,7 +536,7 @@ class InvariantMonitor:
         return SentPacket(message.psn, track, index, packet.header[message.size :], packet.payload, None)
 
     def _note_sent(self, shadow: PdcShadow, sent: SentPacket, message: Request | Control) -> None:
-        """After the checks."""
+        """Update the record of a packet after it was checked."""
         if not sent.copies:
             psn = sent.psn
             shadow.sent[psn] = sent

@@ -9,13 +9,13 @@ from uetproto.engine.pds.states import State
 from uetproto.wire.serial import diff32
 
 _TWO_ENDS = Disruption.FORGED | Disruption.RESTARTED
-"""Void what one end says about the other."""
+"""Disruptions after which one end proves nothing about the other."""
 
 
 @invariant(1, PdsScope.DELIVERY)
 def pds_01_at_most_once(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
-    """RUD/ROD: each (instance, direction, PSN) is delivered to SES at most once (a delivery refused by `ses_nack` does
-    not count)."""
+    """On RUD and ROD each (instance, direction, PSN) is delivered to SES at most once (a delivery refused by
+    `ses_nack` does not count)."""
     if psn in shadow.got or not behind(shadow.cack, psn):
         raise broken(1, "delivered twice", psn)
 
@@ -26,7 +26,7 @@ def _rod(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(2, PdsScope.DELIVERY, when=_rod)
 def pds_02_rod_order(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
-    """ROD: the delivered PSNs of a direction are exactly Start_PSN, Start_PSN+1, … in this order (minus PSN-consuming
+    """On ROD the delivered PSNs of a direction are exactly Start_PSN, Start_PSN+1, … in this order (minus PSN-consuming
     CPs)."""
     turn = shadow.turn
     while turn != psn and shadow.is_cp(turn):
@@ -49,7 +49,7 @@ def pds_03_same_bytes(shadow: PdcShadow, psn: int, header: Buffer, payload: Buff
 
 @invariant(4, PdsScope.DELIVERY)
 def pds_04_where_delivered(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
-    """No delivery from a trimmed packet, from a PDC in PENDING or CLOSED, or of a PSN newer than close_psn."""
+    """There is no delivery from a trimmed packet, from a PDC in PENDING or CLOSED, or of a PSN newer than close_psn."""
     pdc = shadow.pdc
     if shadow.end.trimmed and shadow.end.brings(psn):
         raise broken(4, "delivered from a trimmed packet", psn)
@@ -61,7 +61,7 @@ def pds_04_where_delivered(shadow: PdcShadow, psn: int, header: Buffer, payload:
 
 @invariant(5, PdsScope.DELIVERY)
 def pds_05_window(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
-    """1 ≤ diff(psn, CACK), and psn at most the largest edge ever advertised."""
+    """A delivered PSN has 1 ≤ diff(psn, CACK), and is at most the largest edge ever advertised."""
     rx = shadow.pdc.rx
     edge = (rx.cack + rx.mp_range) & M32
     if behind(edge, shadow.edge):
@@ -120,7 +120,7 @@ def pds_08_guaranteed_response(
 def pds_09_no_lost_error(shadow: PdcShadow, full: bool) -> None:
     """An error response of SES is never lost: source SES sees it, or the PDC ends in error.
 
-    Asked of every guaranteed response when it is cleared: its source has had it.
+    It is checked when a guaranteed response is cleared: its source must have received it.
     """
     if shadow.pdc.rx.max_clear == shadow.max_clear or not shadow.gtd:
         return

@@ -14,17 +14,17 @@ _HARM = Disruption.FORGED | Disruption.RESTARTED | Disruption.LOST
 
 
 def endless(config: PdsConfig) -> bool:
-    """Budgets set to infinite."""
+    """Return whether retransmission budgets are infinite."""
     return config.max_rto_retx_cnt == RTO_INFINITE and config.max_nack_retx_cnt == NACK_INFINITE
 
 
 def lives(config: PdsConfig) -> bool:
-    """Budgets set to infinite, and nothing else that may end a PDC before its time.
+    """Return whether budgets are infinite, and nothing else may end a PDC early.
 
     A target that does not drain may end with read data in its hands. With `secure_start` = expected a late copy from
     before a renumbering may open a stray PDC, on which the packets of the real one are INVALID_SYN: the pages leave
     that hole (pds.md §6.6 beside §6.2 item 9). A PDCID that does not rest may meet the stale target of the PDC that had
-    it before, and gets INVALID_SYN (§20 row 23).
+    it before, and gets INVALID_SYN (pds.md §20 row 23).
     """
     harmless = config.close_drain == "drain" and config.secure_start != "expected"
     return endless(config) and harmless and config.pdcid_quarantine == "MSL"
@@ -48,7 +48,7 @@ def pds_49_everything_answered(simulator: Any) -> None:
 
 @invariant(50, PdsScope.END, when=_endless, void_after=_HARM)
 def pds_50_closed_at_both_ends(simulator: Any) -> None:
-    """A close wish ends in CLOSED at both ends."""
+    """A request to close ends in CLOSED at both ends."""
     for monitor in simulator.monitors:
         for pdc in monitor.pds.pdcs.values():
             if pdc.close_req or pdc.state > State.ESTABLISHED:
@@ -57,7 +57,7 @@ def pds_50_closed_at_both_ends(simulator: Any) -> None:
 
 @invariant(51, PdsScope.END, when=_endless, void_after=_HARM)
 def pds_51_quiescence(simulator: Any) -> None:
-    """Quiescence: when SES is idle, una = next at the source; CACK = peer next − 1 at the destination once clears
+    """When SES is idle (quiescence), una = next at the source; CACK = peer next − 1 at the destination once clears
     arrived; no stored response; no armed timer except idle."""
     for monitor in simulator.monitors:
         for pdc in monitor.pds.pdcs.values():
@@ -76,7 +76,7 @@ def pds_51_quiescence(simulator: Any) -> None:
 
 
 def patience(config: PdsConfig) -> int:
-    """Σ RTO: from the last transmission of a packet that nobody answers to the error; 63 ms with the defaults."""
+    """Return Σ RTO, the time from the last transmission of an unanswered packet to the error; default: 63 ms."""
     init = config.rto_init_time
     return sum(min(init << count, RTO_CAP) for count in range(config.max_rto_retx_cnt + 1))
 
@@ -90,8 +90,8 @@ def pds_52_dead_network(shadow: PdcShadow, full: bool) -> None:
     """With finite budgets and a dead network, every PDC with un-ACKed packets reaches CLOSED within Σ RTO (63 ms with
     the defaults) of the last first transmission.
 
-    Asked whenever time has passed; the last packet that came from the peer counts like a transmission. What it may have
-    begun adds to that: the pause after a NACK, or one more RTO, when it set the count to zero (§11.2).
+    It is checked whenever time has passed. The last packet from the peer counts as a transmission; the pause after a
+    NACK, or one more RTO if the packet reset the count, adds to the limit (pds.md §11.2).
     """
     pdc = shadow.pdc
     if pdc.tx.records and pdc.state is not State.CLOSED:

@@ -41,7 +41,7 @@ def pds_11_clear_never_decreases(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(12, PdsScope.STEP, SourceChange)
 def pds_12_source_order(shadow: PdcShadow, full: bool) -> None:
-    """Source, after every event: peer_cack ≤ CLEAR_PSN = una − 1 ≤ next − 1, and all before una is answered."""
+    """After every event the source has peer_cack ≤ CLEAR_PSN = una − 1 ≤ next − 1, and all before una is answered."""
     tx = shadow.pdc.tx
     una = tx.una
     if (una - 1 - tx.peer_cack) & OLDER:
@@ -59,7 +59,7 @@ def pds_12_source_order(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(13, PdsScope.STEP, DestinationChange)
 def pds_13_destination_order(shadow: PdcShadow, full: bool) -> None:
-    """Destination, after every event: max_clear ≤ CACK ≤ max_rcvd (Start_PSN − 1 initially)."""
+    """After every event the destination has max_clear ≤ CACK ≤ max_rcvd (Start_PSN − 1 initially)."""
     rx = shadow.pdc.rx
     if (rx.cack - rx.max_clear) & OLDER:
         raise broken(13, "max_clear beyond CACK", rx.max_clear, rx.cack)
@@ -209,15 +209,15 @@ _PSNS_OF_CP: dict[int, tuple[str, ...]] = {
     kind: ("psn",) * (control.psn is not CpPsn.NONE) + ("payload",) * (control.payload is CpPayload.PSN)
     for kind, control in CONTROLS.items()
 }
-"""The fields of each control packet type that hold PSNs."""
+"""Fields of control packets that hold PSNs, by type."""
 
 Trace: TypeAlias = Iterable[tuple[int, int, Message]]
-"""Time, sender and PDS header of every packet, in order."""
+"""Trace of a run: time, sender and PDS header of every packet, in order."""
 
 
 @invariant(23, PdsScope.PAIR)
 def pds_23_shift(one: Trace, other: Trace, shift: int) -> None:
-    """Shift: running the same schedule with Start_PSN + k gives the same trace with all PSNs + k (mod 2^32), for any
+    """Running the same schedule with Start_PSN + k gives the same trace with all PSNs + k (mod 2^32), for any
     k, including ones that wrap."""
     for number, ((at, source, first), (at2, source2, second)) in enumerate(zip(one, other, strict=True)):
         if (at, source, shifted(first, shift)) != (at2, source2, second):
@@ -225,7 +225,7 @@ def pds_23_shift(one: Trace, other: Trace, shift: int) -> None:
 
 
 def shifted(packet: Message, shift: int) -> Message:
-    """The packet with all its PSNs + `shift`."""
+    """Return the packet with `shift` added to all of its PSNs."""
     names: tuple[str, ...] = ()
     if type(packet) is Request:
         names = ("psn", "clear_psn") + (("start_psn",) if packet.syn else ())

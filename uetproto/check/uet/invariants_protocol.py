@@ -168,7 +168,7 @@ def pds_35_unsent_changes_nothing(shadow: PdcShadow, full: bool) -> None:
 
 
 def marks_of(pdc: Any) -> tuple[Any, ...]:
-    """What ACKs and NACKs may change at the source: numbers, acknowledged and received packets, what is scheduled."""
+    """Return what ACKs and NACKs may change at a source: PSNs, marks of packets, scheduled retransmissions."""
     tx = pdc.tx
     records = tuple((r.psn, r.dst_rcvd, r.rto_cnt, r.nack_cnt, r.retx_at) for r in tx.records.values())
     return pdc.state, tx.start, tx.una, tx.peer_cack, tx.mp_range, records
@@ -176,7 +176,7 @@ def marks_of(pdc: Any) -> tuple[Any, ...]:
 
 @invariant(36, PdsScope.PAIR)
 def pds_36_idempotence(once: tuple[Any, ...], twice: tuple[Any, ...]) -> None:
-    """Idempotence: processing the same ACK twice in a row equals processing it once (except counters and RTT/CC
+    """Processing the same ACK twice in a row equals processing it once (except counters and RTT/CC
     state); the same for a NACK with delayed retransmission, ROD_OOO and NEW_START_PSN. A repeated NACK with immediate
     retransmission may cause one more copy, within Max_NACK_Retx_Cnt.
 
@@ -188,7 +188,7 @@ def pds_36_idempotence(once: tuple[Any, ...], twice: tuple[Any, ...]) -> None:
 
 @invariant(37, PdsScope.PAIR)
 def pds_37_confluence(one: Any, other: Any) -> None:
-    """Confluence: any order of the same set of ACKs gives the same acked set, una, CLEAR and peer_cack.
+    """Any order of the same set of ACKs gives the same acked set, una, CLEAR and peer_cack.
 
     The arguments are the PDC of two runs.
     """
@@ -211,8 +211,8 @@ def pds_38_no_needless_copy(shadow: PdcShadow, packet: Request, datagram: Datagr
 
 @invariant(39, PdsScope.STEP, SourceChange, DestinationChange, void_after=Disruption.LOST)
 def pds_39_stored_responses(shadow: PdcShadow, full: bool) -> None:
-    """Stored responses: exactly the gtd_del PSNs with max_clear < PSN. Number of per-PSN records ≤ MP_RANGE per
-    direction."""
+    """The stored responses are exactly those of gtd_del PSNs with max_clear < PSN. A direction has at most MP_RANGE
+    records of PSNs."""
     rx, gtd = shadow.pdc.rx, shadow.gtd
     count = len(gtd)
     if count and rx.max_clear != shadow.max_clear:
@@ -258,8 +258,8 @@ def _times_itself(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(42, PdsScope.PACKET, Retransmission, when=_times_itself)
 def pds_42_back_off(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
-    """RTO copies of one PSN: at most Max_RTO_Retx_Cnt; n-th one at RTO_Init_Time · 2^(n−1) (≤ 8 s) after the previous
-    transmission unless a NACK intervened."""
+    """A PSN has at most Max_RTO_Retx_Cnt RTO copies; the n-th one leaves RTO_Init_Time · 2^(n−1) (≤ 8 s) after the
+    previous transmission unless a NACK intervened."""
     record = shadow.pdc.tx.records.get(packet.psn)
     if sent is None or not sent.copies or record is None:
         return
@@ -280,7 +280,7 @@ def _counted(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(43, PdsScope.PACKET, Retransmission, when=_counted)
 def pds_43_copies(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
-    """RUD copies of one PSN ≤ 1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt."""
+    """On RUD the number of copies of a PSN is ≤ 1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt."""
     config = shadow.pdc.config
     if sent is not None and sent.copies > config.max_rto_retx_cnt + config.max_nack_retx_cnt:
         raise broken(43, f"copy {sent.copies + 1} of", packet.psn)
@@ -303,7 +303,8 @@ def _rudi(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(45, PdsScope.PACKET, Rudi, when=_rudi)
 def pds_45_rudi(end: Any, packet: Rudi, datagram: Datagram, sent: SentPacket | None) -> None:
-    """RUDI: pkt_ids of outstanding packets are distinct; success implies ≥ 1 delivery; destination keeps no state."""
+    """On RUDI the pkt_ids of outstanding packets are distinct; success implies ≥ 1 delivery; the destination keeps no
+    state."""
     if packet.response:
         if packet.pkt_id not in end.rudi_taken:
             raise broken(45, "an answer to what was not delivered, pkt_id", packet.pkt_id)
@@ -319,7 +320,7 @@ def _uud(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(46, PdsScope.PACKET, Uud, Ack, Nack, Rudi, when=_uud)
 def pds_46_uud(end: Any, packet: Any, datagram: Datagram, sent: SentPacket | None) -> None:
-    """UUD: packets on the wire = SES requests; nothing is ever sent back."""
+    """On UUD the packets on the wire are the SES requests; nothing is ever sent back."""
     if type(packet) is Uud:
         if end.uud_sent >= end.uud_asked:
             raise broken(46, f"{end.uud_sent + 1} packets on the wire for {end.uud_asked} requests")
@@ -348,7 +349,7 @@ def pds_47_start_psn(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(48, PdsScope.STEP, BaseException)
 def pds_48_robustness(end: Any, full: bool) -> None:
-    """Robustness: arbitrary bytes, or valid packets with one changed field, never raise an exception; they change
-    state only if they pass §6.3."""
+    """Arbitrary bytes, or valid packets with one changed field, never raise an exception; they change
+    state only if they pass pds.md §6.3."""
     if end.raised is not None:
         raise broken(48, f"{type(end.raised).__name__}: {end.raised}") from end.raised

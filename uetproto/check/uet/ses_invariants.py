@@ -1,4 +1,4 @@
-"""The numbered invariants of ses.md §15 that one endpoint shows: how a message is cut into packets, how it is answered.
+"""The numbered invariants of ses.md §15 that concern one endpoint: segmentation and responses.
 
 They need whole SES headers: a real SES, or a scripted one that is not lean.
 """
@@ -22,7 +22,7 @@ def _need(condition: bool, number: str, text: str, *values: Any) -> None:
 
 
 class SesRules:
-    """What leaves one endpoint, held to the rules of SES; `leaves` is called for each packet of a PDC."""
+    """The rules of SES for packets that leave an endpoint; `leaves` is called for each packet of a PDC."""
 
     def __init__(self, mtu: int, lone_read_eom: bool = True) -> None:
         self._mtu = mtu
@@ -30,7 +30,7 @@ class SesRules:
         self._segments: dict[PdcShadow, SegmentChecks] = {}
 
     def leaves(self, shadow: PdcShadow, packet: Message, datagram: Datagram, sent: SentPacket | None) -> None:
-        """Raises `Violation`."""
+        """Check a packet that leaves. Raises `Violation`."""
         if type(packet) is Ack:
             ses_12_13_responses(shadow, packet, datagram.header[packet.size :])
         elif type(packet) is Request and sent is not None and not sent.copies:
@@ -57,26 +57,26 @@ def ses_12_13_responses(shadow: PdcShadow, packet: Ack, response: Buffer) -> Non
 
 @dataclass(slots=True)
 class MessageOnWire:
-    """FirstTransmission transmissions of one message (ses.md §15 items 1–7, 16)."""
+    """First transmissions of one message (ses.md §15 items 1–7, 16)."""
 
     first: SesRequest
     body: int
-    """Bytes over which segmentation runs: all, of a rendezvous the eager ones, of a compare-and-swap none."""
+    """Number of bytes that are segmented: all; of a rendezvous the eager ones, of a compare-and-swap none."""
     at: int = 0
-    """Where the next packet begins."""
+    """Offset of the next packet."""
 
 
 class SegmentChecks:
-    """The messages of one direction in the order of first transmission."""
+    """Checks the messages of one direction in the order of first transmission."""
 
     def __init__(self, mtu: int, lone_read_eom: bool = True) -> None:
-        """`lone_read_eom`: the knob of that name, of the sender."""
+        """`mtu` is the payload of a full packet, `lone_read_eom` the knob of the sender."""
         self.mtu = mtu
         self.lone_read_eom = lone_read_eom
         self.open: MessageOnWire | None = None
 
     def add(self, packet: Request, header: Buffer, payload: Buffer) -> None:
-        """One first transmission; `payload` begins with the extension headers. Raises `Violation`."""
+        """Check a first transmission; `payload` begins with the extension headers. Raises `Violation`."""
         if packet.next_hdr != NextHdr.REQUEST_STD:
             return  # return data; and forms that are one packet each, without an id
         request = parse_ses_request(header, 0, packet.next_hdr)
@@ -109,7 +109,7 @@ class SegmentChecks:
             self.open = None
 
     def _ends_early(self, request: SesRequest, payload: int) -> bool:
-        """MSG_ERROR, or the end of a deferrable send that was stopped (ses.md §5.12, §5.7 D3): no payload."""
+        """Return whether a packet is MSG_ERROR, or ends a stopped deferrable send (ses.md §5.12, §5.7 D3); check it."""
         message = self.open
         if message is None or request.som or not request.eom or request.payload_length:
             return False

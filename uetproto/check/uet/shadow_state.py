@@ -1,4 +1,4 @@
-"""What happened at one end of one PDC, seen from outside; no older than a window, so that memory stays bounded."""
+"""Shadow state: what happened at one end of a PDC, seen from outside, no longer ago than a window."""
 
 from typing import Protocol
 
@@ -14,15 +14,15 @@ CONSUMING: frozenset[int] = frozenset(kind for kind, control in CONTROLS.items()
 """Control packets with a PSN of their own (pds.md §2.2)."""
 
 OPEN, ANSWERED, FAILED = 0, 1, 2
-"""What SES got back for a packet."""
+"""Outcomes of a packet, as SES is told."""
 
 
 OLDER = 0x80000000
-"""Bit of a − b that says: a is older than b (pds.md §2.1), as `behind` does."""
+"""Bit of a − b that is set if a is older than b (pds.md §2.1), as in `behind`."""
 
 
 def behind(a: int, b: int) -> bool:
-    """a is older than b (pds.md §2.1)."""
+    """Return whether a is older than b (pds.md §2.1)."""
     return (a - b) & OLDER != 0
 
 
@@ -50,7 +50,7 @@ class EndpointView(Protocol):
 
 
 class TrackedMessage:
-    """One message of the local SES: PSN and outcome of each packet sent."""
+    """A message of the local SES: PSN and outcome of each packet that was sent."""
 
     __slots__ = ("end", "failed", "marks", "message", "psns", "shadow")
 
@@ -58,17 +58,17 @@ class TrackedMessage:
         self.end = end
         self.message = message
         self.shadow = shadow
-        """None: without a PDC."""
+        """Shadow of its PDC; None: it has none."""
         self.psns: list[int] = []
-        """By index; of RUDI the pkt_ids."""
+        """PSNs of the packets by index; of RUDI the pkt_ids."""
         self.marks = bytearray()
-        """By index: OPEN, ANSWERED, FAILED."""
+        """Outcomes of the packets by index: OPEN, ANSWERED, FAILED."""
         self.failed = False
-        """What was not sent yet never will be."""
+        """Whether packets that have not been sent never will be."""
 
 
 class SentPacket:
-    """A PSN-consuming packet that is not acknowledged, as first sent."""
+    """A PSN-consuming packet that is not acknowledged, as it was first sent."""
 
     __slots__ = ("at", "copies", "ctl_type", "header", "index", "nack_cnt", "payload", "psn", "rto_cnt", "track")
 
@@ -79,20 +79,20 @@ class SentPacket:
         self.track = track
         self.index = index
         self.header = header
-        """SES header."""
+        """SES header of the packet."""
         self.payload = payload
         self.ctl_type = ctl_type
         self.copies = 0
-        """Transmissions so far, the first included."""
+        """Number of transmissions, the first included."""
         self.at = 0
-        """When it left last."""
+        """When the packet left last."""
         self.rto_cnt = 0
         self.nack_cnt = 0
-        """Of its record, when it left last."""
+        """The count in the record of the PDS when the packet left last."""
 
 
 class PdcShadow:
-    """One end of one PDC. The numbers are those after the last step."""
+    """Shadow state of one end of a PDC; the numbers are those after the last step."""
 
     __slots__ = (
         "cack", "close_cmd", "cps", "edge", "end", "expected", "got", "gtd", "heard_at", "max_clear",
@@ -105,31 +105,31 @@ class PdcShadow:
         self.pdc = pdc
         self.plan = plan
         self.peer: PdcShadow | None = None
-        """The other end."""
+        """Shadow of the other end, if it is known."""
         self.state = pdc.state
         self.message: Outgoing | None
-        """Whose packet left last for the first time, and its index."""
+        """The message of the last first transmission, and the index of the packet."""
         self.message_index = 0
         self.close_cmd: int | None = None
-        """PSN of the CLOSE_CMD sent."""
+        """PSN of the CLOSE_CMD that was sent."""
         self.sent: dict[int, SentPacket] = {}
-        """From una on."""
+        """Sent packets from una on, by PSN."""
         self.got: dict[int, Response | None] = {}
-        """Delivered PSNs above CACK, and the final answer."""
+        """Final answers of delivered PSNs above CACK; None: not answered yet."""
         self.gtd: dict[int, Response] = {}
         """Guaranteed answers above max_clear."""
         self.cps: set[int] = set()
-        """PSNs of arrived control packets above CACK."""
+        """PSNs of control packets that arrived, above CACK."""
         self.taken = False
-        """SES took a request in this step."""
+        """Whether SES took a request in this step."""
         self.refused = False
-        """A NACK left in this step."""
+        """Whether a NACK left in this step."""
         self.sent_at = self.heard_at = end.now
-        """Last first transmission, last arrival."""
+        """When the last first transmission left, and when the last packet arrived."""
         self.begin(pdc.tx.next if adopted else pdc.tx.start, pdc.rx.cack if adopted else pdc.rx.start - 1)
 
     def begin(self, first: int, cack: int) -> None:
-        """Both spaces at their start, or where a harness set them; again after NEW_START_PSN."""
+        """Set both PSN spaces to their start, or to preset PSNs; called again after NEW_START_PSN."""
         cack &= M32
         self.sent.clear()
         self.got.clear()
@@ -138,13 +138,13 @@ class PdcShadow:
         self.message = None
         self.start = self.pdc.tx.start
         self.expected = self.una = self.next = first
-        """`expected`: PSN of the next first transmission."""
+        """PSNs of the source; `expected` is the PSN of the next first transmission."""
         self.peer_cack = (first - 1) & M32
         self.cack = self.max_clear = self.max_rcvd = cack
         self.turn = (cack + 1) & M32
-        """ROD: no PSN before is still to be delivered."""
+        """On ROD the next PSN to be delivered."""
         self.edge = (cack + self.pdc.rx.mp_range) & M32
-        """Largest PSN that was ever allowed to the peer."""
+        """Largest PSN that the peer was ever allowed to send."""
         self.slots = self.stored = self.waiting = 0
 
     @property
@@ -152,7 +152,7 @@ class PdcShadow:
         return self.pdc.mode
 
     def note(self) -> None:
-        """Remembers the numbers after a step, and forgets what a window does not need any more."""
+        """Store the numbers after a step, and forget packets that have left the window."""
         self.note_source()
         rx = self.pdc.rx
         cack = rx.cack
@@ -180,7 +180,7 @@ class PdcShadow:
         self.state = self.pdc.state
 
     def note_source(self) -> None:
-        """The numbers of the source half."""
+        """Store the numbers of the source half."""
         tx = self.pdc.tx
         una = tx.una
         if una != self.una:
@@ -192,17 +192,17 @@ class PdcShadow:
         self.peer_cack = tx.peer_cack
 
     def cleared(self) -> range:
-        """What the peer cleared in this step; to be taken mod 2^32."""
+        """Return the PSNs that the peer cleared in this step, to be taken mod 2^32."""
         return range(self.max_clear + 1, self.max_clear + 1 + ((self.pdc.rx.max_clear - self.max_clear) & M32))
 
     def is_cp(self, psn: int) -> bool:
-        """A control packet is known to have this PSN of the space that is received here."""
+        """Return whether a received control packet is known to have this PSN."""
         return psn in self.cps
 
     def outcome_known(self, sent: SentPacket) -> bool:
-        """SES got a response or an error for it, or it is none of its packets."""
+        """Return whether SES got a response or an error for a packet, or the packet is not of SES."""
         return sent.track is None or sent.track.marks[sent.index] != OPEN
 
     def has(self, psn: int) -> bool:
-        """SES took the request with this PSN."""
+        """Return whether SES took the request with this PSN."""
         return psn in self.got or not behind(self.cack, psn)

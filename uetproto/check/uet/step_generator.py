@@ -104,7 +104,7 @@ class SesView(Protocol):
 
 
 class UetView(Protocol):
-    """What the generator may see of a view."""
+    """What the generator may see of a simulator."""
 
     wire: DatagramWire
 

@@ -44,7 +44,7 @@ ANSWERS = (
     "return",  # status in the ACK, read data in the return direction
     "no_pkt_buffer", "no_gtd_del_avail", "no_ses_msg_avail", "no_resource", "rcvr_infer_loss",  # ses_nack
 )  # fmt: skip
-"""How SES answers a packet. An index into it travels in the field `initiator` of the SES header."""
+"""How SES answers a packet; an index into the tuple is sent in the field `initiator` of the SES header."""
 
 
 class MessageSpec(NamedTuple):
@@ -53,7 +53,7 @@ class MessageSpec(NamedTuple):
     packets: int = 1
     mode: Mode = Mode.RUD
     op: str = "send"
-    """send, read, write."""
+    """What the message does: send, read, write."""
     message_id: int = 1
     answer: str = "ok"
     """How the peer's SES answers each packet, one of `ANSWERS`; of a read: data or return."""
@@ -67,7 +67,7 @@ class UetStep(NamedTuple):
 
     action: str
     node: int = 0
-    """0 for `a`, 1 for `b`."""
+    """The end that acts: 0 for `a`, 1 for `b`."""
     number: int = 0
     at: int = 0
     answer: str = "ok"

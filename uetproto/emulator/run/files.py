@@ -1,4 +1,4 @@
-"""Files of a run: where the data of the input start, memory that is a file, the comparison of both ends."""
+"""The files of a run: the input and where its data start, a target that is a file, and their comparison."""
 
 import ast
 import hashlib
@@ -14,7 +14,7 @@ from uetproto.engine.contract import Buffer
 from uetproto.errors import LocalError
 
 WINDOW = 1 << 20
-"""Bytes of a file in memory at once."""
+"""Number of bytes of a file that are in memory at once."""
 
 _NPY = b"\x93NUMPY"
 
@@ -27,7 +27,7 @@ class Extent(NamedTuple):
 
 
 def data_extent(path: Path, file: BinaryIO) -> Extent:
-    """All of it; of a .npy file what is behind the header.
+    """Return where the data of a file are: all of it; of a .npy file all behind the header.
 
     Raises `LocalError` for a .npy that is none, and for what has no size, as pipes and devices.
     """
@@ -60,7 +60,7 @@ def data_extent(path: Path, file: BinaryIO) -> Extent:
 
 
 class SourceFile:
-    """A file as the `Source` of a message: read in windows, from front to back; what is asked again is read again."""
+    """A file as the `Source` of a message; it is read in windows, from front to back."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._fd = file.fileno()
@@ -69,7 +69,7 @@ class SourceFile:
         self.length = os.fstat(self._fd).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Raises `OSError` when the file became shorter."""
+        """Return bytes of the file. Raises `OSError` when the file became shorter."""
         at = offset - self._start
         if at < 0:
             return self._fetch(offset, length)
@@ -86,7 +86,7 @@ class SourceFile:
 
 
 class TargetFile:
-    """A file as the memory of a region: what is written in one run is put together and handed to the system at once."""
+    """A file as the memory of a region; consecutive writes are joined before they reach the file."""
 
     def __init__(self, file: BinaryIO, length: int) -> None:
         self._fd = file.fileno()
@@ -101,7 +101,7 @@ class TargetFile:
         return os.pread(self._fd, length, offset)
 
     def write(self, offset: int, data: Buffer) -> None:
-        """`data` must not change: it is written later."""
+        """Write `data`, which must not change afterwards: it reaches the file later."""
         if offset != self._end or offset - self._start >= WINDOW:
             self.flush()
             self._start = offset
@@ -129,7 +129,7 @@ class Comparison(NamedTuple):
 
 
 def compare(source: BinaryIO, extent: Extent, target: Readable) -> Comparison:
-    """Byte by byte, in windows. As long as all is the same, one digest is that of both."""
+    """Compare input and memory byte by byte, in windows, and return their digests."""
     digest = hashlib.sha256()
     other = None
     source.seek(extent.start)

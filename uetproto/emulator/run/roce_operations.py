@@ -39,7 +39,7 @@ _REFUSALS = 10
 
 
 class RoceOperationsRun(RoceRun):
-    """Operations over RoCE."""
+    """A run that plays operations over RoCE."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)

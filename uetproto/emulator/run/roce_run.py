@@ -1,4 +1,4 @@
-"""A run over RoCEv2: adapters, queue pairs brought up, and what comes of them, whatever their application does."""
+"""What every run over RoCEv2 has, whatever its application: adapters and queue pairs that are brought up."""
 
 from collections import Counter
 from typing import Any
@@ -17,12 +17,12 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.roce import RoceFramer, traffic_classes
 
 QKEY = 0x11111111
-"""Of queue pairs of UD that are given none."""
+"""Q_Key of queue pairs of UD whose settings give none."""
 _NAK = ("NAK ", "RNR NAK")
 
 
 class RoceRun(ScenarioRun):
-    """Everything of one run over RoCEv2; its application is what a subclass does in `play` and `on_event`."""
+    """A run over RoCEv2; a subclass is the application, in `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -31,7 +31,7 @@ class RoceRun(ScenarioRun):
             for name, node in scenario.nodes.items()
         }
         self.pds = {name: hca.alloc_pd() for name, hca in self.hcas.items()}
-        """Protection domain of each node; queue pairs may have others."""
+        """Default protection domain of each node; queue pairs may have others."""
         self._other_pds: dict[tuple[str, str], int] = {}
         for name, hca in self.hcas.items():
             hca.line_rate = scenario.nodes[name].rate or scenario.fabric.rate
@@ -47,7 +47,7 @@ class RoceRun(ScenarioRun):
         self.engines.update(self.hcas)
 
     def _pkeys(self, node: str) -> tuple[int, ...]:
-        """The table of an adapter: the default key, and those of its queue pairs."""
+        """Return the P_Key table of an adapter: the default key, and the keys of its queue pairs."""
         own = (setup.p_key for setup in self.scenario.qps.values() if setup.node == node)
         return tuple(dict.fromkeys((DEFAULT_PKEY, *own)))
 
@@ -55,7 +55,7 @@ class RoceRun(ScenarioRun):
         return self.scenario.qps[qp].number
 
     def pd_of(self, qp: str) -> int:
-        """The protection domain of a queue pair."""
+        """Return the protection domain of a queue pair."""
         setup = self.scenario.qps[qp]
         if not setup.pd:
             return self.pds[setup.node]
@@ -75,12 +75,12 @@ class RoceRun(ScenarioRun):
         hca.create_qp(self.scenario.run.transport, pd, number=setup.number, srq=srq)
 
     def srq_of(self, qp: str) -> int | None:
-        """The number of the shared receive queue of a queue pair."""
+        """Return the number of the shared receive queue of a queue pair; None: it has none."""
         setup = self.scenario.qps[qp]
         return self._srqs[setup.node, setup.srq] if setup.srq is not None else None
 
     def _bring_up(self, setup: QpSetup) -> None:
-        """INIT, RTR, RTS: what the two ends of a connection tell each other out of band is known here."""
+        """Bring a queue pair to RTS, with what the ends of a connection exchange out of band."""
         kind: QpType = self.scenario.run.transport
         hca = self.hcas[setup.node]
         wanted: dict[str, Any] = {
@@ -99,7 +99,7 @@ class RoceRun(ScenarioRun):
         return RoceFramer(node.address, node.ip_version, node.roce)
 
     def dscp(self) -> Dscp:
-        """Data and acknowledgements wait in one queue, CNPs go before them."""
+        """Return the DSCP of each traffic class: data and acknowledgements share a queue, CNPs have priority."""
         return traffic_classes(next(iter(self.scenario.nodes.values())).roce)
 
     def result(self, memories: Memories, judge: FrameJudge | None, output: str | None) -> RunResult:
@@ -133,7 +133,7 @@ class RoceRun(ScenarioRun):
         )
 
     def _naks(self) -> Counter[str]:
-        """NAKs sent, by what they say."""
+        """Return how many NAKs were sent, by name."""
         counts: Counter[str] = Counter()
         for hca in self.hcas.values():
             for what, count in hca.counters.items():
@@ -142,11 +142,11 @@ class RoceRun(ScenarioRun):
         return counts
 
     def posting(self) -> set[str]:
-        """Nodes whose program posts work; the others are only written to and read from."""
+        """Return the nodes whose application posts work; the others are passive."""
         return {self.scenario.run.initiator}
 
     def _data_paths(self, size: int) -> dict[str, dict[str, Any]]:
-        """What the bytes of the run cost at each node that says how they come to its NIC (`engine.gpudirect`)."""
+        """Return the cost of the run's bytes at each node that has a data path (`emulator.data_path`)."""
         return {
             name: gpudirect.cost(node.data_path, size, self.scenario.path, passive=name not in self.posting()).as_dict()
             for name, node in self.scenario.nodes.items()

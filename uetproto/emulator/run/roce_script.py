@@ -20,13 +20,13 @@ from uetproto.wire.headers.roce import Nak, Operation
 
 
 class RoceScript(ScriptRun[RoceStep]):
-    """A script over RoCE."""
+    """A run that plays a script over RoCE."""
 
     step_type = RoceStep
     simulator: RoceSimulator
 
     def __init__(self, scenario: Scenario, check: bool) -> None:
-        """With `check` a twin of the simulator takes the same steps (roce.md §15 item 10)."""
+        """Make the simulator; with `check` a twin of the simulator takes the same steps (roce.md §15 item 10)."""
         super().__init__(scenario)
         self.framers = tuple(RoceFramer(node.address, node.ip_version, node.roce) for node in self.nodes)
         first, second = self.nodes

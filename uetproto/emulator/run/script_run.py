@@ -81,7 +81,7 @@ class FramedWire(DatagramWire):
 
 
 class ScriptRun(ABC, Generic[StepT]):
-    """A script over one transport: `play`, or row by row `step`; then `outcome`."""
+    """A run that plays a script; a subclass knows the transport. `step` plays a single row."""
 
     step_type: ClassVar[Callable[..., Any]]
     """The class of the simulator's steps."""

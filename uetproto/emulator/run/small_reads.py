@@ -17,7 +17,7 @@ _JOB, _RESOURCE_INDEX = 101, 15
 
 
 class _OnePacket:
-    """`service.Outgoing`."""
+    """A message of one packet (`service.Outgoing`)."""
 
     def __init__(self, peer: int, mode: Mode, next_hdr: int, header: bytes, payload: Buffer = b"") -> None:
         self.peer = peer
@@ -33,25 +33,25 @@ class _OnePacket:
 
 
 def small_read(peer: int, what: MessageSpec, length: int) -> _OnePacket:
-    """The request."""
+    """Return the request of a read."""
     header = build_small(Opcode.READ, 0, 1, _JOB, 0, _RESOURCE_INDEX, 0, length)
     return _OnePacket(peer, what.mode, NextHdr.REQUEST_SMALL, header)
 
 
 class SmallReads:
-    """The target's side: a status in the ACK, then the data in the return direction."""
+    """The target of small reads: it returns a status in the ACK, then the data in the return direction."""
 
     def __init__(self) -> None:
         self._asked: list[tuple[Connection, int, int]] = []
-        """PDC, PSN of the request, bytes."""
+        """Requests to be answered: {PDC, PSN of the request, number of bytes}."""
 
     def take(self, pdc: Connection, psn: int, data: Buffer, at: int) -> Response:
-        """A request has come: it is accepted."""
+        """Accept a request and return its response."""
         self._asked.append((pdc, psn, parse_ses_request(data, at, NextHdr.REQUEST_SMALL).request_length))
         return Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, 0, _JOB, 0))
 
     def answer(self, pds: Pds, now: int) -> bool:
-        """Hands the data over; False when there is none."""
+        """Send the data of accepted requests; return whether there was any."""
         if not self._asked:
             return False
         for pdc, psn, length in self._asked:

@@ -61,7 +61,7 @@ class UetOperation(ScheduledOperation):
 
 
 class UetOperationsRun(UetRun):
-    """Operations over UET."""
+    """A run that plays operations over UET."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)

@@ -1,4 +1,4 @@
-"""A run over UET with real SES: fabric endpoints, and what comes of them, whatever their application does."""
+"""What every run over UET with a real SES has, whatever its application: fabric endpoints and their framers."""
 
 from uetproto.emulator.network.faults import refusals
 from uetproto.emulator.network.tap import Writer
@@ -15,7 +15,7 @@ from uetproto.framing.uet import UetFramer
 
 
 class UetRun(ScenarioRun):
-    """Everything of one run over UET; its application is what a subclass does in `play` and `on_event`."""
+    """A run over UET; a subclass is the application, in `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -41,7 +41,7 @@ class UetRun(ScenarioRun):
             pds.preset(node.preset)
 
     def guard(self, judge: FrameJudge) -> None:
-        """Let the two engines of the transfer be watched."""
+        """Let the invariants of initiator and target be checked."""
         run_ = self.scenario.run
         guards = EngineGuards(self.feps[run_.initiator], self.feps[run_.target], judge.find)
         for name in (run_.initiator, run_.target):

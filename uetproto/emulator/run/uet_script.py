@@ -36,7 +36,7 @@ _data = codec_of(RESPONSE_DATA)
 
 
 class UetScript(ScriptRun[UetStep]):
-    """A script over UET with scripted SES."""
+    """A run that plays a script over UET with scripted SES."""
 
     step_type = UetStep
     simulator: UetSimulator

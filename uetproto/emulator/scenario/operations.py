@@ -49,18 +49,18 @@ OUTCOMES = (*(code.name for code in ReturnCode if code not in (ReturnCode.NULL, 
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """One row."""
+    """An operation, as a checked row says it."""
 
     where: Location
-    """File, line and key."""
+    """Place of the row: file, line and key."""
     do: str
     node: str
     at: int = 0
     after: str | None = None
-    """previous, all: the rows that must have ended; None: none."""
+    """The rows that must have ended before: previous, all; None: no row."""
     expect: str = ReturnCode.OK.name
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Those of the work, by the names of `engine.contract`, and `length`, `fetch`, `operand`, `value`."""
+    """Fields of the work by the names of `engine.contract`, and `length`, `fetch`, `operand`, `value`."""
 
     @property
     def extension_size(self) -> int:
@@ -141,12 +141,12 @@ _FILL = ("datatype", "value")
 
 @dataclass(frozen=True, slots=True)
 class OperationKind:
-    """One thing to do: the keys that it takes, and those without which it cannot be."""
+    """A kind of operation: the keys that it takes, and the keys that it needs."""
 
     keys: tuple[str, ...]
     needed: tuple[str, ...] = ()
     by_target: bool = False
-    """Where the row names no node."""
+    """Whether the target does it, where the row names no node."""
 
 
 KINDS = {
@@ -171,13 +171,13 @@ KINDS = {
     "enable": OperationKind(("resource_index", "space"), ("space",), by_target=True),
 }  # fmt: skip
 WORK = ("write", "read", "atomic", "send", "nop")
-"""What ends in a completion."""
+"""Operations that end in a completion."""
 
 Table = Callable[[str, Mapping[str, KeyType], Any], dict[str, Any]]
 
 
 class CheckedRow(NamedTuple):
-    """A row whose keys go together."""
+    """A row whose keys are legal for its kind."""
 
     path: str
     row: Any
@@ -190,7 +190,7 @@ class CheckedRow(NamedTuple):
 def checked_rows(
     rows: Sequence[Any], keys: Mapping[str, KeyType], kinds: Mapping[str, OperationKind], table: Table, refuse: Refuse
 ) -> Iterator[CheckedRow]:
-    """The rows of any transport: each does one of `kinds`, has the keys that go with it, and stands in its order."""
+    """Yield the rows after checks that hold for any transport: kind, keys and order of time."""
     latest = 0
     for number, row in enumerate(rows):
         path = f"operation.{number}"
@@ -215,7 +215,7 @@ def checked_rows(
 def operations_of(
     rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], Location], refuse: Refuse
 ) -> tuple[OperationRow, ...]:  # fmt: skip
-    """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
+    """Return the checked rows. `table` checks the keys of a row, `run` is `[run]`."""
     found = []
     for path, row, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         node = values.pop("node", run.target if kind.by_target else run.initiator)
@@ -245,7 +245,7 @@ def _short(value: Any) -> str:
 
 
 def _together(path: str, do: str, values: Mapping[str, Any], refuse: Refuse) -> None:
-    """Keys that are legal one by one may not go together."""
+    """Refuse keys that are legal one by one but not together."""
     length = values.get("length", 0)
     if "value" in values and length % (element := ELEMENT_SIZE[values["datatype"]]):
         legal = f"a multiple of {element}, the size of {values['datatype'].name}"
@@ -255,7 +255,7 @@ def _together(path: str, do: str, values: Mapping[str, Any], refuse: Refuse) -> 
 
 
 def _carried(path: str, do: str, values: Mapping[str, Any], of_run: Mode, refuse: Refuse) -> None:
-    """Whether the mode, of the row or else of [run], carries what is to be done."""
+    """Refuse an operation that the mode of the row, or else of [run], cannot carry."""
     if do not in _CARRIED or "kind" in values:
         return
     mode = values.get("mode", of_run)
@@ -270,7 +270,7 @@ _CARRIED = {
     "write": (Opcode.WRITE,), "read": (Opcode.READ,), "atomic": (Opcode.ATOMIC,), "nop": (Opcode.NO_OP,),
     "send": (Opcode.SEND, Opcode.DATAGRAM_SEND),
 }  # fmt: skip
-"""Requests that a row stands for. What decides about others is found when it is played."""
+"""Requests that a row stands for; of other operations the engine decides when they are played."""
 
 # Elements -------------------------------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ _FLOATS = {
 
 
 def elements(datatype: AtomicDatatype, numbers: Sequence[int | float]) -> bytes:
-    """Numbers as elements in host order, complex ones without an imaginary part.
+    """Return numbers as elements in host order, complex ones without an imaginary part.
 
     Raises `ValueError` or `OverflowError` for what the datatype does not have.
     """
@@ -306,7 +306,7 @@ _LARGEST = {
 
 
 def range_of(datatype: AtomicDatatype) -> str:
-    """What numbers it has."""
+    """Return what numbers a datatype has, as text."""
     if datatype in _LARGEST:
         return f"a number, up to {_LARGEST[datatype]} in magnitude"
     if "INT" not in datatype.name:

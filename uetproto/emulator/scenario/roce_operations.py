@@ -74,11 +74,11 @@ KINDS = {
     "modify": OperationKind(("qp", "to_state"), ("to_state",)),
 }
 POSTED = ("send", "write", "read", "compare_swap", "fetch_add")
-"""What is a work request of the send queue."""
+"""Operations that are work requests of the send queue."""
 
 
 def opcode_of(do: str, fields: Mapping[str, Any]) -> Opcode:
-    """The work request that a row stands for."""
+    """Return the opcode of the work request that a row stands for."""
     match do:
         case "send" if "invalidate" in fields:
             return Opcode.SEND_WITH_INV
@@ -97,7 +97,7 @@ def operations_of(
     rows: Sequence[Any], run: Any, qps: Mapping[str, QpSetup], nodes: Mapping[str, Any], table: Table,
     where: Callable[[str], Location], refuse: Refuse,
 ) -> tuple[OperationRow, ...]:  # fmt: skip
-    """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
+    """Return the checked rows. `table` checks the keys of a row, `run` is `[run]`."""
     found = []
     for path, _, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         node = _node(path, values, run.target if kind.by_target else run.initiator, qps, nodes, refuse)
@@ -125,7 +125,7 @@ def _node(
 
 
 def _qp(path: str, values: Mapping[str, Any], node: str, qps: Mapping[str, QpSetup], refuse: Refuse) -> str:
-    """The queue pair of a row: the one that it names, or the first of its node."""
+    """Return the queue pair that a row names, or the first of its node."""
     here = [name for name, setup in qps.items() if setup.node == node]
     name = values.get("qp", here[0] if here else None)
     if name not in here:
@@ -137,7 +137,7 @@ def _qp(path: str, values: Mapping[str, Any], node: str, qps: Mapping[str, QpSet
 def _check_carried(
     path: str, do: str, values: dict[str, Any], kind: QpType, qps: Mapping[str, QpSetup], refuse: Refuse
 ) -> None:  # fmt: skip
-    """Whether the transport has the operation, and a datagram a way to go."""
+    """Refuse an operation that the transport lacks, and a datagram without a destination."""
     services = SENDS[opcode_of(do, values)].services
     if kind not in services:
         legal = ", ".join(service.name.lower() for service in services)
