@@ -10,7 +10,6 @@ import random
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import PurePath
 from tempfile import TemporaryDirectory
 from time import process_time, process_time_ns
 from typing import NamedTuple
@@ -151,21 +150,21 @@ def generated(records: int) -> float:
 
 
 LAYERS = (
-    ("fuzzer", ("fuzz", "machine", "chooser", "seeded")),
-    ("invariants", ("invariants", "ledger", "watch", "registry")),
-    ("scripted SES", ("scripted_ses", "bench_engine")),
-    ("source half", ("source", "retransmit")),
-    ("destination half", ("destination", "psn_window")),
-    ("PDC, control packets", ("pdc", "control", "lifecycle")),
-    ("manager", ("sublayer",)),
-    ("RUDI, UUD", ("rudi_uud",)),
-    ("SES", ("ses_", "memory", "fep")),
-    ("transport headers", ("messages", "<codec")),
-    ("workload", ("workload", "profile")),
-    ("wire, frames", ("wire", "nic", "clock", "generate")),
-    ("capture", ("pcap",)),
+    ("invariants", ("check/uet/invariant", "check/uet/ses_invariants", "check/uet/shadow_state", "check/registry")),
+    ("scripted SES", ("check/uet/scripted_ses", "bench/engine")),
+    ("fuzzer", ("check/",)),
+    ("source half", ("engine/pds/source", "engine/pds/retransmit")),
+    ("destination half", ("engine/pds/destination", "engine/pds/psn_window")),
+    ("PDC, control packets", ("engine/pds/pdc", "engine/pds/control", "engine/pds/lifecycle")),
+    ("RUDI, UUD", ("engine/pds/rudi_uud",)),
+    ("transport headers", ("engine/pds/messages", "<codec")),
+    ("manager", ("engine/pds/",)),
+    ("SES", ("engine/ses/", "engine/memory", "engine/fep")),
+    ("workload", ("traffic/workload", "traffic/profile")),
+    ("capture", ("wire/capture/",)),
+    ("wire, frames", ("wire/", "framing/", "emulator/", "traffic/")),
 )
-"""Name of a layer, and how the names of its files begin."""
+"""Name of a layer, and how the paths of its files in the package begin; the first that fits counts."""
 
 
 def shares(function: Callable[[], object]) -> tuple[tuple[str, float], ...]:
@@ -187,8 +186,8 @@ def shares(function: Callable[[], object]) -> tuple[tuple[str, float], ...]:
 
 
 def _layer(path: str) -> str | None:
-    stem = PurePath(path).stem
-    return next((name for name, starts in LAYERS if stem.startswith(starts)), None)
+    place = path.rpartition("/uetproto/")[2]
+    return next((name for name, starts in LAYERS if place.startswith(starts)), None)
 
 
 # Matching -------------------------------------------------------------------------------------------------------------
