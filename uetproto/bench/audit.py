@@ -156,6 +156,3 @@ def measure(
     yield Figure(
         "audit", f"{pdcs:,} PDCs opened and closed, what each leaves", found["left"], "bytes", _LEFT, most=True
     )
-
-
-__all__ = ["conversations", "cut", "left_behind", "main", "measure", "rate"]

@@ -77,6 +77,3 @@ def measure(quick: bool, folder: Path, gradient: Callable[[str, Path], float] = 
     yield Figure(
         "security", f"sealed gradient of {length} MiB, share of the plain rate", 100 * plain / sealed, "%", _SHARE
     )
-
-
-__all__ = ["measure", "rates"]

@@ -70,6 +70,3 @@ def is_whole(array: Array) -> bool:
 def bytes_of(array: Array) -> Bytes:
     """Return the bytes of a contiguous array without a copy."""
     return array.reshape(-1).view(np.uint8)
-
-
-__all__ = ["KINDS", "REAL_OF", "Array", "Bytes", "ElementKind", "bytes_of", "dtype", "is_whole", "kind_of"]

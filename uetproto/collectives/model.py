@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from uetproto.collectives.transport import CollectiveNetwork, CollectiveTimers, Done, Tag, TransportError
+from uetproto.collectives.transport import CollectiveNetwork, CollectiveTimers, Done, HalfMatching, MessageHalf, Tag, deliver
 from uetproto.errors import LocalError
 
 SECOND = 10**12
@@ -31,14 +31,6 @@ class Path(NamedTuple):
 
 
 @dataclass(slots=True)
-class _ModelHalf:
-    """A send or a receive that waits for the other half."""
-
-    buffer: memoryview
-    done: Done
-
-
-@dataclass(slots=True)
 class _ModelEnd:
     """One rank's `RankTransport`."""
 
@@ -54,10 +46,10 @@ class _ModelEnd:
         return self.network.now
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        self.network.post(self.rank, peer, tag, _ModelHalf(data, done), sends=True)
+        self.network.post(self.rank, peer, tag, MessageHalf(data, done), sends=True)
 
     def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        self.network.post(peer, self.rank, tag, _ModelHalf(into, done), sends=False)
+        self.network.post(peer, self.rank, tag, MessageHalf(into, done), sends=False)
 
     def after(self, delay: int, action: Callable[[], None]) -> None:
         self.network.timers.at(self.now + delay, action)
@@ -78,7 +70,7 @@ class ModelNetwork(CollectiveNetwork):
             raise LocalError("path", f"{path!r}", "a Path, or a function of source and destination")
         self._path = path if callable(path) else lambda source, destination: path
         self._ends = [_ModelEnd(self, rank, size) for rank in range(size)]
-        self._waiting: dict[tuple[int, int, Tag, bool], list[_ModelHalf]] = {}
+        self._halves = HalfMatching()
 
     @property
     def now(self) -> int:
@@ -98,21 +90,16 @@ class ModelNetwork(CollectiveNetwork):
         """Makes all later messages of a rank fail with a reason."""
         self._ends[rank].dead = why
 
-    def post(self, source: int, destination: int, tag: Tag, half: _ModelHalf, sends: bool) -> None:
+    def post(self, source: int, destination: int, tag: Tag, half: MessageHalf, sends: bool) -> None:
         """Posts one half of a message; the second half moves it."""
         for rank in (source, destination):
             if not 0 <= rank < self.size:
                 raise LocalError("peer", rank, f"0 … {self.size - 1}")
-        others = self._waiting.get((source, destination, tag, not sends))
-        if not others:
-            self._waiting.setdefault((source, destination, tag, sends), []).append(half)
-            return
-        other = others.pop(0)
-        if not others:
-            del self._waiting[source, destination, tag, not sends]
-        self._move(source, destination, *((half, other) if sends else (other, half)))
+        message = self._halves.match(source, destination, tag, half, sends=sends)
+        if message is not None:
+            self._move(source, destination, *message)
 
-    def _move(self, source: int, destination: int, send: _ModelHalf, receive: _ModelHalf) -> None:
+    def _move(self, source: int, destination: int, send: MessageHalf, receive: MessageHalf) -> None:
         path = self._path(source, destination)
         ports = ((self._ends[source].busy, (path.port, True)), (self._ends[destination].busy, (path.port, False)))
         start = max(self._now, *(busy.get(port, 0) for busy, port in ports))
@@ -121,20 +108,7 @@ class ModelNetwork(CollectiveNetwork):
             busy[port] = end
         self.timers.at(end, lambda: self._arrive(source, destination, send, receive))
 
-    def _arrive(self, source: int, destination: int, send: _ModelHalf, receive: _ModelHalf) -> None:
-        failure = None
-        why = self._ends[source].dead or self._ends[destination].dead
-        if why is not None:
-            failure = TransportError(f"message from rank {source} to rank {destination}: {why}")
-        elif send.buffer.nbytes != receive.buffer.nbytes:
-            sizes = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"
-            failure = TransportError(f"message from rank {source} to rank {destination}: {sizes}")
-        else:
-            receive.buffer[:] = send.buffer
+    def _arrive(self, source: int, destination: int, send: MessageHalf, receive: MessageHalf) -> None:
+        if deliver(source, destination, send, receive, self._ends[source].dead or self._ends[destination].dead):
             self.messages += 1
             self.bytes_sent[source] += send.buffer.nbytes
-        send.done(failure)
-        receive.done(failure)
-
-
-__all__ = ["SECOND", "ModelNetwork", "Path"]

@@ -116,6 +116,3 @@ class Offloads(Offload):
                 return member.maker(request)
         legal = ", ".join(self.algorithms.get(request.op, ())) or "none"
         raise LocalError("algorithm", f"{request.algorithm} of {request.op}", legal)
-
-
-__all__ = ["CollectiveCounters", "CollectivePart", "Ended", "Offload", "OffloadRequest", "Offloads", "PartFactory"]

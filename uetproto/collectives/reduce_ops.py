@@ -96,5 +96,3 @@ ReduceOp.AVG = ReduceOp("AVG", _NUMBERS, np.add)
 
 OPS = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG")
 """Names of all operations without an argument."""
-
-__all__ = ["OPS", "ReduceOp"]

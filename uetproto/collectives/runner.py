@@ -216,6 +216,3 @@ class Execution:
         piece = pieces.get((sends, peer), 0)
         pieces[sends, peer] = piece + 1
         return self.ranks[peer], Tag(Purpose.COLLECTIVE, self.group, self.sequence, step.number, piece)
-
-
-__all__ = ["Execution", "ScratchPool"]

@@ -5,6 +5,7 @@ Results come by callbacks in virtual time and nothing blocks. A `RankTransport` 
 """
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -93,9 +94,9 @@ class Timer:
 
     __slots__ = ("action", "instant", "vital")
 
-    def __init__(self, instant: int, action: Callable[[], None], vital: bool) -> None:
+    def __init__(self, instant: int, action: Callable[[], object], vital: bool) -> None:
         self.instant = instant
-        self.action: Callable[[], None] | None = action
+        self.action: Callable[[], object] | None = action
         self.vital = vital
 
 
@@ -108,7 +109,7 @@ class CollectiveTimers:
         self.vital = 0
         """Number of timers that fire although nothing else is in progress. The others only limit waits."""
 
-    def at(self, instant: int, action: Callable[[], None], vital: bool = True) -> Timer:
+    def at(self, instant: int, action: Callable[[], object], vital: bool = True) -> Timer:
         """Sets a timer and returns it. `vital`: it fires although nothing else is in progress."""
         timer = Timer(instant, action, vital)
         self._count += 1
@@ -140,6 +141,47 @@ class CollectiveTimers:
         self.cancel(timer)
         action()
         return True
+
+
+class MessageHalf(NamedTuple):
+    """A send or a receive that waits for the other half of the message."""
+
+    buffer: memoryview
+    done: Done
+
+
+class HalfMatching:
+    """The halves of messages that a network moves itself; those with the same ends and tag match, first in, first out."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[int, int, Tag, bool], deque[MessageHalf]] = {}
+
+    def match(
+        self, source: int, target: int, tag: Tag, half: MessageHalf, *, sends: bool
+    ) -> tuple[MessageHalf, MessageHalf] | None:
+        """Return the send and the receive of a message, or None if the other half has yet to come."""
+        others = self._waiting.get((source, target, tag, not sends))
+        if not others:
+            self._waiting.setdefault((source, target, tag, sends), deque()).append(half)
+            return None
+        other = others.popleft()
+        if not others:
+            del self._waiting[source, target, tag, not sends]
+        return (half, other) if sends else (other, half)
+
+
+def deliver(source: int, target: int, send: MessageHalf, receive: MessageHalf, lost: str | None = None) -> bool:
+    """Copies a message and ends both halves; returns whether they succeed. `lost`: why the message cannot arrive."""
+    if lost is None and send.buffer.nbytes != receive.buffer.nbytes:
+        lost = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"
+    failure = None
+    if lost is None:
+        receive.buffer[:] = send.buffer
+    else:
+        failure = TransportError(f"message from rank {source} to rank {target}: {lost}")
+    send.done(failure)
+    receive.done(failure)
+    return failure is None
 
 
 class CollectiveNetwork(ABC):
@@ -174,16 +216,3 @@ class CollectiveNetwork(ABC):
 
     def close(self, drain: bool) -> None:  # noqa: B027 (most have nothing to close)
         """Closes the network. `drain`: messages in flight arrive first."""
-
-
-__all__ = [
-    "WIDTHS",
-    "CollectiveNetwork",
-    "CollectiveTimers",
-    "Done",
-    "Purpose",
-    "RankTransport",
-    "Tag",
-    "Timer",
-    "TransportError",
-]

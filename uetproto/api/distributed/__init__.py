@@ -48,7 +48,6 @@ from uetproto.api.distributed.errors import (
     SizeMismatchError,
     TensorError,
     TimeoutError,  # noqa: A004
-    TransportError,
     Wait,
 )
 from uetproto.api.distributed.groups import (
@@ -68,10 +67,12 @@ from uetproto.api.distributed.groups import (
 )
 from uetproto.api.distributed.p2p import P2POp, batch_isend_irecv, irecv, isend, recv, send
 from uetproto.api.distributed.process_group import ProcessGroup
+from uetproto.api.distributed.scheduler import Event
 from uetproto.api.distributed.work import Work
-from uetproto.api.distributed.world import Event, World, now, run, sleep, synchronize
+from uetproto.api.distributed.world import World, now, run, sleep, synchronize
 from uetproto.collectives.model import ModelNetwork, Path
 from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.collectives.transport import TransportError
 
 __all__ = [
     "DEFAULT_TIMEOUT", "NCCL_TIMEOUT", "AbortedError", "ArgumentError", "BufferModifiedError",

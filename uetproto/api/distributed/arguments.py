@@ -81,6 +81,3 @@ def check_op(op: Any, dtype: np.dtype[Any]) -> None:
         op.check(dtype)
     except LocalError as error:
         raise ArgumentError(*error.args) from None
-
-
-__all__ = ["check_op", "check_root", "list_of_root", "own_size", "split_sizes"]

@@ -116,6 +116,3 @@ def _room(arrays: list[Array], dtype: np.dtype[Any]) -> Array:
     if _is_vector(arrays, dtype):
         return arrays[0].reshape(-1)
     return np.empty(sum(array.size for array in arrays), dtype)
-
-
-__all__ = ["collective"]

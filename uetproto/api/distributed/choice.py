@@ -85,6 +85,3 @@ def choose(op: str, size: int, even: bool) -> str:
     small, large = DEFAULTS[op]
     chosen = small if size <= SMALL else large
     return large if not even and ALGORITHMS[op][chosen].equal_blocks else chosen
-
-
-__all__ = ["DEFAULTS", "SMALL", "check", "check_one", "check_options", "choose"]

@@ -159,6 +159,3 @@ _COMMON_ERRORS = (AbortedError, CollectiveMismatchError, DeadlockError)
 
 def _shown(value: Any) -> str:
     return "none" if value is None else str(value)
-
-
-__all__ = ["CollectiveMatch"]

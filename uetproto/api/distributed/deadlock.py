@@ -63,6 +63,3 @@ def _back_to(start: int, edges: dict[int, set[int]]) -> tuple[int, ...]:
                 before[needed] = rank
                 waiting.append(needed)
     return ()
-
-
-__all__ = ["explain", "shortest_cycle"]

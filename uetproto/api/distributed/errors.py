@@ -78,9 +78,3 @@ class AbortedError(DistError):
 def invalid(name: str, value: Any, legal: str) -> ArgumentError:
     """Return the error for an argument: its value, and what is legal."""
     return ArgumentError(name, value, legal)
-
-
-__all__ = [
-    "AbortedError", "ArgumentError", "BufferModifiedError", "CollectiveMismatchError", "DeadlockError", "DistError",
-    "SizeMismatchError", "TensorError", "TimeoutError", "TransportError", "Wait", "invalid", "modified",
-]  # fmt: skip

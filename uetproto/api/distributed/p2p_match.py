@@ -126,6 +126,3 @@ class P2PMatching:
         data = send.array if send.eager is None else send.eager
         self._group.end(receive.rank).receive(send.rank, tag, bytes_of(receive.array).data, lambda f: ended(1, f))
         self._group.end(send.rank).send(receive.rank, tag, bytes_of(data).data, lambda f: ended(0, f))
-
-
-__all__ = ["P2PMatching", "Post"]

@@ -6,12 +6,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from uetproto.api.distributed.networks.hosts import spread_over
-from uetproto.collectives.algorithms.catalogue import HIERARCHICAL, schedule
+from uetproto.collectives.algorithms.by_schedule import by_schedule
+from uetproto.collectives.algorithms.catalogue import HIERARCHICAL
+from uetproto.collectives.algorithms.leaders import spread_over
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import CollectivePart, Ended, OffloadRequest, PartFactory
+from uetproto.collectives.offload import OffloadRequest, PartFactory
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.runner import Execution, ScratchPool
+from uetproto.collectives.runner import ScratchPool
 from uetproto.collectives.transport import CollectiveNetwork
 
 
@@ -72,31 +73,19 @@ class CollectivePlanner:
         `calls`: of all ranks of the group, in their order; they agree but for the splits of all_to_all.
         """
         call, offload = calls[0], self._network.offload
-        own = offload.algorithms.get(call.op, ()) if offload is not None else ()
-        if offload is None or call.algorithm not in own:
-            return self._by_schedule(group, sequence, calls)
-        return offload.maker(OffloadRequest(
+        request = OffloadRequest(
             op=call.op, algorithm=call.algorithm, ranks=group.ranks, group=group.mark, sequence=sequence,
             dtype=call.dtype, count=call.count, root=call.root or 0, reduce_op=call.reduce_op, sizes=call.sizes,
             nodes=self._nodes_of(group), sockets=self._options.get("sockets", 1),
-        ))  # fmt: skip
-
-    def _by_schedule(self, group: PlannedGroup, sequence: int, calls: Sequence[Call]) -> PartFactory:
-        call = calls[0]
+        )  # fmt: skip
+        if offload is not None and call.algorithm in offload.algorithms.get(call.op, ()):
+            return offload.maker(request)
         uneven = len({count for each in calls for count in each.sends or ()}) > 1
-        plan = schedule(
-            call.op, call.algorithm, len(group.ranks), call.count, root=call.root or 0,
-            nodes=self._nodes_of(group) if call.algorithm in HIERARCHICAL else None, sizes=call.sizes,
+        return by_schedule(
+            request, call.algorithm, self._network.end, pool=self._pool, gamma=self._gamma,
+            nodes=request.nodes if call.algorithm in HIERARCHICAL else None,
             splits=[each.sends or () for each in calls] if uneven else None, **self._options,
         )  # fmt: skip
-
-        def make(place: int, input_: Array, output: Array, done: Ended) -> CollectivePart:
-            return Execution(
-                plan, place, self._network.end(group.ranks[place]), input=input_, output=output, op=call.reduce_op,
-                ranks=group.ranks, group=group.mark, sequence=sequence, pool=self._pool, gamma=self._gamma, done=done,
-            )  # fmt: skip
-
-        return make
 
     def _nodes_of(self, group: PlannedGroup) -> int | list[list[int]] | None:
         """Return the nodes of a group, in group ranks."""
@@ -105,6 +94,3 @@ class CollectivePlanner:
             return nodes
         found = [[group.places[rank] for rank in node if rank in group.places] for node in spread_over(size, nodes)]
         return [node for node in found if node]
-
-
-__all__ = ["Call", "CollectivePlanner"]

@@ -94,6 +94,3 @@ class ProcessGroup:
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.number}: ranks {', '.join(map(str, self.ranks))}>"
-
-
-__all__ = ["ProcessGroup"]

@@ -33,6 +33,3 @@ class RankState:
         """Stream mode: operations that the next one of the stream of asynchronous operations waits for."""
         self.linked: set[int] = set()
         """Stream mode: peers to which it has issued a point-to-point operation."""
-
-
-__all__ = ["RankState"]

@@ -175,6 +175,3 @@ def current_rank() -> RankThread:
 def is_rank() -> bool:
     """Return whether the calling thread belongs to a rank."""
     return _here.rank is not None
-
-
-__all__ = ["RankThread", "RankThreads", "current_rank", "is_rank"]

@@ -301,6 +301,3 @@ class RankScheduler:
         for state in self.states:
             if state.blocked is not None and not state.blocked.done:
                 state.blocked.fail(error)
-
-
-__all__ = ["Event", "RankScheduler"]

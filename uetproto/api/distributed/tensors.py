@@ -186,6 +186,3 @@ class TensorInUse:
         if self._locks is not None:
             self._locks.unlock(self.array)
         return self._sum is None or zlib.crc32(self._bytes.data) == self._sum
-
-
-__all__ = ["TensorInUse", "TensorLocks", "same_size", "same_type", "tensor", "tensors"]

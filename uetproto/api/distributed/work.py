@@ -156,6 +156,3 @@ class Work:
         if not self.done:
             _, why = self.needs()
             self.fail(TimeoutError(f"rank {self.rank}: {self.name} took more than {timeout / SECOND:g} s: it {why}"))
-
-
-__all__ = ["SECOND", "Timeout", "Work", "picoseconds"]

@@ -245,6 +245,3 @@ def sleep(duration: Timeout) -> None:
 def synchronize() -> None:
     """Waits until all operations of this rank are done, as `torch.cuda.synchronize` does in stream mode."""
     current_world().scheduler.synchronize(current_state())
-
-
-__all__ = ["Event", "World", "current_state", "current_world", "now", "run", "sleep", "synchronize"]

@@ -76,6 +76,3 @@ class LinkMeter:
 
 def _is_record(packet: Packet) -> bool:
     return any(layer.values.get("memory_key") == _RECORD_KEY for layer in packet.layers)
-
-
-__all__ = ["LinkMeter"]

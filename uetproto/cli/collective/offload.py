@@ -211,10 +211,3 @@ _PORTS = {PARENT_PORT: "parent", OTHER_PORT: "others"}
 
 def _not_zero(counters: Mapping[str, int]) -> dict[str, int]:
     return {name: count for name, count in counters.items() if count}
-
-
-__all__ = [
-    "CARRIERS", "SHARP", "Offer", "OffloadMonitor", "levels_of", "multicast_costs", "multicast_settings", "offer",
-    "refusal",
-    "sharp_settings",
-]  # fmt: skip

@@ -179,20 +179,3 @@ def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | N
     if gpus_per_node < 2:
         raise LocalError(f"--cross-nic {policy}", "a host has one NIC", "--topology rails or T:gpus_per_node=N")
     return int(policy)
-
-
-__all__ = [
-    "CROSS_NIC",
-    "DEFAULT_BYTES",
-    "algorithms",
-    "check_schedule",
-    "cross_nic",
-    "in_network",
-    "length",
-    "operations",
-    "own_options",
-    "rank_numbers",
-    "reduce_op",
-    "taps",
-    "topology",
-]

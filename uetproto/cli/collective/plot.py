@@ -109,6 +109,3 @@ def _bars(
     axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.set_title(title)
     axes.legend()
-
-
-__all__ = ["SUFFIXES", "check_matplotlib", "check_plot", "plot"]

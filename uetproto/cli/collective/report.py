@@ -234,6 +234,3 @@ def number(picoseconds: float) -> str:
 
 def microseconds(picoseconds: float) -> str:
     return f"{number(picoseconds)} µs"
-
-
-__all__ = ["heading", "microseconds", "one", "sweep", "table"]

@@ -397,6 +397,3 @@ def _program(op: str, input_: Array, output: Array, rank: int, reduce_op: dist.R
         dist.all_to_all_single(output, input_)
     else:
         dist.barrier()
-
-
-__all__ = ["AUTO", "DELAY", "MOST_RANKS", "RATE", "WAYS", "CollectiveCase", "PreparedCase", "Progress"]

@@ -1,27 +1,32 @@
-"""A fallback of an `Offload`: the ranks carry out the collective by a schedule."""
+"""Makes the parts of a collective that the ranks carry out by a schedule."""
 
 from collections.abc import Callable
+from typing import Any
 
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.dtypes import Array
 from uetproto.collectives.offload import CollectivePart, Ended, OffloadRequest, PartFactory
-from uetproto.collectives.runner import Execution
+from uetproto.collectives.runner import Execution, ScratchPool
 from uetproto.collectives.transport import RankTransport
 
 
-def by_schedule(request: OffloadRequest, algorithm: str, end_of: Callable[[int], RankTransport]) -> PartFactory:
-    """Return what makes each rank's part. `end_of`: returns the transport of a rank of the network."""
+def by_schedule(
+    request: OffloadRequest, algorithm: str, end_of: Callable[[int], RankTransport], *, pool: ScratchPool | None = None,
+    gamma: float = 0, **options: Any,
+) -> PartFactory:  # fmt: skip
+    """Return what makes each rank's part. Raises `LocalError` if there is no such schedule.
+
+    `end_of`: returns the transport of a rank of the network. `pool`, `gamma`: as `Execution` takes them. `options`:
+    further ones of `catalogue.schedule`.
+    """
     plan = schedule(
-        request.op, algorithm, len(request.ranks), request.count, root=request.root, sizes=request.sizes
-    )  # fmt: skip
+        request.op, algorithm, len(request.ranks), request.count, root=request.root, sizes=request.sizes, **options
+    )
 
     def make(place: int, input_: Array, output: Array, done: Ended) -> CollectivePart:
         return Execution(
             plan, place, end_of(request.ranks[place]), input=input_, output=output, op=request.reduce_op,
-            ranks=request.ranks, group=request.group, sequence=request.sequence, done=done,
+            ranks=request.ranks, group=request.group, sequence=request.sequence, pool=pool, gamma=gamma, done=done,
         )  # fmt: skip
 
     return make
-
-
-__all__ = ["by_schedule"]

@@ -89,14 +89,16 @@ def nodes_of(request: OffloadRequest) -> list[list[int]]:
     leader.
     """
     size, nodes = len(request.ranks), request.nodes
-    if nodes is None:
-        found = [[place] for place in range(size)]
-    elif isinstance(nodes, int):
-        each = -(-size // nodes)
-        found = [list(range(first, min(first + each, size))) for first in range(0, size, each)]
-    else:
-        found = [list(node) for node in nodes]
+    found = spread_over(size, size if nodes is None else nodes)
     return [socket for node in found for socket in _sockets(node, request.sockets)]
+
+
+def spread_over(size: int, nodes: int | Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the ranks of each node; for a number of nodes, ranks are assigned in order."""
+    if not isinstance(nodes, int):
+        return [list(node) for node in nodes]
+    each = -(-size // nodes)
+    return [list(range(first, min(first + each, size))) for first in range(0, size, each)]
 
 
 def _sockets(node: list[int], sockets: int) -> list[list[int]]:
@@ -124,6 +126,3 @@ def by_leaders(
         return LeaderPart(request, nodes[number], place, end_of(request.ranks[place]), output, leader, done)
 
     return make
-
-
-__all__ = ["LeaderPart", "by_leaders", "nodes_of"]

@@ -90,6 +90,3 @@ def _offered(length: int, sharp: SharpOffer) -> Candidate:
 def _least(candidates: Iterable[Candidate]) -> str:
     possible = [candidate for candidate in candidates if candidate.time is not None]
     return min(possible, key=lambda candidate: candidate.time or 0.0).algorithm
-
-
-__all__ = ["HOST_BASED", "AlgorithmChoice", "Candidate", "SharpOffer", "choose_all_reduce"]

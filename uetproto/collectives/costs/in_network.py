@@ -167,9 +167,3 @@ FORMULAS: dict[str, dict[str, InNetworkFormula]] = {
     "all_gather":     {"sharp": _by_all,
                        "multicast": lambda case: _multicast(case, case.size)},
 }  # fmt: skip
-
-__all__ = [
-    "FORMULAS", "HEADER", "InNetworkCase", "MulticastCosts", "SharpCosts", "llt_time", "multicast_traversals",
-    "sat_time",
-    "sharp_levels", "sharp_time", "sharp_traversals",
-]  # fmt: skip

@@ -266,10 +266,3 @@ class MeasuredCollective:
 
 def _whole(number: float) -> float:
     return int(number) if number == int(number) else number
-
-
-__all__ = [
-    "AggregationPort",
-    "FormulaResult", "GroupPort", "InNetwork", "LinkCount", "MeasuredCollective", "MeasuredNetwork", "formula",
-    "in_picoseconds", "promised",
-]  # fmt: skip

@@ -143,6 +143,3 @@ def _epsilon(dtype: Dtype) -> float:
     while ((one + np.array([epsilon / 2]).astype(dtype)).astype(dtype) != one).any():
         epsilon /= 2
     return epsilon
-
-
-__all__ = ["ON_BLOCKS", "REDUCING", "Dtype", "Sample", "check_sample"]

@@ -32,6 +32,3 @@ class TransportBarrier:
             self._schedule, self._ranks.index(self._transport.rank), self._transport, input=empty, output=empty,
             done=done, ranks=self._ranks, group=self._group, sequence=self._count,
         ).start()  # fmt: skip
-
-
-__all__ = ["TransportBarrier"]

@@ -63,6 +63,3 @@ class MulticastConfig:
 def _whole(name: str, value: object, least: int, legal: str) -> None:
     if type(value) is not int or value < least:
         raise LocalError(name, f"{value!r}", legal)
-
-
-__all__ = ["MOST_DEPTH", "ORDERS", "MulticastConfig"]

@@ -98,6 +98,3 @@ class MulticastCounters:
     recovery_at: int = -1
     """Instant at which the receiver stopped polling, after the last chunk or the cutoff."""
     done_at: int = -1
-
-
-__all__ = ["Cancel", "Done", "MulticastCounters", "MulticastEnd"]

@@ -95,6 +95,3 @@ class Machine(Generic[State]):
 
     def nothing(self) -> None:
         """Does nothing: the action of a row that only changes the state."""
-
-
-__all__ = ["Machine", "Table", "TransitionRow"]

@@ -164,6 +164,3 @@ class MulticastOperation:
             block = "" if machine.owner is None else f" for the block of {machine.owner}"
             parts.append(f"{name} {machine.state.name}{block}, peer {peer}")
         return f"rank {self.rank}: {'; '.join(parts)}"
-
-
-__all__ = ["MulticastOperation"]

@@ -137,6 +137,3 @@ def _plan(op: str, size: int, length: int, owners: Sequence[int], config: Multic
     ends = [w * length // parts for w in range(parts + 1)]
     subgroups = tuple(Subgroup(w, ends[w], ends[w + 1] - ends[w], mtu) for w in range(parts))
     return MulticastPlan(op, size, length, owners, config, subgroups)
-
-
-__all__ = ["SECOND", "MulticastPlan", "Subgroup", "all_gather", "broadcast"]

@@ -138,6 +138,3 @@ def _flat(name: str, view: memoryview | None, legal: int) -> memoryview | None:
     if view.nbytes != legal or not view.c_contiguous:
         raise LocalError(name, f"{view.nbytes} bytes{'' if view.c_contiguous else ' in pieces'}", legal)
     return view.cast("B") if legal else memoryview(bytearray())  # no bytes cannot be cast
-
-
-__all__ = ["MulticastRank", "PostedOperation"]

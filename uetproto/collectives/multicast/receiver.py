@@ -182,6 +182,3 @@ class Receiver:
 
     def _take(self, event: ReceiverInput) -> None:
         self.state = RECEIVER[self.state, event]
-
-
-__all__ = ["RECEIVER", "Receiver", "ReceiverInput", "ReceiverState"]

@@ -254,15 +254,3 @@ class ChunkResponder(Machine[ResponderState]):
 
     def take_fin(self) -> None:
         self._arrived.popleft()
-
-
-__all__ = [
-    "REQUESTER",
-    "RESPONDER",
-    "ChunkRequester",
-    "ChunkResponder",
-    "Gap",
-    "Holdings",
-    "RequesterState",
-    "ResponderState",
-]  # fmt: skip

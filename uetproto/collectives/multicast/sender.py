@@ -141,6 +141,3 @@ class ChunkSender(Machine[SenderState]):
             delay = -(-sent * self.plan.roots * SECOND // self.plan.config.link_rate)
             done = self.waited()
             self.end.after(delay, lambda: done(None))
-
-
-__all__ = ["SENDER", "ChunkSender", "SenderState"]

@@ -75,10 +75,3 @@ class ReadGrant(NamedTuple):
     def unpack(cls, record: bytes | memoryview) -> "ReadGrant | None":
         """Return the grant that 12 bytes hold; None: there are not 12 bytes."""
         return cls(*_GRANT.unpack(record)) if len(record) == _GRANT.size else None
-
-
-__all__ = [
-    "CHUNK_IDS", "CHUNK_SHIFT", "FIN", "FIN_OWNER", "TASKS", "TASK_MASK", "ChunkImmediate", "ReadGrant",
-    "RingImmediate",
-    "RingMessage",
-]  # fmt: skip

@@ -169,6 +169,3 @@ def _behind(column: int, value: str) -> str:
 def _legend() -> list[str]:
     labels = {("NV#" if label == "NV" else label): kind for label, kind in CLASSES.items()}
     return [f"  {label:<4} = {kind.path[0].upper()}{kind.path[1:]}" for label, kind in labels.items()]
-
-
-__all__ = ["MOST_DEVICES", "parse", "show"]

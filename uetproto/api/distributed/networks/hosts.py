@@ -5,6 +5,7 @@ from typing import Any
 
 from uetproto.api.distributed.errors import invalid
 from uetproto.api.network import Cables
+from uetproto.collectives.algorithms.leaders import spread_over
 
 NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC = 0, 1, 2
 """Values of `cross_nic`: whether a message may enter a host by another NIC than that by which it left its own."""
@@ -59,14 +60,6 @@ def hosts_of(size: int, cables: Cables, hosts: Any, nodes: Any, cross_nic: Any) 
     return Hosts(found, cross_nic)
 
 
-def spread_over(size: int, nodes: int | Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the ranks of each node; for a number of nodes, ranks are assigned in order."""
-    if not isinstance(nodes, int):
-        return [list(node) for node in nodes]
-    each = -(-size // nodes)
-    return [list(range(first, min(first + each, size))) for first in range(0, size, each)]
-
-
 def _nodes_of_topology(size: int, cables: Cables) -> list[list[int]] | None:
     """Return the nodes of a topology; None if it does not define them, or if the world will refuse it."""
     shape = cables.shape if isinstance(cables.shape, Mapping) else {}
@@ -89,6 +82,3 @@ def _listed(name: str, size: int, given: Any) -> list[list[int]]:
 
 def _sets(hosts: Sequence[Sequence[int]]) -> set[frozenset[int]]:
     return {frozenset(host) for host in hosts}
-
-
-__all__ = ["ALLOW_CROSS", "NEVER_CROSS", "PREFER_SAME_NIC", "Hosts", "hosts_of", "spread_over"]

@@ -265,6 +265,3 @@ def _run(network: MulticastNetwork, ready: Callable[[], bool]) -> None:
         if instant is None:
             return
         network.advance(instant)
-
-
-__all__ = ["ALGORITHM", "MulticastOffload", "fitting", "traffic"]

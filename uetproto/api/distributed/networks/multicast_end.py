@@ -344,9 +344,3 @@ def join_ring(ends: list[MulticastGroupEnd]) -> None:
     for a, b in pairs:
         ends[a].bring_up(b, ends[b])
         ends[b].bring_up(a, ends[a])
-
-
-__all__ = [
-    "MOST_GROUPS", "MOST_SUBGROUPS", "QKEY", "MulticastGroupEnd", "MulticastNetwork", "Nowhere", "addresses",
-    "join_ring",
-]  # fmt: skip

@@ -17,7 +17,7 @@ from uetproto.api.distributed.errors import invalid
 from uetproto.api.distributed.networks.hosts import PREFER_SAME_NIC, Hosts, hosts_of
 from uetproto.api.network import BURST, Cables, World
 from uetproto.collectives.topology.intra_node import IntraNode
-from uetproto.collectives.transport import CollectiveNetwork, CollectiveTimers, Done, Tag, TransportError
+from uetproto.collectives.transport import CollectiveNetwork, CollectiveTimers, Done, HalfMatching, MessageHalf, Tag, TransportError, deliver
 from uetproto.engine.contract import NEVER
 
 DEPTH = 128
@@ -248,13 +248,6 @@ def _ignore(failure: TransportError | None) -> None:
     """Ignores that a refusal was not delivered."""
 
 
-class _MessageHalf(NamedTuple):
-    """A send or a receive within a host that waits for the other half."""
-
-    buffer: memoryview
-    done: Done
-
-
 class PacketNetwork(CollectiveNetwork):
     """All ranks, each a node of an emulated network."""
 
@@ -267,7 +260,7 @@ class PacketNetwork(CollectiveNetwork):
         bandwidth, latency = intra.get("intra_bandwidth", 160 * 10**9), intra.get("intra_latency", 1_000_000)
         self.intra = IntraNode(lambda a, b: bandwidth, latency=latency)
         """Hops within hosts."""
-        self._halves: dict[tuple[int, int, Tag, bool], deque[_MessageHalf]] = {}
+        self._halves = HalfMatching()
 
     ends: Sequence[PacketEnd]
 
@@ -310,26 +303,12 @@ class PacketNetwork(CollectiveNetwork):
 
     def post_near(self, source: int, target: int, tag: Tag, buffer: memoryview, done: Done, *, sends: bool) -> None:
         """Posts one half of a message; the second half moves it."""
-        others = self._halves.get((source, target, tag, not sends))
-        if not others:
-            self._halves.setdefault((source, target, tag, sends), deque()).append(_MessageHalf(buffer, done))
-            return
-        other = others.popleft()
-        if not others:
-            del self._halves[source, target, tag, not sends]
-        send, receive = (_MessageHalf(buffer, done), other) if sends else (other, _MessageHalf(buffer, done))
-        failure = None
-        if send.buffer.nbytes != receive.buffer.nbytes:
-            sizes = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"
-            failure = TransportError(f"message from rank {source} to rank {target}: {sizes}")
-
-        def arrive() -> None:
-            if failure is None:
-                receive.buffer[:] = send.buffer
-            send.done(failure)
-            receive.done(failure)
-
-        self.timers.at(self.intra.arrival(self.now, source, target, 0 if failure else send.buffer.nbytes), arrive)
+        message = self._halves.match(source, target, tag, MessageHalf(buffer, done), sends=sends)
+        if message is not None:
+            send, receive = message
+            length = send.buffer.nbytes if send.buffer.nbytes == receive.buffer.nbytes else 0
+            arrival = self.intra.arrival(self.now, source, target, length)
+            self.timers.at(arrival, lambda: deliver(source, target, send, receive))
 
 
 def options(
@@ -359,16 +338,3 @@ def options(
 def names(size: int) -> list[str]:
     """Return the names of the nodes; there are two at least."""
     return [f"rank{rank}" for rank in range(max(2, size))]
-
-
-__all__ = [
-    "DEPTH",
-    "RECORD",
-    "Awaited",
-    "GrantingEnd",
-    "PacketEnd",
-    "PacketNetwork",
-    "ReceiveGrant",
-    "names",
-    "options",
-]

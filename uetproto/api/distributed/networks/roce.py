@@ -234,6 +234,3 @@ class RoceNetwork(PacketNetwork):
 def network(size: int, **given: Any) -> RoceNetwork:
     """Return the network of `World(transport="roce")`."""
     return RoceNetwork(size, **given)
-
-
-__all__ = ["RoceEnd", "RoceNetwork", "network"]

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from uetproto.api.distributed.errors import ArgumentError, invalid
-from uetproto.api.distributed.networks.hosts import spread_over
+from uetproto.collectives.algorithms.leaders import spread_over
 from uetproto.collectives.model import ModelNetwork
 from uetproto.collectives.transport import CollectiveNetwork
 from uetproto.errors import LocalError
@@ -50,6 +50,3 @@ def agreed(ranks: int, nodes: Nodes, known: Sequence[Sequence[int]] | None) -> N
     if {frozenset(node) for node in spread_over(ranks, nodes)} != {frozenset(node) for node in known}:
         raise invalid("nodes", repr(nodes), f"none, or {list(map(list, known))}, which the network has")
     return nodes
-
-
-__all__ = ["TRANSPORTS", "agreed", "network_of"]

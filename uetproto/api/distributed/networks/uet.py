@@ -206,6 +206,3 @@ class UetNetwork(PacketNetwork):
 def network(size: int, **given: Any) -> UetNetwork:
     """Return the network of `World(transport="uet")`."""
     return UetNetwork(size, **given)
-
-
-__all__ = ["DELIVERIES", "WAYS", "UetEnd", "UetNetwork", "UetSendingEnd", "network"]
