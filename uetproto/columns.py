@@ -344,7 +344,7 @@ class _Builder:
     def feed(self, batch: "_Batch") -> None:
         if not len(batch.start):
             return
-        walk = _Walk(batch, self._settings, self._shapes)
+        walk = _BatchWalk(batch, self._settings, self._shapes)
         self.packets += len(batch.start)
         self._packets.append((batch.times, batch.lengths, walk.shape))
         self._icrc.append(walk.icrc)
@@ -369,7 +369,7 @@ class _Builder:
 # The walk ------------------------------------------------------------------------------------------------------------
 
 
-class _Group(NamedTuple):
+class _PacketGroup(NamedTuple):
     """A group holds packets that stand before the same header: their numbers, where each stands, where it ends."""
 
     rows: Index
@@ -377,14 +377,14 @@ class _Group(NamedTuple):
     end: Index
     path: tuple[Header, ...] = ()  # what they passed
 
-    def where(self, keep: Array) -> "_Group":
+    def where(self, keep: Array) -> "_PacketGroup":
         """Return the packets for which `keep` is true."""
         if keep.all():
             return self
         some = np.flatnonzero(keep)
-        return _Group(self.rows[some], self.pos[some], self.end[some], self.path)
+        return _PacketGroup(self.rows[some], self.pos[some], self.end[some], self.path)
 
-    def split(self, code: Array) -> Iterator[tuple[int, "_Group"]]:
+    def split(self, code: Array) -> Iterator[tuple[int, "_PacketGroup"]]:
         """Split the packets by a small number `code` of each: every number that occurs, and the packets that have
         it."""
         if len(code) and (code == code[0]).all():
@@ -394,7 +394,7 @@ class _Group(NamedTuple):
                 yield int(value), self.where(code == value)
 
 
-class _Walk:
+class _BatchWalk:
     """This walk decodes a batch at once as `wire.stack` does, but only finds headers, not what is wrong with a
     packet."""
 
@@ -406,7 +406,7 @@ class _Walk:
         self.shapes = shapes
         self.shape = np.zeros(len(batch.start), np.uint32)
         self.found: dict[Header, list[tuple[Index, list[Array]]]] = {}  # numbers of packets, units
-        for link, group in _Group(np.arange(len(batch.start)), batch.start, batch.end).split(batch.links):
+        for link, group in _PacketGroup(np.arange(len(batch.start)), batch.start, batch.end).split(batch.links):
             if link in _TYPED:
                 self.typed(_TYPED[link], group)
             elif link == _LINKS["raw"]:
@@ -419,7 +419,7 @@ class _Walk:
             elif link == _LINKS["erf"]:
                 self.erf(group)
 
-    def take(self, header: Header, group: _Group) -> tuple[_Group, list[Array]]:
+    def take(self, header: Header, group: _PacketGroup) -> tuple[_PacketGroup, list[Array]]:
         """Return the packets that have a whole `header`, standing behind it, and the units of these headers."""
         group = group.where(group.end - group.pos >= header.size)
         units = _cut(header, _gather(self.data, group.pos, header.size))
@@ -428,9 +428,9 @@ class _Walk:
             rows = group.rows if count < len(self.shape) else slice(None)
             self.shape[rows] = self.shapes.setdefault(path, len(self.shapes))
             self.found.setdefault(header, []).append((group.rows, units))
-        return _Group(group.rows, group.pos + header.size, group.end, path), units
+        return _PacketGroup(group.rows, group.pos + header.size, group.end, path), units
 
-    def typed(self, header: Header, group: _Group, tags: int = 2) -> None:
+    def typed(self, header: Header, group: _PacketGroup, tags: int = 2) -> None:
         """Find a header with an EtherType, and up to two 802.1Q tags."""
         group, units = self.take(header, group)
         for kind, some in group.split(_ETHERTYPES[_value(header, "type", units)]):
@@ -445,7 +445,7 @@ class _Walk:
             elif kind == _VLAN and tags:
                 self.typed(eth.VLAN, some, tags - 1)
 
-    def ipv4(self, group: _Group) -> None:
+    def ipv4(self, group: _PacketGroup) -> None:
         group, units = self.take(eth.IPV4, group)
         version, ihl, total, mf, offset, protocol = (_value(eth.IPV4, name, units) for name in _IPV4_FIELDS)
         start = group.pos - eth.IPV4.size
@@ -453,7 +453,7 @@ class _Walk:
         good = (version == 4) & (ihl >= 5) & (pos <= end) & (mf | offset == 0)
         self.transport(group._replace(pos=pos, end=end), protocol, good)
 
-    def ipv6(self, group: _Group) -> None:
+    def ipv6(self, group: _PacketGroup) -> None:
         group, units = self.take(eth.IPV6, group)
         end = np.minimum(group.end, group.pos + _value(eth.IPV6, "payload_length", units))
         group = group._replace(pos=group.pos.copy(), end=end)
@@ -474,13 +474,13 @@ class _Walk:
             at = at[goes_on & _EXTENSIONS[protocol[at]]]
         self.transport(group, protocol, good)
 
-    def transport(self, group: _Group, protocol: Array, good: Array) -> None:
+    def transport(self, group: _PacketGroup, protocol: Array, good: Array) -> None:
         """Find UDP or native IP, of the packets that are `good`."""
         udp = protocol == IpProtocol.UDP
         self.udp(group.where(good & udp))
         self.uet(group.where(good & ~udp & (protocol == self.ip_protocol)), ((ENTROPY,),))
 
-    def udp(self, group: _Group) -> None:
+    def udp(self, group: _PacketGroup) -> None:
         group, units = self.take(eth.UDP, group)
         length = _value(eth.UDP, "length", units)
         end = group.pos - eth.UDP.size + length
@@ -489,7 +489,7 @@ class _Walk:
         if self.roce_port != self.udp_port:
             self.bth(group, end, good & (port == self.roce_port))
 
-    def erf(self, group: _Group) -> None:
+    def erf(self, group: _PacketGroup) -> None:
         """Find an ERF record: extension headers while a type has its top bit set, then an InfiniBand packet."""
         group, units = self.take(eth.ERF, group)
         group = group._replace(pos=group.pos.copy())
@@ -503,7 +503,7 @@ class _Walk:
         good = (_value(eth.ERF, "type", units) == eth.ERF_INFINIBAND) & (group.pos <= group.end)
         self.infiniband(group.where(good))
 
-    def infiniband(self, group: _Group) -> None:
+    def infiniband(self, group: _PacketGroup) -> None:
         group, units = self.take(roce.LRH, group)
         end = group.pos - roce.LRH.size + _value(roce.LRH, "pktlen", units).astype(np.intp) * 4
         good, lnh = end >= group.pos, _value(roce.LRH, "lnh", units)
@@ -511,7 +511,7 @@ class _Walk:
         whole = good & (lnh == roce.Lnh.GLOBAL)
         self.grh(group.where(whole), end[whole])
 
-    def grh(self, group: _Group, ends: Index | None = None) -> None:
+    def grh(self, group: _PacketGroup, ends: Index | None = None) -> None:
         """Find a GRH; behind an LRH that says where the packets end, `ends`, the GRH must not contradict it."""
         whole = group.end - group.pos >= roce.GRH.size
         group, units = self.take(roce.GRH, group)
@@ -521,7 +521,7 @@ class _Walk:
             good &= end == ends[whole]
         self.bth(group, end, good)
 
-    def bth(self, group: _Group, end: Index, good: Array) -> None:
+    def bth(self, group: _PacketGroup, end: Index, good: Array) -> None:
         """Find a BTH and what follows, of the packets that are `good`; they end at `end`, if the capture kept their
         end."""
         self.uet(group._replace(end=np.minimum(group.end, end)).where(good), (_BTH,))
@@ -530,7 +530,7 @@ class _Walk:
             if len(whole.rows):
                 self.invariant(whole)
 
-    def invariant(self, group: _Group) -> None:
+    def invariant(self, group: _PacketGroup) -> None:
         """Judge the ICRCs of packets that stand before the BTH and are all there."""
         head = _gather(self.data, group.pos, 2)
         above = _HEADERS[self.rd][head[:, 0]] + (head[:, 1] >> 4 & 3)
@@ -578,7 +578,7 @@ class _Walk:
             mcast=self.settings.mcast,
         )
 
-    def inside(self, group: _Group) -> None:
+    def inside(self, group: _PacketGroup) -> None:
         """Find SHARP behind the last header: packet by packet, where the first bytes do not rule it out."""
         last = group.path[-1] if group.path else None
         if last is SEND_STD_SOM:
@@ -599,7 +599,7 @@ class _Walk:
             for header in headers:
                 some, _ = self.take(header, some)
 
-    def immediates(self, group: _Group) -> Iterator[tuple[Header, _Group]]:
+    def immediates(self, group: _PacketGroup) -> Iterator[tuple[Header, _PacketGroup]]:
         """Return what each of the packets before an immediate has there: one of multicast, or any."""
         kind = np.zeros(len(group.rows), np.uint8)
         headers = (roce.IMM, *MCAST_FORMS.values())
@@ -609,7 +609,7 @@ class _Walk:
         for which, some in group.split(kind):
             yield headers[which], some
 
-    def uet(self, group: _Group, todo: tuple[Candidates, ...]) -> None:
+    def uet(self, group: _PacketGroup, todo: tuple[Candidates, ...]) -> None:
         """Find headers by the rows of `NEXT` and `ROCE_NEXT`; `todo` is what comes, the next first."""
         if not len(group.rows):
             return

@@ -233,7 +233,7 @@ _LINKS = ((Ether, "type"), (Dot1Q, "type"), (CookedLinux, "proto"), (CookedLinux
 def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
     """Dissect RoCEv2 behind `udp_port` and RoCEv1 behind its EtherType, before all else bound there.
 
-    Scapy asks the class that was bound first, and no other (roce.md §16): `scapy.contrib.roce` rests meanwhile.
+    Scapy asks the class that was bound first, and no other (roce.md §16): `scapy.contrib.roce` is not asked meanwhile.
     `rd` as in `uetproto.decode`. What was bound before by this function no longer is. Raises `LocalError`.
     """
     global _rd

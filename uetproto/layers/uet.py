@@ -113,7 +113,7 @@ def _code_for(header: Header, by: str, above: tuple[Header, ...]) -> int:
 # Layers --------------------------------------------------------------------------------------------------------------
 
 
-class _Choice(dict[int, Any]):
+class _LayerChoice(dict[int, Any]):
     """This table finds the layer of the first candidate that matches, by the first two bytes; None if there is none."""
 
     def __init__(self, candidates: Candidates) -> None:
@@ -129,9 +129,9 @@ class _Choice(dict[int, Any]):
         return layer if layer is not None and len(data) >= layer.header.size else Raw
 
 
-_Rows = tuple[tuple[str | None, dict[int, _Choice | None], _Choice | None], ...]
-_choice = cache(_Choice)
-_RESERVED = _Choice(())
+_Rows = tuple[tuple[str | None, dict[int, _LayerChoice | None], _LayerChoice | None], ...]
+_choice = cache(_LayerChoice)
+_RESERVED = _LayerChoice(())
 
 
 class UetLayer(FormLayer):
@@ -141,7 +141,7 @@ class UetLayer(FormLayer):
 
     # Dissecting
 
-    def following(self) -> list[_Choice]:
+    def following(self) -> list[_LayerChoice]:
         """Return what is still to come behind this layer, by the rows of `NEXT`; last `_RESERVED` if a code is
         reserved."""
         todo, reserved = [], []

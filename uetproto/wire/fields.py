@@ -1,6 +1,6 @@
 """Everything else is derived from two records: a row (`Field`) and a table of rows (`Header`).
 
-A header is a plain table, most significant bit first, in the order of the specification. What a row cannot say
+A header is a plain table, most significant bit first, in the order of the specification. What a row cannot express
 (a checksum, an optional trailer, a list of variable length) is an ordinary function beside the table; a bit that
 changes the meaning of other bits makes another table (`pds.ack` and `pds.ack.probe`).
 """
@@ -30,8 +30,8 @@ class Field:
     """A field is one row of a table: it is `bits` wide and called `name`.
 
     `values` names its codes, or its bits, `signed` makes it two's complement, `only` lists the values that identify
-    this header among its siblings (the first is the default when building), `doc` is a few words for people; `origin`
-    is there where it is not that of the header.
+    this header among its siblings (the first is the default when building), `doc` describes the
+    field in a few words; `origin` is set where it is not that of the header.
     """
 
     bits: int
@@ -66,7 +66,7 @@ class Field:
 class Header:
     """A header is one table: its form `name` (wire.md §0), `title`, source `spec`, `size` in bytes, and rows.
 
-    `origin` says of all rows, but for those that know better, whether they are published.
+    `origin` says who defined the rows, unless a row has an origin of its own.
     Raises `ValueError` at import when the rows do not add up or break a rule that every back-end relies on.
     """
 

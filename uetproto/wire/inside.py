@@ -1,8 +1,8 @@
 """A SEND may carry SHARP messages (sharp.md §2.1), their management, and multicast immediates; no code announces them.
 
-Over RoCE a message is known only by rule 1 of sharp.md §2.8: everything in it agrees with everything else. Over UET the
+Over RoCE a message is recognized only by rule 1 of sharp.md §2.8: its fields do not contradict each other. Over UET the
 header data says "SHRP". Each packet is read alone: of a message of several packets the first has the headers, and the
-others cannot be told from anything else.
+others cannot be recognized.
 """
 
 from typing import NamedTuple

@@ -8,4 +8,4 @@ def keep_freed_memory() -> None:
 
     It does so up to the size of the largest block that it has seen freed. Other allocators take no notice.
     """
-    bytes(_LARGE)  # zeroed by the system when touched, which nobody does
+    bytes(_LARGE)  # the system zeroes a page when it is touched, and no page is

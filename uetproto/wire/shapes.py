@@ -1,10 +1,13 @@
 """This module compiles whole stacks of headers into one function each, which makes the common frames fast.
 
-`stack.py` can decode and encode any frame, one header at a time. Traffic, though, has few *shapes*: the same headers
-in the same order, with the same values in the fields that choose what follows. A shape met several times is compiled,
-from the same tables, into one function over one `struct` format. Such a function is valid only for perfect frames of
-its shape; it says None for any other, which `stack.py` then walks. So nothing here decides what a frame means, and a
-test holds both ways to the same result.
+`stack.py` can decode and encode any frame, one header at a time. Traffic, however, has few *shapes*: the same headers
+in the same order, with the same values in the fields that select what follows. A shape met several times is compiled,
+from the same tables, into one function over one `struct` format. Such a function is valid only for frames of its shape
+without a defect; it returns None for any other, which `stack.py` then decodes. So nothing here decides what a frame
+means, and a test compares both results.
+
+`shape_of` and `compile_shape` are the one compiler of shapes. It has two targets: `_reader` here makes a `Packet`,
+`audit/reader/fast_path_codegen.py` an `ObservedPacket`.
 """
 
 import re
@@ -358,7 +361,7 @@ class Writers:
             crc: int = crc32c(payload, crc32c(head[crc_from:]))
             return b"".join((head, payload, crc.to_bytes(CRC_SIZE, "big"), packet.raw))
         except (KeyError, TypeError, AttributeError, OverflowError, struct.error, _DoesNotFitError):
-            return None  # the long way finds out what is wrong, and where
+            return None  # `stack.assemble` finds out what is wrong, and where
 
     def _warm(self, forms: tuple[str, ...], met: int) -> None:
         if len(self._by_forms) >= 16 * _MOST:

@@ -5,10 +5,10 @@
 -- Written by hand; `tools/generate` puts the tables where "@tables" stands, inside.lua where "@inside" does, and writes
 -- uetproto.lua.
 --
--- Runs in Lua 5.2 (Wireshark up to 4.2) and 5.4 (from 4.4 on): no integer division, no native bit operators, and what
--- is shown as an integer is one. All arithmetic stays below 2^53, where both agree.
+-- The code runs in Lua 5.2 (Wireshark up to 4.2) and 5.4 (from 4.4 on): it uses no integer division and no native bit
+-- operators. All arithmetic stays below 2^53, where both versions agree.
 
--- There already: in the personal plugin folder, and named with -X lua_script as well.
+-- The plugin may be loaded twice: from the personal plugin folder, and by -X lua_script.
 local found, there = pcall(Dissector.get, "uetp")
 if found and there then
   return
@@ -16,7 +16,7 @@ end
 
 local floor, byte, format = math.floor, string.byte, string.format
 
--- Called `uetp`, not `uet`, so that it can live beside a dissector of that name.
+-- The protocol is called `uetp`, so that a dissector named `uet` can be loaded as well.
 local uetp = Proto("uetp", "Ultra Ethernet Transport")
 
 -- Preferences -------------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ end
 -- What the tables are made with -------------------------------------------------------------------------------------
 
 local fields = {} -- every ProtoField
-local known = {} -- the same, by name and by what tells several of one name apart
+local known = {} -- every ProtoField, by name and by what distinguishes several of one name
 local forms = {} -- by name
 
 local function keep(field, key)
@@ -70,19 +70,19 @@ local function keep(field, key)
   return field
 end
 
--- A field that is a number: `kind` is a constructor of ProtoField. Variants of a form share what is the same in both.
+-- Make a field that is a number: `kind` is a constructor of ProtoField. Variants of a form share equal fields.
 local function F(kind, name, label, display, values, mask, doc)
   local key = format("%s %s %s", name, kind, tostring(mask))
   return known[key] or keep(ProtoField[kind]("uetp." .. name, label, display, values, mask, doc), key)
 end
 
--- A field of bytes.
+-- Make a field of bytes.
 local function B(name, label, doc)
   local key = name .. " bytes"
   return known[key] or keep(ProtoField.bytes("uetp." .. name, label, base.NONE, doc), key)
 end
 
--- A form: { name, filter name, title, spec, size, only, row, row … }.
+-- Define a form: { name, filter name, title, spec, size, only, row, row … }.
 -- A row is { name, first byte, bytes, field, divisor, modulus, signed }: the value is that many bytes as one number,
 -- divided, modulo. Rows of more than four bytes have no divisor; they have `bit` and `bits` where the mask would be
 -- wider than Wireshark can apply; `within` marks one bit of the row before. `origin`, of a form or a row, says that it is
@@ -111,7 +111,7 @@ end
 
 local choices = {}
 
--- The candidates `names`, to be asked by the first two bytes: the form, or false.
+-- Return a table that finds one of the candidates `names` by the first two bytes: the form, or false.
 local function choice(names)
   if not names or #names == 0 then
     return names and NOTHING
@@ -141,7 +141,7 @@ local function choice(names)
   return made
 end
 
--- After each form of `after`, by the value of its field `by`: the candidates `match[value]`, else `otherwise`.
+-- Say what follows each form of `after`, by the value of its field `by`: `match[value]`, else `otherwise`.
 local function follows(after, by, match, otherwise)
   local row = { by = by, match = {}, otherwise = choice(otherwise) }
   for value, names in pairs(match) do
@@ -2456,7 +2456,7 @@ uetp.experts = experts
 
 -- Numbers -----------------------------------------------------------------------------------------------------------
 
--- The big-endian number of up to four bytes, the `size` behind the first `at` of `raw`.
+-- Return the big-endian number of the `size` (up to four) bytes of `raw` behind the first `at`.
 local function number(raw, at, size)
   local a, b, c, d = byte(raw, at + 1, at + size)
   if size == 1 then
@@ -2469,7 +2469,7 @@ local function number(raw, at, size)
   return a * 16777216 + b * 65536 + c * 256 + d
 end
 
--- The value of the field `name` of a layer; nil where its form has no such field.
+-- Return the value of the field `name` of a layer; nil where its form has no such field.
 local function get(layer, name)
   local row = layer.form.by_name[name]
   if not row then
@@ -2491,7 +2491,7 @@ end
 
 -- CRC32C ------------------------------------------------------------------------------------------------------------
 
--- Eight bytes a step. Natively where Lua has the operators, which older versions cannot even read.
+-- The CRC takes eight bytes a step. It uses native operators where Lua has them; older versions cannot parse them.
 local NATIVE = [[
 local T, byte = ...
 local A, B, C, D, E, F, G, H = T[8], T[7], T[6], T[5], T[4], T[3], T[2], T[1]
@@ -2566,17 +2566,17 @@ local crc32c = make_crc32c()
 local get_ip4, get_ip6, get_udp = Field.new("ip.src"), Field.new("ipv6.src"), Field.new("udp.length")
 local get_icmp4, get_icmp6 = Field.new("icmp"), Field.new("icmpv6")
 
--- The innermost of the fields that an extractor finds.
+-- Return the innermost of the fields that an extractor finds.
 local function last(extractor)
   local all = { extractor() }
   return all[#all]
 end
 
--- `covered`: the bytes of the CRC that come before ours, from the IP source address on, nil where they are not in the
--- same buffer; `udp`; `truncated`: the capture kept less than there was; `trimmed`: a switch did.
+-- Return what lies below UET. `covered`: the bytes before UET that the CRC covers, from the IP source address on; nil
+-- where they are not in the same buffer. `truncated`: the capture kept less than there was. `trimmed`: a switch did.
 local function look_below(tvb, pinfo)
   local start = tvb:offset()
-  -- An ICMP error quotes the packet, seldom all of it.
+  -- an ICMP error quotes the packet, rarely all of it
   local quoted = get_icmp4() or get_icmp6()
   local below = { truncated = quoted or pinfo.caplen < pinfo.len or pinfo.fragmented, trimmed = false }
 
@@ -2629,7 +2629,7 @@ local OPCODE, AMO, RESPONSE = by_name(Opcode), by_name(AtomicOpcode), by_name(Re
 local NACK, LIST = by_name(NackCode), by_name(ResponseList)
 local RETURN = by_name(ReturnCode)
 
--- The headers of `raw`, and what ended them: nil, or the kind of fault and its text.
+-- Return the headers of `raw`, and what ended them: nil, or the kind of fault and its text.
 local function walk(raw, first)
   local layers, todo, at, reserved = {}, { first }, 0, nil
   while #todo > 0 do
@@ -2665,7 +2665,7 @@ local function walk(raw, first)
   return layers, at, reserved and "reserved", reserved
 end
 
--- The first header whose name starts so.
+-- Return the first header whose name starts with `prefix`.
 local function find(layers, prefix)
   for _, layer in ipairs(layers) do
     if layer.form.name:sub(1, #prefix) == prefix then
@@ -2683,7 +2683,7 @@ local OPEN_ENDED = {
   ["pds.uud_req"] = true,
 }
 
--- Payload bytes that the headers imply; nil where they imply nothing.
+-- Return the payload bytes that the headers imply; nil where they imply nothing.
 local function implied_payload(layers)
   local index, eager, amo, cas = #layers, nil, nil, false
   while layers[index].form.name:match("^ses%.ext%.") do
@@ -2715,7 +2715,7 @@ local function implied_payload(layers)
   return eager or length
 end
 
--- The CRC of the packet: { value, computed, status }, or nil where there is none.
+-- Return the CRC of the packet: { value, computed, status }, or nil where there is none.
 local function find_crc(raw, at, below, implied)
   local mode = uetp.prefs.crc
   local length = #raw - at - 4
@@ -2731,7 +2731,7 @@ local function find_crc(raw, at, below, implied)
   return (sure or crc.status == GOOD) and crc or nil
 end
 
--- In words ----------------------------------------------------------------------------------------------------------
+-- Summaries ----------------------------------------------------------------------------------------------------------
 
 local function code(values, value, what)
   return values[value] or format("%s 0x%02x", what, value)
@@ -2741,7 +2741,7 @@ local function bytes(count)
   return format(count == 1 and "%d byte" or "%d bytes", count)
 end
 
--- Which bytes of a message; the end is exclusive.
+-- Return which bytes of a message a packet has; the end is exclusive.
 local function span(first, length, total)
   if first == 0 and length == total then
     return bytes(total)
@@ -2847,7 +2847,7 @@ local function response_words(layer)
   return list ~= LIST.EXPECTED and text .. " " .. code(ResponseList, list, "list") or text
 end
 
--- `there`: payload bytes of this packet, nil where its end was lost.
+-- Return the summary. `there`: payload bytes of this packet, nil where its end was lost.
 local function request_words(layer, layers, there)
   local opcode, total = get(layer, "opcode"), get(layer, "request_length")
   local id, offset = get(layer, "message_id"), get(layer, "message_offset")
@@ -2895,7 +2895,7 @@ function uetp.init()
   asked, answered, answers = {}, {}, {}
 end
 
--- A request and what answers it, by the addresses and PDCIDs of the requester; nil for what is neither.
+-- Return the key that a request and its answer share, by addresses and PDCIDs of the requester; nil for other packets.
 local function key_of(layer, pinfo)
   local kind = kind_of(layer)
   local psn, pdcid, is_answer = get(layer, "psn"), get(layer, "spdcid"), false
@@ -2943,7 +2943,7 @@ end
 
 -- The tree ----------------------------------------------------------------------------------------------------------
 
--- Where nobody looks at the tree, only what a filter or a column asks for.
+-- Where the tree is not visible, only the fields that a filter or a column asks for are added.
 local function show(layer, tvb, tree)
   local at, made, all = layer.at, layer.form, tree.visible
   local branch = tree:add(made.item, tvb(at, made.size))
@@ -2976,7 +2976,7 @@ local function show(layer, tvb, tree)
   return branch
 end
 
--- Sums of fields, shown under the header they come from, on the bytes of the second.
+-- Add sums of two fields under their header, on the bytes of the second.
 local DERIVED = {
   { f_ack_psn, "cack_psn", "ack_psn_offset", 1 },
   { f_sack_base, "cack_psn", "sack_psn_offset", 1 },
@@ -3010,7 +3010,7 @@ local function show_experts(layer, branch)
   end
 end
 
--- The body of a SHARP message from `at` to `body_end`, and its pad up to `stop`.
+-- Show the body of a SHARP message from `at` to `body_end`, and its pad up to `stop`.
 local function show_body(layers, tvb, tree, at, body_end, stop)
   local join = layers[#layers]
   if join.form.name == "sharp.join_req" and body_end - at == 2 * get(join, "member_count") then
@@ -3249,7 +3249,7 @@ end
 
 -- The dissector -----------------------------------------------------------------------------------------------------
 
--- Headers, then payload from `at` to `stop`, then ICV, CRC or bytes not decoded.
+-- Show headers, then payload from `at` to `stop`, then ICV, CRC or bytes not decoded.
 local function read_packet(raw, below)
   local layers, at, fault, reason = walk(raw, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = #raw, fault = fault, reason = reason }
@@ -3309,7 +3309,7 @@ local function summary(packet, below)
   return table.concat(words, " ", words[1] == "" and 2 or 1)
 end
 
--- What comes after the headers.
+-- Show what follows the headers.
 local function show_rest(packet, below, tvb, tree)
   local at, stop, crc = packet.at, packet.stop, packet.crc
   if below.trimmed then
@@ -3340,9 +3340,9 @@ local function show_rest(packet, below, tvb, tree)
   end
 end
 
-local this -- our own handle, to ask whether anybody wants our fields
+local this -- the handle of this dissector, which tells whether its fields are asked for
 
--- Whether the packet is ours.
+-- Return whether the packet is UET.
 local function dissect(tvb, pinfo, tree)
   local below = look_below(tvb, pinfo)
   if below.length and below.length < 8 then
@@ -3363,7 +3363,7 @@ local function dissect(tvb, pinfo, tree)
       branch = show(layer, tvb, top)
       show_derived(layer, tvb, branch)
     end
-    show_experts(layer, branch) -- these are counted even where nobody looks at the tree
+    show_experts(layer, branch) -- expert items are counted even where the tree is not visible
     if layer == pds then
       link(layer, pinfo, branch)
     end
@@ -3381,9 +3381,9 @@ end
 
 -- Registration ------------------------------------------------------------------------------------------------------
 
-local registered = {} -- name of a table -> { our number, who had it before }
+local registered = {} -- name of a table -> { number taken, dissector that had it before }
 
--- Another dissector may be there, for instance a native one: it gets its number back when the preference moves on.
+-- Another dissector may have the number, for instance a native one: it gets it back when the preference changes.
 local function register_at(name, wanted)
   local dissectors = DissectorTable.get(name)
   local old = registered[name]

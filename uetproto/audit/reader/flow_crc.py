@@ -1,7 +1,7 @@
 """No packet says whether it ends with a CRC, hence each flow is watched until that is clear (wire.md §7).
 
-One right CRC32C is proof enough. A flow whose first packets have none has none. Until then packets without a right one
-are held, and with them what else goes between the same two addresses, so that the order stays.
+One right CRC32C proves that a flow has CRCs. A flow whose first packets have none has none. Until that is decided,
+packets without a right CRC are queued, and with them all packets between the same two addresses, in their order.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Hosts = tuple[int, int]
 """A flow is identified by its source and destination addresses."""
 
 
-class Waiting(NamedTuple):
+class UndecidedPacket(NamedTuple):
     """A packet waits here on its way to the trackers."""
 
     seen: ObservedPacket
@@ -48,7 +48,7 @@ CRC_TOO = "crc32c"
 class _Queue:
     """A queue holds the packets between two addresses."""
 
-    packets: list[Waiting] = field(default_factory=list)
+    packets: list[UndecidedPacket] = field(default_factory=list)
     undecided: set[tuple[Hosts, bool]] = field(default_factory=set)
 
 
@@ -64,7 +64,7 @@ class KnownFlows(dict[Hosts, bool]):
 class FlowCrc:
     """This object decides for each flow of one vantage point whether its packets have a CRC."""
 
-    def __init__(self, mode: str, out: Callable[[Waiting], None]) -> None:
+    def __init__(self, mode: str, out: Callable[[UndecidedPacket], None]) -> None:
         """`mode` says whether there is a CRC32C: on, off, or auto (to be found out). `out` gets each packet.
 
         On also says that the capture has the ICRCs that were sent, though none be right.
@@ -78,7 +78,7 @@ class FlowCrc:
         self.held: dict[frozenset[int], _Queue] = {}
         self._number = 0
 
-    def take(self, waiting: Waiting) -> None:
+    def take(self, waiting: UndecidedPacket) -> None:
         """Take a packet, in the order of capture."""
         seen = waiting.seen
         flow = seen.src, seen.dst
@@ -137,7 +137,7 @@ class FlowCrc:
         for waiting in queue.packets:
             self._hand_on(waiting)
 
-    def _hand_on(self, waiting: Waiting) -> None:
+    def _hand_on(self, waiting: UndecidedPacket) -> None:
         seen, packet, data, right, roce = waiting
         if right is False and self._decided((seen.src, seen.dst), roce):
             _mark_wrong(packet, data)

@@ -1,6 +1,6 @@
 """Mirror ports make copies of a packet, equal from the UDP or entropy header on (interfaces.md §8, --mirror).
 
-A switch on the way may change tags, TTL and ECN, and pads what is short; nothing of that counts.
+A switch on the path may change tags, TTL and ECN, and pads short frames; these differences are ignored.
 """
 
 WINDOW = 1_000_000

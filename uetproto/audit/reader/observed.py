@@ -1,7 +1,7 @@
 """An audit sees a packet as named tuples of its headers; what nobody asks for is not kept.
 
-`seen.head.psn` is the PSN of whatever leads the transport: a PDS header, a BTH, or a security header that stayed
-closed. The class of a header tells its form: `seen.head.form` is `pds.rud_req.syn`.
+`seen.head.psn` is the PSN of the header that leads the transport: a PDS header, a BTH, or a security header that was
+not opened. The class of a header tells its form: `seen.head.form` is `pds.rud_req.syn`.
 """
 
 from typing import Any, NamedTuple

@@ -6,7 +6,15 @@ from typing import Any
 
 from uetproto.audit.reader.expected_values import is_expected
 from uetproto.audit.reader.fast_path import FastReader, Kind
-from uetproto.audit.reader.flow_crc import FlowCrc, Waiting, is_roce, is_uet, look_past_epsn, look_past_ip, right_crc
+from uetproto.audit.reader.flow_crc import (
+    FlowCrc,
+    UndecidedPacket,
+    is_roce,
+    is_uet,
+    look_past_epsn,
+    look_past_ip,
+    right_crc,
+)
 from uetproto.audit.reader.mirror import Copies
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
@@ -111,7 +119,9 @@ class Reading:
         """Queue an expected packet, while others wait for the decision whether their flow has a CRC."""
         packet = self._decoded(record.data, record.length)
         roce = "bth" in packet
-        self._flows.take(Waiting(seen, packet, b"", True if packet.trailer and packet.trailer.ok else None, roce))
+        self._flows.take(
+            UndecidedPacket(seen, packet, b"", True if packet.trailer and packet.trailer.ok else None, roce)
+        )
 
     def _decoded(self, data: bytes, length: int) -> Packet:
         options = self._options
@@ -143,9 +153,9 @@ class Reading:
             looks = uet and (self._options.crc != "off" or "sealed" in packet.notes)
             right = right_crc(packet, data) if looks else None
         seen = observe(packet, data, record.index, record.time_ns)
-        self._flows.take(Waiting(seen, packet, data, right, roce))
+        self._flows.take(UndecidedPacket(seen, packet, data, right, roce))
 
-    def _hand_on(self, waiting: Waiting) -> None:
+    def _hand_on(self, waiting: UndecidedPacket) -> None:
         seen, packet, data, _, _ = waiting
         if data and (seen.packet is None or (self._cut_quickly and _is_cut(packet) and is_expected(packet, data))):
             self._quick.learn(data, packet)

@@ -27,12 +27,11 @@ from uetproto.engine.ses.headers import parse_ses_request
 from uetproto.errors import LocalError
 from uetproto.framing.tss import Secured
 from uetproto.framing.uet import UetFramer
-from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.uet_pds import NextHdr, PdsType
 from uetproto.wire.headers.uet_ses import RESPONSE_DATA
+from uetproto.wire.tuples import SesResponseDataHeader
 
 _CONTROL = (PdsType.ACK, PdsType.ACK_CC, PdsType.ACK_CCX, PdsType.NACK, PdsType.NACK_CCX, PdsType.CP)
-_data = codec_of(RESPONSE_DATA)
 
 
 class UetScript(ScriptRun[UetStep]):
@@ -243,8 +242,8 @@ class _Record:
         self._user.on_error(message, index, error)
 
     def _take_data(self, data: Buffer, at: int, payload: Buffer) -> None:
-        values = _data.decode(data, at)
-        self._take(True, values["read_request_message_id"], values["message_offset"], payload)
+        head = SesResponseDataHeader.read(data, at)
+        self._take(True, head.read_request_message_id, head.message_offset, payload)
 
     def _take(self, read: bool, message_id: int, offset: int, payload: Buffer) -> None:
         data = bytes(payload)

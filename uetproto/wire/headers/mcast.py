@@ -1,6 +1,6 @@
 """Multicast broadcast and all-gather use an `imm` in two ways (collectives.md §3.10.1), which have a table each.
 
-They say nothing about themselves, so they are read as such only where somebody asks for it.
+An `imm` does not say that it is one of these, so it is read as such only on request.
 """
 
 from enum import IntEnum

@@ -1,7 +1,7 @@
 """SHARP management uses MADs of the Aggregation Management class; this module has their tables (sharp.md §1.7, §2.9).
 
 A MAD is 256 bytes: the header `sharp.am` and an attribute of 192 bytes. Class, methods, attributes and their numbers
-are published; the bodies are not, and are ours. What stands there several times is a row for each.
+are published. The bodies are not; they are the project's own. What repeats in a body has one row for each time.
 """
 
 from enum import IntEnum, IntFlag

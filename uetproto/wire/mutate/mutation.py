@@ -1,7 +1,7 @@
 """Frames are made wrong on purpose, by name (interfaces.md §7): one module for test traffic, fuzzing and auditing.
 
     wrong = MUTATIONS["bad-next-hdr"](frame, rng)               one frame tells all that is needed
-    wrong = MUTATIONS_OF_HISTORY["clear-falls"](frame, rng, seen)   with what went past before: `seen.note(frame)`
+    wrong = MUTATIONS_OF_HISTORY["clear-falls"](frame, rng, history)  needs earlier frames: `history.note(frame)`
     wrong = mutate(name, frame, rng, seen)                          any of both, by name
 
 Each changes what it is called after and nothing else: the CRC and the IPv4 checksum are made right again, so that only
@@ -37,8 +37,8 @@ class FrameHistory:
     forgotten."""
 
     def __init__(self, flows: int = 256, packets: int = 64) -> None:
-        self.uet = uet.History(flows, packets)
-        self.roce = roce.History(flows, packets)
+        self.uet = uet.UetHistory(flows, packets)
+        self.roce = roce.RoceHistory(flows, packets)
 
     def note(self, data: bytes, *, link: str = "ethernet", roce_port: int = ROCE_PORT) -> None:
         """Remember a frame as it was before any mutation."""

@@ -184,7 +184,7 @@ _Flow = tuple[int, int, int]  # source, destination, destqp
 _ADDRESSES = (("ipv", "src", "dst"), ("grh", "sgid", "dgid"), ("lrh", "slid", "dlid"))
 
 
-class History:
+class RoceHistory:
     """A history keeps earlier RC requests, for mutations that contradict them. The oldest are forgotten."""
 
     def __init__(self, flows: int, packets: int) -> None:
@@ -223,7 +223,7 @@ def _digest(frame: Frame) -> int:
                   + frame.data[bth.offset + bth.size : packet.payload_offset + len(packet.payload)])  # fmt: skip
 
 
-def psn_two_contents(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
+def psn_two_contents(frame: Frame, rng: Rng, seen: RoceHistory) -> Mutation | None:
     flow = _flow(frame)
     if flow is None:
         return None
@@ -234,7 +234,7 @@ def psn_two_contents(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
 
 # The tables -----------------------------------------------------------------------------------------------------------
 
-Contradict = Callable[[Frame, Rng, History], Mutation | None]
+Contradict = Callable[[Frame, Rng, RoceHistory], Mutation | None]
 
 CHANGES: dict[str, Ruled] = {
     # name                     what                rule of the audit

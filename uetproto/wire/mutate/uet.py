@@ -183,7 +183,7 @@ def default_with_error(frame: Frame, rng: Rng) -> Mutation | None:
 _Flow = tuple[int, int, int]  # source, destination, spdcid
 
 
-class History:
+class UetHistory:
     """A history keeps earlier requests, for mutations that contradict them. The oldest are forgotten."""
 
     def __init__(self, flows: int, packets: int) -> None:
@@ -235,7 +235,7 @@ def _digest(frame: Frame) -> int:
     return crc32c(frame.data[start : packet.payload_offset + len(packet.payload)])
 
 
-def psn_two_contents(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
+def psn_two_contents(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
     place = _request(frame)
     if place is None or frame.packet.layers[place[0]].form.endswith(".syn"):
         return None  # the Start_PSN of a SYN packet would change as well
@@ -245,7 +245,7 @@ def psn_two_contents(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
     return frame.changed(index, "psn", pick(rng, others)) if others else None
 
 
-def clear_falls(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
+def clear_falls(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
     """Set CLEAR_PSN below that of an earlier packet; both are first transmissions, in the order of their PSNs."""
     place = _request(frame)
     if place is None or frame.value(place[0], "retx"):
@@ -258,7 +258,7 @@ def clear_falls(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
     return frame.changed(index, "clear_psn_offset", max(-0x8000, low - 1 - below(rng, 64))) if low > -0x8000 else None
 
 
-def som_twice(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
+def som_twice(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
     """Set SOM twice; the last packet is excluded, as with SOM and EOM it would have to carry all of the message."""
     place, ses = _request(frame), _of_message(frame)
     if place is None or ses is None or frame.value(ses, "som") or frame.value(ses, "eom"):
@@ -266,7 +266,7 @@ def som_twice(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
     return frame.changed(ses, "som", 1) if 0 in seen.parts(place[1], frame.value(ses, "message_id")) else None
 
 
-def offset_overlap(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
+def offset_overlap(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
     place, ses = _request(frame), _of_message(frame)
     if place is None or ses is None or frame.value(ses, "som"):
         return None
@@ -278,7 +278,7 @@ def offset_overlap(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
 
 # The tables -----------------------------------------------------------------------------------------------------------
 
-Contradict = Callable[[Frame, Rng, History], Mutation | None]
+Contradict = Callable[[Frame, Rng, UetHistory], Mutation | None]
 
 CHANGES: dict[str, Ruled] = {
     # name                     what                  rule of the audit
