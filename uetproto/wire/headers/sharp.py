@@ -1,8 +1,8 @@
 """SHARP: this module holds every table and code of aggregation messages and of their management (sharp.md §1.6–§2).
 
 A message is the base header `sharp`, the extensions that its flags name, and the body of its opcode, padded to whole
-words. The codes of operations, data types and management are published. The layout of messages is not; it is the project's
-own, and no switch on the market uses it. `origin` says this of each table, and of each row that differs from its table.
+words. The codes of operations, data types and management are published. The layout of messages is not: it is the
+project's own, and no switch on the market uses it. `origin` says this of each table, and of each row that differs.
 """
 
 from enum import IntEnum, IntFlag
