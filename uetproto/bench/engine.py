@@ -150,7 +150,16 @@ def generated(records: int) -> float:
 
 
 LAYERS = (
-    ("invariants", ("check/uet/invariant", "check/uet/ses_invariants", "check/uet/shadow_state", "check/uet/registry", "check/registry")),
+    (
+        "invariants",
+        (
+            "check/uet/invariant",
+            "check/uet/ses_invariants",
+            "check/uet/shadow_state",
+            "check/uet/registry",
+            "check/registry",
+        ),
+    ),
     ("scripted SES", ("check/uet/scripted_ses", "bench/engine")),
     ("fuzzer", ("check/",)),
     ("source half", ("engine/pds/source", "engine/pds/retransmit")),

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from uetproto.collectives.transport import CollectiveNetwork, CollectiveTimers, Done, HalfMatching, MessageHalf, Tag, deliver
+from uetproto.collectives.transport import (
+    CollectiveNetwork,
+    CollectiveTimers,
+    Done,
+    HalfMatching,
+    MessageHalf,
+    Tag,
+    deliver,
+)
 from uetproto.errors import LocalError
 
 SECOND = 10**12

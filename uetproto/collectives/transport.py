@@ -151,7 +151,7 @@ class MessageHalf(NamedTuple):
 
 
 class HalfMatching:
-    """The halves of messages that a network moves itself; those with the same ends and tag match, first in, first out."""
+    """Halves of messages that a network moves itself; halves with equal ends and tag match, first in, first out."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, int, Tag, bool], deque[MessageHalf]] = {}

@@ -6,7 +6,6 @@ A wrong argument is a `ValueError` or a `TypeError`, as in torch.distributed, an
 import builtins
 from typing import Any, NamedTuple
 
-from uetproto.collectives.transport import TransportError
 from uetproto.errors import LocalError, UetError
 
 

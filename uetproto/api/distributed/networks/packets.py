@@ -17,7 +17,16 @@ from uetproto.api.distributed.errors import invalid
 from uetproto.api.distributed.networks.hosts import PREFER_SAME_NIC, Hosts, hosts_of
 from uetproto.api.network import BURST, Cables, World
 from uetproto.collectives.topology.intra_node import IntraNode
-from uetproto.collectives.transport import CollectiveNetwork, CollectiveTimers, Done, HalfMatching, MessageHalf, Tag, TransportError, deliver
+from uetproto.collectives.transport import (
+    CollectiveNetwork,
+    CollectiveTimers,
+    Done,
+    HalfMatching,
+    MessageHalf,
+    Tag,
+    TransportError,
+    deliver,
+)
 from uetproto.engine.contract import NEVER
 
 DEPTH = 128
