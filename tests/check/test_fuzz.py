@@ -12,7 +12,7 @@ from uetproto.check import episode as playing
 from uetproto.check import fuzz as module
 from uetproto.check.episode import from_place, to_place
 from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet import episode
 from uetproto.check.uet.steps import MessageSpec, UetStep
 from uetproto.check.wire import ALL as WHOLE_WIRE
@@ -94,7 +94,7 @@ def lax(simulator: Toy, content: int) -> None:
 
 def once(simulator: Toy, content: int) -> None:
     if content in simulator.arrived:
-        raise Violation("pds 1", "delivered twice", content)
+        raise InvariantViolation("pds 1", "delivered twice", content)
 
 
 def once_without_bytes(simulator: Toy, content: int) -> None:
@@ -104,7 +104,7 @@ def once_without_bytes(simulator: Toy, content: int) -> None:
 
 def in_order(simulator: Toy, content: int) -> None:
     if any(other > content for other in simulator.arrived):
-        raise Violation("pds 2", "out of order", content)
+        raise InvariantViolation("pds 2", "out of order", content)
 
 
 def few(simulator: Toy, content: int) -> None:
@@ -113,7 +113,7 @@ def few(simulator: Toy, content: int) -> None:
 
 def early(simulator: Toy, content: int) -> None:
     if simulator.now >= 3000:
-        raise Violation("pds 49", "too late at", simulator.now)
+        raise InvariantViolation("pds 49", "too late at", simulator.now)
 
 
 def early_in_small_windows(simulator: Toy, content: int) -> None:
@@ -132,7 +132,7 @@ _WHIMS = count()
 def whimsical(simulator: Toy, content: int) -> None:
     """Breaks the rule that one seed gives one trace."""
     if next(_WHIMS) == 300:
-        raise Violation("pds 1", "once in a while")
+        raise InvariantViolation("pds 1", "once in a while")
 
 
 def submit(packets: int = 1) -> UetStep:

@@ -12,7 +12,7 @@ from tests.support.pds.control_and_reads import secure
 from tests.support.ses.initiator_rules import refuse_first
 from tests.support.ses.operations import Peers, content
 from tests.support.ses.requests import ask, completions, som
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet.ses_invariants import SegmentChecks
 from uetproto.engine.contract import Nop, Read
 from uetproto.engine.pds.states import State
@@ -105,7 +105,7 @@ def test_which_ends_the_invariants_take(opcode: int, eom: int, knob: bool, rule:
     segments = SegmentChecks(MTU, knob)
     packet: Any = SimpleNamespace(next_hdr=NextHdr.REQUEST_STD)
     payload = b"" if opcode == Opcode.READ else bytes(100)
-    broken = nullcontext() if rule is None else pytest.raises(Violation, match=f"^{rule}:")
+    broken = nullcontext() if rule is None else pytest.raises(InvariantViolation, match=f"^{rule}:")
     with broken:
         segments.add(packet, som(opcode, 100, eom=eom), payload)
     assert (segments.open is None) == (rule is None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.time_limit import GivenUp, TooSlow, time_limit
 from uetproto.check.wire import ALL
 from uetproto.errors import LocalError
@@ -134,7 +134,7 @@ def play(
 
 def failure_of(error: Exception) -> EpisodeFailure:
     """Return the failure that an exception stands for."""
-    if isinstance(error, Violation):
+    if isinstance(error, InvariantViolation):
         cause = error.__cause__
         if not isinstance(cause, Exception):
             return EpisodeFailure(error.number, str(error))

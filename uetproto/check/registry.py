@@ -1,7 +1,7 @@
 """The register of numbered invariants of one page of docs/protocol: what each checks, when, and under which settings.
 
 An invariant is one function, `PREFIX_NUMBER_name`; its docstring is the statement. The function gets the arguments that
-its scope names and raises `Violation`.
+its scope names and raises `InvariantViolation`.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from enum import Enum, Flag
 from typing import Any, Generic, TypeVar
 
 
-class Violation(AssertionError):  # noqa: N818 - the word of the pages
+class InvariantViolation(AssertionError):  # noqa: N818 - the word of the pages
     """An invariant does not hold; the text begins with the invariant's number, as in `pds 13`."""
 
     def __init__(self, number: str, text: str, *values: Any) -> None:
@@ -87,9 +87,9 @@ class Registry(Generic[ScopeT]):
 
         return register
 
-    def broken(self, number: int, text: str, *values: Any) -> Violation:
+    def broken(self, number: int, text: str, *values: Any) -> InvariantViolation:
         """Return the violation of an invariant."""
-        return Violation(f"{self._prefix} {number}", text, *values)
+        return InvariantViolation(f"{self._prefix} {number}", text, *values)
 
     def holding(self, disruptions: Disruption, *settings: Any) -> list[Invariant[ScopeT]]:
         """Return the invariants that hold under `settings` and after `disruptions`, in the order of registration."""

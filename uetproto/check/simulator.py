@@ -66,7 +66,7 @@ class Simulator(ABC, Generic[StepT, WireT]):
         return self.wire.sent
 
     def apply(self, step: StepT) -> None:
-        """Apply one step. Raises `Violation` for a broken invariant, `LocalError` for what is not possible now."""
+        """Apply a step. Raises `InvariantViolation` for a broken invariant, `LocalError` for an impossible step."""
         self.steps += 1
         self.actions[step.action](self, step)
 
@@ -74,12 +74,12 @@ class Simulator(ABC, Generic[StepT, WireT]):
     def finish(self) -> None:
         """Let the network deliver and timers run until nothing is left to do, then check liveness.
 
-        Raises `Violation`.
+        Raises `InvariantViolation`.
         """
 
     @abstractmethod
     def settle(self, node: int) -> None:
-        """Let an end send what it can, and check the invariants of all that changed. Raises `Violation`."""
+        """Let an end send what it can, and check the invariants of all that changed. Raises `InvariantViolation`."""
 
     @abstractmethod
     def _arrives(self, number: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from uetproto.check.registry import Disruption, Violation
+from uetproto.check.registry import Disruption, InvariantViolation
 from uetproto.check.roce.simulator import RoceSimulator
 from uetproto.check.roce.step_generator import PROFILES, RoceStepGenerator
 from uetproto.check.roce.steps import RoceStep, SendSpec
@@ -171,5 +171,5 @@ def test_a_twin_that_stops_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError("stopped")
 
     monkeypatch.setattr(twin, "apply", stop)
-    with pytest.raises(Violation, match="roce 10: the shifted run stops: KeyError"):
+    with pytest.raises(InvariantViolation, match="roce 10: the shifted run stops: KeyError"):
         w.apply(RoceStep("advance", number=MILLISECOND))

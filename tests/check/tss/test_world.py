@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.tss.endpoint import LONGEST, OfferedMemory, TssOperation, content
 from uetproto.check.tss.invariants import tss_6_outcome, tss_8_opened_once
 from uetproto.check.tss.simulator import Terms, TssSimulator
@@ -230,7 +230,7 @@ def test_a_message_without_an_outcome_is_seen(monkeypatch: pytest.MonkeyPatch) -
     """Item 7."""
     w = play(simulator(), write())
     monkeypatch.setattr(w.ends[0].fep, "events", list)
-    with pytest.raises(Violation, match="tss 7: 1 messages of a have no outcome"):
+    with pytest.raises(InvariantViolation, match="tss 7: 1 messages of a have no outcome"):
         w.finish()
 
 
@@ -238,7 +238,7 @@ def test_a_success_that_is_none_is_seen(monkeypatch: pytest.MonkeyPatch) -> None
     """Item 6."""
     w = play(simulator(), write())
     monkeypatch.setattr(w.ends[1].memory, "write", lambda offset, data: None)
-    with pytest.raises(Violation, match="tss 6: a write of a is not there"):
+    with pytest.raises(InvariantViolation, match="tss 6: a write of a is not there"):
         w.finish()
 
 
@@ -248,15 +248,15 @@ def test_what_a_message_must_not_do_is_seen() -> None:
     well = Completion(None, 0, 1, 8, ReturnCode.OK)
     read = TssOperation(0, 0, 8, into=bytearray(content(1, 0, 8)))
     tss_6_outcome(w, read, well)
-    with pytest.raises(Violation, match="a message of a completes twice"):
+    with pytest.raises(InvariantViolation, match="a message of a completes twice"):
         tss_6_outcome(w, read, well)
-    with pytest.raises(Violation, match="a read other bytes than there are"):
+    with pytest.raises(InvariantViolation, match="a read other bytes than there are"):
         tss_6_outcome(w, TssOperation(0, 0, 8, into=bytearray(content(0, 0, 8))), well)
     tss_6_outcome(w, TssOperation(0, 0, 8, into=bytearray(8)), replace(well, return_code=ReturnCode.UNDELIVERABLE))
     pdc: Any = SimpleNamespace(peer_id=7, rx=SimpleNamespace(start=5000))
     tss_8_opened_once(w, w.ends[0], pdc)
     tss_8_opened_once(w, w.ends[1], pdc)
-    with pytest.raises(Violation, match="a opens a second PDC with Start_PSN 0x1388"):
+    with pytest.raises(InvariantViolation, match="a opens a second PDC with Start_PSN 0x1388"):
         tss_8_opened_once(w, w.ends[0], pdc)
 
 

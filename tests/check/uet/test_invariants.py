@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from uetproto.check.registry import Disruption, Violation
+from uetproto.check.registry import Disruption, InvariantViolation
 from uetproto.check.uet.invariants import INVARIANTS, plan
 from uetproto.check.uet.invariants_protocol import marks_of
 from uetproto.check.uet.registry import PdsScope
@@ -515,7 +515,7 @@ def test_it_can_fail(number: int) -> None:
     asked = CASES[number](Scene(MODES.get(number, Mode.RUD)))
     check(*next(asked))
     arguments = next(asked)
-    with pytest.raises(Violation, match=rf"^pds {number}: ") as caught:
+    with pytest.raises(InvariantViolation, match=rf"^pds {number}: ") as caught:
         check(*arguments)
     assert caught.value.number == f"pds {number}"
 
@@ -559,7 +559,7 @@ def test_a_knob_moves_the_window() -> None:
     s.tx.mp_range = 2
     INVARIANTS[21].check(*s.leaving())
     s.tx.window_at_cack = True
-    with pytest.raises(Violation, match="pds 21"):
+    with pytest.raises(InvariantViolation, match="pds 21"):
         INVARIANTS[21].check(*s.leaving())
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet.ses_invariants import SegmentChecks
 from uetproto.engine.ses.headers import AtomicExtension, RendezvousExtension, build_extensions, build_later, build_som
 from uetproto.wire.headers.uet_pds import NextHdr
@@ -35,7 +35,7 @@ def judged(packets: list[Packet]) -> str | None:
     try:
         for header, payload in packets:
             segments.add(packet, header, payload)
-    except Violation as violation:
+    except InvariantViolation as violation:
         return violation.number
     assert segments.open is None, "the message has no end"
     return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from uetproto.check.registry import Disruption, Violation
+from uetproto.check.registry import Disruption, InvariantViolation
 from uetproto.check.uet.invariants_numbers import pds_23_shift
 from uetproto.check.uet.invariants_protocol import pds_37_confluence
 from uetproto.check.uet.simulator import UetSimulator
@@ -235,7 +235,7 @@ def test_an_exception_is_a_violation() -> None:
     w = simulator()
     submit(w)
     w.monitors[1].pds.receive = None  # type: ignore[method-assign, assignment]
-    with pytest.raises(Violation, match=r"pds 48: TypeError"):
+    with pytest.raises(InvariantViolation, match=r"pds 48: TypeError"):
         w.apply(EVERYTHING)
 
 
@@ -265,7 +265,7 @@ def test_a_broken_engine_is_found() -> None:
     w.apply(UetStep("deliver", 0, w.sent - 1))
     w.monitors[1].pds.pdcs[1].rx.slots.clear()
     w.apply(UetStep("dup", 0, w.sent - 1))
-    with pytest.raises(Violation, match="pds 1: delivered twice"):
+    with pytest.raises(InvariantViolation, match="pds 1: delivered twice"):
         w.apply(UetStep("deliver", 0, w.sent - 1))
 
 
@@ -341,7 +341,7 @@ def test_the_second_of_two_copies_is_compared(monkeypatch: pytest.MonkeyPatch) -
     w.apply(UetStep("deliver", 0, first))
     marks = iter([(), (1,)])
     monkeypatch.setattr("uetproto.check.uet.invariant_monitor.marks_of", lambda pdc: next(marks))
-    with pytest.raises(Violation, match="pds 36"):
+    with pytest.raises(InvariantViolation, match="pds 36"):
         w.apply(UetStep("deliver", 0, w.sent - 1))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from uetproto import decode, encode
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet import invariants
 from uetproto.emulator.run.play import run
 from uetproto.emulator.run.verify import FrameJudge
@@ -63,7 +63,7 @@ def test_judge(make: Callable[[], bytes], expected: str | None) -> None:
 
 def test_guards_tell_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(ledger: object, full: bool) -> None:
-        raise Violation("pds 99", "made up")
+        raise InvariantViolation("pds 99", "made up")
 
     monkeypatch.setitem(invariants.INVARIANTS, 10, replace(invariants.INVARIANTS[10], check=broken))
     invariants.plan.cache_clear()

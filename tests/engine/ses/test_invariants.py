@@ -84,7 +84,7 @@ def test_rules_of_one_message(rule: Callable[[Message, int], None]) -> None:
     rule(GOOD, MTU)
     rule(Message([som(eom=1, length=0, payload=0)]), MTU)
     for bad in BAD_MESSAGES[rule]:
-        with pytest.raises(inv.Violation):
+        with pytest.raises(inv.InvariantViolation):
             rule(bad, MTU)
 
 
@@ -138,7 +138,7 @@ def test_rules_of_one_answer(rule: Callable[[Asked], None]) -> None:
     for good in GOOD_ANSWERS[rule]:
         rule(good)
     for bad in BAD_ANSWERS[rule.__name__]:
-        with pytest.raises(inv.Violation):
+        with pytest.raises(inv.InvariantViolation):
             rule(bad)
 
 
@@ -215,7 +215,7 @@ def test_rules_of_a_run(rule: Callable[[Log], Any]) -> None:
     for log in right:
         rule(log)
     for log in wrong:
-        with pytest.raises(inv.Violation):
+        with pytest.raises(inv.InvariantViolation):
             rule(log)
 
 
@@ -272,7 +272,7 @@ def test_rules_of_values(rule: Callable[..., None]) -> None:
     for values in right:
         rule(*values)
     for values in wrong:
-        with pytest.raises(inv.Violation):
+        with pytest.raises(inv.InvariantViolation):
             rule(*values)
 
 
@@ -288,7 +288,7 @@ def test_36_sees_what_remains() -> None:
     ):
         fep = Fep(1, random.Random(0))
         spoil(fep)
-        with pytest.raises(inv.Violation):
+        with pytest.raises(inv.InvariantViolation):
             inv.ses_36_nothing_remains(fep)
 
 
@@ -303,7 +303,7 @@ def test_every_number_has_a_function() -> None:
 def test_violations_do_not_pass_unseen() -> None:
     """The whole judgement of a run finds each rule of a message too."""
     log = Log(MTU, packets=[FIRST, SECOND_ONE, replace(LAST, payload=1)])
-    with pytest.raises(inv.Violation):
+    with pytest.raises(inv.InvariantViolation):
         inv.check(log)
 
 
@@ -413,5 +413,5 @@ def test_whole_run_is_judged() -> None:
     inv.check(world.log)
     assert len(world.log.packets) == 4
     world.log.completions[1].append(done())
-    with pytest.raises(inv.Violation):
+    with pytest.raises(inv.InvariantViolation):
         inv.check(world.log)

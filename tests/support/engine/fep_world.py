@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet.guard import Guard
 from uetproto.check.wire import DatagramWire
 from uetproto.engine import Fep
@@ -24,7 +24,7 @@ class Adversity:
 
 
 class FepWorld:
-    """Both endpoints poll after each step; `Guard` raises `Violation`."""
+    """Both endpoints poll after each step; `Guard` raises `InvariantViolation`."""
 
     def __init__(self, a: Fep, b: Fep) -> None:
         self.feps = {a.address: a, b.address: b}
@@ -96,7 +96,7 @@ class FepWorld:
             else:
                 due = self._due()
                 if due == NEVER:
-                    raise Violation("pds 51", "not quiet, and no timer is armed")
+                    raise InvariantViolation("pds 51", "not quiet, and no timer is armed")
                 self.now = max(self.now, due)
                 self.settle()
-        raise Violation("pds 49", f"not quiet after {steps} steps")
+        raise InvariantViolation("pds 49", f"not quiet after {steps} steps")

@@ -1,7 +1,7 @@
 """The invariants of ses.md §15, one function each, with its number in its name.
 
 Those of `OF_MESSAGES` judge one message as it was sent, those of `OF_LOGS` a whole run; the others take the few
-values that they are about. All raise `Violation`.
+values that they are about. All raise `InvariantViolation`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +33,7 @@ MESSAGING = (
 )  # fmt: skip
 
 
-class Violation(AssertionError):  # noqa: N818 - no error of the program
+class InvariantViolation(AssertionError):  # noqa: N818 - no error of the program
     """An invariant does not hold."""
 
     def __init__(self, number: int, text: str, *values: Any) -> None:
@@ -43,7 +43,7 @@ class Violation(AssertionError):  # noqa: N818 - no error of the program
 
 def need(condition: bool, number: int, text: str, *values: Any) -> None:
     if not condition:
-        raise Violation(number, text, *values)
+        raise InvariantViolation(number, text, *values)
 
 
 # One message as it was sent ------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def ses_16_not_interleaved(log: Log) -> list[Message]:
             message = open_messages[key] = Message([])
             found.append(message)
         elif packet.request.message_id != message.first.message_id:
-            raise Violation(16, "interleaved messages", packet.request.message_id, message.first.message_id)
+            raise InvariantViolation(16, "interleaved messages", packet.request.message_id, message.first.message_id)
         message.packets.append(packet)
         if packet.request.eom:
             del open_messages[key]

@@ -5,7 +5,7 @@ from functools import partial
 
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn, CpSender, CtlType
 from uetproto.wire.serial import diff32
 
@@ -14,9 +14,7 @@ _ANSWERED = CONTROLS.keys() - _UNANSWERED - {CtlType.ACK_REQ}  # ACK_REQ has a r
 _WITHOUT_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.NONE)
 
 
-def _cp_ar(
-    types: AbstractSet[int], legal: int, state: PdcDirection, seen: ObservedPacket
-) -> Violation | Inconclusive | None:
+def _cp_ar(types: AbstractSet[int], legal: int, state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.ctl_type not in types:
         return Inconclusive("another type")
@@ -31,7 +29,7 @@ def _is_of_another(state: PdcDirection, seen: ObservedPacket) -> bool:
     return "dpdcid" in seen.head._fields and state.peer not in (0, seen.head.dpdcid)
 
 
-def _cp_isrod(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _cp_isrod(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     if state.mode is None:
         return Inconclusive("no request seen")
     if _is_of_another(state, seen):
@@ -40,14 +38,14 @@ def _cp_isrod(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclu
     return None if isrod == state.pdc.rod else Violation(f"isrod {1 - isrod} on a {state.mode} PDC", f"isrod {isrod}")
 
 
-def _cp_psn(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _cp_psn(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.ctl_type not in _WITHOUT_PSN:
         return Inconclusive("another type")
     return None if head.psn == 0 else Violation(f"psn 0 in {CtlType(head.ctl_type).name}", str(head.psn))
 
 
-def _close_role(kind: CtlType, state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _close_role(kind: CtlType, state: PdcDirection, seen: ObservedPacket) -> Verdict:
     if seen.head.ctl_type != kind:
         return Inconclusive("another type")
     if state.pdc.initiator is None:
@@ -59,7 +57,7 @@ def _close_role(kind: CtlType, state: PdcDirection, seen: ObservedPacket) -> Vio
     return None if right else Violation(f"{kind.name} from {sender.value} only", "one from the other end")
 
 
-def _ack_req_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _ack_req_unsent(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.ctl_type != CtlType.ACK_REQ:
         return Inconclusive("another type")
@@ -68,7 +66,7 @@ def _ack_req_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation | In
     return Violation("a PSN that was sent", str(head.psn)) if state.unseen(head.psn) else None
 
 
-def _clear_cmd_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _clear_cmd_unsent(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD:
         return Inconclusive("another type")
@@ -78,7 +76,7 @@ def _clear_cmd_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation | 
     return Violation(f"at most PSN {newest}", str(head.ctl_payload)) if diff32(head.ctl_payload, newest) > 0 else None
 
 
-def _clear_cmd_ahead(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _clear_cmd_ahead(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD or state.start is None:
         return Inconclusive("another type, or no SYN seen")
@@ -90,7 +88,7 @@ def _clear_cmd_ahead(state: PdcDirection, seen: ObservedPacket) -> Violation | I
     return Violation(f"a PSN below {una}, of which no ACK came", str(head.ctl_payload))
 
 
-def _clear_cmd_early(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _clear_cmd_early(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD or state.start is None or not state.is_forward:
         return Inconclusive("another type, or no SYN seen")
@@ -102,7 +100,7 @@ def _clear_cmd_early(state: PdcDirection, seen: ObservedPacket) -> Violation | I
     return Violation(f"Start_PSN - 1 = {(state.start - 1) & M32} or newer", str(head.ctl_payload))
 
 
-def _close_unacked(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _close_unacked(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     if state.start is None:
         return Inconclusive("no SYN seen")
     una = state.acknowledged()
@@ -111,104 +109,28 @@ def _close_unacked(state: PdcDirection, seen: ObservedPacket) -> Violation | Inc
 
 
 CONTROL: tuple[Rule, ...] = (
-    Rule(
-        id="PDS-CP-NO-ACK",
-        says="Control packets that are not answered do not ask for an ACK.",
-        cite="UE 1.0.1 §3.5.16",
-        on=PdsEvent.CONTROL,
-        check=partial(_cp_ar, _UNANSWERED, 0),
-        severity=Severity.WARNING,
-    ),
-    Rule(
-        id="PDS-CP-ACK",
-        says="Control packets that are always answered ask for an ACK.",
-        cite="UE 1.0.1 §3.5.16",
-        on=PdsEvent.CONTROL,
-        check=partial(_cp_ar, _ANSWERED, 1),
-        severity=Severity.WARNING,
-    ),
-    Rule(
-        id="PDS-ACK-REQ-AR",
-        says="ACK_REQ asks for an ACK.",
-        cite="UE 1.0.1 §3.5.16",
-        on=PdsEvent.CONTROL,
-        check=partial(_cp_ar, frozenset({CtlType.ACK_REQ}), 1),
-        severity=Severity.WARNING,
-    ),
-    Rule(
-        id="PDS-CP-ISROD",
-        says="isrod in a control packet tells the mode of its PDC.",
-        cite="UE 1.0.1 §3.5.16",
-        on=PdsEvent.CONTROL,
-        check=_cp_isrod,
-        severity=Severity.WARNING,
-        covers=("pds 28",),
-    ),
-    Rule(
-        id="PDS-CP-PSN",
-        says="Control packets without a PSN of their own have psn = 0.",
-        cite=CHOICE,
-        on=PdsEvent.CONTROL,
-        check=_cp_psn,
-        severity=Severity.NOTE,
-    ),
-    Rule(
-        id="PDS-CLOSE-CMD-ROLE",
-        says="Only the initiator sends CLOSE_CMD.",
-        cite="UE 1.0.1 §3.5.8.3",
-        on=PdsEvent.CONTROL,
-        check=partial(_close_role, CtlType.CLOSE_CMD),
-        covers=("pds 31",),
-    ),
-    Rule(
-        id="PDS-CLOSE-REQ-ROLE",
-        says="Only the target sends CLOSE_REQ.",
-        cite="UE 1.0.1 §3.5.8.3",
-        on=PdsEvent.CONTROL,
-        check=partial(_close_role, CtlType.CLOSE_REQ),
-        covers=("pds 31",),
-    ),
-    Rule(
-        id="PDS-CLOSE-UNACKED",
-        says="CLOSE_CMD is sent when everything was acknowledged.",
-        cite="UE 1.0.1 §3.5.9.3",
-        on=PdsEvent.CLOSING,
-        check=_close_unacked,
-        requires=Requires.ABSENCE,
-        covers=("pds 31",),
-    ),
-    Rule(
-        id="PDS-ACK-REQ-UNSENT",
-        says="ACK_REQ asks about a PSN that was sent.",
-        cite="UE 1.0.1 §3.5.16",
-        on=PdsEvent.CONTROL,
-        check=_ack_req_unsent,
-        requires=Requires.ABSENCE,
-    ),
-    Rule(
-        id="PDS-CLEAR-CMD-UNSENT",
-        says="CLEAR_CMD clears what was sent.",
-        cite="UE 1.0.1 §3.5.16.3",
-        on=PdsEvent.CONTROL,
-        check=_clear_cmd_unsent,
-        requires=Requires.ABSENCE,
-        covers=("pds 12",),
-    ),
-    Rule(
-        id="PDS-CLEAR-CMD-AHEAD",
-        says="CLEAR_CMD clears what was acknowledged.",
-        cite="UE 1.0.1 §3.5.16.3",
-        on=PdsEvent.CONTROL,
-        check=_clear_cmd_ahead,
-        requires=Requires.ABSENCE,
-        covers=("pds 12",),
-    ),
-    Rule(
-        id="PDS-CLEAR-CMD-EARLY",
-        says="CLEAR_CMD clears nothing before Start_PSN.",
-        cite="UE 1.0.1 §3.5.16.3",
-        on=PdsEvent.CONTROL,
-        check=_clear_cmd_early,
-        covers=("pds 11",),
-    ),
-)
+    Rule(id="PDS-CP-NO-ACK", on=PdsEvent.CONTROL, check=partial(_cp_ar, _UNANSWERED, 0), severity=Severity.WARNING,
+         cite="UE 1.0.1 §3.5.16", says="Control packets that are not answered do not ask for an ACK."),
+    Rule(id="PDS-CP-ACK", on=PdsEvent.CONTROL, check=partial(_cp_ar, _ANSWERED, 1), severity=Severity.WARNING,
+         cite="UE 1.0.1 §3.5.16", says="Control packets that are always answered ask for an ACK."),
+    Rule(id="PDS-ACK-REQ-AR", on=PdsEvent.CONTROL, check=partial(_cp_ar, frozenset({CtlType.ACK_REQ}), 1),
+         severity=Severity.WARNING, cite="UE 1.0.1 §3.5.16", says="ACK_REQ asks for an ACK."),
+    Rule(id="PDS-CP-ISROD", on=PdsEvent.CONTROL, check=_cp_isrod, severity=Severity.WARNING, cite="UE 1.0.1 §3.5.16",
+         covers=("pds 28",), says="isrod in a control packet tells the mode of its PDC."),
+    Rule(id="PDS-CP-PSN", on=PdsEvent.CONTROL, check=_cp_psn, severity=Severity.NOTE, cite=CHOICE,
+         says="Control packets without a PSN of their own have psn = 0."),
+    Rule(id="PDS-CLOSE-CMD-ROLE", on=PdsEvent.CONTROL, check=partial(_close_role, CtlType.CLOSE_CMD),
+         cite="UE 1.0.1 §3.5.8.3", covers=("pds 31",), says="Only the initiator sends CLOSE_CMD."),
+    Rule(id="PDS-CLOSE-REQ-ROLE", on=PdsEvent.CONTROL, check=partial(_close_role, CtlType.CLOSE_REQ),
+         cite="UE 1.0.1 §3.5.8.3", covers=("pds 31",), says="Only the target sends CLOSE_REQ."),
+    Rule(id="PDS-CLOSE-UNACKED", on=PdsEvent.CLOSING, check=_close_unacked, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.9.3", covers=("pds 31",), says="CLOSE_CMD is sent when everything was acknowledged."),
+    Rule(id="PDS-ACK-REQ-UNSENT", on=PdsEvent.CONTROL, check=_ack_req_unsent, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.16", says="ACK_REQ asks about a PSN that was sent."),
+    Rule(id="PDS-CLEAR-CMD-UNSENT", on=PdsEvent.CONTROL, check=_clear_cmd_unsent, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.16.3", covers=("pds 12",), says="CLEAR_CMD clears what was sent."),
+    Rule(id="PDS-CLEAR-CMD-AHEAD", on=PdsEvent.CONTROL, check=_clear_cmd_ahead, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.16.3", covers=("pds 12",), says="CLEAR_CMD clears what was acknowledged."),
+    Rule(id="PDS-CLEAR-CMD-EARLY", on=PdsEvent.CONTROL, check=_clear_cmd_early, cite="UE 1.0.1 §3.5.16.3",
+         covers=("pds 11",), says="CLEAR_CMD clears nothing before Start_PSN."),
+)  # fmt: skip

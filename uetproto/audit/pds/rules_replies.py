@@ -2,7 +2,7 @@
 
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent, PsnRecord
 from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import add32, diff32
 
@@ -61,7 +61,7 @@ def _mpr_zero(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation("mpr of at least 1", "mpr 0")
 
 
-def _clear_and_cack(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _clear_and_cack(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.req != AckReq.CLEAR:
         return Inconclusive("another request")
@@ -70,7 +70,7 @@ def _clear_and_cack(state: PdcDirection, seen: ObservedPacket) -> Violation | In
     return Violation(f"CACK_PSN below {add32(head.cack_psn, head.ack_psn_offset)}, to be cleared", str(head.cack_psn))
 
 
-def _close_asked(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _close_asked(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     if seen.head.req != AckReq.CLOSE:
         return Inconclusive("another request")
     if state.pdc.initiator is None:
@@ -87,7 +87,7 @@ def _close_cack(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
     return None if cack == close else Violation(f"CACK_PSN {close}, the PSN of CLOSE_CMD", str(cack), (number,))
 
 
-def _expected_psn(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _expected_psn(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     if seen.head.form != "pds.ack.epsn":
         return Inconclusive("no Expected_PSN")
     first = ((state.pdc.close_psn or 0) + 1) & M32
@@ -95,7 +95,7 @@ def _expected_psn(state: PdcDirection, seen: ObservedPacket) -> Violation | Inco
     return None if diff32(expected, first) >= 0 else Violation(f"Expected_PSN from {first} on", str(expected))
 
 
-def _return_unacked(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _return_unacked(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     back = state.other
     if back.lowest is None:
         return None
@@ -108,7 +108,7 @@ def _return_unacked(state: PdcDirection, seen: ObservedPacket) -> Violation | In
 _NO_PDC = frozenset({NackCode.NO_PDC_AVAIL, NackCode.NO_CCC_AVAIL, NackCode.NO_BITMAP, NackCode.INV_DPDCID})
 
 
-def _nack_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _nack_unsent(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     if state.lowest is None:
         return Inconclusive("no request seen")
     if not state.is_near(seen.head.nack_psn):
@@ -116,14 +116,14 @@ def _nack_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation | Incon
     return Violation("a PSN that was sent", str(seen.head.nack_psn)) if state.unseen(seen.head.nack_psn) else None
 
 
-def _nack_spdcid(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _nack_spdcid(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.nack_code not in _NO_PDC:
         return Inconclusive("another code")
     return Violation(f"spdcid 0 with {NackCode(head.nack_code).name}", str(head.spdcid)) if head.spdcid else None
 
 
-def _nack_order(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _nack_order(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.nack_code != NackCode.ROD_OOO:
         return Inconclusive("another code")
@@ -139,7 +139,7 @@ def _nack_order(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconc
     return Violation(f"an expected PSN below {head.nack_psn}, the one refused", str(head.nack_payload))
 
 
-def _nack_start(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _nack_start(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.nack_code != NackCode.NEW_START_PSN:
         return Inconclusive("another code")
@@ -165,185 +165,49 @@ def _was(state: PdcDirection) -> PsnRecord:
 
 
 REPLIES: tuple[Rule, ...] = (
-    Rule(
-        id="PDS-ACK-EARLY",
-        says="Nothing before Start_PSN is acknowledged.",
-        cite="UE 1.0.1 §3.5.11.4.5",
-        on=PdsEvent.ACK_EARLY,
-        check=_early,
-        of=PdsEvent.ACK,
-        covers=("pds 17",),
-    ),
-    Rule(
-        id="PDS-ACK-UNSENT",
-        says="Only what was sent is acknowledged.",
-        cite="UE 1.0.1 §3.5.11.4.5",
-        on=PdsEvent.ACK_UNSENT,
-        check=_unsent,
-        of=PdsEvent.ACK,
-        requires=Requires.ABSENCE,
-        covers=("pds 12", "pds 17"),
-    ),
-    Rule(
-        id="PDS-ACK-RETX",
-        says="An ACK copies retx from the packet that it answers.",
-        cite="UE 1.0.1 §3.5.12.2",
-        on=PdsEvent.ACK_RETX,
-        check=_retx,
-        of=PdsEvent.ACKED,
-        severity=Severity.WARNING,
-        requires=Requires.ABSENCE,
-    ),
-    Rule(
-        id="PDS-CACK-BEHIND-CLEAR",
-        says="An ACK covers what the packet that it answers has cleared.",
-        cite="UE 1.0.1 §3.5.11.4.4",
-        on=PdsEvent.CACK_BEHIND_CLEAR,
-        check=_behind_clear,
-        of=PdsEvent.ACKED,
-        covers=("pds 12", "pds 13"),
-    ),
-    Rule(
-        id="PDS-CACK-HOLE",
-        says="CACK_PSN covers packets that were received.",
-        cite="UE 1.0.1 §3.5.11.4.5",
-        on=PdsEvent.CACK_HOLE,
-        check=_hole,
-        of=PdsEvent.ACK,
-        requires=Requires.ABSENCE,
-        covers=("pds 14", "pds 34"),
-    ),
-    Rule(
-        id="PDS-CACK-UNCLEARED",
-        says="CACK_PSN stays below a guaranteed response that was not cleared.",
-        cite="UE 1.0.1 §3.5.20.1",
-        on=PdsEvent.CACK_UNCLEARED,
-        check=_uncleared,
-        of=PdsEvent.ACK,
-        requires=Requires.ABSENCE,
-        covers=("pds 14", "pds 40"),
-    ),
-    Rule(
-        id="PDS-CACK-FALLS",
-        says="CACK_PSN never decreases.",
-        cite="UE 1.0.1 §3.5.11.4.5",
-        on=PdsEvent.CACK_FELL,
-        check=_fell,
-        of=PdsEvent.ACK,
-        requires=Requires.ORDER,
-        covers=("pds 10",),
-    ),
-    Rule(
-        id="PDS-TWO-TARGETS",
-        says="All SYN packets of a PDC open one PDC at the target.",
-        cite="UE 1.0.1 §3.5.8.2",
-        on=PdsEvent.TWO_TARGETS,
-        check=_two_targets,
-        of=PdsEvent.ACKED,
-        covers=("pds 27",),
-    ),
-    Rule(
-        id="PDS-SACK-UNSENT",
-        says="A bit of a SACK bitmap stands for a PSN that was sent.",
-        cite="UE 1.0.1 §3.5.11.4.7",
-        on=PdsEvent.SACK_UNSENT,
-        check=_sack_unsent,
-        of=PdsEvent.SACK,
-        requires=Requires.ABSENCE,
-        covers=("pds 18",),
-    ),
-    Rule(
-        id="PDS-SACK-ZERO",
-        says="The bits of a SACK bitmap up to CACK_PSN are 1.",
-        cite="UE 1.0.1 §3.5.11.14",
-        on=PdsEvent.SACK_ZERO,
-        check=_sack_zero,
-        of=PdsEvent.SACK,
-        severity=Severity.WARNING,
-        covers=("pds 18",),
-    ),
-    Rule(
-        id="PDS-MPR-ZERO",
-        says="A receiver offers a window.",
-        cite=CHOICE,
-        on=PdsEvent.MPR_ZERO,
-        check=_mpr_zero,
-        of=PdsEvent.SACK,
-        severity=Severity.NOTE,
-    ),
-    Rule(
-        id="PDS-CLEAR-REQ-CACK",
-        says="An ACK that asks to clear its PSN does not cover it.",
-        cite="UE 1.0.1 §3.5.20.1",
-        on=PdsEvent.ASKS,
-        check=_clear_and_cack,
-        covers=("pds 14", "pds 40"),
-    ),
-    Rule(
-        id="PDS-CLOSE-ASKED",
-        says="Only the target asks for a close in ACKs.",
-        cite="UE 1.0.1 §3.5.8.3",
-        on=PdsEvent.ASKS,
-        check=_close_asked,
-        covers=("pds 31",),
-    ),
-    Rule(
-        id="PDS-CLOSE-CACK",
-        says="The ACK of CLOSE_CMD covers it.",
-        cite="UE 1.0.1 §3.5.9.4",
-        on=PdsEvent.CLOSED,
-        check=_close_cack,
-        severity=Severity.WARNING,
-        covers=("pds 15",),
-    ),
-    Rule(
-        id="PDS-CLOSE-RETURN",
-        says="A PDC closes when all return data was acknowledged.",
-        cite="UE 1.0.1 §3.5.9.4",
-        on=PdsEvent.CLOSED,
-        check=_return_unacked,
-        requires=Requires.ABSENCE,
-        covers=("pds 32",),
-    ),
-    Rule(
-        id="PDS-EXPECTED-PSN",
-        says="Expected_PSN is above all PSNs that were used.",
-        cite=CHOICE,
-        on=PdsEvent.CLOSED,
-        check=_expected_psn,
-        severity=Severity.NOTE,
-    ),
-    Rule(
-        id="PDS-NACK-UNSENT",
-        says="Only what was sent is refused.",
-        cite="UE 1.0.1 §3.5.12.7",
-        on=PdsEvent.NACK,
-        check=_nack_unsent,
-        requires=Requires.ABSENCE,
-    ),
-    Rule(
-        id="PDS-NACK-SPDCID",
-        says="A NACK that reports a missing PDC has spdcid 0.",
-        cite="UE 1.0.1 §3.5.12.7, Table 3-58",
-        on=PdsEvent.NACK,
-        check=_nack_spdcid,
-        severity=Severity.WARNING,
-        covers=("pds 27",),
-    ),
-    Rule(
-        id="PDS-NACK-ROD-OOO",
-        says="ROD_OOO refuses a ROD packet whose PSN is above the expected one.",
-        cite="UE 1.0.1 §3.5.12.7, Table 3-58",
-        on=PdsEvent.NACK,
-        check=_nack_order,
-        covers=("pds 28",),
-    ),
-    Rule(
-        id="PDS-NACK-NEW-START",
-        says="NEW_START_PSN demands another Start_PSN than the packet has.",
-        cite="UE 1.0.1 §3.5.8.2",
-        on=PdsEvent.NACK,
-        check=_nack_start,
-        requires=Requires.ABSENCE,
-    ),
-)
+    Rule(id="PDS-ACK-EARLY", on=PdsEvent.ACK_EARLY, of=PdsEvent.ACK, check=_early, cite="UE 1.0.1 §3.5.11.4.5",
+         covers=("pds 17",), says="Nothing before Start_PSN is acknowledged."),
+    Rule(id="PDS-ACK-UNSENT", on=PdsEvent.ACK_UNSENT, of=PdsEvent.ACK, check=_unsent, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.11.4.5", covers=("pds 12", "pds 17"), says="Only what was sent is acknowledged."),
+    Rule(id="PDS-ACK-RETX", on=PdsEvent.ACK_RETX, of=PdsEvent.ACKED, check=_retx, severity=Severity.WARNING,
+         requires=Requires.ABSENCE, cite="UE 1.0.1 §3.5.12.2",
+         says="An ACK copies retx from the packet that it answers."),
+    Rule(id="PDS-CACK-BEHIND-CLEAR", on=PdsEvent.CACK_BEHIND_CLEAR, of=PdsEvent.ACKED, check=_behind_clear,
+         cite="UE 1.0.1 §3.5.11.4.4", covers=("pds 12", "pds 13"),
+         says="An ACK covers what the packet that it answers has cleared."),
+    Rule(id="PDS-CACK-HOLE", on=PdsEvent.CACK_HOLE, of=PdsEvent.ACK, check=_hole, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.11.4.5", covers=("pds 14", "pds 34"), says="CACK_PSN covers packets that were received."),
+    Rule(id="PDS-CACK-UNCLEARED", on=PdsEvent.CACK_UNCLEARED, of=PdsEvent.ACK, check=_uncleared,
+         requires=Requires.ABSENCE, cite="UE 1.0.1 §3.5.20.1", covers=("pds 14", "pds 40"),
+         says="CACK_PSN stays below a guaranteed response that was not cleared."),
+    Rule(id="PDS-CACK-FALLS", on=PdsEvent.CACK_FELL, of=PdsEvent.ACK, check=_fell, requires=Requires.ORDER,
+         cite="UE 1.0.1 §3.5.11.4.5", covers=("pds 10",), says="CACK_PSN never decreases."),
+    Rule(id="PDS-TWO-TARGETS", on=PdsEvent.TWO_TARGETS, of=PdsEvent.ACKED, check=_two_targets, cite="UE 1.0.1 §3.5.8.2",
+         covers=("pds 27",), says="All SYN packets of a PDC open one PDC at the target."),
+    Rule(id="PDS-SACK-UNSENT", on=PdsEvent.SACK_UNSENT, of=PdsEvent.SACK, check=_sack_unsent, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.11.4.7", covers=("pds 18",),
+         says="A bit of a SACK bitmap stands for a PSN that was sent."),
+    Rule(id="PDS-SACK-ZERO", on=PdsEvent.SACK_ZERO, of=PdsEvent.SACK, check=_sack_zero, severity=Severity.WARNING,
+         cite="UE 1.0.1 §3.5.11.14", covers=("pds 18",), says="The bits of a SACK bitmap up to CACK_PSN are 1."),
+    Rule(id="PDS-MPR-ZERO", on=PdsEvent.MPR_ZERO, of=PdsEvent.SACK, check=_mpr_zero, severity=Severity.NOTE,
+         cite=CHOICE, says="A receiver offers a window."),
+    Rule(id="PDS-CLEAR-REQ-CACK", on=PdsEvent.ASKS, check=_clear_and_cack, cite="UE 1.0.1 §3.5.20.1",
+         covers=("pds 14", "pds 40"), says="An ACK that asks to clear its PSN does not cover it."),
+    Rule(id="PDS-CLOSE-ASKED", on=PdsEvent.ASKS, check=_close_asked, cite="UE 1.0.1 §3.5.8.3", covers=("pds 31",),
+         says="Only the target asks for a close in ACKs."),
+    Rule(id="PDS-CLOSE-CACK", on=PdsEvent.CLOSED, check=_close_cack, severity=Severity.WARNING,
+         cite="UE 1.0.1 §3.5.9.4", covers=("pds 15",), says="The ACK of CLOSE_CMD covers it."),
+    Rule(id="PDS-CLOSE-RETURN", on=PdsEvent.CLOSED, check=_return_unacked, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.9.4", covers=("pds 32",), says="A PDC closes when all return data was acknowledged."),
+    Rule(id="PDS-EXPECTED-PSN", on=PdsEvent.CLOSED, check=_expected_psn, severity=Severity.NOTE, cite=CHOICE,
+         says="Expected_PSN is above all PSNs that were used."),
+    Rule(id="PDS-NACK-UNSENT", on=PdsEvent.NACK, check=_nack_unsent, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.12.7", says="Only what was sent is refused."),
+    Rule(id="PDS-NACK-SPDCID", on=PdsEvent.NACK, check=_nack_spdcid, severity=Severity.WARNING,
+         cite="UE 1.0.1 §3.5.12.7, Table 3-58", covers=("pds 27",),
+         says="A NACK that reports a missing PDC has spdcid 0."),
+    Rule(id="PDS-NACK-ROD-OOO", on=PdsEvent.NACK, check=_nack_order, cite="UE 1.0.1 §3.5.12.7, Table 3-58",
+         covers=("pds 28",), says="ROD_OOO refuses a ROD packet whose PSN is above the expected one."),
+    Rule(id="PDS-NACK-NEW-START", on=PdsEvent.NACK, check=_nack_start, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.8.2", says="NEW_START_PSN demands another Start_PSN than the packet has."),
+)  # fmt: skip

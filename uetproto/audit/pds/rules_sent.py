@@ -3,7 +3,7 @@
 from uetproto.audit.pds.tracker_sent import UnknownPdc
 from uetproto.audit.pds.tracker_state import FAR, M32, PdcDirection, PdsEvent, PsnRecord
 from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.wire.serial import add32, diff32
 
 COPIES = 1 + 5 + 5
@@ -14,7 +14,7 @@ _OF_ANOTHER = Inconclusive("PSNs between were not seen: it may be of another PDC
 # PSNs -----------------------------------------------------------------------------------------------------------------
 
 
-def _two_contents(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _two_contents(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     was = _was(state)
     content = -1 - seen.head.ctl_type if "ctl_type" in seen.head._fields else seen.content
     if was.content is None or content is None:
@@ -26,7 +26,7 @@ def _two_contents(state: PdcDirection, seen: ObservedPacket) -> Violation | Inco
     return Violation(f"what packet {was.number} carried under PSN {seen.head.psn}", "another content", (was.number,))
 
 
-def _retx_missing(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _retx_missing(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     was, head = _was(state), seen.head
     if head.retx or was.head.retx or head == was.head:
         return None  # copies that the network made are equal
@@ -46,7 +46,7 @@ def _copies(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
     return Violation(f"at most {COPIES} copies", str(count)) if count == COPIES + 1 else None
 
 
-def _backoff(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _backoff(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     """Compare the intervals of three copies without a NACK: the second is not shorter than the first."""
     psn = seen.head.psn
     times = [_was(state).time_ns, *state.copies.get(psn, ())]
@@ -82,7 +82,7 @@ def _late_syn(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation("syn = 0 in first transmissions once one had it", "syn = 1 at a later PSN than syn = 0", others)
 
 
-def _syn_again(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _syn_again(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     was, head = _was(state), seen.head
     if was.head.retx or not head.retx or "psn_offset" not in head._fields or "psn_offset" in was.head._fields:
         return None
@@ -91,7 +91,7 @@ def _syn_again(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconcl
     return Violation("syn = 0 as when it was first sent", "syn = 1", (was.number,))
 
 
-def _start_distance(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _start_distance(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     before = state.before
     if before is None or before.lowest is None or state.start is None:
         return Inconclusive("the PDC before was not seen")
@@ -117,7 +117,7 @@ def _after_close(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"no PSN behind CLOSE_CMD, {pdc.close_psn}", str(seen.head.psn), (pdc.close_number,))
 
 
-def _consecutive(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _consecutive(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     if state.start is None:
         return Inconclusive("no SYN seen")
     missing = [psn for psn in state.holes - state.trimmed if diff32(psn, seen.head.psn) < 0]
@@ -165,165 +165,45 @@ def _was(state: PdcDirection) -> PsnRecord:
 
 
 SENT: tuple[Rule, ...] = (
-    Rule(
-        id="PDS-PSN-TWO-CONTENTS",
-        says="A PSN stands for one packet: all its copies carry the same.",
-        cite="UE 1.0.1 §3.5.11.4",
-        on=PdsEvent.AGAIN,
-        check=_two_contents,
-        covers=("pds 20",),
-    ),
-    Rule(
-        id="PDS-RETX-MISSING",
-        says="A packet that its source sends again has retx = 1.",
-        cite="UE 1.0.1 §3.5.12.5",
-        on=PdsEvent.AGAIN,
-        check=_retx_missing,
-        covers=("pds 24",),
-    ),
-    Rule(
-        id="PDS-COPIES",
-        says="A source sends a RUD packet no more often than its counters allow.",
-        cite="UE 1.0.1 §3.5.12.7",
-        on=PdsEvent.AGAIN,
-        check=_copies,
-        severity=Severity.NOTE,
-        covers=("pds 42", "pds 43"),
-    ),
-    Rule(
-        id="PDS-RETX-BACKOFF",
-        says="Retransmissions that no NACK asked for come at growing intervals.",
-        cite="UE 1.0.1 §3.5.12.7",
-        on=PdsEvent.AGAIN,
-        check=_backoff,
-        severity=Severity.NOTE,
-        requires=Requires.ABSENCE,
-        covers=("pds 42",),
-    ),
-    Rule(
-        id="PDS-FIRST-CONSECUTIVE",
-        says="PSNs are used without gaps.",
-        cite="UE 1.0.1 §3.5.11.4",
-        on=PdsEvent.CLOSING,
-        check=_consecutive,
-        requires=Requires.ABSENCE,
-        covers=("pds 20",),
-    ),
-    Rule(
-        id="PDS-MODE",
-        says="A PDC has one delivery mode.",
-        cite="UE 1.0.1 §3.5.8.1",
-        on=PdsEvent.MODE,
-        check=_mode,
-        of=PdsEvent.FIRST,
-        covers=("pds 28",),
-    ),
-    Rule(
-        id="PDS-SPDCID-ZERO",
-        says="The sender of a request or a control packet has a PDCID.",
-        cite="UE 1.0.1 §3.5.8.2",
-        on=PdsEvent.SPDCID_ZERO,
-        check=_no_spdcid,
-        of=PdsEvent.FIRST,
-        covers=("pds 26",),
-    ),
-    Rule(
-        id="PDS-DPDCID",
-        says="The receiver of a PDC keeps its PDCID.",
-        cite="UE 1.0.1 §3.5.8.2",
-        on=PdsEvent.DPDCID,
-        check=_dpdcid,
-        of=PdsEvent.AGAIN,
-        covers=("pds 27",),
-    ),
-    Rule(
-        id="PDS-SYN-LATE",
-        says="After a first transmission with syn = 0, all later ones have syn = 0.",
-        cite="UE 1.0.1 §3.5.8.2",
-        on=PdsEvent.LATE_SYN,
-        check=_late_syn,
-        of=PdsEvent.FIRST,
-        covers=("pds 25",),
-    ),
-    Rule(
-        id="PDS-SYN-AGAIN",
-        says="A packet that was first sent with syn = 0 is not sent again with syn = 1.",
-        cite="UE 1.0.1 §3.5.8.2",
-        on=PdsEvent.AGAIN,
-        check=_syn_again,
-        covers=("pds 25",),
-    ),
-    Rule(
-        id="PDS-START-DISTANCE",
-        says="A PDC begins far from the last PSN used on its PDCID, or after it.",
-        cite="UE 1.0.1 §3.5.8.2",
-        on=PdsEvent.REUSED,
-        check=_start_distance,
-        requires=Requires.ORDER,  # of the two PDCs either may be the first one
-        covers=("pds 47",),
-    ),
-    Rule(
-        id="PDS-RENUMBERED",
-        says="A new Start_PSN renumbers all packets and changes nothing else.",
-        cite="UE 1.0.1 §3.5.8.2",
-        on=PdsEvent.RENUMBERED,
-        check=_renumbered,
-        covers=("pds 24",),
-    ),
-    Rule(
-        id="PDS-NEW-AFTER-CLOSE",
-        says="No new PSN is used after CLOSE_CMD.",
-        cite="UE 1.0.1 §3.5.8.3",
-        on=PdsEvent.NEW_AFTER_CLOSE,
-        check=_after_close,
-        of=PdsEvent.CLOSING,
-        covers=("pds 30",),
-    ),
-    Rule(
-        id="PDS-CLEAR-POSITIVE",
-        says="A packet does not clear itself.",
-        cite="UE 1.0.1 §3.5.11.4.4",
-        on=PdsEvent.CLEAR_NOT_BELOW,
-        check=_clear_not_below,
-        of=PdsEvent.FIRST,
-        covers=("pds 12", "pds 16"),
-    ),
-    Rule(
-        id="PDS-CLEAR-FALLS",
-        says="CLEAR_PSN never decreases.",
-        cite="UE 1.0.1 §3.5.11.4.4",
-        on=PdsEvent.CLEAR_FELL,
-        check=_clear_fell,
-        of=PdsEvent.FIRST,
-        covers=("pds 11",),
-    ),
-    Rule(
-        id="PDS-CLEAR-EARLY",
-        says="CLEAR_PSN begins at Start_PSN - 1.",
-        cite="UE 1.0.1 §3.5.11.4.4",
-        on=PdsEvent.SYN,
-        check=_clear_early,
-        covers=("pds 11",),
-    ),
-    Rule(
-        id="PDS-CLEAR-AHEAD",
-        says="Only what was acknowledged is cleared.",
-        cite="UE 1.0.1 §3.5.11.4.4",
-        on=PdsEvent.CLEAR_AHEAD,
-        check=_clear_ahead,
-        of=PdsEvent.FIRST,
-        requires=Requires.ABSENCE,
-        covers=("pds 12", "pds 16"),
-    ),
-    Rule(
-        id="PDS-WINDOW",
-        says="A source stays inside the window that its receiver offers.",
-        cite=CHOICE,
-        on=PdsEvent.WINDOW,
-        check=_window,
-        of=PdsEvent.FIRST,
-        severity=Severity.NOTE,
-        requires=Requires.ABSENCE,
-        covers=("pds 21",),
-    ),
-)
+    Rule(id="PDS-PSN-TWO-CONTENTS", on=PdsEvent.AGAIN, check=_two_contents, cite="UE 1.0.1 §3.5.11.4",
+         covers=("pds 20",), says="A PSN stands for one packet: all its copies carry the same."),
+    Rule(id="PDS-RETX-MISSING", on=PdsEvent.AGAIN, check=_retx_missing, cite="UE 1.0.1 §3.5.12.5", covers=("pds 24",),
+         says="A packet that its source sends again has retx = 1."),
+    Rule(id="PDS-COPIES", on=PdsEvent.AGAIN, check=_copies, severity=Severity.NOTE, cite="UE 1.0.1 §3.5.12.7",
+         covers=("pds 42", "pds 43"), says="A source sends a RUD packet no more often than its counters allow."),
+    Rule(id="PDS-RETX-BACKOFF", on=PdsEvent.AGAIN, check=_backoff, severity=Severity.NOTE, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.12.7", covers=("pds 42",),
+         says="Retransmissions that no NACK asked for come at growing intervals."),
+    Rule(id="PDS-FIRST-CONSECUTIVE", on=PdsEvent.CLOSING, check=_consecutive, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.11.4", covers=("pds 20",), says="PSNs are used without gaps."),
+    Rule(id="PDS-MODE", on=PdsEvent.MODE, of=PdsEvent.FIRST, check=_mode, cite="UE 1.0.1 §3.5.8.1", covers=("pds 28",),
+         says="A PDC has one delivery mode."),
+    Rule(id="PDS-SPDCID-ZERO", on=PdsEvent.SPDCID_ZERO, of=PdsEvent.FIRST, check=_no_spdcid, cite="UE 1.0.1 §3.5.8.2",
+         covers=("pds 26",), says="The sender of a request or a control packet has a PDCID."),
+    Rule(id="PDS-DPDCID", on=PdsEvent.DPDCID, of=PdsEvent.AGAIN, check=_dpdcid, cite="UE 1.0.1 §3.5.8.2",
+         covers=("pds 27",), says="The receiver of a PDC keeps its PDCID."),
+    Rule(id="PDS-SYN-LATE", on=PdsEvent.LATE_SYN, of=PdsEvent.FIRST, check=_late_syn, cite="UE 1.0.1 §3.5.8.2",
+         covers=("pds 25",), says="After a first transmission with syn = 0, all later ones have syn = 0."),
+    Rule(id="PDS-SYN-AGAIN", on=PdsEvent.AGAIN, check=_syn_again, cite="UE 1.0.1 §3.5.8.2", covers=("pds 25",),
+         says="A packet that was first sent with syn = 0 is not sent again with syn = 1."),
+    # It requires order: without it either of the two PDCs may be the first one.
+    Rule(id="PDS-START-DISTANCE", on=PdsEvent.REUSED, check=_start_distance, requires=Requires.ORDER,
+         cite="UE 1.0.1 §3.5.8.2", covers=("pds 47",),
+         says="A PDC begins far from the last PSN used on its PDCID, or after it."),
+    Rule(id="PDS-RENUMBERED", on=PdsEvent.RENUMBERED, check=_renumbered, cite="UE 1.0.1 §3.5.8.2", covers=("pds 24",),
+         says="A new Start_PSN renumbers all packets and changes nothing else."),
+    Rule(id="PDS-NEW-AFTER-CLOSE", on=PdsEvent.NEW_AFTER_CLOSE, of=PdsEvent.CLOSING, check=_after_close,
+         cite="UE 1.0.1 §3.5.8.3", covers=("pds 30",), says="No new PSN is used after CLOSE_CMD."),
+    Rule(id="PDS-CLEAR-POSITIVE", on=PdsEvent.CLEAR_NOT_BELOW, of=PdsEvent.FIRST, check=_clear_not_below,
+         cite="UE 1.0.1 §3.5.11.4.4", covers=("pds 12", "pds 16"), says="A packet does not clear itself."),
+    Rule(id="PDS-CLEAR-FALLS", on=PdsEvent.CLEAR_FELL, of=PdsEvent.FIRST, check=_clear_fell,
+         cite="UE 1.0.1 §3.5.11.4.4", covers=("pds 11",), says="CLEAR_PSN never decreases."),
+    Rule(id="PDS-CLEAR-EARLY", on=PdsEvent.SYN, check=_clear_early, cite="UE 1.0.1 §3.5.11.4.4", covers=("pds 11",),
+         says="CLEAR_PSN begins at Start_PSN - 1."),
+    Rule(id="PDS-CLEAR-AHEAD", on=PdsEvent.CLEAR_AHEAD, of=PdsEvent.FIRST, check=_clear_ahead,
+         requires=Requires.ABSENCE, cite="UE 1.0.1 §3.5.11.4.4", covers=("pds 12", "pds 16"),
+         says="Only what was acknowledged is cleared."),
+    Rule(id="PDS-WINDOW", on=PdsEvent.WINDOW, of=PdsEvent.FIRST, check=_window, severity=Severity.NOTE,
+         requires=Requires.ABSENCE, cite=CHOICE, covers=("pds 21",),
+         says="A source stays inside the window that its receiver offers."),
+)  # fmt: skip

@@ -34,7 +34,7 @@ class RudiEvent(Enum):
     """A UUD request came."""
 
 
-class Numbered(NamedTuple):
+class RudiHead(NamedTuple):
     """Holds of the head of a RUDI packet what the tracker of messages reads."""
 
     psn: int
@@ -162,7 +162,7 @@ class RudiTracker:
 
 def _numbered(seen: ObservedPacket) -> ObservedPacket:
     head: Head = seen.head
-    return seen._replace(head=Numbered(head.pkt_id, head.next_hdr, head.retx))
+    return seen._replace(head=RudiHead(head.pkt_id, head.next_hdr, head.retx))
 
 
 _REQUEST: Any = head_class(RUDI_REQ.name)

@@ -47,7 +47,7 @@ def _order(state: QpStream, seen: ObservedPacket) -> Violation | Inconclusive:
 
 
 @_unless_doubtful
-def _two_contents(state: QpStream, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _two_contents(state: QpStream, seen: ObservedPacket) -> Verdict:
     was, operation = _was(state), seen.head.opcode & 0x1F
     if was.operation == operation and (was.content is None or seen.content is None):
         return Inconclusive("content not known")

@@ -1,14 +1,14 @@
 """Rules about sealed packets: counters, epochs, ANs, packets in the clear beside them (tss.md §4, tss.md §8)."""
 
 from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.audit.tss.tracker import ClearPacket, SecureSender, SplitCounter, TssEvent
 
 _HALF = 1 << 47
 """Marks the bit of a counter that servers set."""
 
 
-def _reused(state: SecureSender, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _reused(state: SecureSender, seen: ObservedPacket) -> Verdict:
     was = state.was
     if was is None:
         return Inconclusive("too long ago")
@@ -20,7 +20,7 @@ def _reused(state: SecureSender, seen: ObservedPacket) -> Violation | Inconclusi
     return Violation(f"a TSC that was not used: packet {number} has {seen.head.tsc}", "other bytes", (number,))
 
 
-def _shared(state: SecureSender, seen: ObservedPacket) -> Violation | Inconclusive | None:
+def _shared(state: SecureSender, seen: ObservedPacket) -> Verdict:
     was = state.was
     assert was is not None
     if state.mode_is_told_by_address:

@@ -132,7 +132,7 @@ def roce_2_bytes_are_equal(state: RoceState, node: int, done: CompletionRecord) 
 
 
 def _received(number: int, done: CompletionRecord, message: PostedWork) -> None:
-    """Raise `Violation` unless the receive holds the message, and its completion says so."""
+    """Raise `InvariantViolation` unless the receive holds the message, and its completion says so."""
     event, receive, before = done.event, done.work, done.before
     assert type(receive) is PostedReceive
     name = f"receive {event.wr_id} of send {message.wr_id}"

@@ -1,11 +1,11 @@
 """The numbered invariants of TSS, which no attacker without the key may break (tss.md §6–§11, §14).
 
-Each docstring is the statement. The functions raise `Violation`.
+Each docstring is the statement. The functions raise `InvariantViolation`.
 """
 
 from typing import Protocol
 
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.tss.endpoint import TssEndpoint, TssOperation, content
 from uetproto.check.tss.terms import Terms
 from uetproto.check.tss.wire import SealedPacket
@@ -33,7 +33,7 @@ class TssState(Protocol):
 
 def _need(condition: bool, number: int, text: str) -> None:
     if not condition:
-        raise Violation(f"tss {number}", text)
+        raise InvariantViolation(f"tss {number}", text)
 
 
 def tss_1_authentic(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None:

@@ -7,7 +7,7 @@ it hands out new keys only, and moves epochs for all members at once (tss.md §1
 
 from typing import Any
 
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.simulator import TRANSIT, Simulator
 from uetproto.check.tss.endpoint import JOB, KEY, LONGEST, OTHER_SDI, SDI, TssEndpoint, TssOperation
 from uetproto.check.tss.invariants import (
@@ -323,5 +323,5 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
             else:
                 self._run_timers(due)
         else:
-            raise Violation("tss 7", f"not quiet after {MOST_ARRIVALS} packets")
+            raise InvariantViolation("tss 7", f"not quiet after {MOST_ARRIVALS} packets")
         tss_7_ends(self)

@@ -29,14 +29,14 @@ class Guard:
             one.fep.target.late = one.monitor.respond
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Hand over a packet, then examine what waits to leave. Raises `Violation`."""
+        """Hand over a packet, then examine what waits to leave. Raises `InvariantViolation`."""
         self.monitor.receive(packet, now)
         waiting = self.fep.pds.out
         self.monitor.examine(waiting[self._seen :])
         self._seen = len(waiting)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        """Return the packets that leave, after examining them. Raises `Violation`."""
+        """Return the packets that leave, after examining them. Raises `InvariantViolation`."""
         self.monitor.now = now
         packets = self.fep.poll(now, limit)
         seen, self._seen = self._seen, 0

@@ -7,7 +7,7 @@ examined, and of these only what it changed; now and then, and at the end, all o
 
 from collections import deque
 
-from uetproto.check.registry import Disruption, Violation
+from uetproto.check.registry import Disruption, InvariantViolation
 from uetproto.check.uet.invariants import plan
 from uetproto.check.uet.invariants_protocol import marks_of, pds_36_idempotence
 from uetproto.check.uet.registry import TimePassed
@@ -429,7 +429,7 @@ class InvariantMonitor:
                     check(shadow, True)
                 shadow.note()
             if pdc.wake_at > pdc.deadline():
-                raise Violation("deadline", "PDC looked at too late", pdc.wake_at, pdc.deadline())
+                raise InvariantViolation("deadline", "PDC looked at too late", pdc.wake_at, pdc.deadline())
 
     def _arrival(self, cause: Message) -> PdcShadow | None:
         """Return the shadow of the PDC to which a packet arrived."""

@@ -6,7 +6,7 @@ They need whole SES headers: a real SES, or a scripted one that is not lean.
 from dataclasses import dataclass
 from typing import Any
 
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet.shadow_state import PdcShadow, SentPacket, behind
 from uetproto.engine.contract import Buffer, Datagram
 from uetproto.engine.pds.messages import Ack, Message, Request
@@ -18,7 +18,7 @@ from uetproto.wire.headers.uet_ses import DEFERRABLES, AtomicOpcode, Opcode, Res
 
 def _need(condition: bool, number: str, text: str, *values: Any) -> None:
     if not condition:
-        raise Violation(number, text, *values)
+        raise InvariantViolation(number, text, *values)
 
 
 class SesRules:
@@ -30,7 +30,7 @@ class SesRules:
         self._segments: dict[PdcShadow, SegmentChecks] = {}
 
     def leaves(self, shadow: PdcShadow, packet: Message, datagram: Datagram, sent: SentPacket | None) -> None:
-        """Check a packet that leaves. Raises `Violation`."""
+        """Check a packet that leaves. Raises `InvariantViolation`."""
         if type(packet) is Ack:
             ses_12_13_responses(shadow, packet, datagram.header[packet.size :])
         elif type(packet) is Request and sent is not None and not sent.copies:
@@ -76,7 +76,7 @@ class SegmentChecks:
         self.open: MessageOnWire | None = None
 
     def add(self, packet: Request, header: Buffer, payload: Buffer) -> None:
-        """Check a first transmission; `payload` begins with the extension headers. Raises `Violation`."""
+        """Check a first transmission; `payload` begins with the extension headers. Raises `InvariantViolation`."""
         if packet.next_hdr != NextHdr.REQUEST_STD:
             return  # return data; and forms that are one packet each, without an id
         request = parse_ses_request(header, 0, packet.next_hdr)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.check.registry import Disruption, Violation
+from uetproto.check.registry import Disruption, InvariantViolation
 from uetproto.check.simulator import TRANSIT, Simulator
 from uetproto.check.uet.invariant_monitor import SCAN_EVERY, InvariantMonitor
 from uetproto.check.uet.invariants import INVARIANTS
@@ -182,7 +182,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         monitor = self.monitors[node]
         try:
             monitor.receive(packet, self.now)
-        except (Violation, LocalError):
+        except (InvariantViolation, LocalError):
             raise
         except Exception as error:
             monitor.raised = error
@@ -343,7 +343,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
             if self._quiet_within(MOST_ARRIVALS, until):
                 return
         if live:
-            raise Violation("pds 49", f"not quiet after {MOST_ARRIVALS} packets without progress")
+            raise InvariantViolation("pds 49", f"not quiet after {MOST_ARRIVALS} packets without progress")
 
     def _progress(self) -> tuple[object, ...]:
         """Return values that stay equal in a simulation that makes no progress."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol
 
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.simulator import Simulator, StepT
 from uetproto.check.wire import ADDRESSES, ALL, HISTORY, DatagramWire
 from uetproto.emulator.network.clock import Clock
@@ -96,7 +96,7 @@ class ScriptRun(ABC, Generic[StepT]):
         self.wire = FramedWire(self._encode)
         self.clock = Clock()
         self.sink: FrameSink | None = None
-        self.violation: Violation | None = None
+        self.violation: InvariantViolation | None = None
         """The invariant that a row broke; the rows after it are not played."""
         self._capture: Capture | None = None
         self._interfaces = {name: number for number, name in enumerate(scenario.taps)}
@@ -122,7 +122,7 @@ class ScriptRun(ABC, Generic[StepT]):
         try:
             for row in self.scenario.script:
                 self.step(row)
-        except Violation as violation:
+        except InvariantViolation as violation:
             self.violation = violation
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class ScriptRun(ABC, Generic[StepT]):
             texts = (*texts, str(self.violation))
         return replace(found, checked=judge.frames if judge else None, findings=texts)
 
-    def finish(self) -> Violation | None:
+    def finish(self) -> InvariantViolation | None:
         """Deliver what is still on its way, seen by no tap, and return the liveness invariant that is broken, if any.
 
         pds.md §18 items 49–52, roce.md §15 item 9.
@@ -150,7 +150,7 @@ class ScriptRun(ABC, Generic[StepT]):
         self.sink = None
         try:
             self.simulator.finish()
-        except Violation as violation:
+        except InvariantViolation as violation:
             return violation
         return None
 
@@ -161,7 +161,7 @@ class ScriptRun(ABC, Generic[StepT]):
     # Steps
 
     def step(self, row: ScriptRow[Any]) -> None:
-        """Play one row. Raises `LocalError` for what is not possible now, `Violation` for a broken invariant."""
+        """Play a row. Raises `LocalError` for a step not possible now, `InvariantViolation` for a broken invariant."""
         step = row.step
         try:
             act = _FRAME_ACTIONS.get(step.action)

@@ -9,7 +9,7 @@ call of two endpoints (pds.md §18, ses.md §15).
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from uetproto.check.registry import Violation
+from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet.guard import Guard
 from uetproto.emulator.network.tap import Writer
 from uetproto.emulator.scenario.roce_settings import UET
@@ -190,7 +190,7 @@ class EngineGuards:
         """Return the engine to be driven in place of `fep`."""
         return _GuardedEngine(self, self._guards[fep.address])
 
-    def tell(self, violation: Violation) -> None:
+    def tell(self, violation: InvariantViolation) -> None:
         if not self.broken:
             self.broken = True
             self._find(str(violation))
@@ -213,7 +213,7 @@ class _GuardedEngine:
             return
         try:
             self._guard.receive(packet, now)
-        except Violation as violation:
+        except InvariantViolation as violation:
             self._guards.tell(violation)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
@@ -222,6 +222,6 @@ class _GuardedEngine:
         packets: list[Datagram] = []
         try:
             packets = self._guard.poll(now, limit)
-        except Violation as violation:
+        except InvariantViolation as violation:
             self._guards.tell(violation)
         return packets
