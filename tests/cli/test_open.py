@@ -16,7 +16,7 @@ from uetproto import decode, encode
 from uetproto.cli.captures import Decoding
 from uetproto.cli.dissect import as_json, as_text
 from uetproto.cli.keys import Keys
-from uetproto.emulator.network.frame_outcome import Fate
+from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.engine.tss.keys import MODES
 from uetproto.engine.tss.opener import Opened
 from uetproto.wire.capture.pcap import RAW, PcapngWriter, Record, open_capture, open_writer
@@ -304,7 +304,7 @@ def test_plain_packets_and_everything_about_the_capture_stay(tmp_path: Path) -> 
         writer.add_interface("b.0", RAW)
         writer.write(8, over(ACK, link="raw"), interface=1)
         writer.write(9, ARP, length=900)
-        writer.write(2**63, sealed(WRITE, secure), comment=Fate.LOST)
+        writer.write(2**63, sealed(WRITE, secure), comment=FrameOutcome.LOST)
         writer.write(11, sealed(over(ACK, link="raw"), secure, link="raw", tsc=1), interface=1)
     keys = key_file(tmp_path / "k.toml", secure)
     assert invoke("open", str(path), "--keys", keys, "-o", str(out)).exit_code == 0

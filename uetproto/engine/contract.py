@@ -534,13 +534,40 @@ class Engine(Protocol):
         """Return the events since the last call, in order."""
 
 
-class Port(Protocol):
-    """What an API sees of an engine that somebody drives: the emulator in virtual time, or live sockets."""
+class EndpointDriver(Protocol):
+    """What an API of endpoints needs from whoever drives their engines: an emulated network, or real sockets.
+
+    A driver passes packets between its nodes, or one node, and the network, runs the timers of the engines, and tells
+    each node the events of its engine (`api.node.LocalNode.tell`). Endpoints of one driver share its time.
+    """
 
     @property
-    def now(self) -> int: ...
+    def now(self) -> int:
+        """Return the time in picoseconds."""
 
-    def submit(self, work: Work) -> None: ...
+    @property
+    def closed(self) -> bool:
+        """Return whether the driver was closed: it takes no more work."""
 
-    def run(self, until: Callable[[Event], bool]) -> list[Event]:
-        """Drives the world until an event satisfies `until`; returns all events up to it."""
+    @property
+    def idle(self) -> bool | None:
+        """Return whether nothing more would happen by itself; None: the driver cannot know, as on real sockets."""
+
+    def submit(self, node: str, work: Any) -> None:
+        """Pass work to the engine of a node, and send what it has to send."""
+
+    def call_soon(self, action: Callable[[], None]) -> None:
+        """Call `action` when the events at hand have been told, before time passes."""
+
+    def wake(self) -> None:
+        """Have `wait` check its condition at once."""
+
+    def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = ...) -> bool:
+        """Let time pass until `condition()`; return whether it holds.
+
+        `timeout`: picoseconds; None: until the driver is `idle`, or for ever if it cannot know. `burst`: the number of
+        events between two checks of the condition, beside those that `wake` asks for.
+        """
+
+    def close(self, drain: bool = True) -> None:
+        """Let the packets under way arrive, if `drain`, and end."""

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.api.verbs_network import ends
 from uetproto.api import verbs
-from uetproto.emulator.data_path import cost
+from uetproto.engine.data_path import cost
 
 Errno, EventType, Opcode, QpState = verbs.Errno, verbs.EventType, verbs.Opcode, verbs.QpState
 QpType, SendFlags, Status, VerbsError = verbs.QpType, verbs.SendFlags, verbs.Status, verbs.VerbsError

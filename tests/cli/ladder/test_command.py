@@ -14,7 +14,7 @@ from tests.support.cli.frames import ARP, ack, capture, close, frame, invoke, la
 from uetproto import Layer, Packet, Trailer, encode
 from uetproto.cli.ladder.command import Chart
 from uetproto.cli.ladder.rows import Arrow, More, Pause, Row, rows
-from uetproto.emulator.network.frame_outcome import Fate
+from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.wire.capture.pcap import open_writer
 
 DATA = bytes(1024)
@@ -195,10 +195,10 @@ def lossy(path: Path, hosts: tuple[int, int] = (12, 12)) -> str:
     first, last = hosts
     records = [
         (frame(11, first, *write(73728, 0, syn=1), payload=DATA), None),
-        (frame(11, last, *write(73729, 1024), payload=DATA), Fate.LOST),
-        (frame(11, last, *write(73730, 2048), payload=DATA), Fate.TRIMMED),
-        (frame(11, last, *write(73731, 3072), payload=DATA), Fate.DAMAGED),
-        (frame(last, 11, *ack(73728)), Fate.LOST),
+        (frame(11, last, *write(73729, 1024), payload=DATA), FrameOutcome.LOST),
+        (frame(11, last, *write(73730, 2048), payload=DATA), FrameOutcome.TRIMMED),
+        (frame(11, last, *write(73731, 3072), payload=DATA), FrameOutcome.DAMAGED),
+        (frame(last, 11, *ack(73728)), FrameOutcome.LOST),
         (frame(last, 11, *ack(73728)), "of another program"),
     ]
     with open_writer(path) as writer:

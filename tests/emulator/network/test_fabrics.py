@@ -18,8 +18,8 @@ from tests.support.emulator.roce_frames import RATE, data
 from uetproto import LocalError
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.costs.link_bytes import link_bytes
-from uetproto.emulator.network.fabrics import time_between
-from uetproto.emulator.network.frame_outcome import Fates
+from uetproto.emulator.network.build import time_between
+from uetproto.emulator.network.frame_outcome import FrameOutcomes
 from uetproto.emulator.network.layouts import MOST_CABLES, Layout, layout_of
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.red import Red
@@ -78,7 +78,7 @@ def test_each_hop_takes_its_time(target: int, hops: int) -> None:
 
 
 def test_a_slow_cable_between_switches_is_a_bottleneck() -> None:
-    bench = Bench("leaf-spine", 4, hosts_per_leaf=2, spines=1, trunk_rate=RATE // 10)
+    bench = Bench("leaf-spine", 4, hosts_per_leaf=2, spines=1, rate=RATE // 10)
     for number in range(5):
         bench.send(0, roce(0, 2, number))
     bench.clock.run()
@@ -240,7 +240,7 @@ def test_nobody() -> None:
 
 def test_trimmed_between_switches_is_not_the_last_hop() -> None:
     """cms.md §7."""
-    for rates, trim in (({"trunk_rate": RATE // 100}, Trim.TRIMMED), ({}, Trim.LAST_HOP)):
+    for rates, trim in (({"rate": RATE // 100}, Trim.TRIMMED), ({}, Trim.LAST_HOP)):
         bench = Bench("leaf-spine", 8, hosts_per_leaf=4, dscp=UDP.dscp, queue_capacity=2000, trimming=True, **rates)
         for source in range(4):
             for entropy in range(8):
@@ -253,7 +253,7 @@ def test_trimmed_between_switches_is_not_the_last_hop() -> None:
 
 
 def test_lost_between_switches() -> None:
-    bench = Bench("leaf-spine", 4, hosts_per_leaf=2, spines=1, queue_capacity=2500, trunk_rate=RATE // 10)
+    bench = Bench("leaf-spine", 4, hosts_per_leaf=2, spines=1, queue_capacity=2500, rate=RATE // 10)
     for number in range(9):
         bench.send(0, roce(0, 2, number))
     bench.clock.run()
@@ -265,27 +265,26 @@ def test_marks_between_switches() -> None:
     """RED at each queue, each with chance of its own."""
     names = []
 
-    def chance(name: str) -> random.Random:
+    def chance(name: str, use: str) -> random.Random:
         names.append(name)
+        assert use == "red"
         return random.Random(name)
 
     red = Red(kmin=0, kmax=4000, pmax=0.5)
-    bench = Bench("leaf-spine", 4, hosts_per_leaf=2, spines=1, red=red, trunk_rng=chance, trunk_rate=RATE // 10)
+    bench = Bench("leaf-spine", 4, hosts_per_leaf=2, spines=1, red=red, chance=chance, rate=RATE // 10)
     for number in range(20):
         bench.send(0, roce(0, 2, number))
     bench.clock.run()
     marked = sum(frame[15] & 3 == 3 for frame in bench.inboxes[2].frames)
     assert marked == bench.network.markers["leaf0 > spine0"].marked > 10
-    assert sorted(names) == sorted(bench.network.trunks)
-    assert set(bench.network.markers) == {*names, "rank0", "rank1", "rank2", "rank3"}
+    assert sorted(names) == sorted((*bench.network.trunks, "rank0", "rank1", "rank2", "rank3"))
+    assert set(bench.network.markers) == set(names)
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"pfc": Pfc()}, "pfc: is not done between switches, topology fat-tree has several; legal: switch"),
-        ({"red": Red()}, "trunk_rng: None; legal with red"),
-        ({"trunk_rate": None}, "trunk_rate: None; legal"),
         ({"layout": None}, "layout: none; legal: one for 4 stations"),
         ({"layout": layout_of("fat-tree", 5, {})}, "layout: one for 5 stations; legal: one for 4 stations"),
     ],
@@ -297,22 +296,22 @@ def test_what_cannot_be_is_refused(more: dict[str, Any], message: str) -> None:
 
 def test_time_between_switches() -> None:
     """Two links more between leaves, four more over a core; 24 Mbit and a frame wait at most."""
-    cabling = Bench("leaf-spine", 8, queue_capacity=10**6).cabling
-    assert time_between(cabling) == 2 * (20 * (3 * 10**6 + 9216) + DELAY)
-    assert time_between(Bench("switch", 8).cabling) == 0
-    assert time_between(Bench("leaf-spine", 4, hosts_per_leaf=4).cabling) == 0
+    config = Bench("leaf-spine", 8, queue_capacity=10**6).config
+    assert time_between(config) == 2 * (20 * (3 * 10**6 + 9216) + DELAY)
+    assert time_between(Bench("switch", 8).config) == 0
+    assert time_between(Bench("leaf-spine", 4, hosts_per_leaf=4).config) == 0
 
 
-def test_fates_follow_a_frame_over_several_switches() -> None:
+def test_outcomes_follow_a_frame_over_several_switches() -> None:
     bench = Bench("leaf-spine", 6, hosts_per_leaf=2, spines=1)
-    fates = Fates()
+    outcomes = FrameOutcomes()
     for switch in bench.network.switches.values():
-        switch._fates = fates
+        switch._outcomes = outcomes
     frame = data(src=FIRST, dst=0xE0010203)
-    way = fates.follow(frame)
+    way = outcomes.follow(frame)
     bench.send(0, frame)
     bench.clock.run()
-    assert (way.copies, way.fate) == (5, None)
+    assert (way.copies, way.outcome) == (5, None)
 
 
 # Scenarios ------------------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import Fate, Fates
-from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.tap import Capture, OutTap
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
@@ -27,50 +27,50 @@ def comments(path: Path, name: str, *settings: str, taps: str = "all") -> tuple[
 
 
 def test_a_frame_is_lost_with_its_last_copy() -> None:
-    fates = Fates()
+    outcomes = FrameOutcomes()
     frame, same = bytes(64), bytes(bytearray(64))
     assert frame == same
-    way, other = fates.follow(frame), fates.follow(same)
-    fates.copied(frame)
-    fates.lost(frame)
-    assert way.fate is None
-    fates.lost(frame)
-    assert (way.fate, other.fate) == (Fate.LOST, None)
+    way, other = outcomes.follow(frame), outcomes.follow(same)
+    outcomes.copied(frame)
+    outcomes.lost(frame)
+    assert way.outcome is None
+    outcomes.lost(frame)
+    assert (way.outcome, other.outcome) == (FrameOutcome.LOST, None)
 
 
 def test_a_frame_of_which_a_copy_arrived_is_not_lost() -> None:
-    fates = Fates()
+    outcomes = FrameOutcomes()
     frame = bytes(64)
-    way = fates.follow(frame)
-    fates.copied(frame)
-    fates.arrived(frame)
-    fates.lost(frame)
-    assert (way.copies, way.fate) == (0, None)
+    way = outcomes.follow(frame)
+    outcomes.copied(frame)
+    outcomes.arrived(frame)
+    outcomes.lost(frame)
+    assert (way.copies, way.outcome) == (0, None)
 
 
 def test_a_changed_frame_is_followed() -> None:
-    fates = Fates()
+    outcomes = FrameOutcomes()
     frame, marked, short = (bytes(size) for size in (64, 65, 24))
-    way = fates.follow(frame)
-    fates.changed(frame, marked)
-    assert way.fate is None
-    fates.changed(marked, short, Fate.TRIMMED)
-    assert way.fate is Fate.TRIMMED
-    fates.lost(short)
-    assert way.fate is Fate.LOST
+    way = outcomes.follow(frame)
+    outcomes.changed(frame, marked)
+    assert way.outcome is None
+    outcomes.changed(marked, short, FrameOutcome.TRIMMED)
+    assert way.outcome is FrameOutcome.TRIMMED
+    outcomes.lost(short)
+    assert way.outcome is FrameOutcome.LOST
 
 
 def test_what_nobody_follows_is_not_kept() -> None:
-    fates = Fates()
+    outcomes = FrameOutcomes()
     frame, short = bytes(64), bytes(24)
-    way = fates.follow(frame)
-    fates.changed(frame, short, Fate.TRIMMED)
-    fates.forget(way)
-    fates.lost(frame)
-    fates.lost(short)
-    fates.copied(short)
-    assert way.fate is Fate.TRIMMED
-    assert not fates._ways
+    way = outcomes.follow(frame)
+    outcomes.changed(frame, short, FrameOutcome.TRIMMED)
+    outcomes.forget(way)
+    outcomes.lost(frame)
+    outcomes.lost(short)
+    outcomes.copied(short)
+    assert way.outcome is FrameOutcome.TRIMMED
+    assert not outcomes._frames
 
 
 class _Sink:
@@ -89,17 +89,17 @@ class _Writer:
         self.seen.extend((time_ns, None) for time_ns in times_ns)
 
 
-@pytest.mark.parametrize(("patience", "comment"), [(0, None), (500_000, Fate.LOST)])
-def test_a_record_waits_for_its_fate(patience: int, comment: str | None) -> None:
+@pytest.mark.parametrize(("patience", "comment"), [(0, None), (500_000, FrameOutcome.LOST)])
+def test_a_record_waits_for_its_outcome(patience: int, comment: str | None) -> None:
     """1000 frames, one each 20 ns; each tenth is lost 400 ns after its first bit left."""
     clock, writer = Clock(), _Writer()
     capture = Capture(clock, writer, patience)
-    out = OutTap(Link(clock, _Sink(), rate=400 * 10**9, delay=0, mtu=9216), capture, 0)
+    out = OutTap(EmulatedLink(clock, _Sink(), rate=400 * 10**9, delay=0, mtu=9216), capture, 0)
     for number in range(1000):
         frame = bytes(1000) + bytes([number % 256])
         clock.at(number * 20_000, out.send, frame)
         if number % 10 == 0:
-            clock.at(number * 20_000 + 400_000, capture.fates.lost, frame)
+            clock.at(number * 20_000 + 400_000, capture.outcomes.lost, frame)
     clock.run()
     assert len(capture._pending) < 600  # it waits no longer than it has to
     capture.close()
@@ -108,7 +108,7 @@ def test_a_record_waits_for_its_fate(patience: int, comment: str | None) -> None
     assert len(writer.seen) == 1000
     assert not any(seen for number, (_, seen) in enumerate(writer.seen) if number % 10)
     assert all(told) is (comment is not None)
-    assert not capture.fates._ways
+    assert not capture.outcomes._frames
 
 
 def test_without_end_of_patience_the_first_frame_under_way_holds_back_the_rest() -> None:
@@ -118,9 +118,9 @@ def test_without_end_of_patience_the_first_frame_under_way_holds_back_the_rest()
     for number, frame in enumerate(frames):
         capture.add(0, frame, 0, leaves=True)
         if number != 700:
-            capture.fates.arrived(frame)
+            capture.outcomes.arrived(frame)
     assert 500 < len(writer.seen) <= 700
-    capture.fates.lost(frames[700])
+    capture.outcomes.lost(frames[700])
     capture.close()
     assert len(writer.seen) == 2000
     assert [number for number, (_, comment) in enumerate(writer.seen) if comment] == [700]
@@ -133,22 +133,22 @@ def test_without_end_of_patience_the_first_frame_under_way_holds_back_the_rest()
 def test_every_loss_is_told(seed: int, tmp_path: Path) -> None:
     """Held back, copied and reordered frames do not confuse it."""
     found, happened = comments(tmp_path, "gradient-lossy", f"seed={seed}", "faults.drop=0.2")
-    assert found == {Fate.LOST: happened["drop"]}
+    assert found == {FrameOutcome.LOST: happened["drop"]}
 
 
-@pytest.mark.parametrize(("fault", "fate"), [("trim", Fate.TRIMMED), ("corrupt", Fate.DAMAGED)])
-def test_other_faults(fault: str, fate: Fate, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fault", "outcome"), [("trim", FrameOutcome.TRIMMED), ("corrupt", FrameOutcome.DAMAGED)])
+def test_other_faults(fault: str, outcome: FrameOutcome, tmp_path: Path) -> None:
     found, happened = comments(tmp_path, "gradient-1024", f"faults.{fault}=[1, 3]")
-    assert found == {fate: happened[fault]}
+    assert found == {outcome: happened[fault]}
 
 
-@pytest.mark.parametrize(("trimming", "fate"), [("true", Fate.TRIMMED), ("false", Fate.LOST)])
-def test_the_switch_tells_too(trimming: str, fate: Fate, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("trimming", "outcome"), [("true", FrameOutcome.TRIMMED), ("false", FrameOutcome.LOST)])
+def test_the_switch_tells_too(trimming: str, outcome: FrameOutcome, tmp_path: Path) -> None:
     found, happened = comments(
         tmp_path, "gradient-1024", "mode=rud", "nodes.rank2.rate=40 Gb/s", "fabric.queue_capacity=4096",
         f"fabric.trimming={trimming}", taps="rank0",
     )  # fmt: skip
-    assert found[fate] == happened["switch_trimmed" if fate is Fate.TRIMMED else "switch_dropped"] > 0
+    assert found[outcome] == happened["switch_trimmed" if outcome is FrameOutcome.TRIMMED else "switch_dropped"] > 0
 
 
 def test_a_long_run_keeps_few_records(tmp_path: Path) -> None:
@@ -157,14 +157,14 @@ def test_a_long_run_keeps_few_records(tmp_path: Path) -> None:
     data.write_bytes(bytes(range(256)) * 8192)
     found, happened = comments(tmp_path, "gradient-rud", f"input={data}", "payload_mtu=1024", "faults.drop=0.05")
     assert happened["drop"] > 50
-    assert found == {Fate.LOST: happened["drop"]}
+    assert found == {FrameOutcome.LOST: happened["drop"]}
 
 
 @pytest.mark.parametrize(
     ("ladder", "expected"),
-    [("L19", {Fate.LOST: 2}), ("L22", {Fate.TRIMMED: 1}), ("L01", {})],
+    [("L19", {FrameOutcome.LOST: 2}), ("L22", {FrameOutcome.TRIMMED: 1}), ("L01", {})],
 )
-def test_scripts(ladder: str, expected: dict[Fate, int], tmp_path: Path) -> None:
+def test_scripts(ladder: str, expected: dict[FrameOutcome, int], tmp_path: Path) -> None:
     found, _ = comments(tmp_path, f"ladder-{ladder}")
     assert found == expected
 

@@ -11,9 +11,9 @@ from tests.support.emulator.network_groups import (
 )
 from tests.support.emulator.roce_frames import RATE, data, mac
 from uetproto import LocalError
-from uetproto.api.network import Cables
+from uetproto.api.network import NetworkOptions
 from uetproto.api.verbs.errors import VerbsError
-from uetproto.api.verbs.node import NodeSpec, VerbsWorld
+from uetproto.api.verbs.node import NodeSpec, VerbsNetwork
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.switch import MOST_GROUPS, GroupCount
 from uetproto.engine.roce.config import RoceConfig
@@ -295,19 +295,10 @@ def test_inner_stations_that_cannot_be(kind: str, message: str) -> None:
 # The world of the API -------------------------------------------------------------------------------------------------
 
 
-def world(**cables: Any) -> VerbsWorld:
+def world(**options: Any) -> VerbsNetwork:
     nodes = {"a": NodeSpec(), "an0": NodeSpec(at="leaf0"), "b": NodeSpec(), "an1": NodeSpec(at="spine0", rate="1 Tb/s")}
-    given = {"topology": "leaf-spine", "shape": {"hosts_per_leaf": 1, "spines": 1}} | cables
-    return VerbsWorld(
-        nodes,
-        config=RoceConfig(),
-        cables=Cables(**given),
-        faults={},
-        faults_from="all",
-        seed=0,
-        capture=None,
-        taps=None,
-    )
+    given = {"topology": "leaf-spine", "shape": {"hosts_per_leaf": 1, "spines": 1}} | options
+    return VerbsNetwork(nodes, NetworkOptions(**given), config=RoceConfig())
 
 
 def test_nodes_within_switches() -> None:
@@ -349,11 +340,9 @@ def test_headroom_for_nodes_within_a_switch() -> None:
     """The world and the network below it ask for the same."""
     nodes = {"a": NodeSpec(), "b": NodeSpec(), "an": NodeSpec(at="switch")}
 
-    def made(capacity: int) -> VerbsWorld:
-        cables = Cables(pfc=Pfc(), queue_capacity=capacity)
-        return VerbsWorld(
-            nodes, config=RoceConfig(), cables=cables, faults={}, faults_from=[], seed=0, capture=None, taps=None
-        )
+    def made(capacity: int) -> VerbsNetwork:
+        options = NetworkOptions(pfc=Pfc(), queue_capacity=capacity, faults_from=[])
+        return VerbsNetwork(nodes, options, config=RoceConfig())
 
     shares = sorted(
         Pfc().most(rate=rate, delay=delay, mtu=9216)
@@ -371,9 +360,7 @@ def test_an_engine_around_an_adapter() -> None:
             self.hca = hca
 
     nodes = {"a": NodeSpec(), "b": NodeSpec(around=Around)}  # type: ignore[arg-type]
-    made = VerbsWorld(
-        nodes, config=RoceConfig(), cables=Cables(), faults={}, faults_from="all", seed=0, capture=None, taps=None
-    )
+    made = VerbsNetwork(nodes, NetworkOptions(), config=RoceConfig())
     node = made.nodes["b"]
     assert isinstance(node.engine, Around)
     assert node.engine.hca is node.hca

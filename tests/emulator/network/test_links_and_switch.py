@@ -4,7 +4,7 @@ import pytest
 
 from uetproto import LocalError, decode
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.queue import Level, OutputQueue, level_by
 from uetproto.emulator.network.switch import Switch, trim
 from uetproto.emulator.network.tap import Capture, InTap, OutTap
@@ -27,8 +27,8 @@ class Sink:
         self.seen.append((self.clock.now, frame))
 
 
-def link(clock: Clock, sink: Sink, rate: int = 400 * 10**9, delay: int = 1_000_000) -> Link:
-    return Link(clock, sink, rate=rate, delay=delay, mtu=9216)
+def link(clock: Clock, sink: Sink, rate: int = 400 * 10**9, delay: int = 1_000_000) -> EmulatedLink:
+    return EmulatedLink(clock, sink, rate=rate, delay=delay, mtu=9216)
 
 
 def data(size: int = 4096, traffic_class: TrafficClass = TrafficClass.DATA, how: Encapsulation | None = None) -> bytes:

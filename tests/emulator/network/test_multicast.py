@@ -5,7 +5,7 @@ import pytest
 from tests.support.emulator.roce_frames import DSCP, V6, A, B, C, D, Sink, data, mac, port
 from uetproto import LocalError
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import Fate, Fates
+from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.switch import Switch
 
@@ -17,10 +17,10 @@ NOBODY = b"\x02" + bytes(5)
 
 
 def switch_of(
-    clock: Clock, *, capacity: int = 1 << 20, trimming: bool = False, fates: Fates | None = None
+    clock: Clock, *, capacity: int = 1 << 20, trimming: bool = False, outcomes: FrameOutcomes | None = None
 ) -> tuple[Switch, dict[int, Sink]]:
     """Four stations."""
-    switch, sinks = Switch(dscp=DSCP, trimming=trimming, fates=fates), {}
+    switch, sinks = Switch(dscp=DSCP, trimming=trimming, outcomes=outcomes), {}
     for address in (A, B, C, D):
         sinks[address], queue = port(clock, capacity=capacity)
         switch.attach(mac(address), queue)
@@ -82,31 +82,31 @@ def test_addresses_of_the_link_are_not_forwarded(destination: str) -> None:
 
 def test_a_port_without_room_loses_its_copy_alone() -> None:
     clock = Clock()
-    fates = Fates()
-    switch, sinks = switch_of(clock, capacity=1000, fates=fates)
+    outcomes = FrameOutcomes()
+    switch, sinks = switch_of(clock, capacity=1000, outcomes=outcomes)
     for _ in range(2):
         switch.take(data(src=A, dst=B))  # one on the link, one waits
     frame = data(dst=GROUP)
-    way = fates.follow(frame)
+    way = outcomes.follow(frame)
     switch.take(frame)
     clock.run()
     assert got(sinks) == [0, 2, 1, 1]
-    assert (switch.dropped, way.copies, way.fate) == (1, 2, None)
+    assert (switch.dropped, way.copies, way.outcome) == (1, 2, None)
     assert switch.copies[mac(B)] == 1  # it was meant for it
 
 
 def test_lost_with_the_last_copy() -> None:
     clock = Clock()
-    fates = Fates()
-    switch, sinks = switch_of(clock, capacity=0, fates=fates)
+    outcomes = FrameOutcomes()
+    switch, sinks = switch_of(clock, capacity=0, outcomes=outcomes)
     for address in (B, C, D):
         switch.take(data(src=A, dst=address))
     frame = data(dst=GROUP)
-    way = fates.follow(frame)
+    way = outcomes.follow(frame)
     switch.take(frame)
     clock.run()
     assert got(sinks) == [0, 1, 1, 1]
-    assert (switch.dropped, way.fate) == (3, Fate.LOST)
+    assert (switch.dropped, way.outcome) == (3, FrameOutcome.LOST)
 
 
 def test_misuse() -> None:

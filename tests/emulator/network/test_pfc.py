@@ -3,21 +3,23 @@
 import random
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
 from tests.support.emulator.roce_frames import DSCP, RATE, A, B, C, D, Sink, cnp, data, mac, port
 from tests.support.roce.world import ALL, BASE, Side
 from uetproto import LocalError, decode
+from uetproto.emulator.network.build import build
+from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
+from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.nic import Nic
-from uetproto.emulator.network.pfc import ROOM, Gate, Ingress, Pauser, Pfc
+from uetproto.emulator.network.pfc import ROOM, PauseGate, Pauser, Pfc, PfcIngress
 from uetproto.emulator.network.queue import Level, OutputQueue, level_by
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import Switch
-from uetproto.emulator.network.tap import Capture
-from uetproto.emulator.network.topology import Cabling, Network, Station, pair, star
 from uetproto.engine.contract import MICROSECOND, SECOND, Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import (
@@ -88,11 +90,11 @@ class Bench:
         self.switch = Switch(dscp=DSCP, trimming=False)
         self.pauser = Pauser(clock, pfc, DSCP)
         self.sinks: dict[int, Sink] = {}
-        self.ports: dict[int, Ingress] = {}
+        self.ports: dict[int, PfcIngress] = {}
         for address in (A, B, C):
             self.sinks[address] = sink = Sink(clock)
-            link = Link(clock, sink, rate=RATE, delay=delay, mtu=9216)
-            queue = OutputQueue(clock, link, capacity=capacity, level_of=level_by(DSCP), ledger=self.pauser)
+            link = EmulatedLink(clock, sink, rate=RATE, delay=delay, mtu=9216)
+            queue = OutputQueue(clock, link, capacity=capacity, level_of=level_by(DSCP), observer=self.pauser)
             self.switch.attach(mac(address), queue)
             self.ports[address] = self.pauser.attach(mac(address), queue.ahead, link.duration)
 
@@ -203,8 +205,8 @@ class Outlet:
     def __init__(self, pfc: Pfc = PFC) -> None:
         self.clock = clock = Clock()
         self.sink, self.nic = Sink(clock), Sink(clock)
-        link = Link(clock, self.sink, rate=RATE, delay=0, mtu=9216)
-        self.gate = Gate(clock, link, link.duration, pfc, DSCP)
+        link = EmulatedLink(clock, self.sink, rate=RATE, delay=0, mtu=9216)
+        self.gate = PauseGate(clock, link, link.duration, pfc, DSCP)
         self.gate.port, self.gate.on_room = self.nic, self.room
         self.rooms: list[int] = []
 
@@ -337,11 +339,11 @@ class Blaster:
         return []
 
 
-def nic_of(engine: Blaster) -> tuple[Clock, Sink, Gate, Nic]:
+def nic_of(engine: Blaster) -> tuple[Clock, Sink, PauseGate, Nic]:
     clock = Clock()
     sink = Sink(clock)
-    link = Link(clock, sink, rate=RATE, delay=0, mtu=9216)
-    gate = Gate(clock, link, link.duration, PFC, DSCP)
+    link = EmulatedLink(clock, sink, rate=RATE, delay=0, mtu=9216)
+    gate = PauseGate(clock, link, link.duration, PFC, DSCP)
     nic = Nic(clock, engine, RoceFramer(A, 4, RoceConfig()), gate, lambda _: None, gate)
     return clock, sink, gate, nic
 
@@ -425,26 +427,31 @@ MOST = 20_000 + 3 * 1514 + 60 + 100_000
 """Of a station: xoff, three frames, the pause frame, and 2 µs at 400 Gb/s."""
 
 
+def chance(*name: str) -> random.Random:
+    """Chance of a queue, or of the faults of a node."""
+    return random.Random("/".join(name))
+
+
 def incast(
     pfc: Pfc | None, capacity: int, many: int = 1000, *, size: int = 942, rate: int = RATE
-) -> tuple[Network, Blaster, Writer]:
+) -> tuple[BuiltNetwork, Blaster, Writer]:
     """Four senders, each `many` packets as fast as it can, to one port."""
     clock, writer = Clock(), Writer()
-    capture = Capture(clock, writer)
-    cabling = Cabling(delay=DELAY, mtu=MTU, queue_capacity=capacity, trimming=False, dscp=DSCP, pfc=pfc)
+    config = NetworkConfig(delay=DELAY, mtu=MTU, queue_capacity=capacity, pfc=pfc)
     engines = {address: Blaster(address, SINK, many, size) for address in SENDERS} | {SINK: Blaster(SINK)}
     stations = {
-        f"{address:x}": Station(
+        f"{address:x}": NodeAttachment(
             address=address, rate=rate, engine=engine, framer=RoceFramer(address, 4, RoceConfig()),
-            on_event=lambda _: None, tap=tap, rng=random.Random(0),
+            on_event=lambda _: None, tap=tap,
         )
         for tap, (address, engine) in enumerate(engines.items())
     }  # fmt: skip
-    network = star(clock, cabling, stations, capture)
+    network = build(clock, config, stations, dscp=DSCP, chance=chance, writer=writer)
     for nic in network.nics.values():
         nic._step()
     clock.run()
-    capture.close()
+    assert network.capture is not None
+    network.capture.close()
     return network, engines[SINK], writer
 
 
@@ -482,16 +489,16 @@ def test_incast_with_pfc_loses_nothing(size: int) -> None:
 def test_a_sender_alone_uses_what_it_may() -> None:
     """Into a port ten times slower: what waits comes close to the bound, so that the bound says something."""
     clock = Clock()
-    cabling = Cabling(delay=DELAY, mtu=MTU, queue_capacity=MOST, trimming=False, dscp=DSCP, pfc=SMALL)
+    config = NetworkConfig(delay=DELAY, mtu=MTU, queue_capacity=MOST, pfc=SMALL)
     engines = {A: Blaster(A, B, 2000, 1442), B: Blaster(B)}
     stations = {
-        f"{address:x}": Station(
+        f"{address:x}": NodeAttachment(
             address=address, rate=RATE if address == A else RATE // 10, engine=engine,
-            framer=RoceFramer(address, 4, RoceConfig()), on_event=lambda _: None, rng=random.Random(0),
+            framer=RoceFramer(address, 4, RoceConfig()), on_event=lambda _: None,
         )
         for address, engine in engines.items()
     }  # fmt: skip
-    network = star(clock, cabling, stations)
+    network = build(clock, config, stations, dscp=DSCP, chance=chance)
     network.nics[f"{A:x}"]._step()
     clock.run()
     assert network.switch is not None
@@ -509,36 +516,25 @@ def test_headroom_is_asked_for() -> None:
         incast(SMALL, 4 * MOST - 1)
 
 
-def test_marks_need_chance() -> None:
-    cabling = Cabling(delay=0, mtu=MTU, queue_capacity=9, trimming=False, dscp=DSCP, red=Red())
-    station = Station(
-        address=A, rate=RATE, engine=Blaster(A), framer=RoceFramer(A, 4, RoceConfig()), on_event=lambda _: None,
-        rng=random.Random(0),
-    )  # fmt: skip
-    with pytest.raises(LocalError, match="red_rng: rank0 has none"):
-        star(Clock(), cabling, {"rank0": station})
-
-
 def test_a_cable_without_switch_has_neither() -> None:
-    cabling = Cabling(delay=0, mtu=MTU, queue_capacity=9, trimming=False, dscp=DSCP, red=Red(), pfc=PFC)
+    config = NetworkConfig(delay=0, mtu=MTU, queue_capacity=9, red=Red(), pfc=PFC)
     stations = {
-        name: Station(
+        name: NodeAttachment(
             address=address, rate=RATE, engine=Blaster(address), framer=RoceFramer(address, 4, RoceConfig()),
-            on_event=lambda _: None, rng=random.Random(0),
+            on_event=lambda _: None,
         )
         for name, address in (("rank0", A), ("rank1", B))
     }  # fmt: skip
-    network = pair(Clock(), cabling, stations)
+    network = build(Clock(), replace(config, topology="pair"), stations, dscp=DSCP, chance=chance)
     assert network.gates == network.ingresses == network.markers == {}
 
 
 # Queue pairs over it --------------------------------------------------------------------------------------------------
 
 
-def writes(pfc: Pfc | None, capacity: int, red: Red | None = None) -> tuple[Network, list[Side], Side, Writer]:
+def writes(pfc: Pfc | None, capacity: int, red: Red | None = None) -> tuple[BuiltNetwork, list[Side], Side, Writer]:
     """Four RC queue pairs, each of a sender of its own, write 128 KiB to one adapter, whose port is tapped."""
     clock, writer = Clock(), Writer()
-    capture = Capture(clock, writer)
     config = RoceConfig(path_mtu=1024, cnp=True)
     sink = Side(SINK, 0x20, QpType.RC, config, bytearray(131072), False)
     senders = [Side(a, 0x20 + n, QpType.RC, config, bytearray(b"x" * 131072), False) for n, a in enumerate(SENDERS)]
@@ -554,15 +550,20 @@ def writes(pfc: Pfc | None, capacity: int, red: Red | None = None) -> tuple[Netw
                 given = {name: known[name] for name in REQUIRED[QpType.RC][state]}
                 here.hca.submit(ModifyQp(qp_num=side.number, state=state, attributes=given), 0)
     stations = {
-        f"{side.hca.address:x}": Station(
+        f"{side.hca.address:x}": NodeAttachment(
             address=side.hca.address, rate=RATE, engine=side.hca, framer=RoceFramer(side.hca.address, 4, config),
-            on_event=side.events.append, tap=0 if side is sink else None, rng=random.Random(0),
-            red_rng=random.Random(side.hca.address),
+            on_event=side.events.append, tap=0 if side is sink else None,
         )
         for side in (*senders, sink)
     }  # fmt: skip
-    cabling = Cabling(delay=DELAY, mtu=MTU, queue_capacity=capacity, trimming=False, dscp=DSCP, pfc=pfc, red=red)
-    network = star(clock, cabling, stations, capture)
+    network = build(
+        clock,
+        NetworkConfig(delay=DELAY, mtu=MTU, queue_capacity=capacity, pfc=pfc, red=red),
+        stations,
+        dscp=DSCP,
+        chance=chance,
+        writer=writer,
+    )
     for side in senders:
         work = PostSend(
             qp_num=side.number, opcode=Opcode.RDMA_WRITE, sg_list=side.sge(0, 131072), remote_addr=BASE,
@@ -570,7 +571,8 @@ def writes(pfc: Pfc | None, capacity: int, red: Red | None = None) -> tuple[Netw
         )  # fmt: skip
         network.nics[f"{side.hca.address:x}"].submit(work)
     clock.run(SECOND)
-    capture.close()
+    assert network.capture is not None
+    network.capture.close()
     return network, senders, sink, writer
 
 

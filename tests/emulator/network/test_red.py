@@ -8,8 +8,8 @@ import pytest
 from tests.support.emulator.roce_frames import DSCP, OVERHEAD, RATE, V6, A, B, Sink, cnp, data, mac, port
 from uetproto import LocalError, decode
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import Fate, Fates
-from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.queue import Level, OutputQueue, level_by
 from uetproto.emulator.network.red import Marker, Red, mark
 from uetproto.emulator.network.switch import Switch
@@ -35,7 +35,7 @@ class Chance:
 
 def marking(clock: Clock, red: Red, draws: Iterable[float]) -> tuple[Sink, OutputQueue, Marker]:
     sink, marker = Sink(clock), Marker(red, Chance(draws))
-    link = Link(clock, sink, rate=RATE, delay=0, mtu=9216)
+    link = EmulatedLink(clock, sink, rate=RATE, delay=0, mtu=9216)
     return sink, OutputQueue(clock, link, capacity=1 << 20, level_of=level_by(DSCP), marker=marker), marker
 
 
@@ -187,7 +187,7 @@ def test_levels_are_apart() -> None:
     clock = Clock()
     marker = Marker(ALWAYS, Chance([]))
     levels = {False: Level.LOW, True: Level.HIGH}
-    link = Link(clock, sink := Sink(clock), rate=RATE, delay=0, mtu=9216)
+    link = EmulatedLink(clock, sink := Sink(clock), rate=RATE, delay=0, mtu=9216)
     queue = OutputQueue(
         clock, link, capacity=1 << 20, level_of=lambda frame: levels[frame[:6] == mac(B)], marker=marker
     )
@@ -199,14 +199,14 @@ def test_levels_are_apart() -> None:
     ]  # fmt: skip
 
 
-def test_fates_know_a_marked_frame() -> None:
-    fates = Fates()
+def test_outcomes_know_a_marked_frame() -> None:
+    outcomes = FrameOutcomes()
     frame = data()
-    way = fates.follow(frame)
-    now = Marker(ALWAYS, Chance([]), fates).pass_on(frame, 1)
-    assert way.fate is None
-    fates.lost(now)
-    assert way.fate is Fate.LOST
+    way = outcomes.follow(frame)
+    now = Marker(ALWAYS, Chance([]), outcomes).pass_on(frame, 1)
+    assert way.outcome is None
+    outcomes.lost(now)
+    assert way.outcome is FrameOutcome.LOST
 
 
 def test_cnps_overtake_data() -> None:

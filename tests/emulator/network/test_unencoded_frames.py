@@ -6,12 +6,12 @@ import pytest
 
 from tests.support.emulator.network_groups import GROUP
 from uetproto.api.fi.errors import FiError
-from uetproto.api.fi.node import Encapsulation, FiWorld
+from uetproto.api.fi.node import Encapsulation, FiNetwork
 from uetproto.api.fi.node import NodeSpec as FiSpec
-from uetproto.api.network import Cables, Pfc, Red, World
+from uetproto.api.network import EmulatedNetwork, NetworkOptions, Pfc, Red
 from uetproto.api.verbs.errors import VerbsError
-from uetproto.api.verbs.node import VerbsNode, VerbsWorld
-from uetproto.emulator.network.unencoded_frames import ObjectFrame, ObjectFramer, size_of
+from uetproto.api.verbs.node import VerbsNetwork, VerbsNode
+from uetproto.emulator.network.unencoded_frames import UnencodedFrame, UnencodedFramer, size_of
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
@@ -35,22 +35,20 @@ QKEY, SLOT = 7, 4136
 A, B = 0x0A000001, 0x0A000002
 
 
-def world(wire: str, size: int = 6, **given: Any) -> VerbsWorld:
-    cables = {
+def world(wire: str, size: int = 6, **given: Any) -> VerbsNetwork:
+    options: dict[str, Any] = {
         "topology": "leaf-spine", "shape": {"hosts_per_leaf": 2, "spines": 2}, "metered": True, "wire": wire,
         "queue_capacity": 20_000,
     }  # fmt: skip
-    rest: dict[str, Any] = {"faults": {}, "faults_from": "all", "seed": 3, "capture": None, "taps": None}
-    more = {name: given.pop(name) for name in tuple(given) if name in rest}
-    return VerbsWorld(
-        [f"n{i}" for i in range(size)], config=RoceConfig(), cables=Cables(**cables | given), **rest | more
+    return VerbsNetwork(
+        [f"n{i}" for i in range(size)], NetworkOptions(**{"seed": 3} | options | given), config=RoceConfig()
     )
 
 
 class Ud:
     """A node with a queue pair of type UD that has joined the group."""
 
-    def __init__(self, made: VerbsWorld, node: VerbsNode, receives: int = 64) -> None:
+    def __init__(self, made: VerbsNetwork, node: VerbsNode, receives: int = 64) -> None:
         self.node, self.hca = node, node.hca
         pd = self.hca.alloc_pd()
         self.memory = bytearray(receives * SLOT)
@@ -78,7 +76,7 @@ class Ud:
         ))  # fmt: skip
 
 
-def told(made: World) -> dict[str, Any]:
+def told(made: EmulatedNetwork) -> dict[str, Any]:
     """All that is counted."""
     network = made.network
     return {
@@ -104,7 +102,7 @@ def test_multicast(faults: dict[str, float]) -> None:
         for number in range(8):
             for end in ends:
                 end.multicast(number, 1000 + 397 * number)
-        made.run()
+        made.wait(lambda: False)
         found.append((told(made), [end.events for end in ends], [bytes(end.memory) for end in ends],
                       [end.hca.counters for end in ends]))  # fmt: skip
     assert found[0] == found[1]
@@ -122,7 +120,7 @@ def test_a_sender_may_change_its_buffer() -> None:
     ends[0].multicast(0, 1000)
     assert any(isinstance(event, WorkCompletion) for _, event in ends[0].events)
     ends[0].data[:1000] = bytes(1000)
-    made.run()
+    made.wait(lambda: False)
     assert ends[1].memory[40:1040] == (bytes(range(256)) * 4)[:1000]
 
 
@@ -136,19 +134,19 @@ def test_those_who_only_count(wire: str) -> None:
         seen: list[int] = []
         if diverts:
             for end in ends:
-                end.node.nic.divert(GROUP, lambda packet, now, seen=seen: seen.append(now))
+                made.network.nics[end.node.name].divert(GROUP, lambda packet, now, seen=seen: seen.append(now))
         for number in range(4):
             ends[0].multicast(number, 4096)
-        made.run()
+        made.wait(lambda: False)
         receives = [sum(event.receive for _, event in end.events) for end in ends]
         assert receives == [4] + [0 if diverts else 4] * 5  # the sender's own copies never leave its adapter
         both.append(told(made))
         if diverts:
             assert len(seen) == sum(nic.received for nic in made.network.nics.values()) > 0
-            ends[1].node.nic.divert(GROUP, None)
+            made.network.nics[ends[1].node.name].divert(GROUP, None)
             before = told(made)
             ends[0].multicast(0, 64)
-            made.run()
+            made.wait(lambda: False)
             assert sum(event.receive for _, event in ends[1].events) == 1
             both[-1] = before
     assert both[0] == both[1]
@@ -158,13 +156,13 @@ def test_uet() -> None:
     """Frames of all classes and lengths over a network that loses and reorders."""
     found = []
     for wire in ("bytes", "objects"):
-        made = FiWorld(
-            {"a": FiSpec(), "b": FiSpec()}, how=Encapsulation(), pds=PdsConfig(), ses=SesConfig(),
-            cables=Cables(wire=wire, metered=True), faults={"drop": 0.1, "reorder": 0.1}, faults_from="all", seed=1,
-            capture=None, taps=None,
+        made = FiNetwork(
+            {"a": FiSpec(), "b": FiSpec()},
+            NetworkOptions(wire=wire, metered=True, faults={"drop": 0.1, "reorder": 0.1}, seed=1),
+            how=Encapsulation(), pds=PdsConfig(), ses=SesConfig(),
         )  # fmt: skip
-        framers = [node.framer for node in made.nodes.values()]
-        assert all(isinstance(framer, ObjectFramer) is (wire == "objects") for framer in framers)
+        framers = [nic.framer for nic in made.network.nics.values()]
+        assert all(isinstance(framer, UnencodedFramer) is (wire == "objects") for framer in framers)
         frames = [framers[0].frame(Datagram(
             made.nodes["a"].address, made.nodes["b"].address, bytes.fromhex("1980ffff00012000000001000001090001000000"),
             bytes(size), kind, entropy=5)) for kind in TrafficClass for size in (24, 1000)]  # fmt: skip
@@ -183,7 +181,7 @@ def test_what_arrives(version: int) -> None:
     src, dst = (A, B) if version == 4 else (0xFD00 << 112 | A, 0xFD00 << 112 | B)
     group = GROUP if version == 4 else 0xFF0E << 112 | 1
     here, there, other = (RoceFramer(address, version, RoceConfig()) for address in (src, dst, src + 9))
-    objects = [ObjectFramer(framer) for framer in (here, there, other)]
+    objects = [UnencodedFramer(framer) for framer in (here, there, other)]
     for target in (dst, group):
         for kind in TrafficClass:
             for first in (0x04, 0x64, 0x81):
@@ -197,7 +195,7 @@ def test_what_arrives(version: int) -> None:
     ours = objects[0].frame(RocePacket(src, dst, bytes(12), ip_version=version))
     assert objects[2].packet(ours) is None
     assert objects[2].foreign == 1
-    assert type(ours) is ObjectFrame
+    assert type(ours) is UnencodedFrame
 
 
 @pytest.mark.parametrize("capable", [True, False])
@@ -207,9 +205,9 @@ def test_what_arrives_of_uet(capable: bool, crc: bool) -> None:
     here, there = (UetFramer(address, 4, how, ecn_capable=capable) for address in (A, B))
     for kind in TrafficClass:
         packet = Datagram(A, B, bytes.fromhex("1980ffff") + bytes(20), bytes(100), kind, entropy=9)
-        frame, encoded = ObjectFramer(here).frame(packet), here.frame(packet)
+        frame, encoded = UnencodedFramer(here).frame(packet), here.frame(packet)
         assert size_of(frame) == len(encoded)
-        assert ObjectFramer(there).packet(frame) == there.packet(encoded)
+        assert UnencodedFramer(there).packet(frame) == there.packet(encoded)
 
 
 @pytest.mark.parametrize(
@@ -229,9 +227,9 @@ def test_what_needs_bytes(given: dict[str, Any], named: str) -> None:
 
 def test_what_needs_bytes_of_uet() -> None:
     with pytest.raises(FiError, match="wire: objects, with faults that trim"):
-        FiWorld(
-            {"a": FiSpec(), "b": FiSpec()}, how=Encapsulation(), pds=PdsConfig(), ses=SesConfig(),
-            cables=Cables(wire="objects"), faults={"trim": 0.1}, faults_from="all", seed=1, capture=None, taps=None,
+        FiNetwork(
+            {"a": FiSpec(), "b": FiSpec()}, NetworkOptions(wire="objects", faults={"trim": 0.1}, seed=1),
+            how=Encapsulation(), pds=PdsConfig(), ses=SesConfig(),
         )  # fmt: skip
     with pytest.raises(VerbsError, match="wire: paper is not legal; legal: bytes, objects"):
         world("paper")

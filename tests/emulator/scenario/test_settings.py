@@ -38,11 +38,11 @@ def test_shipped() -> None:
 def test_gradient_is_that_of_the_page() -> None:
     """ses.md §8.1, interfaces.md §5."""
     scenario = load("gradient")
-    run, fabric = scenario.run, scenario.fabric
+    run, fabric, how = scenario.run, scenario.fabric, scenario.encapsulation
     assert (run.job_id, run.key, run.resource_index, run.initiator_id) == (101, 0x0001000000000007, 15, 0)
     assert (run.mode, run.relative, run.base, run.offset, run.close) == (Mode.ROD, True, 0, None, True)
     assert (fabric.rate, fabric.delay, fabric.mtu) == (400 * 10**9, 1_000_000, 9216)
-    assert (fabric.how.udp, fabric.how.crc) == (True, True)
+    assert (how.udp, how.crc) == (True, True)
     first, second = scenario.nodes.values()
     assert (first.address, second.address) == (0x0A00000B, 0x0A00010B)
     assert first.preset.start_psn == 0x12000
@@ -196,10 +196,10 @@ def test_settings() -> None:
             "tap.nodes=all", "nodes.rank2.pds.mp_range=128", "fabric.rate=100 Gb/s", "preset.rank2.pdcid=9",
         ],
     )  # fmt: skip
-    run, fabric = scenario.run, scenario.fabric
+    run, fabric, how = scenario.run, scenario.fabric, scenario.encapsulation
     first, second = scenario.nodes.values()
     assert (run.mode, run.seed, run.input) == (Mode.RUD, 7, Path("123"))
-    assert (fabric.how.udp, fabric.how.crc, fabric.rate) == (False, False, 10**11)
+    assert (how.udp, how.crc, fabric.rate) == (False, False, 10**11)
     assert (first.pds.rto_init_time, first.pds.ar_on_eom) == (MILLISECOND // 2, False)
     assert (first.pds.mp_range, second.pds.mp_range) == (1024, 128)
     assert (first.ses.payload_mtu, second.preset.pdcid) == (1024, 9)

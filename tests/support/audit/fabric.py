@@ -26,7 +26,7 @@ from uetproto.collectives.algorithms.schedule import IN_PLACE
 from uetproto.collectives.dtypes import Array
 from uetproto.collectives.offload import CollectivePart, OffloadRequest, PartFactory
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.link import EmulatedLink
 from uetproto.engine.contract import MICROSECOND
 from uetproto.engine.sharp.host.work import GroupLeft, LeaveGroup
 from uetproto.errors import UetError
@@ -141,7 +141,7 @@ class _Watch:
         """As many frames have left as were wanted."""
         return self._left <= 0
 
-    def _watch(self, source: str, target: str, link: Link) -> None:
+    def _watch(self, source: str, target: str, link: EmulatedLink) -> None:
         """`link` hands over to this, and this to what is behind the link."""
         take = link._take
         leaves, arrives = source in self._nodes, target in self._nodes

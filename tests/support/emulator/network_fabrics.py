@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from tests.support.emulator.roce_frames import DSCP, RATE, data
+from uetproto.emulator.network.build import build
+from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.fabrics import TOPOLOGIES
+from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
 from uetproto.emulator.network.layouts import Layout, layout_of
 from uetproto.emulator.network.switch import Dscp
-from uetproto.emulator.network.topology import Cabling, Network, Station
 
 FIRST = 0x0A000001
 DELAY = 1_000_000
@@ -41,27 +42,33 @@ class Bench:
     """A fabric without engines: frames are put on the links from the stations; `inner` ones, by their switch, last."""
 
     def __init__(
-        self, kind: str, stations: int, *, dscp: Dscp | None = None, inner: Mapping[str, str] = NOTHING, **more: Any
+        self,
+        kind: str,
+        stations: int,
+        *,
+        dscp: Dscp | None = None,
+        inner: Mapping[str, str] = NOTHING,
+        chance: Callable[[str, str], random.Random] = lambda *_: random.Random(1),
+        **more: Any,
     ) -> None:
         self.clock = Clock()
-        layout_keys = {key: more.pop(key) for key in tuple(more) if key not in Cabling.__dataclass_fields__}
+        layout_keys = {key: more.pop(key) for key in tuple(more) if key not in NetworkConfig.__dataclass_fields__}
         self.layout = layout_of(kind, stations, layout_keys)
         settings: dict[str, Any] = {
-            "delay": DELAY, "mtu": 9216, "queue_capacity": 1 << 24, "trimming": False, "dscp": dscp or DSCP,
-            "layout": self.layout, "trunk_rate": RATE,
+            "topology": kind, "delay": DELAY, "queue_capacity": 1 << 24, "layout": self.layout, "rate": RATE,
         }  # fmt: skip
-        self.cabling = Cabling(**settings | more)
+        self.config = NetworkConfig(**settings | more)
         places = dict.fromkeys((f"rank{rank}" for rank in range(stations)), None) | inner
         self.inboxes = [Inbox(self.clock) for _ in places]
         self.names = list(places)
         self.stations = {
-            name: Station(
+            name: NodeAttachment(
                 address=FIRST + number, rate=RATE if at is None else 4 * RATE, engine=cast(Any, None), framer=inbox,
-                on_event=lambda event: None, rng=random.Random(0), red_rng=random.Random(1), at=at,
+                on_event=lambda event: None, at=at,
             )
             for number, ((name, at), inbox) in enumerate(zip(places.items(), self.inboxes, strict=True))
         }  # fmt: skip
-        self.network: Network = TOPOLOGIES[kind](self.clock, self.cabling, self.stations, None)
+        self.network: BuiltNetwork = build(self.clock, self.config, self.stations, dscp=dscp or DSCP, chance=chance)
 
     def send(self, source: int, frame: bytes) -> None:
         self.network.links[self.names[source]].send(frame)

@@ -1,7 +1,7 @@
 """Plain RoCEv2 frames, and what they are sent to, for tests of the network below the engine."""
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.queue import OutputQueue, level_by
 from uetproto.engine.contract import TrafficClass
 from uetproto.engine.roce.config import RoceConfig
@@ -58,5 +58,5 @@ class Sink:
 def port(clock: Clock, *, capacity: int = 1 << 20, dscp: Dscp = DSCP, delay: int = 0) -> tuple[Sink, OutputQueue]:
     """A queue at 400 Gb/s, and what stands at the end of its link."""
     sink = Sink(clock)
-    link = Link(clock, sink, rate=RATE, delay=delay, mtu=9216)
+    link = EmulatedLink(clock, sink, rate=RATE, delay=delay, mtu=9216)
     return sink, OutputQueue(clock, link, capacity=capacity, level_of=level_by(dscp))

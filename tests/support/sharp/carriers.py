@@ -4,10 +4,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from uetproto.emulator.network.build import build
+from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
 from uetproto.emulator.network.faults import Faults
-from uetproto.emulator.network.topology import Cabling, Network, star
-from uetproto.emulator.network.topology import Station as Cable
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Engine
 from uetproto.engine.fep import Fep
@@ -100,15 +101,20 @@ class Bench:
     def __init__(self, sides: dict[str, Side], dscp: Any, faults: Faults | None = None, seed: int = 1) -> None:
         self.clock = Clock()
         self.sides = sides
-        cabling = Cabling(delay=US, mtu=9216, queue_capacity=1 << 20, trimming=False, dscp=dscp)
-        cables = {
-            name: Cable(
+        nodes = {
+            name: NodeAttachment(
                 address=side.address, rate=100 * 10**9, engine=side.station, framer=side.framer,
-                on_event=side.events.append, faults=faults, rng=random.Random(f"{seed}/{name}"),
+                on_event=side.events.append, faults=faults,
             )
             for name, side in sides.items()
         }  # fmt: skip
-        self.network: Network = star(self.clock, cabling, cables)
+        self.network: BuiltNetwork = build(
+            self.clock,
+            NetworkConfig(delay=US),
+            nodes,
+            dscp=dscp,
+            chance=lambda name, _: random.Random(f"{seed}/{name}"),
+        )
         for name, side in sides.items():
             self.network.links[name].watch(side.frames.append)
 

@@ -3,14 +3,14 @@
 from uetproto.api.fi.address import Address
 from uetproto.api.fi.errors import Errno, FiError, invalid
 from uetproto.api.fi.flags import ADDR_UNSPEC
-from uetproto.api.network import World
+from uetproto.engine.contract import EndpointDriver
 
 
 class AddressVector:
     """Addresses of peers by handle (`fi_addr_t`), a number that stays valid until it is removed. It grows."""
 
-    def __init__(self, world: World, ip_version: int) -> None:
-        self.world = world
+    def __init__(self, driver: EndpointDriver, ip_version: int) -> None:
+        self.driver = driver
         self._ip_version = ip_version
         self._entries: dict[int, Address] = {}
         self._handles: dict[Address, int] = {}

@@ -8,10 +8,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from uetproto.api.fi.errors import Errno, FiError, RetryClass, bits, class_of, invalid, name_of
+from uetproto.api.fi.errors import Errno, FiError, RetryClass, bits, class_of, duration, invalid, name_of
 from uetproto.api.fi.flags import ADDR_UNSPEC, CqFormat, Flag
-from uetproto.api.network import World
-from uetproto.engine.contract import PdsError
+from uetproto.engine.contract import EndpointDriver, PdsError
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 
@@ -130,14 +129,14 @@ class _Bound(Protocol):
 class CompletionQueue:
     """`fi_cq_open`. `domain.cq_open(...)` makes it."""
 
-    def __init__(self, world: World, size: int, form: CqFormat) -> None:
+    def __init__(self, driver: EndpointDriver, size: int, form: CqFormat) -> None:
         self.size = size
         """Entries that it holds."""
         self.format = form
         self.overrun = False
         """An entry was lost: the queue is in error, and its endpoints are disabled (ses.md §13.3)."""
         self.closed = False
-        self.world = world
+        self.driver = driver
         self._entries: deque[tuple[CqEntry, int]] = deque()
         self._bound: list[_Bound] = []
 
@@ -166,9 +165,9 @@ class CompletionQueue:
         """
         _count("count", count)
         _count("threshold", threshold)
-        limit = None if timeout is None else self.world.duration("timeout", timeout)
+        limit = None if timeout is None else duration("timeout", timeout)
         self._usable()
-        self.world.wait(lambda: len(self._entries) >= min(threshold, self.size) or self.overrun, limit)
+        self.driver.wait(lambda: len(self._entries) >= min(threshold, self.size) or self.overrun, limit)
         return self.read(count)
 
     def close(self) -> None:
@@ -202,14 +201,14 @@ class CompletionQueue:
                 endpoint.overrun()
         else:
             self._entries.append((record.entry(self.format), record.source))
-        self.world.wake()
+        self.driver.wake()
 
 
 class Counter:
     """`fi_cntr_open`: counts completions without telling them apart. `domain.cntr_open()` makes it."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, driver: EndpointDriver) -> None:
+        self.driver = driver
         self._value = self._errors = 0
         self.users = 0
         """Endpoints and regions that it is bound to."""
@@ -228,12 +227,12 @@ class Counter:
     def add(self, value: int = 1) -> None:
         """`fi_cntr_add`, modulo 2^64."""
         self._value = (self._value + self._checked("value", value)) & ADDR_UNSPEC
-        self.world.wake()
+        self.driver.wake()
 
     def adderr(self, value: int = 1) -> None:
         """`fi_cntr_adderr`."""
         self._errors = (self._errors + self._checked("value", value)) & ADDR_UNSPEC
-        self.world.wake()
+        self.driver.wake()
 
     def set(self, value: int) -> None:
         """`fi_cntr_set`."""
@@ -250,9 +249,9 @@ class Counter:
         meanwhile.
         """
         self._checked("threshold", threshold)
-        limit = None if timeout is None else self.world.duration("timeout", timeout)
+        limit = None if timeout is None else duration("timeout", timeout)
         errors = self._errors
-        self.world.wait(lambda: self._value >= threshold or self._errors != errors, limit)
+        self.driver.wait(lambda: self._value >= threshold or self._errors != errors, limit)
         if self._value >= threshold:
             return
         if self._errors != errors:
@@ -282,13 +281,13 @@ def _count(name: str, value: int) -> None:
 class _Bindable(Protocol):
     """An address vector, a completion queue, a counter."""
 
-    world: World
+    driver: EndpointDriver
     closed: bool
 
 
-def check_bindable(name: str, other: _Bindable, world: World) -> None:
+def check_bindable(name: str, other: _Bindable, driver: EndpointDriver) -> None:
     """Raises FI_EINVAL for what is closed, FI_EDOMAIN for what is another fabric's: its time does not run here."""
     if other.closed:
         raise invalid(name, "is closed", "one that is open")
-    if other.world is not world:
+    if other.driver is not driver:
         raise invalid(name, "one of another fabric", "one of the same fabric", Errno.FI_EDOMAIN)

@@ -77,7 +77,7 @@ class Domain:
     def av_open(self) -> AddressVector:
         """`fi_av_open`."""
         self._open("av_open")
-        return AddressVector(self.fabric.world, self.node.ip_version)
+        return AddressVector(self.fabric.driver, self.node.ip_version)
 
     def cq_open(self, size: int | None = None, format: CqFormat = CqFormat.TAGGED) -> CompletionQueue:
         """`fi_cq_open`: `size` entries (default: `cq_size` of `SesConfig`). Raises FI_EINVAL."""
@@ -85,12 +85,12 @@ class Domain:
         size = self.config.cq_size if size is None else size
         if type(size) is not int or not 1 <= size <= 1 << 24:
             raise invalid("size", size, "1 … 2^24 entries")
-        return CompletionQueue(self.fabric.world, size, member("format", format, CqFormat))
+        return CompletionQueue(self.fabric.driver, size, member("format", format, CqFormat))
 
     def cntr_open(self) -> Counter:
         """`fi_cntr_open`."""
         self._open("cntr_open")
-        return Counter(self.fabric.world)
+        return Counter(self.fabric.driver)
 
     def endpoint(
         self, ep_type: EpType = EpType.RDM, *, msg_order: Order = Order.NONE, op_flags: Flag = Flag.NONE,

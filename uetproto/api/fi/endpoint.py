@@ -124,7 +124,7 @@ class EndpointBase:
         self._expect("bind", EpState.NEW, EpState.BOUND)
         for name, kind in _BINDABLE.items():
             if isinstance(other, kind):
-                check_bindable(name, other, self.domain.fabric.world)
+                check_bindable(name, other, self.domain.fabric.driver)
         if isinstance(other, AddressVector):
             if hasattr(self, "av"):
                 raise invalid("av", "a second one", "one address vector")
@@ -281,7 +281,7 @@ class EndpointBase:
         lane.open -= 1
         self._transmits -= 1
         if lane.waiting:
-            self.domain.node.soon(lambda: self._release(lane))
+            self.domain.node.driver.call_soon(lambda: self._release(lane))
         elif not lane.open:
             del self._lanes[transfer.peer]
         if event.ok:

@@ -7,9 +7,11 @@ from enum import Enum, IntEnum, IntFlag
 from typing import Any, TypeVar
 
 from uetproto.errors import LocalError, shown
+from uetproto.toml.values import time
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 _Member = TypeVar("_Member", bound=IntEnum | IntFlag)
+_TIME = time()
 
 
 class Errno(IntEnum):
@@ -132,6 +134,15 @@ def _names(known: list[Any], wrong: int) -> str:
     """Of bits that are not legal; those without a name in hex."""
     rest = wrong & ~sum(known)
     return ", ".join([one.name for one in known if one & wrong] + ([hex(rest)] if rest else []))
+
+
+def duration(name: str, value: Any) -> int:
+    """Return the picoseconds of a whole number or a text such as "1 ms". Raises FI_EINVAL."""
+    try:
+        picoseconds: int = _TIME.check(value)
+    except ValueError:
+        raise invalid(name, value, _TIME.legal) from None
+    return picoseconds
 
 
 def bits(name: str, value: Any, width: int) -> int:

@@ -1,36 +1,37 @@
-"""The fabric of the libfabric-shaped API: the emulated network, its nodes and its time."""
+"""The fabric of the libfabric-shaped API: its nodes, their driver, and its time."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from types import TracebackType
-from typing import Any
+from typing import Self, Unpack
 
 from uetproto.api.fi.address import Address, AddressFlag
 from uetproto.api.fi.av import AddressVector
 from uetproto.api.fi.cq import CompletionQueue, Counter, CqDataEntry, CqEntry, CqErrEntry, CqMsgEntry, CqTaggedEntry
 from uetproto.api.fi.domain import Domain, Job
 from uetproto.api.fi.endpoint import EpState
-from uetproto.api.fi.errors import Errno, FiError, RetryClass, invalid
+from uetproto.api.fi.errors import Errno, FiError, RetryClass, duration, invalid
 from uetproto.api.fi.flags import ADDR_UNSPEC, CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi.memory import MemoryRegion, MrState
-from uetproto.api.fi.node import Encapsulation, FiWorld, NodeSpec
+from uetproto.api.fi.node import Encapsulation, FiNetwork, FiNode, NodeSpec
 from uetproto.api.fi.transfers import Endpoint
-from uetproto.api.network import Cables, Faults
+from uetproto.api.network import Faults, NetworkKeywords, NetworkOptions
+from uetproto.api.node import run_until
 from uetproto.engine.config import PdsConfig, SesConfig
-from uetproto.engine.contract import MICROSECOND
+from uetproto.engine.contract import EndpointDriver
 from uetproto.engine.memory import FileMemory
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, ReturnCode
 
 Op = AtomicOpcode
-"""`FI_SUM` is `Op.SUM`, `FI_ATOMIC_READ` is `Op.READ`; the numbers are those of the wire, not libfabric's."""
+"""`FI_SUM` is `Op.SUM`, `FI_ATOMIC_READ` is `Op.READ`. The numbers are those of the wire, not those of libfabric."""
 Datatype = AtomicDatatype
-"""`FI_UINT64` is `Datatype.UINT64`; the numbers are those of the wire."""
+"""`FI_UINT64` is `Datatype.UINT64`. The numbers are those of the wire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """`fi_info`: one fabric endpoint, and what it can (ses.md §14.1 phase 4)."""
+    """`fi_info` describes one fabric endpoint and what it can do (ses.md §14.1 phase 4)."""
 
     fabric_name: str = "UET"
     prov_name: str = "uet"
@@ -38,7 +39,7 @@ class Info:
     src_addr: str
     caps: FepCap
     mtu: int
-    """Payload of a packet, bytes."""
+    """Bytes of payload of a full packet."""
     max_msg_size: int
     inject_size: int
     iov_limit: int
@@ -50,60 +51,51 @@ class Info:
 
 
 class Fabric:
-    """`fi_fabric`: the emulated network and its time; a context manager."""
+    """`fi_fabric` is a network of nodes with one fabric endpoint each, and its time; a context manager."""
+
+    world: FiNetwork
+    """The emulated network; not set on a fabric that another driver drives."""
 
     def __init__(
-        self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, topology: str = "switch",
-        shape: Mapping[str, int] | None = None, rate: int | str = "400 Gb/s", delay: int | str = MICROSECOND,
-        mtu: int = 9216, queue_capacity: int | str = 1 << 20, trimming: bool = False, how: Encapsulation | None = None,
-        faults: Faults | Mapping[str, Any] | None = None, faults_from: Iterable[str] = "all", seed: int = 0,
-        capture: str | None = None, taps: Iterable[str] | None = None, pds: PdsConfig | None = None,
-        ses: SesConfig | None = None, metered: bool = False,
+        self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, how: Encapsulation | None = None,
+        pds: PdsConfig | None = None, ses: SesConfig | None = None, trimming: bool = False,
+        **network: Unpack[NetworkKeywords],
     ) -> None:  # fmt: skip
-        """Nodes by name, each with one fabric endpoint, around a switch, or two by a cable (topology "pair").
+        """Emulate a network of nodes, given by name, around a switch or in another topology.
 
-        Topologies of several switches are "leaf-spine", "fat-tree" and "rails"; `shape` has their parameters, such as
-        {"hosts_per_leaf": 4, "spines": 2}, {"k": 4, "levels": 3}, {"gpus_per_node": 8}, and node i is their rank i.
-        `metered`: links count payload too.
-        `rate`: bits a second of each cable, or such as "400 Gb/s"; `delay`: of each cable; `mtu`: bytes of an IP
-        packet; `queue_capacity`: bytes that each class of an output queue of the switch holds. `faults`: what the
-        frames of the nodes `faults_from` meet, `Faults(...)` or its keywords. One `seed`, one run. `capture`: a file
-        .pcapng or .pcap (also .gz) with what passes the ports `taps`, default the first node; "all": all of them.
-        `pds`, `ses`: parameters of all nodes, and of one by `NodeSpec`.
-
-        Raises FI_EINVAL for what cannot be, `LocalError` and `OSError` for the capture file.
+        `how`: the encapsulation of packets. `pds`, `ses`: parameters of all nodes; `NodeSpec` has those of one.
+        `trimming` and `network`: as `NetworkOptions` says. Raises FI_EINVAL for illegal arguments, `LocalError` and
+        `OSError` for the capture file.
         """
-        self.world = FiWorld(
+        self.world = FiNetwork(
             nodes,
+            NetworkOptions.of(network, trimming=trimming),
             how=Encapsulation() if how is None else how,
             pds=PdsConfig() if pds is None else pds,
             ses=SesConfig() if ses is None else ses,
-            cables=Cables(
-                topology=topology,
-                shape={} if shape is None else shape,
-                rate=rate,
-                delay=delay,
-                mtu=mtu,
-                queue_capacity=queue_capacity,
-                trimming=trimming,
-                metered=metered,
-            ),
-            faults=Faults() if faults is None else faults,
-            faults_from=faults_from,
-            seed=seed,
-            capture=capture,
-            taps=taps,
         )
+        self._begin(self.world, self.world.nodes)
+
+    @classmethod
+    def driven(cls, driver: EndpointDriver, nodes: Mapping[str, FiNode]) -> Self:
+        """Return a fabric of the nodes of another driver, such as one on real sockets."""
+        fabric = cls.__new__(cls)
+        fabric._begin(driver, nodes)
+        return fabric
+
+    def _begin(self, driver: EndpointDriver, nodes: Mapping[str, FiNode]) -> None:
+        self.driver = driver
+        self.nodes = nodes
         self.domains: list[Domain] = []
         self.job = Job()
-        """For domains that name none."""
+        """Job of the domains that name none."""
         self._introduced: list[Endpoint] = []
         self.closed = False
 
     # The long way
 
     def getinfo(self) -> list[Info]:
-        """`fi_getinfo`: one for each node."""
+        """`fi_getinfo` returns one entry for each node."""
         return [
             Info(
                 domain_name=name, src_addr=str(ip_address(node.fep.address)),
@@ -111,27 +103,27 @@ class Fabric:
                 mtu=node.ses.payload_mtu, max_msg_size=node.ses.max_msg_size, inject_size=node.ses.inject_size,
                 iov_limit=node.ses.iov_limit, tx_size=node.ses.tx_size, rx_size=node.ses.rx_size,
             )
-            for name, node in self.world.nodes.items()
+            for name, node in self.nodes.items()
         ]  # fmt: skip
 
     def domain(
         self, node: str, job: Job | None = None, *, pid_on_fep: int | None = None, absolute: bool = False,
         mr_mode: MrMode = MrMode.NONE,
     ) -> Domain:  # fmt: skip
-        """`fi_domain`: a process of `job` at a node, with the next free PIDonFEP.
+        """`fi_domain` makes a process of `job` at a node, with the next free PIDonFEP.
 
-        `absolute`: a service for clients of any job. Raises FI_EINVAL, FI_EADDRINUSE for a PIDonFEP that is taken,
-        FI_EOPBADSTATE when the fabric is closed.
+        `absolute`: the process is a service for clients of any job. Raises FI_EINVAL, FI_EADDRINUSE for a PIDonFEP that
+        is taken, FI_EOPBADSTATE when the fabric is closed.
         """
         if self.closed:
             raise FiError(Errno.FI_EOPBADSTATE, "fabric.domain", "the fabric is closed")
-        if not isinstance(node, str) or node not in self.world.nodes:
-            raise invalid("node", node, ", ".join(self.world.nodes))
+        if not isinstance(node, str) or node not in self.nodes:
+            raise invalid("node", node, ", ".join(self.nodes))
         if job is not None and not isinstance(job, Job):
             raise invalid("job", job, "Job(...)")
         domain = Domain(
             self,
-            self.world.nodes[node],
+            self.nodes[node],
             self.job if job is None else job,
             pid_on_fep=pid_on_fep,
             absolute=absolute,
@@ -147,9 +139,10 @@ class Fabric:
         job: Job | None = None, mr_mode: MrMode = MrMode.NONE, cq_size: int | None = None,
         cq_format: CqFormat = CqFormat.TAGGED,
     ) -> Endpoint:  # fmt: skip
-        """A process with one enabled endpoint, `endpoint.cq` for all its completions, and all others in its vector.
+        """Make a process with one enabled endpoint; `endpoint.cq` takes all its completions.
 
-        Every endpoint made so knows every other: `peer.address` is enough for a destination. Raises as `domain`.
+        Endpoints that are made so have each other in their address vectors: `peer.address` is enough for a destination.
+        Raises as `domain`.
         """
         domain = self.domain(node, job, mr_mode=mr_mode)
         endpoint = domain.endpoint(ep_type, msg_order=msg_order, op_flags=op_flags)
@@ -166,30 +159,29 @@ class Fabric:
 
     @property
     def now(self) -> int:
-        """Virtual time, picoseconds."""
-        return self.world.clock.now
+        """Return the time in picoseconds."""
+        return self.driver.now
 
     def run(self, until: int | str | Callable[[], bool] | None = None) -> bool:
-        """Runs virtual time: to an instant (picoseconds, or such as "1 ms"), until a condition holds, or (None) until
-        nothing more would happen by itself.
+        """Run to an instant (picoseconds, or such as "1 ms"), until a condition holds, or (None) until all is done.
 
-        A send that waits for a receive of its peer does not keep it running: it completes in a later run. True but for
-        a condition that does not hold when nothing more would happen. Raises FI_EINVAL for an instant
-        that has passed.
+        All is done when nothing more would happen by itself: a send that waits for a receive of its peer completes in a
+        later run. Return True, but for a condition that does not hold in the end. Raises FI_EINVAL for an instant that
+        has passed.
         """
-        return self.world.run(until)
+        return run_until(self.driver, until, duration, invalid)
 
     def close(self) -> None:
-        """`fi_close`: what is under way arrives, then the capture is whole. No operation can begin afterwards.
+        """`fi_close` lets the packets under way arrive, and completes the capture. No operation can begin afterwards.
 
-        What waits for a receive is lost, without a completion.
+        Sends that wait for a receive are lost, without a completion.
         """
         self._close(drain=True)
 
     def _close(self, drain: bool) -> None:
         if not self.closed:
             self.closed = True
-            self.world.close(drain)
+            self.driver.close(drain)
 
     def __enter__(self) -> "Fabric":
         return self

@@ -130,7 +130,7 @@ class MemoryRegion:
             if self.idempotent_safe:
                 raise invalid("counter", "of an IDEMPOTENT_SAFE region", "none: its accesses may be repeated")
             flags = some("flags", flags, Flag, REMOTE, Errno.FI_EBADFLAGS)
-            check_bindable("counter", other, self.domain.fabric.world)
+            check_bindable("counter", other, self.domain.fabric.driver)
             self._counters.append((other, flags))
             other.users += 1
             return

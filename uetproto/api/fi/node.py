@@ -1,11 +1,12 @@
-"""Nodes of the libfabric-shaped API: a fabric endpoint each, and UET around its packets."""
+"""Nodes of the libfabric-shaped API, with a fabric endpoint each, and an emulated network of such nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from uetproto.api.fi.errors import FiError, invalid
-from uetproto.api.network import Cables, Faults, Node, Place, PlaceSpec, World
+from uetproto.api.network import EmulatedNetwork, NetworkOptions, PlaceSpec
+from uetproto.api.node import LocalNode, NodePlace
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Engine, Receive
 from uetproto.engine.fep import Fep
@@ -19,60 +20,57 @@ _HOW = {"udp": BOOLEAN, "crc": BOOLEAN, "udp_port": integer(1, 65535), "ip_proto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec(PlaceSpec):
-    """A node to be built; None is what holds for all."""
+    """A node to be made; None is what holds for all nodes."""
 
     pds: PdsConfig | None = None
     ses: SesConfig | None = None
     around: Callable[[Fep], Engine] | None = None
-    """Makes what is driven in place of the endpoint, and drives it, as `sharp_station.Station` does; None: nothing."""
+    """Makes the engine that is driven in place of the endpoint, and drives the endpoint, as `SharpStation` does."""
 
 
-class FiNode(Node):
-    """One node with its fabric endpoint."""
+class FiNode(LocalNode):
+    """A node with its fabric endpoint. `engine`: what is driven in place of the endpoint; None: the endpoint."""
 
     def __init__(
-        self, place: Place, fep: Fep, framer: UetFramer, pds: PdsConfig, ses: SesConfig, engine: Engine | None = None
+        self, place: NodePlace, fep: Fep, pds: PdsConfig, ses: SesConfig, engine: Engine | None = None
     ) -> None:
-        super().__init__(place, engine or fep, framer)
+        super().__init__(place, engine or fep)
         self.fep = fep
         self.pds = pds
         self.ses = ses
 
     @property
     def quiescent(self) -> bool:
+        """Return whether the endpoint has nothing to send, to await or to answer."""
         return self.fep.quiescent
 
     def cancel(self, receive: Receive) -> bool:
-        """False: a message has matched it already."""
-        done: bool = self.fep.cancel(receive, self.clock.now)
+        """Withdraw a receive, and tell what comes of it; return False if a message has matched it already."""
+        done: bool = self.fep.cancel(receive, self.driver.now)
         for event in self.fep.events():
             self.tell(event)
         return done
 
 
-class FiWorld(World):
-    """A network of fabric endpoints."""
+class FiNetwork(EmulatedNetwork):
+    """An emulated network of fabric endpoints."""
 
     spec = NodeSpec
     nodes: Mapping[str, FiNode]
 
     def __init__(
-        self, nodes: Iterable[str] | Mapping[str, NodeSpec], *, how: Encapsulation, pds: PdsConfig, ses: SesConfig,
-        cables: Cables, faults: Faults | Mapping[str, Any], faults_from: Iterable[str], seed: int, capture: str | None,
-        taps: Iterable[str] | None,
+        self, nodes: Iterable[str] | Mapping[str, NodeSpec], options: NetworkOptions, *, how: Encapsulation,
+        pds: PdsConfig, ses: SesConfig,
     ) -> None:  # fmt: skip
-        """Raises FI_EINVAL for what cannot be, `OSError` for the capture file."""
-        self.seed = seed
+        """Build the network. Raises FI_EINVAL for illegal arguments, `OSError` for the capture file."""
+        self.seed = options.seed
         for name, value, kind in (("how", how, Encapsulation), ("pds", pds, PdsConfig), ("ses", ses, SesConfig)):
             self.typed(name, value, kind)
         self._check_how(how)
         self.how = how
         self.pds = pds
         self.ses = ses
-        super().__init__(
-            nodes, cables=cables, dscp=how.dscp, faults=faults, faults_from=faults_from, seed=seed, capture=capture,
-            taps=taps, comment=f"uetproto fi, seed {seed}",
-        )  # fmt: skip
+        super().__init__(nodes, options, dscp=how.dscp, comment=f"uetproto fi, seed {options.seed}")
 
     def _check_how(self, how: Encapsulation) -> None:
         for name, key in _HOW.items():
@@ -84,17 +82,21 @@ class FiWorld(World):
         if len(set(classes.values())) < len(classes):
             raise self.invalid("how.dscp", how.dscp, "a different one for each traffic class")
 
-    def node(self, place: Place, spec: NodeSpec) -> FiNode:
+    def node(self, place: NodePlace, spec: NodeSpec) -> FiNode:
+        """Make a node with its endpoint."""
         pds, ses = self.pds if spec.pds is None else spec.pds, self.ses if spec.ses is None else spec.ses
         for part, value, kind in (("pds", pds, PdsConfig), ("ses", ses, SesConfig)):
             self.typed(f"nodes[{place.name!r}].{part}", value, kind)
         chance = self.chance(place.name, "engine")
         fep = Fep(place.address, chance, pds=pds, ses=ses, ip_version=place.ip_version)
-        framer = UetFramer(place.address, place.ip_version, self.how, ecn_capable=pds.ecn_capable)
-        engine = None if spec.around is None else spec.around(fep)
-        return FiNode(place, fep, framer, pds, ses, engine)
+        return FiNode(place, fep, pds, ses, None if spec.around is None else spec.around(fep))
+
+    def framer(self, node: FiNode) -> UetFramer:
+        """Make the framer of a node."""
+        return UetFramer(node.address, node.ip_version, self.how, ecn_capable=node.pds.ecn_capable)
 
     def check_mtu(self, mtu: int) -> None:
+        """Raise FI_EINVAL if the longest packet of a node has more bytes."""
         payload, version = max((node.ses.payload_mtu, node.ip_version) for node in self.nodes.values())
         needed = self.how.around(version, extension=UET_EXTENSION) + payload
         if needed > mtu:
@@ -102,7 +104,7 @@ class FiWorld(World):
 
     @property
     def stalled(self) -> bool:
-        """All that is open are messages that wait at their targets for a receive."""
+        """Return whether all that is open are messages that wait at their targets for a receive."""
         feps = [node.fep for node in self.nodes.values()]
         held: dict[int, set[tuple[int, int]]] = {}
         for fep in feps:
@@ -113,7 +115,8 @@ class FiWorld(World):
         return all(fep.stalled(held) for fep in feps)
 
     def invalid(self, name: str, value: Any, legal: str) -> FiError:
+        """Return FI_EINVAL for an argument."""
         return invalid(name, value, legal)
 
 
-__all__ = ["Encapsulation", "FiNode", "FiWorld", "NodeSpec"]
+__all__ = ["Encapsulation", "FiNetwork", "FiNode", "NodeSpec"]

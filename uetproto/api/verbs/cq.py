@@ -6,7 +6,7 @@ Polling moves no time; `wait` and `get_event` run virtual time.
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from uetproto.api.verbs.errors import Errno, VerbsError, instance, integer, invalid
+from uetproto.api.verbs.errors import Errno, VerbsError, duration, instance, integer, invalid
 from uetproto.engine.roce.contract import WorkCompletion
 
 if TYPE_CHECKING:
@@ -62,9 +62,8 @@ class CQ:
         """
         integer("count", count, 1, MAX_CQE)
         self.check("cq")
-        world = self.device.world
-        limit = None if timeout is None else world.duration("timeout", timeout)
-        world.wait(lambda: len(self._entries) >= min(count, self.depth) or self.overrun, limit)
+        limit = None if timeout is None else duration("timeout", timeout)
+        self.device.driver.wait(lambda: len(self._entries) >= min(count, self.depth) or self.overrun, limit)
         return self.poll(count)
 
     def arm(self, solicited_only: bool = False) -> None:
@@ -84,11 +83,10 @@ class CQ:
         `timeout`: as of `wait`. Raises EINVAL for a queue that is not armed, which would never notify.
         """
         self.check("cq")
-        world = self.device.world
-        limit = None if timeout is None else world.duration("timeout", timeout)
+        limit = None if timeout is None else duration("timeout", timeout)
         if not self._armed and not self._notified:
             raise invalid("cq", "not armed", "arm() first")
-        if not world.wait(lambda: bool(self._notified), limit):
+        if not self.device.driver.wait(lambda: bool(self._notified), limit):
             return False
         self._notified -= 1
         return True
@@ -118,4 +116,4 @@ class CQ:
         if self._armed and (entry.solicited or not entry.ok or not self._solicited_only):
             self._armed = self._solicited_only = False
             self._notified += 1
-        self.device.world.wake()
+        self.device.driver.wake()

@@ -8,13 +8,14 @@ from itertools import count
 from typing import Any
 
 from uetproto.api.verbs.cq import CQ
-from uetproto.api.verbs.errors import Errno, VerbsError, instance, integer, invalid
+from uetproto.api.verbs.errors import Errno, VerbsError, duration, instance, integer, invalid
 from uetproto.api.verbs.memory import ALL, MR
-from uetproto.api.verbs.node import VerbsNode, VerbsWorld
+from uetproto.api.verbs.node import VerbsNode
 from uetproto.api.verbs.qp import QP, SRQ
 from uetproto.api.verbs.report import NETWORK_PATHS, DataPaths
 from uetproto.api.verbs.work import AH
-from uetproto.emulator.data_path import Path, PathConfig
+from uetproto.engine.contract import EndpointDriver, Rng
+from uetproto.engine.data_path import Path, PathConfig
 from uetproto.engine.roce.contract import (
     Access,
     AddressVector,
@@ -78,9 +79,13 @@ class DeviceAttr:
 class Device:
     """`ibv_context`: the adapter of a node, opened. `net.device(...)` gives it."""
 
-    def __init__(self, world: VerbsWorld, node: VerbsNode, data_paths: DataPaths, peers: dict[int, "Device"]) -> None:
-        """Called by the network."""
-        self.world = world
+    def __init__(
+        self, driver: EndpointDriver, node: VerbsNode, data_paths: DataPaths, peers: dict[int, "Device"], psns: Rng
+    ) -> None:
+        """Made by the network."""
+        self.driver = driver
+        self.psns = psns
+        """Generator of first PSNs."""
         self.node = node
         self.name = node.name
         self.hca = node.hca
@@ -163,8 +168,8 @@ class Device:
 
         `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen.
         """
-        limit = None if timeout is None else self.world.duration("timeout", timeout)
-        self.world.wait(lambda: bool(self.events), limit)
+        limit = None if timeout is None else duration("timeout", timeout)
+        self.driver.wait(lambda: bool(self.events), limit)
         return self.events.popleft() if self.events else None
 
     # What its parts call
@@ -175,7 +180,7 @@ class Device:
 
     def check(self) -> None:
         """Raises EINVAL when the network is closed."""
-        if self.world.closed:
+        if self.driver.closed:
             raise invalid("network", "closed", "one that is open")
 
     def address_of(self, name: str, given: Any) -> int:
@@ -197,11 +202,11 @@ class Device:
         """Its queue pairs cannot tell anything any more."""
         self._happened(EventType.CQ_ERR, cq)
         for qp in dict.fromkeys(cq.users):
-            self.node.soon(qp.fail)
+            self.driver.call_soon(qp.fail)
 
     def _happened(self, kind: EventType, element: QP | SRQ | CQ) -> None:
         self.events.append(AsyncEvent(kind, element))
-        self.world.wake()
+        self.driver.wake()
 
     def _handle(self, event: RoceEvent) -> None:
         match event:

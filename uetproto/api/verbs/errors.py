@@ -6,8 +6,10 @@ from enum import IntEnum, IntFlag
 from typing import Any, TypeVar
 
 from uetproto.errors import LocalError, shown
+from uetproto.toml.values import time
 
 _Member = TypeVar("_Member", bound=IntEnum | IntFlag)
+_TIME = time()
 
 
 class Errno(IntEnum):
@@ -43,6 +45,15 @@ def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.EINVAL) -> V
     """The error for an argument: what it is, and what would have been right."""
     given = value[:256] if isinstance(value, str) else shown(value)
     return VerbsError(errno, name, f"{given} is not legal", legal)
+
+
+def duration(name: str, value: Any) -> int:
+    """Return the picoseconds of a whole number or a text such as "1 ms". Raises EINVAL."""
+    try:
+        picoseconds: int = _TIME.check(value)
+    except ValueError:
+        raise invalid(name, value, _TIME.legal) from None
+    return picoseconds
 
 
 @contextmanager

@@ -1,20 +1,21 @@
-"""The network of the ibverbs-shaped API: its devices, and the time that passes in it."""
+"""The network of the ibverbs-shaped API: its devices, their driver, and its time."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Self, Unpack
 
-from uetproto.api.network import Cables, Faults, Pfc, Red
+from uetproto.api.network import Faults, NetworkKeywords, NetworkOptions, Pfc, Red
+from uetproto.api.node import run_until
 from uetproto.api.verbs.cq import CQ
 from uetproto.api.verbs.device import PD, AsyncEvent, Device, DeviceAttr, EventType
-from uetproto.api.verbs.errors import Errno, VerbsError, instance, integer, invalid
+from uetproto.api.verbs.errors import Errno, VerbsError, duration, instance, integer, invalid
 from uetproto.api.verbs.memory import ALL, MR, Slice
-from uetproto.api.verbs.node import NodeSpec, VerbsWorld
+from uetproto.api.verbs.node import NodeSpec, VerbsNetwork, VerbsNode
 from uetproto.api.verbs.qp import QP, SRQ
 from uetproto.api.verbs.report import DataPathReport, DataPaths, Side
 from uetproto.api.verbs.work import AH, RecvWr, SendWr
-from uetproto.emulator.data_path import Hop, Path, PathConfig, Report, cost
-from uetproto.engine.contract import MICROSECOND
+from uetproto.engine.contract import EndpointDriver, Rng
+from uetproto.engine.data_path import Hop, Path, PathConfig, Report, cost
 from uetproto.engine.memory import FileMemory
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import (
@@ -37,96 +38,76 @@ from uetproto.engine.roce.ud import GRH_SIZE, OWN_QKEY
 from uetproto.wire.headers.roce import MULTICAST_QP
 
 QKEY = 0x11111111
-"""Of queue pairs of UD that `connect` brings up."""
+"""Q_Key of the UD queue pairs that `connect` brings up."""
 
 _EXCHANGED = ("av", "dest_qpn", "rq_psn")
-"""What one end tells the other: nobody gives it to `connect`."""
+"""Attributes that one end tells the other; a caller of `connect` does not give them."""
 
 
 class Network:
-    """The emulated network, its devices and its time; a context manager."""
+    """A network of nodes with one adapter each, and its time; a context manager."""
+
+    world: VerbsNetwork
+    """The emulated network; not set on a network that another driver drives."""
 
     def __init__(
-        self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, topology: str = "switch",
-        shape: Mapping[str, int] | None = None, rate: int | str = "400 Gb/s", delay: int | str = MICROSECOND,
-        mtu: int = 9216, queue_capacity: int | str = 1 << 20, faults: Faults | Mapping[str, Any] | None = None,
-        faults_from: Iterable[str] = "all", seed: int = 0, capture: str | None = None,
-        taps: Iterable[str] | None = None, config: RoceConfig | None = None, red: Red | None = None,
-        pfc: Pfc | None = None, metered: bool = False,
+        self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, config: RoceConfig | None = None,
+        red: Red | None = None, pfc: Pfc | None = None, **network: Unpack[NetworkKeywords],
     ) -> None:  # fmt: skip
-        """Nodes by name, each with one adapter, around a switch, or two by a cable (topology "pair").
+        """Emulate a network of nodes, given by name, around a switch or in another topology.
 
-        Topologies of several switches are "leaf-spine", "fat-tree" and "rails"; `shape` has their parameters, such as
-        {"hosts_per_leaf": 4, "spines": 2}, {"k": 4, "levels": 3}, {"gpus_per_node": 8}, and node i is their rank i.
-        `metered`: links count payload too.
-        `rate`: bits a second of each cable, or such as "400 Gb/s"; `delay`: of each cable; `mtu`: bytes of an IP
-        packet; `queue_capacity`: bytes that each class of an output queue of the switch holds. `faults`: what the
-        frames of the nodes `faults_from` meet, `Faults(...)` or its keywords. One `seed`, one run. `capture`: a file
-        .pcapng or .pcap (also .gz) with what passes the ports `taps`, default the first node; "all": all of them.
-        `config`: parameters of all adapters, and of one by `NodeSpec`. `red`, `pfc`: the queues of the switch mark
-        packets, which DCQCN needs, and the switch pauses who fills them (roce.md §13); None: they do not.
-
-        Raises EINVAL for what cannot be, `LocalError` and `OSError` for the capture file.
+        `config`: parameters of all adapters; `NodeSpec` has those of one. `red`, `pfc` and `network`: as
+        `NetworkOptions` says. Raises EINVAL for illegal arguments, `LocalError` and `OSError` for the capture file.
         """
-        self.world = VerbsWorld(
-            nodes,
-            config=RoceConfig() if config is None else config,
-            cables=Cables(
-                topology=topology,
-                shape={} if shape is None else shape,
-                rate=rate,
-                delay=delay,
-                mtu=mtu,
-                queue_capacity=queue_capacity,
-                red=red,
-                pfc=pfc,
-                metered=metered,
-            ),
-            faults=Faults() if faults is None else faults,
-            faults_from=faults_from,
-            seed=seed,
-            capture=capture,
-            taps=taps,
-        )
+        options = NetworkOptions.of(network, red=red, pfc=pfc)
+        self.world = VerbsNetwork(nodes, options, config=RoceConfig() if config is None else config)
+        self._begin(self.world, self.world.nodes, self.world.psns)
+
+    @classmethod
+    def driven(cls, driver: EndpointDriver, nodes: Mapping[str, VerbsNode], psns: Rng) -> Self:
+        """Return a network of the nodes of another driver, such as one on real sockets; `psns` draws first PSNs."""
+        network = cls.__new__(cls)
+        network._begin(driver, nodes, psns)
+        return network
+
+    def _begin(self, driver: EndpointDriver, nodes: Mapping[str, VerbsNode], psns: Rng) -> None:
+        self.driver = driver
         self._data_paths = DataPaths()
         peers: dict[int, Device] = {}
-        self.devices = {
-            name: Device(self.world, node, self._data_paths, peers) for name, node in self.world.nodes.items()
-        }
-        """`ibv_get_device_list`, by the names of their nodes."""
+        self.devices = {name: Device(driver, node, self._data_paths, peers, psns) for name, node in nodes.items()}
+        """`ibv_get_device_list`, by the names of the nodes."""
         peers.update((device.node.address, device) for device in self.devices.values())
 
     def device(self, node: str) -> Device:
-        """`ibv_open_device`: the adapter of a node, always the same. Raises EINVAL for another name."""
+        """`ibv_open_device` returns the adapter of a node, always the same. Raises EINVAL for another name."""
         if not isinstance(node, str) or node not in self.devices:
             raise invalid("node", node, ", ".join(self.devices))
         return self.devices[node]
 
     def data_path_report(self) -> DataPathReport:
-        """What the data paths of all devices would have cost so far: a model, which takes no virtual time."""
+        """Return what the data paths of all devices would have cost so far: a model, which takes no virtual time."""
         return DataPathReport(tuple(self._data_paths.sides))
 
     @property
     def now(self) -> int:
-        """Virtual time, picoseconds."""
-        return self.world.clock.now
+        """Return the time in picoseconds."""
+        return self.driver.now
 
     def run(self, until: int | str | Callable[[], bool] | None = None) -> bool:
-        """Runs virtual time: to an instant (picoseconds, or such as "1 ms"), until a condition holds, or (None) until
-        nothing more would happen by itself.
+        """Run to an instant (picoseconds, or such as "1 ms"), until a condition holds, or (None) until all is done.
 
-        A send that waits for a receive of its peer does not keep it running. True but for a condition that does not
-        hold when nothing more would happen. Raises EINVAL for an instant that has passed.
+        All is done when nothing more would happen by itself, but for sends that wait for a receive of their peer.
+        Return True, but for a condition that does not hold in the end. Raises EINVAL for an instant that has passed.
         """
-        return self.world.run(until)
+        return run_until(self.driver, until, duration, invalid)
 
     def close(self) -> None:
-        """What is under way arrives, then the capture is whole. Nothing can be made or posted afterwards."""
+        """Let the packets under way arrive, and complete the capture. No work can be posted afterwards."""
         self._close(drain=True)
 
     def _close(self, drain: bool) -> None:
-        if not self.world.closed:
-            self.world.close(drain)
+        if not self.driver.closed:
+            self.driver.close(drain)
 
     def __enter__(self) -> "Network":
         return self
@@ -138,12 +119,12 @@ class Network:
 
 
 def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
-    """The out-of-band exchange, which sends no packet: both queue pairs go from RESET to RTS and know each other.
+    """Bring two queue pairs from RESET to RTS, connected to each other, without sending a packet.
 
-    `attributes`, by their names in roce.md §6, are for both; the others are those of the configuration: the smaller
-    `path_mtu`, no more READs and atomics than the peer answers, all access rights, first PSNs by chance. On UD the
-    ways are returned, from the first to the second and back; one that is in RTS stays as it is. Raises EINVAL, and
-    then both are as they were.
+    `attributes`, by their names in roce.md §6, hold for both. All others come from the configuration: the smaller
+    `path_mtu`, no more READs and atomics than the peer answers, all access rights, random first PSNs. On UD the call
+    returns the address handles from the first to the second and back; a queue pair in RTS stays as it is. Raises
+    EINVAL, and then both are as they were.
     """
     pair = (qp_a, qp_b)
     for name, qp in zip(("qp_a", "qp_b"), pair, strict=True):
@@ -151,7 +132,7 @@ def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
         qp.check(name)
         if qp.state is not QpState.RESET and not (qp.qp_type is QpType.UD and qp.state is QpState.RTS):
             raise invalid(name, f"in {qp.state.name}", "in RESET")
-    if qp_a is qp_b or qp_a.device.world is not qp_b.device.world or qp_a.qp_type is not qp_b.qp_type:
+    if qp_a is qp_b or qp_a.device.driver is not qp_b.device.driver or qp_a.qp_type is not qp_b.qp_type:
         raise invalid("qp_b", f"{qp_b.qp_type.name} of {qp_b.device.name}", "another one of the same network and type")
     legal = sorted({name for names in REQUIRED[qp_a.qp_type].values() for name in names} - set(_EXCHANGED))
     for name in attributes:
@@ -159,7 +140,7 @@ def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
             raise invalid("attributes", name, ", ".join(legal))
     if "sq_psn" in attributes:
         integer("sq_psn", attributes["sq_psn"], 0, MASK)
-    psns = [qp.device.world.psns.getrandbits(BITS) for qp in pair]
+    psns = [qp.device.psns.getrandbits(BITS) for qp in pair]
     fresh = [qp for qp in pair if qp.state is QpState.RESET]
     try:
         _bring_up(qp_a, qp_b, psns, attributes)

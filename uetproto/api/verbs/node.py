@@ -1,10 +1,11 @@
-"""Nodes of the verbs: an adapter each, and RoCEv2 around its packets."""
+"""Nodes of the verbs, with an adapter each, and an emulated network of such nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from uetproto.api.network import BURST, FAULTS, Cables, Faults, Node, Place, PlaceSpec, World
+from uetproto.api.network import BURST, FAULTS, EmulatedNetwork, NetworkOptions, PlaceSpec
+from uetproto.api.node import LocalNode, NodePlace
 from uetproto.api.verbs.errors import VerbsError, integer, invalid
 from uetproto.engine.contract import Engine
 from uetproto.engine.roce.config import ENDLESS, RoceConfig
@@ -20,55 +21,53 @@ _FAULTS = {name: key for name, key in FAULTS.items() if name != "trim"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec(PlaceSpec):
-    """A node to be built; None is what holds for all."""
+    """A node to be made; None is what holds for all nodes."""
 
     config: RoceConfig | None = None
     pkeys: tuple[int, ...] = (0xFFFF,)
-    """Its partition keys, which `pkey_index` counts."""
+    """Partition keys of the node; `pkey_index` is an index of them."""
     around: Callable[[Hca], Engine] | None = None
-    """Makes what is driven in place of the adapter, and drives it, as `sharp_station.Station` does; None: nothing."""
+    """Makes the engine that is driven in place of the adapter, and drives the adapter, as `SharpStation` does."""
 
 
-class VerbsNode(Node):
-    """One node with its adapter."""
+class VerbsNode(LocalNode):
+    """A node with its adapter. `engine`: what is driven in place of the adapter; None: the adapter."""
 
-    def __init__(self, place: Place, hca: Hca, framer: RoceFramer, engine: Engine | None = None) -> None:
-        super().__init__(place, engine or hca, framer)
+    def __init__(self, place: NodePlace, hca: Hca, engine: Engine | None = None) -> None:
+        super().__init__(place, engine or hca)
         self.hca = hca
         self.config = hca.config
         self.max_path_mtu = max(PMTUS)
-        """Largest payload of a packet that its cable carries."""
+        """Largest payload of a packet that the cable of the node carries."""
 
     @property
     def quiescent(self) -> bool:
+        """Return whether the adapter has nothing to send, to await or to answer."""
         return self.hca.quiescent
 
 
-class VerbsWorld(World):
-    """A network of adapters."""
+class VerbsNetwork(EmulatedNetwork):
+    """An emulated network of adapters."""
 
     spec = NodeSpec
     legal_faults = _FAULTS
     nodes: Mapping[str, VerbsNode]
 
     def __init__(
-        self, nodes: Iterable[str] | Mapping[str, NodeSpec], *, config: RoceConfig, cables: Cables,
-        faults: Faults | Mapping[str, Any], faults_from: Iterable[str], seed: int, capture: str | None,
-        taps: Iterable[str] | None,
-    ) -> None:  # fmt: skip
-        """Raises EINVAL for what cannot be, `OSError` for the capture file."""
+        self, nodes: Iterable[str] | Mapping[str, NodeSpec], options: NetworkOptions, *, config: RoceConfig
+    ) -> None:
+        """Build the network. Raises EINVAL for illegal arguments, `OSError` for the capture file."""
         self.typed("config", config, RoceConfig)
         self.config = config
         self._stalled_since: int | None = None
-        super().__init__(
-            nodes, cables=cables, dscp=traffic_classes(config), faults=faults, faults_from=faults_from, seed=seed,
-            capture=capture, taps=taps, comment=f"uetproto verbs, seed {seed}",
-        )  # fmt: skip
+        comment = f"uetproto verbs, seed {options.seed}"
+        super().__init__(nodes, options, dscp=traffic_classes(config), comment=comment)
         self.psns = self.chance("psn")
-        """First PSNs."""
+        """Generator of first PSNs."""
         self.by_address = {node.address: node for node in self.nodes.values()}
 
-    def node(self, place: Place, spec: NodeSpec) -> VerbsNode:
+    def node(self, place: NodePlace, spec: NodeSpec) -> VerbsNode:
+        """Make a node with its adapter."""
         where = f"nodes[{place.name!r}]"
         config = self.config if spec.config is None else spec.config
         self.typed(f"{where}.config", config, RoceConfig)
@@ -80,9 +79,14 @@ class VerbsWorld(World):
         hca = Hca(place.address, config=config, ip_version=place.ip_version, pkeys=spec.pkeys)
         hca.line_rate = place.rate
         engine = None if spec.around is None else spec.around(hca)
-        return VerbsNode(place, hca, RoceFramer(place.address, place.ip_version, config), engine)
+        return VerbsNode(place, hca, engine)
+
+    def framer(self, node: VerbsNode) -> RoceFramer:
+        """Make the framer of a node."""
+        return RoceFramer(node.address, node.ip_version, node.config)
 
     def check_mtu(self, mtu: int) -> None:
+        """Raise EINVAL if the longest packet of a node has more bytes; set the largest payload of each node."""
         payload, version = max((node.config.path_mtu, node.ip_version) for node in self.nodes.values())
         around = around_roce(version)
         if payload + around > mtu:
@@ -92,8 +96,8 @@ class VerbsWorld(World):
 
     @property
     def stalled(self) -> bool:
-        """All that is open waits for receives that nobody has posted (rnr_retry 7), or for a peer that is down, and
-        what else was under way has had the time to arrive.
+        """Return whether all that is open waits for receives that are not posted (rnr_retry 7), or for a peer that is
+        down, and all other packets under way have had the time to arrive.
         """
         now = self.clock.now
         if not all(self._waits_in_vain(qp) for node in self.nodes.values() for qp in node.hca.qps.values()):
@@ -101,10 +105,13 @@ class VerbsWorld(World):
             return False
         if self._stalled_since is None:
             self._stalled_since = now
-        return now - self._stalled_since > self.flight
+        return now - self._stalled_since > self.network.longest_flight
 
     def _waits_in_vain(self, qp: Qp) -> bool:
-        """It has nothing open, or asks without end what only the program at its peer can answer (roce.md §9)."""
+        """Return whether a queue pair has nothing open, or repeats for ever what only the program at its peer can end.
+
+        roce.md §9 says when that is so.
+        """
         requester, attributes = qp.requester, qp.attributes
         if requester is None or not requester.busy:
             return True
@@ -117,11 +124,13 @@ class VerbsWorld(World):
         return bool(requester.refused) and attributes.rnr_retry == ENDLESS and other.peek_receive() is None
 
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = BURST) -> bool:
+        """Run virtual time as `EmulatedNetwork.wait`."""
         self._stalled_since = None
         return super().wait(condition, timeout, burst)
 
     def invalid(self, name: str, value: Any, legal: str) -> VerbsError:
+        """Return EINVAL for an argument."""
         return invalid(name, value, legal)
 
 
-__all__ = ["NodeSpec", "VerbsNode", "VerbsWorld"]
+__all__ = ["NodeSpec", "VerbsNetwork", "VerbsNode"]

@@ -1,4 +1,4 @@
-"""The way of the bytes between GPU memory and the wire, added up over a run: a model (`engine.gpudirect`).
+"""The way of the bytes between GPU memory and the wire, added up over a run: a model (`engine.data_path`).
 
 Nothing here moves a byte or takes virtual time: for each transfer that has completed it tells what the data path of
 each side would have cost. Only bytes in regions of `MemoryKind.GPU` count, at devices whose `data_path` is set.
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uetproto.emulator.data_path import Hop, Path, Report, cost
+from uetproto.engine.data_path import Hop, Path, Report, cost
 from uetproto.engine.roce.contract import Sge, WcOpcode, WorkCompletion
 from uetproto.engine.roce.memory import MemoryKind
 from uetproto.engine.roce.segments import KINDS
@@ -103,7 +103,7 @@ class DataPaths:
         if device.data_path is None or not length:
             return
         report = cost(device.data_path, length, device.path_config, nvlink=device.nvlink, passive=passive)
-        self.sides.append(Side(device.world.clock.now, device.name, qp.qp_num, posted.wr_id, opcode, passive, report))
+        self.sides.append(Side(device.driver.now, device.name, qp.qp_num, posted.wr_id, opcode, passive, report))
 
 
 def _on_gpu(device: "Device", parts: Iterable[Sge], length: int) -> int:

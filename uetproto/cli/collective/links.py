@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from uetproto import decode
 from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.collectives.costs.measure import LinkCount
+from uetproto.emulator.network.built import LinkHop
 from uetproto.emulator.network.payload import vector_size
-from uetproto.emulator.network.topology import Hop
 from uetproto.wire.packet import Packet
 
 _BASE = 14 + 20 + 8
@@ -25,7 +25,7 @@ class LinkMeter:
     Frames with the same length and the same first bytes are decoded once.
     """
 
-    def __init__(self, hops: Sequence[Hop], transport: str) -> None:
+    def __init__(self, hops: Sequence[LinkHop], transport: str) -> None:
         self._hops = hops
         self._payload = [0] * len(hops)
         self._known: dict[tuple[int, bytes], int] = {}

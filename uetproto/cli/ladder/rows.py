@@ -8,7 +8,7 @@ from typing import Any
 from uetproto import Packet
 from uetproto.cli.captures import Decoding
 from uetproto.cli.summary import hosts, pds_layer, ses_layer, summary, tone
-from uetproto.emulator.network.frame_outcome import Fate
+from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.wire.capture.pcap import CaptureReader
 from uetproto.wire.headers.roce import RESPONSES, Transport
 from uetproto.wire.serial import add32
@@ -28,9 +28,9 @@ TONES = {
 
 _FATES: dict[str | None, tuple[str, str]] = {
     # comment of the record  tone       mark
-    Fate.LOST:              ("lost",    " [lost]"),
-    Fate.TRIMMED:           ("trimmed", " [trimmed on the way]"),
-    Fate.DAMAGED:           ("bad",     " [damaged on the way]"),
+    FrameOutcome.LOST:              ("lost",    " [lost]"),
+    FrameOutcome.TRIMMED:           ("trimmed", " [trimmed on the way]"),
+    FrameOutcome.DAMAGED:           ("bad",     " [damaged on the way]"),
 }  # fmt: skip
 """Maps the comments that `uetproto run` writes about captured frames (in pcapng only) to tone and mark."""
 

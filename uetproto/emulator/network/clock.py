@@ -1,4 +1,4 @@
-"""The event list: what happens next, in integer picoseconds."""
+"""The event list of virtual time, in integer picoseconds."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 from uetproto.engine.contract import NEVER
 from uetproto.errors import LocalError
 
-_Event: TypeAlias = tuple[Callable[[Any], object], Any]
+_ClockEvent: TypeAlias = tuple[Callable[[Any], object], Any]
 
 
 class Clock:
-    """Virtual time `now`, and what is still to happen. Events of one instant happen in the order they were entered.
+    """Virtual time `now`, and the events to come. Events of one instant happen in the order in which they were entered.
 
-    Instants are sorted, not events: copies of a frame arrive everywhere at once, and are many.
+    Instants are sorted, not events: many copies of a frame arrive at one instant.
     """
 
     __slots__ = ("_events", "_instants", "_stopped", "now")
@@ -22,13 +22,13 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0
         self._instants: list[int] = []
-        """A heap: each that has events, once."""
-        self._events: dict[int, _Event | deque[_Event]] = {}
-        """Of each instant: one, or several in their order."""
+        """Heap of the instants that have events, each once."""
+        self._events: dict[int, _ClockEvent | deque[_ClockEvent]] = {}
+        """Events of each instant: one, or several in their order."""
         self._stopped = False
 
     def at(self, time: int, action: Callable[[Any], object], argument: Any = None) -> None:
-        """At `time`, call `action(argument)`. Raises `LocalError` for an instant that has passed."""
+        """Call `action(argument)` at `time`. Raises `LocalError` for an instant that has passed."""
         there = self._events.get(time)
         if there is None:
             if time < self.now:
@@ -41,30 +41,30 @@ class Clock:
             self._events[time] = deque((there, (action, argument)))
 
     def __len__(self) -> int:
-        """Events that are still to come."""
+        """Return the number of events to come."""
         return sum(len(due) if isinstance(due, deque) else 1 for due in self._events.values())
 
     @property
     def next(self) -> int:
-        """When the next event happens; NEVER if none does."""
+        """Return the instant of the next event; NEVER if there is none."""
         return self._instants[0] if self._instants else NEVER
 
     def advance(self, duration: int) -> None:
-        """Let `duration` pass, whatever stops in between: time stays at its end."""
+        """Let `duration` pass. Time is at its end then, even if an event calls `stop`."""
         until = self.now + duration
         while self.next <= until:
             self.run(until)
         self.now = until
 
     def stop(self) -> None:
-        """`run` returns after the event that calls this."""
+        """Have `run` return after the event that calls this method."""
         self._stopped = True
 
     def run(self, until: int = NEVER, events: int = -1) -> bool:
-        """Let events happen up to the instant `until`, at most `events` of them (-1: any number).
+        """Run the events up to the instant `until`, at most `events` of them (-1: any number).
 
-        True if the limit `events` ended it; False if nothing is left before `until`, or `stop` was called. Time stays
-        at the last event.
+        Return True if the limit `events` ended the call; False if no event is left before `until`, or `stop` was
+        called. Time stays at the last event.
         """
         instants, pending = self._instants, self._events
         self._stopped = False

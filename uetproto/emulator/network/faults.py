@@ -1,41 +1,37 @@
-"""Faults: a wrapper around a port that loses, copies, holds back, damages and cuts frames, by chance or by number;
-and targets that answer as their host makes them.
+"""Faults: a sink before another one drops, copies, delays, damages and trims frames, by chance or by number.
 
-Chance comes from a seeded generator: one seed, one run.
+Chance comes from a seeded generator: runs with one seed are equal.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import Fate, Fates
-from uetproto.emulator.network.link import Port
+from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.emulator.network.link import FrameSink
 from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import MICROSECOND, Rng
-from uetproto.engine.ses.headers import SesRequest
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
-from uetproto.wire.headers.uet_ses import ReturnCode
 
 Which = float | frozenset[int]
-"""A share of the frames, 0 to 1, or the numbers of some."""
+"""A share of the frames, 0 to 1, or the numbers of frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong. Numbers count the frames that come to this port, from 0."""
+    """What happens to frames. Numbers count the frames that come to a port, from 0."""
 
     drop: Which = 0.0
     trim: Which = 0.0
-    """Cut as a switch without room would; what must not be cut passes."""
+    """Frames that are trimmed as by a switch without room; frames that must not be trimmed pass."""
     corrupt: Which = 0.0
-    """One bit behind the Ethernet header changes."""
+    """Frames of which one bit behind the Ethernet header changes."""
     duplicate: Which = 0.0
     reorder: Which = 0.0
-    """Held back until `reorder_by` later frames have passed, or for `reorder_time` if they do not come."""
+    """Frames that wait until `reorder_by` later frames have passed, or for `reorder_time` if those do not come."""
     delay: Which = 0.0
-    """Held back for `delay_time`."""
+    """Frames that wait for `delay_time`."""
     reorder_by: int = 1
     reorder_time: int = 10 * MICROSECOND
     delay_time: int = 10 * MICROSECOND
@@ -45,7 +41,7 @@ class Faults:
 
 
 @dataclass(slots=True)
-class _Held:
+class _ReorderedFrame:
     """A frame that waits until `passes` others have passed."""
 
     frame: bytes
@@ -54,42 +50,43 @@ class _Held:
 
 @dataclass(slots=True)
 class FaultyPort:
-    """In front of `sink`. `done` counts what happened, by the name of the fault."""
+    """A port before `sink` that applies faults. `done` counts what happened, by the name of the fault."""
 
     clock: Clock
-    sink: Port
+    sink: FrameSink
     faults: Faults
     rng: Rng
     dscp: Dscp
-    fates: Fates = field(default_factory=Fates)
+    outcomes: FrameOutcomes = field(default_factory=FrameOutcomes)
     number: int = 0
-    """Frames that came."""
+    """Number of frames that came."""
     done: Counter[str] = field(default_factory=Counter)
-    _held: list[_Held] = field(default_factory=list)
+    _held: list[_ReorderedFrame] = field(default_factory=list)
 
     def take(self, frame: bytes) -> None:
+        """Apply the faults to a frame that arrives now, and pass it on."""
         faults = self.faults
         number = self.number
         self.number += 1
         if self._hits(faults.drop, number, "drop"):
-            self.fates.lost(frame)
+            self.outcomes.lost(frame)
             return
         if faults.trim and self._chosen(faults.trim, number):
             short = trim(frame, self.dscp, last_hop=False)
             if short is not None:
                 self.done["trim"] += 1
-                self.fates.changed(frame, short, Fate.TRIMMED)
+                self.outcomes.changed(frame, short, FrameOutcome.TRIMMED)
                 frame = short
         if self._hits(faults.corrupt, number, "corrupt"):
             damaged = self._corrupted(frame)
-            self.fates.changed(frame, damaged, Fate.DAMAGED)
+            self.outcomes.changed(frame, damaged, FrameOutcome.DAMAGED)
             frame = damaged
         copies = 1
         if self._hits(faults.duplicate, number, "duplicate"):
-            self.fates.copied(frame)
+            self.outcomes.copied(frame)
             copies = 2
         if self._hits(faults.reorder, number, "reorder"):
-            held = _Held(frame, faults.reorder_by)
+            held = _ReorderedFrame(frame, faults.reorder_by)
             self._held.append(held)
             self.clock.at(self.clock.now + faults.reorder_time, self._release, held)
             copies -= 1
@@ -118,7 +115,7 @@ class FaultyPort:
         return bytes(damaged)
 
     def _pass(self, frame: bytes) -> None:
-        """Hand on, then those that were held back for it."""
+        """Pass a frame on, then the frames that waited for it."""
         self.sink.take(frame)
         if self._held:
             for held in self._held:
@@ -128,38 +125,8 @@ class FaultyPort:
             for held in ready:
                 self.sink.take(held.frame)
 
-    def _release(self, held: _Held) -> None:
-        """The others did not come in time."""
+    def _release(self, held: _ReorderedFrame) -> None:
+        """Pass on a frame that still waits, as the others did not come in time."""
         if any(held is other for other in self._held):
             self._held = [other for other in self._held if other is not held]
             self.sink.take(held.frame)
-
-
-@dataclass(frozen=True, slots=True)
-class TargetFault:
-    """`[[faults.target]]`: requests that a target refuses, although they are good (ses.md §10 step 18)."""
-
-    node: str
-    fits: Mapping[str, int]
-    """Fields of `SesRequest` and their values."""
-    packets: frozenset[int] | None
-    """Which of the packets that fit, counted from 0; None: all."""
-    answer: ReturnCode
-
-
-def refusals(rules: Iterable[TargetFault]) -> Callable[[SesRequest], ReturnCode | None] | None:
-    """What a target asks before it executes a packet: the first rule that hits answers; None without rules."""
-    rules = tuple(rules)
-    seen = [0] * len(rules)
-
-    def fault(request: SesRequest) -> ReturnCode | None:
-        answer = None
-        for number, rule in enumerate(rules):
-            if all(getattr(request, name) == value for name, value in rule.fits.items()):
-                hit = rule.packets is None or seen[number] in rule.packets
-                seen[number] += 1
-                if hit and answer is None:
-                    answer = rule.answer
-        return answer
-
-    return fault if rules else None

@@ -1,15 +1,15 @@
-"""What becomes of a frame after a tap has seen it leave: a comment in the capture, and the end of an arrow in a ladder.
+"""Outcomes of frames after a tap has seen them leave: a comment in the capture, and the end of an arrow in a ladder.
 
-A tap sees what leaves, the network decides later. Frames are told apart by what object they are, not by their bytes: a
-retransmission may have the same.
+A tap sees a frame when it leaves; the network decides later what happens to it. Frames are identified by the object,
+not by their bytes: a retransmission may have the same bytes.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Fate(StrEnum):
-    """The comment of a record whose frame did not arrive as it left."""
+class FrameOutcome(StrEnum):
+    """What happened to a frame that did not arrive as it left; the value is the comment of its record."""
 
     LOST = "lost on the way"
     TRIMMED = "trimmed on the way"
@@ -17,64 +17,65 @@ class Fate(StrEnum):
 
 
 @dataclass(slots=True)
-class Way:
-    """A frame under way, as it left and as it was changed since: what is kept alive is not taken for another."""
+class FrameInTransit:
+    """A frame under way: all its forms since it left, which are kept so that no other object has their identity."""
 
     frames: list[bytes]
     copies: int = 1
     arrived: bool = False
-    """One copy at least."""
-    fate: Fate | None = None
+    """Tells whether one copy at least has arrived."""
+    outcome: FrameOutcome | None = None
 
 
-class Fates:
-    """Frames under way. What happens to a frame that nobody follows is not kept."""
+class FrameOutcomes:
+    """The frames under way that somebody follows, and what happens to them."""
 
-    __slots__ = ("_ways",)
+    __slots__ = ("_frames",)
 
     def __init__(self) -> None:
-        self._ways: dict[int, Way] = {}
+        self._frames: dict[int, FrameInTransit] = {}
 
     @property
     def following(self) -> bool:
-        """Anything."""
-        return bool(self._ways)
+        """Return whether any frame is followed."""
+        return bool(self._frames)
 
-    def follow(self, frame: bytes) -> Way:
-        """From now on."""
-        self._ways[id(frame)] = way = Way([frame])
-        return way
+    def follow(self, frame: bytes) -> FrameInTransit:
+        """Follow a frame from now on."""
+        self._frames[id(frame)] = found = FrameInTransit([frame])
+        return found
 
-    def forget(self, way: Way) -> None:
-        for frame in way.frames:
-            del self._ways[id(frame)]
+    def forget(self, found: FrameInTransit) -> None:
+        """Follow a frame no longer."""
+        for frame in found.frames:
+            del self._frames[id(frame)]
 
-    def changed(self, frame: bytes, now: bytes, fate: Fate | None = None) -> None:
-        """`frame` goes on as `now`."""
-        way = self._ways.get(id(frame))
-        if way is not None:
-            way.fate = fate or way.fate
-            if id(now) not in self._ways:
-                way.frames.append(now)
-                self._ways[id(now)] = way
+    def changed(self, frame: bytes, now: bytes, outcome: FrameOutcome | None = None) -> None:
+        """Note that `frame` goes on as `now`."""
+        found = self._frames.get(id(frame))
+        if found is not None:
+            found.outcome = outcome or found.outcome
+            if id(now) not in self._frames:
+                found.frames.append(now)
+                self._frames[id(now)] = found
 
     def copied(self, frame: bytes) -> None:
-        """It is under way once more."""
-        way = self._ways.get(id(frame))
-        if way is not None:
-            way.copies += 1
+        """Note that another copy of a frame is under way."""
+        found = self._frames.get(id(frame))
+        if found is not None:
+            found.copies += 1
 
     def lost(self, frame: bytes) -> None:
-        """A frame is lost when its last copy is."""
-        way = self._ways.get(id(frame))
-        if way is not None:
-            way.copies -= 1
-            if not way.copies and not way.arrived:
-                way.fate = Fate.LOST
+        """Note that a copy is lost. A frame is lost when its last copy is."""
+        found = self._frames.get(id(frame))
+        if found is not None:
+            found.copies -= 1
+            if not found.copies and not found.arrived:
+                found.outcome = FrameOutcome.LOST
 
     def arrived(self, frame: bytes) -> None:
-        """Or one of its copies. Told by a wire on which frames stay as long as they like."""
-        way = self._ways.get(id(frame))
-        if way is not None:
-            way.copies -= 1
-            way.arrived = True
+        """Note that a frame, or one of its copies, has arrived on a wire that keeps frames for any time."""
+        found = self._frames.get(id(frame))
+        if found is not None:
+            found.copies -= 1
+            found.arrived = True

@@ -1,4 +1,4 @@
-"""Layouts of fabrics with several switches: those of `uetproto.collectives`, taken by the emulator from here only."""
+"""Layouts of fabrics with several switches, taken from `uetproto.collectives.topology`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,19 +8,19 @@ from uetproto.collectives.topology.kinds import PARAMETERS, topology
 from uetproto.errors import LocalError
 
 LAYOUTS = ("leaf-spine", "fat-tree", "rails")
-"""Topologies that have a layout."""
+"""Names of the topologies that have a layout."""
 
 KEYS = tuple(dict.fromkeys(name for kind in LAYOUTS for name in PARAMETERS[kind]))
-"""What may be said of them; `PARAMETERS` tells which goes with which."""
+"""Parameters of all layouts; `PARAMETERS` tells which parameters each layout has."""
 
 MOST_CABLES = 1 << 15
-"""Each is two queues and two links here."""
+"""Number of cables that a fabric may have; each is emulated by two queues and two links."""
 
 
 def layout_of(kind: str, stations: int, parameters: Mapping[str, Any]) -> Layout | None:
-    """Rank i of the layout is the i-th station. None for topologies that have no layout.
+    """Return the layout of a topology, whose rank i is the i-th host; None for a topology that has no layout.
 
-    Raises `LocalError` for parameters that do not go with the topology, and for stations that do not fit.
+    Raises `LocalError` for parameters that the topology does not have, and for a number of hosts that does not fit.
     """
     if kind not in LAYOUTS:
         for name in parameters:

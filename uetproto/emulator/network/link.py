@@ -1,4 +1,4 @@
-"""A link: it takes time to put a frame on it, and time for the frame to reach the other end."""
+"""Links: a frame takes time to be sent, by the rate, and time to reach the other end."""
 
 from collections.abc import Callable
 from math import gcd
@@ -10,28 +10,28 @@ from uetproto.errors import LocalError
 from uetproto.framing.sizes import ETHERNET_SIZE
 
 
-class Port(Protocol):
-    """What takes a frame: a NIC, a switch, a fault, a tap."""
+class FrameSink(Protocol):
+    """A sink takes frames: a NIC, a switch, a fault, a tap."""
 
     def take(self, frame: bytes) -> None:
-        """A frame has arrived, now."""
+        """Take a frame that arrives now."""
 
 
-class Sender(Protocol):
-    """What a frame is put on: a link, or a tap in front of one."""
+class FrameSender(Protocol):
+    """A sender sends frames: a link, or a tap in front of one."""
 
     @property
     def busy_until(self) -> int: ...
 
     def send(self, frame: bytes) -> int:
-        """Put the frame on the link as soon as it is free; when that is, its first bit leaves."""
+        """Send the frame when the link is free; return the instant at which its first bit leaves."""
 
 
-class Link:
-    """One direction: `rate` in bits a second, `delay` in picoseconds, `mtu` in bytes of an IP packet.
+class EmulatedLink:
+    """One direction of a cable: `rate` in bits a second, `delay` in picoseconds, `mtu` in bytes of an IP packet.
 
-    First in, first out, and arithmetic instead of events: when a frame is handed over, the instant of its arrival is
-    known. A frame counts with the bytes that are in a capture. The other end is called when the last bit has arrived.
+    Frames leave in the order in which they come. When a frame comes, the instant of its arrival is known, so that only
+    the arrival is an event: the sink is called when the last bit has arrived. The size is that of a captured frame.
     """
 
     __slots__ = (
@@ -40,29 +40,29 @@ class Link:
     )  # fmt: skip
 
     def __init__(
-        self, clock: Clock, sink: Port, *, rate: int, delay: int, mtu: int, size_of: Callable[[bytes], int] = len
+        self, clock: Clock, sink: FrameSink, *, rate: int, delay: int, mtu: int, size_of: Callable[[bytes], int] = len
     ) -> None:
         if rate <= 0 or delay < 0 or mtu <= 0:
             raise LocalError("link", f"rate {rate}, delay {delay}, mtu {mtu}", "rate > 0, delay ≥ 0, mtu > 0")
         self._clock = clock
         self._take: Callable[[bytes], None] = sink.take
         common = gcd(8 * SECOND, rate)
-        self._picoseconds, self._bits = 8 * SECOND // common, rate // common  # for a byte: a fraction, in lowest terms
+        self._picoseconds, self._bits = 8 * SECOND // common, rate // common  # of a byte, as a fraction in lowest terms
         self._limit = mtu + ETHERNET_SIZE
         self._size_of = size_of
         self.delay = delay
         self.mtu = mtu
         self.busy_until = 0
-        """When the last bit of all that was handed over has left."""
+        """Instant at which the last bit of all frames so far has left."""
         self.frames = 0
         self.bytes = 0
 
     def duration(self, size: int) -> int:
-        """Picoseconds that a frame of `size` bytes occupies the link, rounded up."""
+        """Return the picoseconds that a frame of `size` bytes occupies the link, rounded up."""
         return -(-size * self._picoseconds // self._bits)
 
     def watch(self, look: Callable[[bytes], None]) -> None:
-        """`look` sees every frame that arrives from now on, before the other end does."""
+        """Call `look` with every frame that arrives from now on, before the sink gets it."""
         take = self._take
 
         def both(frame: bytes) -> None:
@@ -72,11 +72,14 @@ class Link:
         self._take = both
 
     def cut(self) -> None:
-        """Frames leave as before, but what is sent from now on does not arrive."""
-        self._take = _lose
+        """Lose all frames that are sent from now on; they leave as before."""
+        self._take = _drop
 
     def send(self, frame: bytes) -> int:
-        """Raises `LocalError` for a packet above the MTU: who sends has to know it."""
+        """Send a frame when the link is free; return when its first bit leaves.
+
+        Raises `LocalError` for a packet above the MTU.
+        """
         size = self._size_of(frame)
         if size > self._limit:
             raise LocalError("link", f"a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self.mtu}")
@@ -89,5 +92,5 @@ class Link:
         return start
 
 
-def _lose(frame: bytes) -> None:
-    """The other end of a link that was cut."""
+def _drop(frame: bytes) -> None:
+    """Take a frame at the end of a link that was cut."""

@@ -1,22 +1,22 @@
-"""A NIC: it binds an endpoint to a port. Its framer alone knows what the frames look like."""
+"""NICs: each drives one endpoint on a link. Only its framer knows what frames look like."""
 
 from collections.abc import Callable
 from typing import Any
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import Sender
-from uetproto.emulator.network.pfc import Gate
+from uetproto.emulator.network.link import FrameSender
+from uetproto.emulator.network.pfc import PauseGate
 from uetproto.engine.contract import NEVER, Engine, TrafficClass
 from uetproto.framing.framer import Framer
 
 RING = 16
-"""First transmissions that a NIC takes from its endpoint at once; it comes back for more when they have left."""
+"""Number of first transmissions that a NIC takes from its endpoint at once; it takes more when they have left."""
 
 
 class Nic:
-    """Drives one endpoint: hands it what arrives, sends what it has to send, wakes it in time, collects its events.
+    """A NIC drives one endpoint: it delivers and sends packets, runs the timers, and passes the events on.
 
-    With a `gate`, which stands before the link, the ring is there; it may be full for long, while control still leaves.
+    With a `gate` before the link, the ring is in the gate. It may be full for long, while control packets still leave.
     """
 
     def __init__(
@@ -24,9 +24,9 @@ class Nic:
         clock: Clock,
         engine: Engine,
         framer: Framer,
-        link: Sender,
+        link: FrameSender,
         on_event: Callable[[Any], None],
-        gate: Gate | None = None,
+        gate: PauseGate | None = None,
     ) -> None:
         self._clock = clock
         self._engine = engine
@@ -35,8 +35,8 @@ class Nic:
         self._frame = framer.frame
         self._packet = framer.packet
         self._repeats = framer.repeats
-        self._timer = NEVER  # the next timer event that counts
-        self._coming = False  # whether an event will ask for more packets when the link is free
+        self._timer = NEVER  # the next timer event that is valid
+        self._coming = False  # whether an event will take more packets when the link is free
         self._stopped = False
         self._gate = gate
         self._sinks: dict[int, Callable[[Any, int], None]] = {}
@@ -45,15 +45,16 @@ class Nic:
         self.framer = framer
         self.sent = 0
         self.repeated = 0
-        """Of these, requests and control packets sent again."""
+        """Number of requests and control packets sent again; `sent` counts them too."""
         self.received = 0
 
     def submit(self, work: Any) -> None:
+        """Pass work to the endpoint, and send what it has to send."""
         self._engine.submit(work, self._clock.now)
         self._step()
 
     def take(self, frame: bytes) -> None:
-        """A frame has arrived."""
+        """Take a frame that arrives now."""
         self.received += 1
         packet = self._packet(frame)
         if packet is not None:
@@ -64,9 +65,9 @@ class Nic:
             self._step()
 
     def divert(self, address: int, sink: Callable[[Any, int], None] | None) -> None:
-        """Packets to this address, a multicast group, pass the engine by: `sink(packet, now)` takes them.
+        """Have `sink(packet, now)` take the packets to a multicast group in place of the engine; None: the engine.
 
-        For those who only count: no receive is used, nothing completes. None: they go to the engine again.
+        A program that only counts packets uses it: no receive is consumed, nothing completes.
         """
         if sink is None:
             self._sinks.pop(address, None)
@@ -74,11 +75,11 @@ class Nic:
             self._sinks[address] = sink
 
     def stop(self) -> None:
-        """Nothing new is sent and no timer runs: what is under way still arrives, and is answered."""
+        """Send no new packet and run no timer; packets that still arrive are answered."""
         self._stopped = True
 
     def _step(self) -> None:
-        """What a call may have brought about. While the ring is full nothing could leave: that waits for `_more`."""
+        """Send and tell what a call has brought about. While the ring is full, packets wait for `_more`."""
         clock, engine, link, gate = self._clock, self._engine, self._link, self._gate
         if not self._coming:
             now = clock.now
@@ -88,7 +89,7 @@ class Nic:
                 frame, send, repeats = self._frame, link.send, self._repeats
                 for packet in packets:
                     data = frame(packet)
-                    if not data:  # it must not leave
+                    if not data:  # the packet must not leave
                         self.sent -= 1
                         continue
                     send(data)
@@ -106,12 +107,12 @@ class Nic:
             self._on_event(event)
 
     def _more(self, _: object) -> None:
-        """The link is free again."""
+        """Take more packets, as the link is free again."""
         self._coming = False
         self._step()
 
     def _wake(self, due: int) -> None:
-        """A timer: one that was overtaken by an earlier one does not count."""
+        """Run the timers, unless an earlier event has replaced this one."""
         if due == self._timer and not self._stopped:
             self._timer = NEVER
             self._step()

@@ -1,13 +1,13 @@
-"""Links that also count payload, which is what `trav` is made of, without the headers (collectives.md §2).
+"""Links that also count payload, without the headers: the traffic that `trav` counts (collectives.md §2).
 
-Only data packets count: what trimmed packets and answers such as ACKs carry does not, though their frames do. Of SHARP
-it is the vector that counts; messages that control, such as joins and locks, carry none (sharp.md §2.5).
+Only data packets have payload here; trimmed packets and answers such as ACKs have none. The payload of a SHARP message
+is its vector; control messages such as joins and locks have none (sharp.md §2.5).
 """
 
 from collections.abc import Callable
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import Link, Port
+from uetproto.emulator.network.link import EmulatedLink, FrameSink
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.forms import ROCE_PORT
@@ -23,7 +23,7 @@ _IPV4_PROTOCOL, _IPV6_PROTOCOL = ETHERNET_SIZE + 9, ETHERNET_SIZE + 6
 _ENTROPY_SIZE = 4
 
 SHAPES = 1 << 14
-"""Shapes of frames that are remembered; then it starts anew."""
+"""Number of shapes of frames that are kept; a full cache is emptied."""
 
 _RC, _UD = Transport.RC << 5, Transport.UD << 5
 _STARTS = {
@@ -31,7 +31,7 @@ _STARTS = {
     _RC | Operation.SEND_FIRST: BTH.size,
     _UD | Operation.SEND_ONLY: BTH.size + DETH.size,
 }
-"""Where SHARP begins behind UDP, by the opcode of the BTH (sharp.md §2.1)."""
+"""Number of bytes between UDP and SHARP, by the opcode of the BTH (sharp.md §2.1)."""
 _CONTINUES = (_RC | Operation.SEND_MIDDLE, _RC | Operation.SEND_LAST)
 _PDS_SIZES = {PdsType.RUD_REQ: 12, PdsType.ROD_REQ: 12, PdsType.RUD_CC_REQ: 16, PdsType.ROD_CC_REQ: 16}
 _ROCE_PORT = ROCE_PORT.to_bytes(2, "big")
@@ -40,10 +40,11 @@ _OPCODES, _VECTORS = frozenset(SharpOpcode), frozenset(VECTORS)
 
 
 class PayloadSize:
-    """Bytes of payload of a frame, by the usual ports; with `sharp` SENDs that look like messages of SHARP are such.
+    """A function that returns the bytes of payload of a frame on the standard ports.
 
-    One frame of each shape is decoded: its length, its port, the first bytes of PDS and SES, or of BTH. All payload of
-    a message of SHARP counts with its first packet, where its length is.
+    With `sharp` a SEND that looks like a SHARP message is one. One frame of each shape is decoded; the shape is the
+    length, the port, and the first bytes of PDS and SES, or of the BTH. All payload of a SHARP message counts with its
+    first packet, which has the length.
     """
 
     def __init__(self, dscp: Dscp, *, sharp: bool = False) -> None:
@@ -53,7 +54,7 @@ class PayloadSize:
         self._last, self._last_size = b"", 0
 
     def __call__(self, frame: bytes) -> int:
-        if frame is not self._last:  # a copy to a group is the same object as the one before
+        if frame is not self._last:  # copies to a group are one object
             self._last_size, self._last = self._of(frame), frame
         return self._last_size
 
@@ -79,9 +80,10 @@ class PayloadSize:
 
 
 def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
-    """Bytes of the vector in a message of SHARP, whose transport header is at `at`; None for what is no such message.
+    """Return the bytes of the vector in a SHARP message whose transport header is at `at`; None for another frame.
 
-    A message is told by its length and flags (sharp.md §2.8, rule 1), over UET by the mark in its header data, too.
+    A message is recognized by its length and flags (sharp.md §2.8, rule 1), over UET also by the mark in its header
+    data.
     """
     if len(frame) <= at:
         return None
@@ -110,20 +112,21 @@ def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
     return int.from_bytes(frame[start + 22 : start + 24], "big") if frame[start + 1] in _VECTORS else 0
 
 
-class MeteredLink(Link):
-    """A link with one counter more."""
+class MeteredLink(EmulatedLink):
+    """A link that also counts payload."""
 
     __slots__ = ("_payload_of", "payload")
 
     def __init__(
-        self, clock: Clock, sink: Port, payload_of: Callable[[bytes], int], *, rate: int, delay: int, mtu: int,
+        self, clock: Clock, sink: FrameSink, payload_of: Callable[[bytes], int], *, rate: int, delay: int, mtu: int,
         size_of: Callable[[bytes], int] = len,
     ) -> None:  # fmt: skip
         super().__init__(clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
         self._payload_of = payload_of
         self.payload = 0
-        """Bytes."""
+        """Number of bytes of payload sent."""
 
     def send(self, frame: bytes) -> int:
+        """Count the payload of a frame, and send it."""
         self.payload += self._payload_of(frame)
         return super().send(frame)

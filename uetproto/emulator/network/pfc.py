@@ -1,7 +1,7 @@
-"""Priority-based flow control: a full switch has its neighbours pause one class, and nothing is dropped (roce.md §13).
+"""Priority-based flow control: a full switch has its neighbours pause one class, and drops nothing (roce.md §13).
 
-`Pauser` is the switch's side: it counts what waits from each station, and says pause. `Gate` is the station's side,
-between its NIC and its link. One class can be paused: that of data, by the DSCP.
+`Pauser` is the side of the switch: it counts the bytes that wait from each node, and sends pause frames. `PauseGate` is
+the side of the node, between its NIC and its link. One class can be paused: that of data, by the DSCP.
 """
 
 from collections import deque
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import Port, Sender
+from uetproto.emulator.network.link import FrameSender, FrameSink
 from uetproto.engine.contract import SECOND
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
@@ -18,19 +18,19 @@ from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import ETHERNET, PFC, EtherType
 
 DESTINATION = 0x0180C2000001
-"""Of all pause frames: acted upon at the end of the link, never forwarded."""
+"""Destination address of pause frames; they are not forwarded."""
 
 SWITCH = 0x02FF00000000
-"""Their source, the address of the switch itself: locally administered, and none that `framing.mac_of` makes."""
+"""Source address of pause frames: locally administered, and none that `framing.framer.mac_of` makes."""
 
 QUANTUM = 64
-"""Bytes: pauses are told in 512 bit times."""
+"""Bytes of a quantum: pauses are given in units of 512 bit times."""
 
 MIN_FRAME = 60
-"""A pause frame is padded to this."""
+"""Bytes of a pause frame, with its padding."""
 
 ROOM = 16
-"""Frames that a gate holds before its NIC makes no more."""
+"""Number of frames that a gate holds before its NIC makes no more."""
 
 _ETHERNET, _PFC = codec_of(ETHERNET), codec_of(PFC)
 _MAC_CONTROL = EtherType.MAC_CONTROL.to_bytes(2, "big")
@@ -39,18 +39,18 @@ _OPCODE = 0x0101
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pfc:
-    """When the switch says pause, and for how long (§13)."""
+    """When the switch sends pause frames, and for how long they hold (roce.md §13)."""
 
     priority: int = 3
-    """The class that is paused, 0–7."""
+    """Class that is paused, 0–7."""
     xoff: int = 64 * 1024
-    """Bytes from one station that wait in the switch: above, it has to pause …"""
+    """Number of bytes from one node that wait in the switch above which the node has to pause."""
     xon: int = 32 * 1024
-    """… and below this it resumes."""
+    """Number of waiting bytes below which the node resumes."""
     quanta: int = 0xFFFF
-    """How long a pause holds, 2–65535 times 512 bit times."""
+    """Time that a pause holds, 2–65535 times 512 bit times."""
     repeat: int = 0x8000
-    """After how many it is told again, while it is in force; less than `quanta`."""
+    """Time after which a pause frame is repeated while the pause holds, in 512 bit times; less than `quanta`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.priority <= 7:
@@ -63,13 +63,13 @@ class Pfc:
             raise LocalError("pfc", f"repeat {self.repeat}", f"1 … {self.quanta - 1}, less than quanta")
 
     def frame(self, quanta: int) -> bytes:
-        """A pause frame for the one class; 0: resume."""
+        """Return a pause frame for the class; with 0 quanta it says resume."""
         lower = _ETHERNET.encode({"dst": DESTINATION, "src": SWITCH, "type": EtherType.MAC_CONTROL})
         body = _PFC.encode({"opcode": _OPCODE, "enable": 1 << self.priority, f"pause{self.priority}": quanta})
         return (lower + body).ljust(MIN_FRAME, b"\0")
 
     def quanta_of(self, frame: bytes) -> int | None:
-        """What a frame says to the one class; None for what is no pause frame, or is for other classes."""
+        """Return the quanta of a pause frame for the class; None for another frame, and for other classes."""
         if len(frame) < ETHERNET_SIZE + _PFC.size or _ETHERNET.decode(frame)["dst"] != DESTINATION:
             return None
         body = _PFC.decode(frame, ETHERNET_SIZE)
@@ -78,43 +78,43 @@ class Pfc:
         return body[f"pause{self.priority}"]
 
     def most(self, *, rate: int, delay: int, mtu: int) -> int:
-        """Bytes that may wait from a station whose link is such, if no fault doubles or holds its frames.
+        """Return the bytes that may wait from a node with such a link, if no fault copies or delays its frames.
 
-        Up to `xoff` and the frame that went over it; what comes until the pause frame, behind a frame under way, has
-        reached the station, and what was on the link by then; last the frame that the station had begun.
+        They are `xoff` and the frame that exceeds it; the frames that come until the pause frame, behind a frame under
+        way, has reached the node, and those on the link by then; last the frame that the node had begun.
         """
         on_the_way = -(-2 * delay * rate // (8 * SECOND))
         return self.xoff + 3 * (mtu + ETHERNET_SIZE) + MIN_FRAME + on_the_way
 
 
 def check_capacity(capacity: int, shares: Iterable[int]) -> None:
-    """A queue has to hold what may wait from all stations (`Pfc.most`): then it drops nothing of the class."""
+    """Raise `LocalError` for a queue that cannot hold what may wait from all nodes (`Pfc.most`)."""
     least = sum(shares)
     if capacity < least:
         raise LocalError("queue_capacity", f"{capacity} bytes leave no headroom for pfc", f"{least} bytes and more")
 
 
 @dataclass(slots=True)
-class Ingress:
-    """A port of the switch as that by which frames come in."""
+class PfcIngress:
+    """A port of the switch as the one by which frames of a node come in."""
 
     send: Callable[[bytes], None]
-    """Puts a frame on the link back, ahead of all others."""
+    """Sends a frame on the link back, before all others."""
     duration: Callable[[int], int]
-    """Picoseconds of so many bytes on that link."""
+    """Returns the picoseconds that a number of bytes take on that link."""
     bytes: int = 0
-    """Of the class, waiting in all output queues together."""
+    """Number of bytes of the class that wait in all output queues together."""
     peak: int = 0
     paused: bool = False
     pauses: int = 0
-    """Pause frames sent, those that repeat one among them."""
+    """Number of pause frames sent, repeated ones too."""
     resumes: int = 0
 
 
 class Pauser:
-    """What waits in the switch, by the station that sent it, and the pause frames that come of it.
+    """A pauser counts the bytes that wait in the switch, by the node that sent them, and sends pause frames.
 
-    Copies of a group count as often as they wait. A frame whose source address no port has is nobody's.
+    Copies of a frame to a group count as often as they wait. A frame whose source no port has does not count.
     """
 
     def __init__(self, clock: Clock, pfc: Pfc, dscp: Dscp) -> None:
@@ -122,18 +122,19 @@ class Pauser:
         self._pfc = pfc
         self._dscp = dscp
         self._pause, self._resume = pfc.frame(pfc.quanta), pfc.frame(0)
-        self.ports: dict[bytes, Ingress] = {}
-        """By MAC address of the station."""
+        self.ports: dict[bytes, PfcIngress] = {}
+        """Ports by the MAC address of their node."""
 
-    def attach(self, mac: bytes, send: Callable[[bytes], None], duration: Callable[[int], int]) -> Ingress:
-        self.ports[mac] = port = Ingress(send, duration)
+    def attach(self, mac: bytes, send: Callable[[bytes], None], duration: Callable[[int], int]) -> PfcIngress:
+        """Add a port."""
+        self.ports[mac] = port = PfcIngress(send, duration)
         return port
 
-    def _port(self, frame: bytes) -> Ingress | None:
+    def _port(self, frame: bytes) -> PfcIngress | None:
         return self.ports.get(frame[6:12]) if self._dscp.is_data(frame) else None
 
     def enters(self, frame: bytes) -> None:
-        """It has to wait."""
+        """Note that a frame begins to wait."""
         port = self._port(frame)
         if port is not None:
             port.bytes += len(frame)
@@ -143,7 +144,7 @@ class Pauser:
                 self._tell(port)
 
     def leaves(self, frame: bytes) -> None:
-        """It waits no longer."""
+        """Note that a frame waits no longer."""
         port = self._port(frame)
         if port is not None:
             port.bytes -= len(frame)
@@ -152,54 +153,54 @@ class Pauser:
                 port.resumes += 1
                 port.send(self._resume)
 
-    def _tell(self, port: Ingress) -> None:
+    def _tell(self, port: PfcIngress) -> None:
         port.pauses += 1
         port.send(self._pause)
         self._clock.at(self._clock.now + port.duration(QUANTUM * self._pfc.repeat), self._again, (port, port.resumes))
 
-    def _again(self, told: tuple[Ingress, int]) -> None:
-        """A pause that is still the same is told again."""
+    def _again(self, told: tuple[PfcIngress, int]) -> None:
+        """Repeat a pause that still holds."""
         port, resumes = told
         if port.paused and port.resumes == resumes:
             self._tell(port)
 
 
 @dataclass(slots=True)
-class Gate:
-    """Between a NIC and its link, both ways: it hands over one frame at a time, so that a pause stops all but one.
+class PauseGate:
+    """A gate between a NIC and its link passes one frame at a time, so that a pause stops all frames but one.
 
-    Frames of other classes are never held back, and go before those that are.
+    Frames of other classes never wait for a pause, and pass before those that do.
     """
 
     clock: Clock
-    link: Sender
+    link: FrameSender
     duration: Callable[[int], int]
-    """Picoseconds of so many bytes on that link."""
+    """Returns the picoseconds that a number of bytes take on that link."""
     pfc: Pfc
     dscp: Dscp
-    port: Port = field(init=False)
-    """Takes what arrives and is no MAC control frame: the NIC."""
+    port: FrameSink = field(init=False)
+    """Takes the frames that arrive and are no MAC control frames: the NIC."""
     on_room: Callable[[], None] = field(init=False)
-    """Called when all that was held has left."""
+    """Called when all frames that waited have left."""
     ignored: int = 0
-    """MAC control frames that say nothing to the class: malformed, foreign, of another class."""
+    """Number of MAC control frames that do not concern the class: malformed, foreign, of another class."""
     pauses: int = 0
-    """Pause frames that came, resumes not among them."""
+    """Number of pause frames that came, without those that say resume."""
     _data: deque[bytes] = field(default_factory=deque)
     _others: deque[bytes] = field(default_factory=deque)
-    _awake: bool = False  # whether an event will look at the gate when the link is free
+    _awake: bool = False  # whether an event will serve the gate when the link is free
     _since: int | None = None  # since when it is closed
     _until: int = 0
     _paused: int = 0  # before `_since`
 
     @property
     def room(self) -> int:
-        """Frames that it takes before it is full; control frames pass all the same."""
+        """Return the number of frames that find room; control frames pass a full gate too."""
         return max(0, ROOM - len(self._data))
 
     @property
     def paused(self) -> int:
-        """Picoseconds for which the class was paused until now."""
+        """Return the picoseconds for which the class was paused until now."""
         return self._paused + (0 if self._since is None else self.clock.now - self._since)
 
     # To the link
@@ -209,13 +210,13 @@ class Gate:
         return self.link.busy_until
 
     def send(self, frame: bytes) -> int:
-        """Now or later; returns now, for nobody knows when."""
+        """Send a frame now or later; return now, as the instant is not known yet."""
         (self._data if self.dscp.is_data(frame) else self._others).append(frame)
         self._serve()
         return self.clock.now
 
     def _serve(self) -> None:
-        """The next frame, if the link is free; if more may follow, an event will look for it."""
+        """Send the next frame, if the link is free; if more may follow, schedule an event for it."""
         if self._awake:
             return
         if self.clock.now >= self.link.busy_until:
@@ -227,11 +228,11 @@ class Gate:
             self.clock.at(self.link.busy_until, self._free)
 
     def _next(self) -> deque[bytes]:
-        """Those whose turn it is; empty: nothing may leave."""
+        """Return the queue whose first frame is next; it is empty if no frame may leave."""
         return self._others if self._others or self._since is not None else self._data
 
     def _go(self) -> None:
-        """The link is free, or the pause is over; the NIC makes more when it could last be short of room."""
+        """Go on, as the link is free or the pause is over; have the NIC make more frames if none waits."""
         self._serve()
         if not self._data:
             self.on_room()
@@ -243,6 +244,7 @@ class Gate:
     # From the link
 
     def take(self, frame: bytes) -> None:
+        """Pass a frame on to the NIC, or obey a pause frame."""
         if frame[12:ETHERNET_SIZE] != _MAC_CONTROL:
             self.port.take(frame)
             return
@@ -255,7 +257,7 @@ class Gate:
             self._open()
 
     def _close(self, quanta: int) -> None:
-        """A later pause frame counts from when it comes, whatever the one before said."""
+        """Pause from now on; a later pause frame replaces the one before."""
         self.pauses += 1
         now = self.clock.now
         if self._since is None:
@@ -264,7 +266,7 @@ class Gate:
         self.clock.at(until, self._over, until)
 
     def _over(self, until: int) -> None:
-        """A pause ends by itself, unless it was ended or made longer."""
+        """End a pause, unless it has ended or was made longer."""
         if self._since is not None and self._until == until:
             self._open()
 

@@ -1,4 +1,4 @@
-"""The output queue of a switch port: three classes, strict priority, drop-tail."""
+"""Output queues of switch ports: three classes, strict priority, drop-tail."""
 
 from collections import deque
 from collections.abc import Callable
@@ -6,21 +6,21 @@ from enum import IntEnum
 from typing import Protocol
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import Sender
+from uetproto.emulator.network.link import FrameSender
 from uetproto.emulator.network.red import Marker
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp, dscp_of
 
 
 class Level(IntEnum):
-    """Queues of a port, the first is served first (cms.md §7)."""
+    """The classes of an output queue; a port serves them in this order (cms.md §7)."""
 
     HIGH = 0
-    """ACK, NACK, control packets."""
+    """Class of ACKs, NACKs and control packets."""
     MEDIUM = 1
-    """Trimmed packets."""
+    """Class of trimmed packets."""
     LOW = 2
-    """Data."""
+    """Class of data packets."""
 
 
 def level_by(dscp: Dscp) -> Callable[[bytes], Level]:
@@ -30,36 +30,37 @@ def level_by(dscp: Dscp) -> Callable[[bytes], Level]:
     return lambda frame: levels.get(dscp_of(frame), Level.LOW)
 
 
-class Ledger(Protocol):
-    """Who is told of the frames that wait: `pfc.Pauser`."""
+class QueueObserver(Protocol):
+    """An observer is told of the frames that wait in a queue, as `pfc.Pauser` is."""
 
-    def enters(self, frame: bytes) -> None: ...
+    def enters(self, frame: bytes) -> None:
+        """Note that a frame begins to wait."""
 
     def leaves(self, frame: bytes) -> None:
-        """It is on the link."""
+        """Note that a frame is on the link."""
 
 
 class OutputQueue:
-    """Frames that wait for one link. `capacity`, in bytes, holds for each level; `level_of` tells that of a frame.
+    """An output queue holds frames that wait for one link, up to `capacity` bytes for each level.
 
     A frame that finds the link idle does not wait and costs no event. A transmission under way is never interrupted.
-    With a `marker` a frame is marked by what waits at its level when it comes.
+    `level_of` returns the level of a frame. A `marker` marks a frame by the bytes that wait at its level when it comes.
     """
 
     __slots__ = (
-        "_awake", "_before", "_bytes", "_clock", "_ledger", "_level_of", "_link", "_peak", "_size_of", "_waiting",
+        "_awake", "_before", "_bytes", "_clock", "_level_of", "_link", "_observer", "_peak", "_size_of", "_waiting",
         "capacity", "marker",
     )  # fmt: skip
 
     def __init__(
         self,
         clock: Clock,
-        link: Sender,
+        link: FrameSender,
         *,
         capacity: int,
         level_of: Callable[[bytes], Level],
         marker: Marker | None = None,
-        ledger: Ledger | None = None,
+        observer: QueueObserver | None = None,
         size_of: Callable[[bytes], int] = len,
     ) -> None:
         if capacity < 0:
@@ -70,24 +71,24 @@ class OutputQueue:
         self._size_of = size_of
         self._waiting: tuple[deque[bytes], ...] = tuple(deque() for _ in Level)
         self._bytes = [0 for _ in Level]
-        self._awake = False  # whether an event will look at the queue again
-        self._ledger = ledger
+        self._awake = False  # whether an event will serve the queue
+        self._observer = observer
         self._peak = self._before = 0  # since `watch_from`, and before
         self.capacity = capacity
         self.marker = marker
 
     @property
     def peak(self) -> int:
-        """Most bytes that ever waited at one level."""
+        """Return the most bytes that ever waited at one level."""
         return max(self._before, self._peak)
 
     @property
     def late_peak(self) -> int:
-        """The same since the instant of `watch_from`, once that has come."""
+        """Return the most bytes that waited at one level since the instant of `watch_from`."""
         return self._peak
 
     def watch_from(self, instant: int) -> None:
-        """Let `late_peak` begin at `instant`: a start-up does not count."""
+        """Let `late_peak` begin at `instant`, so that the start of a run does not count."""
         self._clock.at(instant, self._watch)
 
     def _watch(self, _: object) -> None:
@@ -95,11 +96,11 @@ class OutputQueue:
         self._peak = max(self._bytes)
 
     def ahead(self, frame: bytes) -> None:
-        """Next on the link, before all that waits."""
+        """Send a frame before all frames that wait."""
         self._link.send(frame)
 
     def put(self, frame: bytes) -> bool:
-        """Send now or wait; False if there is no room."""
+        """Send a frame, or let it wait; return False if there is no room."""
         if not self._awake and self._clock.now >= self._link.busy_until:
             self._link.send(frame)
             return True
@@ -113,15 +114,15 @@ class OutputQueue:
         self._waiting[level].append(frame)
         if waiting > self._peak:
             self._peak = waiting
-        if self._ledger is not None:
-            self._ledger.enters(frame)
+        if self._observer is not None:
+            self._observer.enters(frame)
         if not self._awake:
             self._awake = True
             self._clock.at(self._link.busy_until, self._serve)
         return True
 
     def _serve(self, _: object) -> None:
-        """The link is free: the first frame of the first level that has one."""
+        """Send the first frame of the first level that has one, as the link is free."""
         if self._clock.now < self._link.busy_until:  # one went ahead
             self._clock.at(self._link.busy_until, self._serve)
             return
@@ -130,8 +131,8 @@ class OutputQueue:
                 frame = frames.popleft()
                 self._bytes[level] -= self._size_of(frame)
                 self._link.send(frame)
-                if self._ledger is not None:
-                    self._ledger.leaves(frame)
+                if self._observer is not None:
+                    self._observer.leaves(frame)
                 break
         if any(self._waiting):
             self._clock.at(self._link.busy_until, self._serve)

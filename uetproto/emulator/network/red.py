@@ -1,11 +1,11 @@
 """Random early detection: a queue of the switch marks packets before it has to drop them (roce.md §13).
 
-Only packets that say ECT are marked: their ECN becomes CE, and nothing else changes.
+Only packets with ECT are marked: their ECN becomes CE, and the IPv4 checksum follows.
 """
 
 from dataclasses import dataclass
 
-from uetproto.emulator.network.frame_outcome import Fates
+from uetproto.emulator.network.frame_outcome import FrameOutcomes
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
 from uetproto.framing.sizes import ETHERNET_SIZE
@@ -19,14 +19,14 @@ _ECT = (Ecn.ECT0, Ecn.ECT1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Red:
-    """How likely a packet is marked, by the bytes that wait before it [M]: as DCQCN was published (§13)."""
+    """How likely a packet is marked, by the bytes that wait before it; defaults are those of DCQCN (roce.md §13)."""
 
     kmin: int = 5_000
-    """Up to here never; above, a chance that grows evenly …"""
+    """Number of waiting bytes up to which no packet is marked; from here to `kmax` the chance grows linearly."""
     kmax: int = 200_000
-    """… up to here; above always."""
+    """Number of waiting bytes above which every packet is marked."""
     pmax: float = 0.01
-    """The chance at `kmax`."""
+    """Chance of a mark at `kmax`, 0 to 1."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.kmin <= self.kmax:
@@ -35,7 +35,7 @@ class Red:
             raise LocalError("red", f"pmax {self.pmax}", "0 … 1")
 
     def chance(self, length: int) -> float:
-        """Of a packet that finds `length` bytes before it."""
+        """Return the chance that a packet is marked that finds `length` bytes before it."""
         if length <= self.kmin:
             return 0.0
         if length > self.kmax:
@@ -44,31 +44,31 @@ class Red:
 
 
 class Marker:
-    """The marks of one queue. Chance is drawn only for packets that may be marked and need not be."""
+    """A marker marks the packets of one queue. It draws a number only for packets whose mark is left to chance."""
 
-    __slots__ = ("_fates", "_rng", "marked", "red")
+    __slots__ = ("_outcomes", "_rng", "marked", "red")
 
-    def __init__(self, red: Red, rng: Rng, fates: Fates | None = None) -> None:
+    def __init__(self, red: Red, rng: Rng, outcomes: FrameOutcomes | None = None) -> None:
         self.red = red
         self._rng = rng
-        self._fates = fates or Fates()
+        self._outcomes = outcomes or FrameOutcomes()
         self.marked = 0
 
     def pass_on(self, frame: bytes, length: int) -> bytes:
-        """The frame, which finds `length` bytes before it, or the same one marked."""
+        """Return the frame, marked or as it is; `length` bytes wait before it."""
         chance = self.red.chance(length)
         now = mark(frame) if chance else None
         if now is None or (chance < 1 and self._rng.random() >= chance):
             return frame
         self.marked += 1
-        self._fates.changed(frame, now)
+        self._outcomes.changed(frame, now)
         return now
 
 
 def mark(frame: bytes) -> bytes | None:
-    """The frame with CE; None for what is not ECT, or bears CE already.
+    """Return the frame with CE; None for a frame that is not ECT or has CE already.
 
-    The IPv4 checksum is changed by what the ECN changes (RFC 1624), so that one that was wrong stays wrong.
+    The IPv4 checksum is updated by the difference (RFC 1624), so that a wrong checksum stays wrong.
     """
     kind = frame[12:ETHERNET_SIZE]
     if kind == _IPV4 and len(frame) >= _IPV4_END:

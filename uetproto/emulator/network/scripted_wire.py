@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import Fate, Fates
-from uetproto.emulator.network.link import Port
+from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.emulator.network.link import FrameSink
 from uetproto.emulator.network.switch import trim
 from uetproto.errors import LocalError, Location
 from uetproto.framing.dscp import Dscp
@@ -48,15 +48,15 @@ def legal_frames(numbers: Iterable[int]) -> str:
 class ScriptedWire:
     """Keeps frames until `play` delivers, drops, copies, trims or damages them."""
 
-    def __init__(self, clock: Clock, dscp: Dscp, fates: Fates | None = None) -> None:
+    def __init__(self, clock: Clock, dscp: Dscp, outcomes: FrameOutcomes | None = None) -> None:
         self._clock = clock
-        self._fates = fates or Fates()
+        self._outcomes = outcomes or FrameOutcomes()
         self._dscp = dscp
-        self._ports: dict[bytes, Port] = {}
+        self._ports: dict[bytes, FrameSink] = {}
         self._frames: dict[int, bytes] = {}
         self._number = 0
 
-    def attach(self, mac: bytes, port: Port) -> None:
+    def attach(self, mac: bytes, port: FrameSink) -> None:
         """Deliver frames with this destination address to `port`."""
         self._ports[mac] = port
 
@@ -80,23 +80,23 @@ class ScriptedWire:
 
     def _deliver(self, number: int, step: FrameStep) -> None:
         frame = self._frames.pop(number)
-        self._fates.arrived(frame)
+        self._outcomes.arrived(frame)
         port = self._ports.get(frame[:6])
         if port is not None:
             port.take(frame)
 
     def _drop(self, number: int, step: FrameStep) -> None:
-        self._fates.lost(self._frames.pop(number))
+        self._outcomes.lost(self._frames.pop(number))
 
     def _dup(self, number: int, step: FrameStep) -> None:
-        self._fates.copied(self._frames[number])
+        self._outcomes.copied(self._frames[number])
         self.send(self._frames[number])
 
     def _trim(self, number: int, step: FrameStep) -> None:
         short = trim(self._frames[number], self._dscp, last_hop=True)
         if short is None:
             raise LocalError(f"frame {number} must not be trimmed: it is control, or short already", place=step.where)
-        self._change(number, short, Fate.TRIMMED)
+        self._change(number, short, FrameOutcome.TRIMMED)
 
     def _corrupt(self, number: int, step: FrameStep) -> None:
         frame = bytearray(self._frames[number])
@@ -104,10 +104,10 @@ class ScriptedWire:
             legal = f"at = 0 … {len(frame) - 1}"
             raise LocalError("", f"frame {number} has {len(frame)} bytes", legal, place=step.where)
         frame[step.at] ^= 1
-        self._change(number, bytes(frame), Fate.DAMAGED)
+        self._change(number, bytes(frame), FrameOutcome.DAMAGED)
 
-    def _change(self, number: int, now: bytes, fate: Fate) -> None:
-        self._fates.changed(self._frames[number], now, fate)
+    def _change(self, number: int, now: bytes, outcome: FrameOutcome) -> None:
+        self._outcomes.changed(self._frames[number], now, outcome)
         self._frames[number] = now
 
 

@@ -1,6 +1,6 @@
-"""A switch: it forwards by destination address, and may cut packets for which it has no room (cms.md §7).
+"""A switch: it forwards by destination address, and may trim packets for which it has no room (cms.md §7).
 
-Frames pass unchanged and are not decoded: the switch looks at a few bytes at fixed places.
+Frames pass unchanged and are not decoded: the switch reads a few bytes at fixed places.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2s
 from typing import NamedTuple, Protocol
 
-from uetproto.emulator.network.frame_outcome import Fate, Fates
+from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
 from uetproto.emulator.network.queue import OutputQueue
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
@@ -21,16 +21,16 @@ _IPV6 = EtherType.IPV6.to_bytes(2, "big")
 _IPV4_SIZE, _IPV6_SIZE = 20, 40
 
 GROUPS = (bytes.fromhex("01005e"), bytes.fromhex("3333"))
-"""How the MAC addresses of IPv4 and IPv6 groups begin."""
+"""First bytes of the MAC addresses of IPv4 and IPv6 groups."""
 
 MIN_TRIM_SIZE: dict[int, int] = {IpProtocol.UDP: 24, IpProtocol.UET: 20}
-"""Bytes of IP payload that are left of a packet: UDP or entropy header, and 16 bytes of PDS (cms.md §7)."""
+"""Bytes of IP payload that trimming leaves: UDP or entropy header, and 16 bytes of PDS (cms.md §7)."""
 
 
 def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
-    """The frame cut as far as it may be, with the DSCP that says so; None for what must not be cut.
+    """Return the frame trimmed, with the DSCP of trimmed packets; None for a frame that must not be trimmed.
 
-    Addresses, entropy and ECN stay, the UDP length too; IP length and IPv4 checksum are those of what is left.
+    Addresses, entropy, ECN and the UDP length stay. IP length and IPv4 checksum are those of the trimmed packet.
     """
     if not dscp.is_data(frame):
         return None
@@ -59,7 +59,7 @@ def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
 
 
 def flow_of(frame: bytes) -> bytes:
-    """What all frames of a flow share: addresses, and the entropy, which is the UDP source port or in its place."""
+    """Return the bytes that all frames of a flow share: addresses, and the UDP source port or the entropy."""
     if frame[12:14] == _IPV4:
         return frame[:6] + frame[26:36]
     if frame[12:14] == _IPV6:
@@ -67,57 +67,58 @@ def flow_of(frame: bytes) -> bytes:
     return frame[:14]
 
 
-class Beyond(Protocol):
+class Routing(Protocol):
     """What a switch knows of other switches."""
 
-    def ways(self, mac: bytes) -> Sequence[OutputQueue]:
-        """Ports on the shortest ways to a station; none: nobody has this address."""
+    def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
+        """Return the ports on the shortest paths to a node; none for an address that no node has."""
 
-    def branches(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
-        """Ports by which a frame to a group goes on that comes from a station, by the switch that they lead to."""
+    def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
+        """Return the ports to other switches by which a frame of a node to a group leaves, by the switch there."""
 
 
 class GroupCount(NamedTuple):
-    """Of frames to groups: what was meant for a port, or what came to a switch."""
+    """Number of frames to groups, and of their bytes, that were meant for a port or came to a switch."""
 
     frames: int
     bytes: int
 
 
 @dataclass(slots=True)
-class _Fan:
-    """The ports by which frames of one source to one group leave, and how many did."""
+class MulticastEntry:
+    """The ports by which frames of one source to one group leave, and how many frames left."""
 
     trunks: tuple[OutputQueue, ...]
     ports: tuple[OutputQueue, ...]
     names: tuple[str, ...]
-    """Of both."""
+    """Names of the trunks, then of the ports."""
     macs: tuple[bytes, ...]
-    """Of the stations."""
+    """MAC addresses of the nodes at the ports."""
     frames: int = 0
     bytes: int = 0
 
 
 FLOWS = 1 << 16
-"""Flows whose way a switch remembers, and sources of groups; then it starts anew, with the same ways."""
+"""Number of flows, and of multicast entries, that a switch keeps; a full cache is emptied and filled as before."""
 
-_EARLIER = 1 << 12  # counters of ports that are kept apart
+_EARLIER = 1 << 12
+"""Number of old multicast entries whose counters are kept apart."""
 
 MOST_GROUPS = 0xFFFF - 0xC000
-"""Multicast groups that a switch holds by default: InfiniBand has as many local identifiers for them."""
+"""Number of multicast groups that a switch holds by default: InfiniBand has as many local identifiers for them."""
 
 
 class Switch:
-    """Output queues, one a port, found by the destination MAC address; `trimming` cuts data that finds no room.
+    """A switch has one output queue for each port and finds it by the destination MAC address.
 
-    Every port leads to a host, so that each hop is the last, but for those of `beyond`. A frame to a group leaves by
-    all ports but that of its source, or by those that joined; to other switches by the branches of its tree. Inner
-    ports, those of aggregation nodes, see no group that they have not joined. Other group addresses belong to the link,
-    as that of PFC: they are not forwarded.
+    Ports lead to nodes, but for those of `routing`, which lead to other switches. With `trimming` it trims data that
+    finds no room. A frame to a group leaves by all ports but that of its source, or by the ports that joined; to other
+    switches it leaves by the links of its tree. Inner ports, those of aggregation nodes, get no frames of a group that
+    they have not joined. Other group addresses, such as that of PFC, belong to the link and are not forwarded.
     """
 
     __slots__ = (
-        "_beyond", "_earlier", "_fans", "_fates", "_flows", "_groups", "_names", "_open", "_queues", "_size_of",
+        "_earlier", "_entries", "_flows", "_groups", "_names", "_open", "_outcomes", "_queues", "_routing", "_size_of",
         "dropped", "dscp", "forwarded", "most_groups", "name", "trimmed", "trimming", "unknown",
     )  # fmt: skip
 
@@ -126,36 +127,36 @@ class Switch:
         *,
         dscp: Dscp,
         trimming: bool,
-        fates: Fates | None = None,
+        outcomes: FrameOutcomes | None = None,
         name: str = "switch",
-        beyond: Beyond | None = None,
+        routing: Routing | None = None,
         most_groups: int = MOST_GROUPS,
         size_of: Callable[[bytes], int] = len,
     ) -> None:
-        self._beyond = beyond
+        self._routing = routing
         self._flows: dict[bytes, OutputQueue] = {}
         self.name = name
         self._queues: dict[bytes, OutputQueue] = {}
-        self._open: dict[bytes, OutputQueue] = {}  # ports that get what is for a group of which nobody told
+        self._open: dict[bytes, OutputQueue] = {}  # ports for groups that no node joined
         self._names: dict[bytes, str] = {}
         self._groups: dict[bytes, dict[bytes, OutputQueue]] = {}
-        self._fans: dict[bytes, _Fan] = {}  # by group and source, which a frame begins with
-        self._earlier: list[_Fan] = []  # that held until somebody joined or left
-        self._fates = fates or Fates()
+        self._entries: dict[bytes, MulticastEntry] = {}  # by group and source: the first bytes of a frame
+        self._earlier: list[MulticastEntry] = []  # those that held until a node joined or left
+        self._outcomes = outcomes or FrameOutcomes()
         self._size_of = size_of
         self.dscp = dscp
         self.trimming = trimming
         self.most_groups = most_groups
         self.forwarded = 0
-        """Frames, and copies of them, that found room."""
+        """Number of frames, and copies of them, that found room."""
         self.dropped = 0
-        """No room in the queue."""
+        """Number of frames that found no room in their queue."""
         self.trimmed = 0
         self.unknown = 0
-        """Nobody has this address."""
+        """Number of frames with an address that no node has."""
 
     def attach(self, mac: bytes, queue: OutputQueue, *, name: str = "", inner: bool = False) -> None:
-        """A port towards a station, which its counters call `name`."""
+        """Add a port to a node, which the counters call `name`."""
         self._queues[mac] = queue
         self._names[mac] = name or mac.hex(":")
         if not inner:
@@ -165,7 +166,7 @@ class Switch:
     # Groups
 
     def join(self, group: bytes, port: bytes) -> None:
-        """From now on frames to `group` leave by this port and others that joined, no more by all. Both are MACs."""
+        """Have frames to `group` leave by this port and others that joined. Both are MAC addresses."""
         check_group(group)
         if port not in self._queues:
             raise LocalError("port", f"{port.hex(':')} is none", ", ".join(mac.hex(":") for mac in self._queues))
@@ -174,11 +175,11 @@ class Switch:
         self.renew()
 
     def has_room(self, group: bytes) -> bool:
-        """For a group, or it holds it already."""
+        """Return whether the switch holds the group, or can hold one more."""
         return group in self._groups or len(self._groups) < self.most_groups
 
     def hold(self, group: bytes) -> None:
-        """From now on frames to `group` leave by ports that joined only. Raises `LocalError` if it holds too many."""
+        """Have frames to `group` leave by ports that joined only. Raises `LocalError` if it holds too many groups."""
         if group not in self._groups:
             if not self.has_room(group):
                 raise LocalError("group", f"{self.name} holds {len(self._groups)}", f"at most {self.most_groups}")
@@ -186,144 +187,147 @@ class Switch:
             self.renew()
 
     def leave(self, group: bytes, port: bytes) -> None:
-        """No frames to `group` leave by this port any more."""
+        """Have no frames to `group` leave by this port any more."""
         self._groups[group].pop(port, None)
         self.renew()
 
     def forget(self, group: bytes) -> None:
-        """As if nobody had ever joined."""
+        """Forget that any port joined the group."""
         self._groups.pop(group, None)
         self.renew()
 
     @property
     def groups(self) -> tuple[bytes, ...]:
-        """Those that it holds."""
+        """Return the groups that the switch holds."""
         return tuple(self._groups)
 
     def renew(self) -> None:
-        """Somebody has joined or left, here or elsewhere: where frames to groups go is asked anew."""
-        self._earlier += [fan for fan in self._fans.values() if fan.frames]
-        self._fans.clear()
+        """Drop all multicast entries, as a node has joined or left a group, here or at another switch."""
+        self._earlier += [entry for entry in self._entries.values() if entry.frames]
+        self._entries.clear()
         if len(self._earlier) > _EARLIER:
-            found: dict[tuple[str, ...], _Fan] = {}
-            for fan in self._earlier:
-                kept = found.setdefault(fan.names, fan)
-                if kept is not fan:
-                    kept.frames += fan.frames
-                    kept.bytes += fan.bytes
+            found: dict[tuple[str, ...], MulticastEntry] = {}
+            for entry in self._earlier:
+                kept = found.setdefault(entry.names, entry)
+                if kept is not entry:
+                    kept.frames += entry.frames
+                    kept.bytes += entry.bytes
             self._earlier = list(found.values())
 
     @property
     def group_ports(self) -> dict[str, GroupCount]:
-        """Copies of frames to groups that were meant for each port, by what it leads to: what has no room counts."""
+        """Return the copies of frames to groups that were meant for each port, found room or not, by its name."""
         counts: dict[str, GroupCount] = {}
-        for fan in (*self._earlier, *self._fans.values()):
-            for name in fan.names if fan.frames else ():
+        for entry in (*self._earlier, *self._entries.values()):
+            for name in entry.names if entry.frames else ():
                 frames, size = counts.get(name, (0, 0))
-                counts[name] = GroupCount(frames + fan.frames, size + fan.bytes)
+                counts[name] = GroupCount(frames + entry.frames, size + entry.bytes)
         return counts
 
     @property
     def group_frames(self) -> GroupCount:
-        """Frames to groups that came to the switch, before they were copied."""
-        fans = (*self._earlier, *self._fans.values())
-        return GroupCount(sum(fan.frames for fan in fans), sum(fan.bytes for fan in fans))
+        """Return the frames to groups that came to the switch, before they were copied."""
+        entries = (*self._earlier, *self._entries.values())
+        return GroupCount(sum(entry.frames for entry in entries), sum(entry.bytes for entry in entries))
 
     @property
     def copies(self) -> dict[bytes, int]:
-        """Of frames to groups: how many were meant for each station here, by its address."""
+        """Return the copies of frames to groups that were meant for each node here, by its MAC address."""
         counts: Counter[bytes] = Counter()
-        for fan in (*self._earlier, *self._fans.values()):
-            counts.update(dict.fromkeys(fan.macs, fan.frames))
+        for entry in (*self._earlier, *self._entries.values()):
+            counts.update(dict.fromkeys(entry.macs, entry.frames))
         return {mac: count for mac, count in counts.items() if count}
 
     # Frames
 
     def take(self, frame: bytes) -> None:
+        """Forward a frame that arrives now."""
         queue = self._queues.get(frame[:6])
         if queue is None:
             if frame.startswith(GROUPS):
-                self._spread(frame)
+                self._multicast(frame)
             else:
-                self._elsewhere(frame)
+                self._route(frame)
         elif queue.put(frame):
             self.forwarded += 1
         else:
-            self._refused(queue, frame)
+            self._trim_or_drop(queue, frame)
 
-    def _elsewhere(self, frame: bytes) -> None:
-        """To a station at another switch, or to nobody."""
+    def _route(self, frame: bytes) -> None:
+        """Forward a frame to a node at another switch, or drop it."""
         flow = flow_of(frame)
-        queue = self._flows.get(flow) if self._beyond is not None else None
+        queue = self._flows.get(flow) if self._routing is not None else None
         if queue is None:
-            ways = () if self._beyond is None else self._beyond.ways(frame[:6])
-            if not ways:
-                self._nowhere(frame)
+            hops = () if self._routing is None else self._routing.next_hops(frame[:6])
+            if not hops:
+                self._drop_unknown(frame)
                 return
             if len(self._flows) >= FLOWS:
                 self._flows.clear()
-            self._flows[flow] = queue = ways[self._choice(flow) % len(ways)]
+            self._flows[flow] = queue = hops[self._choice(flow) % len(hops)]
         if queue.put(frame):
             self.forwarded += 1
         else:
-            self._refused(queue, frame, last_hop=False)
+            self._trim_or_drop(queue, frame, last_hop=False)
 
     def _choice(self, flow: bytes) -> int:
-        """Each switch chooses in its own way, else the next one would have no choice left."""
+        """Return a hash of a flow, another one in each switch: else all switches would make the same choice."""
         return int.from_bytes(blake2s(flow, digest_size=4, key=self.name.encode()[:32]).digest(), "big")
 
-    def _spread(self, frame: bytes) -> None:
-        """To a group."""
-        fan = self._fans.get(frame[:12])
-        if fan is None:
-            fan = self._fan(frame[:6], frame[6:12])
-        fan.frames += 1
-        fan.bytes += self._size_of(frame)
-        if not fan.names:
-            self._nowhere(frame)
+    def _multicast(self, frame: bytes) -> None:
+        """Forward a frame to a group."""
+        entry = self._entries.get(frame[:12])
+        if entry is None:
+            entry = self._entry(frame[:6], frame[6:12])
+        entry.frames += 1
+        entry.bytes += self._size_of(frame)
+        if not entry.names:
+            self._drop_unknown(frame)
             return
-        if self._fates.following:
-            for _ in range(len(fan.names) - 1):
-                self._fates.copied(frame)
+        if self._outcomes.following:
+            for _ in range(len(entry.names) - 1):
+                self._outcomes.copied(frame)
         forwarded = 0
-        for queue in fan.trunks:
+        for queue in entry.trunks:
             if queue.put(frame):
                 forwarded += 1
             else:
-                self._refused(queue, frame, last_hop=False)
-        for queue in fan.ports:
+                self._trim_or_drop(queue, frame, last_hop=False)
+        for queue in entry.ports:
             if queue.put(frame):
                 forwarded += 1
             else:
-                self._refused(queue, frame)
+                self._trim_or_drop(queue, frame)
         self.forwarded += forwarded
 
-    def _nowhere(self, frame: bytes) -> None:
+    def _drop_unknown(self, frame: bytes) -> None:
         self.unknown += 1
-        self._fates.lost(frame)
+        self._outcomes.lost(frame)
 
-    def _fan(self, group: bytes, source: bytes) -> _Fan:
-        """Where frames of a source to a group go from here."""
-        trunks = {} if self._beyond is None else self._beyond.branches(group, source)
+    def _entry(self, group: bytes, source: bytes) -> MulticastEntry:
+        """Return where this switch forwards frames of a source to a group, and keep it."""
+        trunks = {} if self._routing is None else self._routing.ports(group, source)
         ports = {mac: queue for mac, queue in self._groups.get(group, self._open).items() if mac != source}
         names = (*trunks, *(self._names[mac] for mac in ports))
-        if len(self._fans) >= FLOWS:
+        if len(self._entries) >= FLOWS:
             self.renew()
-        self._fans[group + source] = fan = _Fan(tuple(trunks.values()), tuple(ports.values()), names, tuple(ports))
-        return fan
+        self._entries[group + source] = entry = MulticastEntry(
+            tuple(trunks.values()), tuple(ports.values()), names, tuple(ports)
+        )
+        return entry
 
-    def _refused(self, queue: OutputQueue, frame: bytes, *, last_hop: bool = True) -> None:
-        """There is no room for it; for its head perhaps."""
+    def _trim_or_drop(self, queue: OutputQueue, frame: bytes, *, last_hop: bool = True) -> None:
+        """Trim or drop a frame for which a queue has no room."""
         short = trim(frame, self.dscp, last_hop=last_hop) if self.trimming else None
         if short is not None and queue.put(short):
             self.trimmed += 1
-            self._fates.changed(frame, short, Fate.TRIMMED)
+            self._outcomes.changed(frame, short, FrameOutcome.TRIMMED)
         else:
             self.dropped += 1
-            self._fates.lost(frame)
+            self._outcomes.lost(frame)
 
 
 def check_group(mac: bytes) -> None:
-    """Raises `LocalError` for what is no address of an IPv4 or IPv6 group."""
+    """Raise `LocalError` for an address that is not that of an IPv4 or IPv6 group."""
     if not mac.startswith(GROUPS):
         raise LocalError("group", f"{mac.hex(':')} is none", " and ".join(g.hex(":") + ":…" for g in GROUPS))

@@ -1,6 +1,6 @@
-"""Captures: wrappers around a port and a link, which hand everything on unchanged.
+"""Captures: taps before a sink or a link record the frames that pass, and pass them on unchanged.
 
-The record of a frame that the network loses, cuts or damages after it has left says so in a comment (pcapng only).
+If the network drops, trims or damages a frame after it has left, its record has a comment that says so (pcapng only).
 """
 
 from bisect import bisect_right
@@ -9,17 +9,20 @@ from itertools import count
 from typing import Protocol
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import Fates, Way
-from uetproto.emulator.network.link import Port, Sender
+from uetproto.emulator.network.frame_outcome import FrameInTransit, FrameOutcomes
+from uetproto.emulator.network.link import FrameSender, FrameSink
 
-_BATCH = 256  # records put in order and written at once
-_PS = 1000  # in a nanosecond
+_BATCH = 256
+"""Number of records sorted and written at once."""
+_PS = 1000
+"""Picoseconds in a nanosecond."""
 
-_Record = tuple[int, int, bytes, int, Way | None]  # time in picoseconds, order of entry, frame, interface, its way
+_TapRecord = tuple[int, int, bytes, int, FrameInTransit | None]
+"""Time in picoseconds, order of entry, frame, interface, and what happens to the frame."""
 
 
-class Writer(Protocol):
-    """`uetproto.wire.pcap.CaptureWriter`, or anything that takes frames."""
+class FrameWriter(Protocol):
+    """A writer of a capture file, such as `wire.capture.pcap` has."""
 
     def write(self, time_ns: int, data: bytes, *, interface: int = 0, comment: str | None = None) -> None: ...
 
@@ -27,31 +30,31 @@ class Writer(Protocol):
 
 
 class Capture:
-    """What all taps of a run write to, in the order of time.
+    """A capture sorts the records of all taps of a run by time.
 
-    A frame that was handed to a busy link leaves later: its record waits here until its time has come, and for
-    `patience` picoseconds more, in which its fate is told; None: until all its copies have arrived or are lost.
+    A frame that waits for a busy link leaves later. Its record waits until that time, and `patience` picoseconds more,
+    in which the network tells its outcome; None: until all copies of the frame have arrived or are lost.
     """
 
-    __slots__ = ("_clock", "_number", "_patience", "_pending", "_several", "_wait", "_writer", "fates", "frames")
+    __slots__ = ("_clock", "_number", "_patience", "_pending", "_several", "_wait", "_writer", "frames", "outcomes")
 
-    def __init__(self, clock: Clock, writer: Writer, patience: int | None = 0) -> None:
+    def __init__(self, clock: Clock, writer: FrameWriter, patience: int | None = 0) -> None:
         self._clock = clock
         self._writer = writer
         self._patience = patience
-        self._wait = _BATCH  # records until the next look at what may be written
-        self.fates = Fates()
-        """To be told by all that loses or changes frames."""
+        self._wait = _BATCH  # number of records until the next check of what may be written
+        self.outcomes = FrameOutcomes()
+        """Outcomes of frames; whatever drops or changes frames tells them."""
         self._number = count()
-        self._pending: list[_Record] = []
+        self._pending: list[_TapRecord] = []
         self._several = False
         self.frames = 0
-        """Frames written."""
+        """Number of frames written."""
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None:
-        """`time` is now or later. `leaves`: the network may still lose or change the frame."""
+        """Record a frame at `time`, which is not before now. `leaves`: the network may still drop or change it."""
         pending = self._pending
-        pending.append((time, next(self._number), frame, interface, self.fates.follow(frame) if leaves else None))
+        pending.append((time, next(self._number), frame, interface, self.outcomes.follow(frame) if leaves else None))
         if interface:
             self._several = True
         if len(pending) >= self._wait:
@@ -59,44 +62,46 @@ class Capture:
             self._wait = 2 * len(self._pending) + _BATCH
 
     def close(self) -> None:
-        """Write what is left; a frame that never left the node is not part of the capture."""
+        """Write the records that are left, but for those of frames that have not left their node."""
         self._drain(self._clock.now)
         self._pending.clear()
 
     def _drain(self, until: int, settled: bool = False) -> None:
-        """Whatever is added from now on has a time not before now: all up to now is in its final order.
+        """Write the records up to `until`: those that come later have later times.
 
-        `settled`: only up to the first frame that is still on its way.
+        `settled`: only up to the first frame that is still under way.
         """
         pending = self._pending
         pending.sort()
         end = bisect_right(pending, until, key=_time_of)
         if settled:
-            end = next((at for at, (*_, way) in enumerate(pending[:end]) if way is not None and way.copies), end)
+            end = next((at for at, (*_, found) in enumerate(pending[:end]) if found is not None and found.copies), end)
         ready, self._pending = pending[:end], pending[end:]
         self.frames += end
-        told = False
-        for *_, way in ready:
-            if way is not None:
-                self.fates.forget(way)
-                told = told or way.fate is not None
-        if self._several or told:
-            for time, _, frame, interface, way in ready:
-                self._writer.write(time // _PS, frame, interface=interface, comment=way.fate if way else None)
+        commented = False
+        for *_, followed in ready:
+            if followed is not None:
+                self.outcomes.forget(followed)
+                commented = commented or followed.outcome is not None
+        if self._several or commented:
+            for time, _, frame, interface, followed in ready:
+                self._writer.write(
+                    time // _PS, frame, interface=interface, comment=followed.outcome if followed else None
+                )
         else:
             self._writer.write_many([record[0] // _PS for record in ready], [record[2] for record in ready])
 
 
-def _time_of(record: _Record) -> int:
+def _time_of(record: _TapRecord) -> int:
     return record[0]
 
 
 class InTap:
-    """In front of a port: what arrives, at the instant of its last bit."""
+    """A tap before a sink records the frames that arrive, at the instant of their last bit."""
 
     __slots__ = ("_capture", "_clock", "_interface", "_sink")
 
-    def __init__(self, clock: Clock, sink: Port, capture: Capture, interface: int) -> None:
+    def __init__(self, clock: Clock, sink: FrameSink, capture: Capture, interface: int) -> None:
         self._clock = clock
         self._sink = sink
         self._capture = capture
@@ -108,11 +113,11 @@ class InTap:
 
 
 class OutTap:
-    """In front of a link: what is sent, at the instant of its first bit."""
+    """A tap before a link records the frames that are sent, at the instant of their first bit."""
 
     __slots__ = ("_capture", "_interface", "_link")
 
-    def __init__(self, link: Sender, capture: Capture, interface: int) -> None:
+    def __init__(self, link: FrameSender, capture: Capture, interface: int) -> None:
         self._link = link
         self._capture = capture
         self._interface = interface

@@ -1,7 +1,7 @@
-"""Frames that are not encoded, for long runs without a capture (architecture.md, rule 4): `wire = "objects"`.
+"""Frames that are not encoded, for long runs without a capture: `wire = "objects"`.
 
-Such a frame is its lower headers, which switches read, and beside them its packet and its size. Links, queues and
-switches count as with bytes, at the same instants; what would change bytes on the way is refused.
+Such a frame consists of its lower headers, which switches read, of its packet and of its size. Links, queues and
+switches count as with bytes, at the same instants. Whatever would change bytes on the way is refused.
 """
 
 from collections.abc import Callable
@@ -13,26 +13,29 @@ from uetproto.framing.framer import SplitFramer
 WIRES = ("bytes", "objects")
 
 NOT_ENCODED = ("capture", "trimming", "red", "pfc")
-"""What needs bytes, by the names of the arguments."""
+"""Arguments that need encoded frames."""
 
 
-class ObjectFrame(bytes):
-    """All bytes before the transport header; one object, however many copies of it are under way."""
+class UnencodedFrame(bytes):
+    """The bytes before the transport header of a frame. All copies of the frame are one object."""
 
     arrived: Datagram
-    """What receivers take: shared by all of them."""
+    """The packet that receivers get; they share it."""
     size: int
-    """Bytes that it has on the wire."""
+    """Number of bytes that the frame has on the wire."""
     payload: int
-    """Of these, with meters on the links."""
+    """Number of bytes of payload; set in a network that is metered."""
 
 
 size_of: Callable[[bytes], int] = attrgetter("size")
 payload_of: Callable[[bytes], int] = attrgetter("payload")
 
 
-class ObjectFramer:
-    """In front of a framer, whose bytes nobody sees. With `meter` payload is counted, for which it has to make them."""
+class UnencodedFramer:
+    """A framer that makes unencoded frames, with the help of one that encodes.
+
+    With a `meter`, which counts payload, it encodes each frame too.
+    """
 
     bad_crc = bad_header = 0
 
@@ -42,8 +45,9 @@ class ObjectFramer:
         self.foreign = 0
 
     def frame(self, packet: Datagram) -> bytes:
+        """Return the frame of a datagram."""
         lower = self._framer.lower(packet)
-        frame = ObjectFrame(lower)
+        frame = UnencodedFrame(lower)
         frame.size = len(lower) + len(packet.header) + len(packet.payload) + self._framer.overhead
         frame.arrived = self._framer.received(packet, lower)
         if self._meter is not None:
@@ -51,8 +55,8 @@ class ObjectFramer:
         return frame
 
     def packet(self, frame: bytes) -> Datagram | None:
-        """None for what is for somebody else."""
-        assert type(frame) is ObjectFrame
+        """Return the packet of a frame; None if it has another address."""
+        assert type(frame) is UnencodedFrame
         arrived = frame.arrived
         if not self._framer.is_for(arrived.dst):
             self.foreign += 1
@@ -60,7 +64,8 @@ class ObjectFramer:
         return arrived
 
     def repeats(self, packet: Datagram) -> bool:
+        """Return whether the packet was sent before."""
         return self._framer.repeats(packet)
 
 
-__all__ = ["NOT_ENCODED", "WIRES", "ObjectFrame", "ObjectFramer", "payload_of", "size_of"]
+__all__ = ["NOT_ENCODED", "WIRES", "UnencodedFrame", "UnencodedFramer", "payload_of", "size_of"]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Protocol
 
-from uetproto.emulator.network.tap import Writer
+from uetproto.emulator.network.tap import FrameWriter
 from uetproto.emulator.run.result import RunResult, comment_of
 from uetproto.emulator.run.roce_operations import RoceOperationsRun
 from uetproto.emulator.run.roce_script import RoceScript
@@ -25,7 +25,7 @@ class PlayableRun(Protocol):
     def guard(self, judge: FrameJudge) -> None:
         """Let the invariants of the engines be checked, and report violations to the judge."""
 
-    def connect(self, writer: Writer | None) -> None:
+    def connect(self, writer: FrameWriter | None) -> None:
         """Join the nodes; what passes the taps goes to `writer`."""
 
     def play(self, progress: Progress | None) -> None:
@@ -73,7 +73,7 @@ def run(
         judge = FrameJudge(scenario) if check else None
         if judge is not None:
             played.guard(judge)
-        writer: Writer | None = None
+        writer: FrameWriter | None = None
         if output is not None:
             interfaces = [(f"{name}.0", ETHERNET) for name in scenario.taps]
             writer = owned.enter_context(open_writer(output, comment=comment_of(scenario), interfaces=interfaces))

@@ -98,7 +98,7 @@ class RunResult:
     queue_peaks: dict[str, int] = field(default_factory=dict)
     """Most bytes that each queue of a switch has held, where that is not 0."""
     data_paths: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Costs of the data path of each node whose data path is given (`emulator.data_path`)."""
+    """Costs of the data path of each node whose data path is given (`engine.data_path`)."""
     security: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Counts of packets that each node of a sealed run sealed, opened and refused (tss.md §8, §9)."""
 
@@ -117,7 +117,7 @@ def comment_of(scenario: Scenario) -> str:
         config = next(iter(scenario.nodes.values())).roce
         what = f"RoCEv2, UDP port {config.udp_port}; icrc {'on' if config.icrc else 'off'}"
         return f"uetproto run {scenario.name}, seed {scenario.run.seed}; {what}"
-    how = scenario.fabric.how
+    how = scenario.encapsulation
     encapsulation = f"udp, port {how.udp_port}" if how.udp else f"native, IP protocol {how.ip_protocol}"
     security = scenario.security
     crc = "on" if how.crc and (security is None or security.is_clear_in_part) else "off"

@@ -3,12 +3,12 @@
 from collections import Counter
 from typing import Any
 
-from uetproto.emulator import data_path as gpudirect
 from uetproto.emulator.run.result import Memories, RunResult
 from uetproto.emulator.run.scenario_run import ScenarioRun
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.roce_settings import DEFAULT_PKEY, QpSetup
 from uetproto.emulator.scenario.settings import Node, Scenario
+from uetproto.engine import data_path
 from uetproto.engine.roce.contract import AddressVector, ModifyQp, QpType
 from uetproto.engine.roce.hca import Hca
 from uetproto.engine.roce.psn import BITS
@@ -146,9 +146,9 @@ class RoceRun(ScenarioRun):
         return {self.scenario.run.initiator}
 
     def _data_paths(self, size: int) -> dict[str, dict[str, Any]]:
-        """Return the cost of the run's bytes at each node that has a data path (`emulator.data_path`)."""
+        """Return the cost of the run's bytes at each node that has a data path (`engine.data_path`)."""
         return {
-            name: gpudirect.cost(node.data_path, size, self.scenario.path, passive=name not in self.posting()).as_dict()
+            name: data_path.cost(node.data_path, size, self.scenario.path, passive=name not in self.posting()).as_dict()
             for name, node in self.scenario.nodes.items()
             if node.data_path is not None
         }

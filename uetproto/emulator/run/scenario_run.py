@@ -4,18 +4,19 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from uetproto.emulator.network.build import build
+from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.fabrics import TOPOLOGIES, time_between
-from uetproto.emulator.network.tap import Capture, Writer
-from uetproto.emulator.network.topology import Cabling, Network, Station
+from uetproto.emulator.network.config import NodeAttachment
+from uetproto.emulator.network.tap import Capture, FrameWriter
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.settings import Node, Scenario
-from uetproto.engine.contract import SECOND, Engine
+from uetproto.engine.contract import Engine
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
-from uetproto.framing.sizes import ETHERNET_SIZE
 
 Progress = Callable[[int, int], None]
 """Is called as `progress(done, total)`, with bytes in the memory of the target."""
@@ -32,7 +33,7 @@ class ScenarioRun(ABC):
         self.clock = Clock()
         self.engines: dict[str, Engine] = {}
         """Engines that the NICs drive, or their guards, by node. A subclass fills it."""
-        self.network = Network()
+        self.network = BuiltNetwork()
         self.capture: Capture | None = None
         self.done_at: int | None = None
         """When the application ended; None while it runs."""
@@ -63,7 +64,7 @@ class ScenarioRun(ABC):
 
     def dscp(self) -> Dscp:
         """Return the DSCP of each traffic class."""
-        return self.scenario.fabric.how.dscp
+        return self.scenario.encapsulation.dscp
 
     def guard(self, judge: FrameJudge) -> None:  # noqa: B027  only UET has invariants
         """Do nothing: over this transport no invariants are checked."""
@@ -72,50 +73,25 @@ class ScenarioRun(ABC):
         """Return the random number generator of a component: each has its own, so that none disturbs another."""
         return random.Random("/".join((str(self.scenario.run.seed), *component)))
 
-    def connect(self, writer: Writer | None) -> None:
+    def connect(self, writer: FrameWriter | None) -> None:
         """Join the nodes; what passes the taps goes to `writer`."""
-        scenario, fabric = self.scenario, self.scenario.fabric
-        cabling = Cabling(
-            delay=fabric.delay,
-            mtu=fabric.mtu,
-            queue_capacity=fabric.queue_capacity,
-            trimming=fabric.trimming,
-            dscp=self.dscp(),
-            red=fabric.red,
-            pfc=fabric.pfc,
-            layout=fabric.layout,
-            trunk_rate=fabric.rate,
-            trunk_rng=lambda queue: self.chance(queue, "red"),
-        )
-        stations = {
-            name: Station(
+        scenario, config = self.scenario, self.scenario.fabric
+        nodes = {
+            name: NodeAttachment(
                 address=node.address,
-                rate=node.rate or fabric.rate,
+                rate=node.rate or config.rate,
                 engine=self.engines[name],
                 framer=self.framer(node),
                 on_event=self.on_event(name),
                 tap=scenario.taps.index(name) if name in scenario.taps else None,
                 faults=scenario.faults if name in scenario.faults_from else None,
-                rng=self.chance(name, "faults"),
-                red_rng=self.chance(name, "red"),
             )
             for name, node in scenario.nodes.items()
         }
-        if writer is not None:
-            self.capture = Capture(self.clock, writer, self._patience(cabling))
-        self.network = TOPOLOGIES["scripted" if scenario.steps else fabric.topology](
-            self.clock, cabling, stations, self.capture
-        )
-
-    def _patience(self, cabling: Cabling) -> int | None:
-        """Return the longest time from the first bit of a frame until its fate is known; None: unlimited."""
-        fabric, faults = self.scenario.fabric, self.scenario.faults
-        if self.scenario.steps:
-            return None
-        rate = min(node.rate or fabric.rate for node in self.scenario.nodes.values())
-        held = max(faults.reorder_time if faults.reorder else 0, faults.delay_time if faults.delay else 0)
-        first = 8 * SECOND * (fabric.mtu + ETHERNET_SIZE) // rate + fabric.delay + held + 2  # rounded up, and over
-        return first + time_between(cabling)
+        if scenario.steps:
+            config = replace(config, topology="scripted")
+        self.network = build(self.clock, config, nodes, dscp=self.dscp(), chance=self.chance, writer=writer)
+        self.capture = self.network.capture
 
     # The end
 

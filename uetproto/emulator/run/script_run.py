@@ -14,9 +14,9 @@ from uetproto.check.registry import InvariantViolation
 from uetproto.check.simulator import Simulator, StepT
 from uetproto.check.wire import ADDRESSES, ALL, HISTORY, DatagramWire
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import Fate, Fates
+from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
 from uetproto.emulator.network.scripted_wire import legal_frames
-from uetproto.emulator.network.tap import Capture, Writer
+from uetproto.emulator.network.tap import Capture, FrameWriter
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.run.scenario_run import Progress
 from uetproto.emulator.run.verify import FrameJudge
@@ -40,12 +40,12 @@ class FrameSink(Protocol):
 class FramedWire(DatagramWire):
     """A wire that keeps beside each packet its frame, as it left or as a step has changed it since."""
 
-    __slots__ = ("_encode", "fates", "frames")
+    __slots__ = ("_encode", "frames", "outcomes")
 
     def __init__(self, encode: Callable[[Datagram, int], bytes]) -> None:
         """`encode` makes the frame of a packet that an end sends; a packet with an empty frame does not leave."""
         super().__init__()
-        self.fates = Fates()
+        self.outcomes = FrameOutcomes()
         self._encode = encode
         self.frames: dict[int, bytes] = {}
         """Frames by number; a frame that has arrived can still be copied."""
@@ -70,13 +70,13 @@ class FramedWire(DatagramWire):
             return None
         copied = self.sent
         self.frames[copied] = self.frames[number]
-        self.fates.copied(self.frames[number])
+        self.outcomes.copied(self.frames[number])
         super().send([replace(packet)], self.born[number % len(self.born)])
         return copied
 
-    def change(self, number: int, now: bytes, fate: Fate | None = None) -> None:
+    def change(self, number: int, now: bytes, outcome: FrameOutcome | None = None) -> None:
         """Replace a frame by another one."""
-        self.fates.changed(self.frames[number], now, fate)
+        self.outcomes.changed(self.frames[number], now, outcome)
         self.frames[number] = now
 
 
@@ -111,11 +111,11 @@ class ScriptRun(ABC, Generic[StepT]):
     def guard(self, judge: FrameJudge) -> None:
         """Do nothing: the simulator checks the invariants."""
 
-    def connect(self, writer: Writer | None) -> None:
+    def connect(self, writer: FrameWriter | None) -> None:
         """Write what passes the taps to `writer`."""
         if writer is not None:
             self.sink = self._capture = Capture(self.clock, writer, patience=None)
-            self.wire.fates = self._capture.fates
+            self.wire.outcomes = self._capture.outcomes
 
     def play(self, progress: Progress | None = None) -> None:
         """Play all rows, or up to the one that breaks an invariant."""
@@ -197,7 +197,7 @@ class ScriptRun(ABC, Generic[StepT]):
         node = self.wire.flight[number].dst - ADDRESSES[0]
         frame = self.wire.frames[number]
         self._tap(node, frame, simulator.now)
-        self.wire.fates.arrived(frame)
+        self.wire.outcomes.arrived(frame)
         packet = self.framers[node].packet(frame)
         if packet is None:
             simulator.apply(self.step_type("drop", number=number))
@@ -214,7 +214,7 @@ class ScriptRun(ABC, Generic[StepT]):
 
     def _drop(self, number: int, step: Any) -> None:
         self.simulator.apply(self.step_type("drop", number=number))
-        self.wire.fates.lost(self.wire.frames[number])
+        self.wire.outcomes.lost(self.wire.frames[number])
 
     def _mark(self, number: int, step: Any) -> None:
         marked = mark(self.wire.frames[number])
@@ -227,7 +227,7 @@ class ScriptRun(ABC, Generic[StepT]):
         if step.at >= len(frame):
             raise LocalError("", f"frame {number} has {len(frame)} bytes", f"at = 0 … {len(frame) - 1}")
         frame[step.at] ^= 1
-        self.wire.change(number, bytes(frame), Fate.DAMAGED)
+        self.wire.change(number, bytes(frame), FrameOutcome.DAMAGED)
         self._changed.add(bytes(frame))
         self.damaged += 1
 

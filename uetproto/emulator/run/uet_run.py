@@ -1,12 +1,12 @@
 """What every run over UET with a real SES has, whatever its application: fabric endpoints and their framers."""
 
-from uetproto.emulator.network.faults import refusals
-from uetproto.emulator.network.tap import Writer
+from uetproto.emulator.network.tap import FrameWriter
 from uetproto.emulator.run.result import Memories, RunResult, counters_of
 from uetproto.emulator.run.scenario_run import ScenarioRun
 from uetproto.emulator.run.scripted_fep import ScriptedFep
 from uetproto.emulator.run.verify import EngineGuards, FrameJudge
 from uetproto.emulator.scenario.settings import Node, Scenario
+from uetproto.emulator.scenario.target_faults import refusals
 from uetproto.engine import Fep
 from uetproto.engine.pds.nacks import nacks_of
 from uetproto.engine.pds.pdc_pool import Preset
@@ -48,12 +48,12 @@ class UetRun(ScenarioRun):
             self.engines[name] = guards.of(self.feps[name])
 
     def framer(self, node: Node) -> UetFramer:
-        how = self.scenario.fabric.how
+        how = self.scenario.encapsulation
         if self.secured is not None:
             return self.secured.framer(node, how)
         return UetFramer(node.address, node.ip_version, how, ecn_capable=node.pds.ecn_capable)
 
-    def connect(self, writer: Writer | None) -> None:
+    def connect(self, writer: FrameWriter | None) -> None:
         for node in self.scenario.nodes.values():
             self._preset(node)
         super().connect(writer)

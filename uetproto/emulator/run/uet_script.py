@@ -9,7 +9,7 @@ from uetproto.check.uet.scripted_ses import ScriptedSes, content
 from uetproto.check.uet.simulator import UetSimulator
 from uetproto.check.uet.steps import MessageSpec, UetStep
 from uetproto.check.wire import ADDRESSES, ALL, HISTORY
-from uetproto.emulator.network.frame_outcome import Fate
+from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.switch import trim
 from uetproto.emulator.run.result import RunResult, counters_of
@@ -42,7 +42,7 @@ class UetScript(ScriptRun[UetStep]):
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
-        run_, how = scenario.run, scenario.fabric.how
+        run_, how = scenario.run, scenario.encapsulation
         security = scenario.security
         self.secured = secured = None if security is None else Secured(security, lambda: self.simulator.now)
         self.framers = tuple(
@@ -127,9 +127,9 @@ class UetScript(ScriptRun[UetStep]):
     def _trim(self, number: int, step: UetStep) -> None:
         """Trim a frame as a switch would; control frames and short frames stay whole and are counted."""
         frame = self.wire.frames[number]
-        short = trim(frame, self.scenario.fabric.how.dscp, last_hop=bool(step.at))
+        short = trim(frame, self.scenario.encapsulation.dscp, last_hop=bool(step.at))
         if short is not None:
-            self.wire.change(number, short, Fate.TRIMMED)
+            self.wire.change(number, short, FrameOutcome.TRIMMED)
         else:
             self.not_trimmed += 1
 

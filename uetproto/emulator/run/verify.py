@@ -11,7 +11,7 @@ from typing import Any
 
 from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet.guard import Guard
-from uetproto.emulator.network.tap import Writer
+from uetproto.emulator.network.tap import FrameWriter
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.engine import Fep
 from uetproto.engine.contract import NEVER, Datagram, Engine, Event, Work
@@ -31,7 +31,7 @@ class FrameJudge:
     """Judges the frames of a capture, and collects what the guards of the engines find."""
 
     def __init__(self, scenario: Any) -> None:
-        self._how = how = scenario.fabric.how
+        self._how = how = scenario.encapsulation
         self._roce = {node.address: node.roce for node in scenario.nodes.values()}
         """Configurations by address of the sender; empty over UET."""
         first = next(iter(scenario.nodes.values())).roce
@@ -66,7 +66,7 @@ class FrameJudge:
         if len(self._on_engines) < _MOST:
             self._on_engines.append(text)
 
-    def watch(self, writer: Writer | None) -> Writer:
+    def watch(self, writer: FrameWriter | None) -> FrameWriter:
         """Return a writer that judges each frame, then hands it on to `writer`."""
         return JudgingWriter(self, writer)
 
@@ -162,7 +162,7 @@ def _roce_class(packet: Packet, ip: Any, config: RoceConfig) -> Iterator[str]:
 
 
 class JudgingWriter:
-    def __init__(self, judge: FrameJudge, writer: Writer | None) -> None:
+    def __init__(self, judge: FrameJudge, writer: FrameWriter | None) -> None:
         self._judge = judge.judge
         self._writer = writer
 

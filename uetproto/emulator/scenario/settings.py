@@ -9,9 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from uetproto.emulator.data_path import Path as DataPath
-from uetproto.emulator.data_path import PathConfig
-from uetproto.emulator.network.faults import Faults, TargetFault
+from uetproto.emulator.network.config import NetworkConfig
+from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import KEYS as LAYOUT_KEYS
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.network.pfc import Pfc
@@ -22,8 +21,11 @@ from uetproto.emulator.scenario.operations import OperationRow, operations_of
 from uetproto.emulator.scenario.roce_script_syntax import ROCE
 from uetproto.emulator.scenario.roce_settings import TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
 from uetproto.emulator.scenario.script_syntax import MODES, REAL, SCRIPTED, RowContext, ScriptRow, ScriptSyntax
+from uetproto.emulator.scenario.target_faults import TargetFault
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
-from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
+from uetproto.engine.contract import PDC_MODES, SECOND, Mode
+from uetproto.engine.data_path import Path as DataPath
+from uetproto.engine.data_path import PathConfig
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
@@ -110,29 +112,6 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric:
-    """`[fabric]`: what joins the nodes."""
-
-    topology: str = "switch"
-    layout: Layout | None = None
-    """Where there are several switches; rank i is the i-th node."""
-    rate: int = 400 * 10**9
-    """Bits a second of every link."""
-    delay: int = 1 * MICROSECOND
-    """Of every link."""
-    mtu: int = 9216
-    """Of every link, bytes of an IP packet."""
-    queue_capacity: int = 1 << 20
-    """Bytes that each class of an output queue of the switch holds."""
-    trimming: bool = False
-    red: Red | None = None
-    """Marks that the switch makes; None: none."""
-    pfc: Pfc | None = None
-    """Pauses that the switch asks for; None: none."""
-    how: Encapsulation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """`[nodes.NAME]`, with the parameters and presets that hold for it."""
 
@@ -160,7 +139,8 @@ class Scenario:
 
     name: str
     run: Run
-    fabric: Fabric
+    fabric: NetworkConfig
+    encapsulation: Encapsulation
     nodes: dict[str, Node]
     faults: Faults
     faults_from: tuple[str, ...]
@@ -395,7 +375,7 @@ class _Reader(TomlFile):
         run = self.run(nodes)
         check_sections(self, run.transport)
         security = security_of(self, sealing, nodes, run.target)
-        fabric = self.fabric(nodes, run)
+        fabric, how = self.fabric(nodes, run)
         qps = {} if run.transport == UET else queue_pairs(self, run.transport, (run.initiator, run.target), nodes)
         faults, at_risk = self.faults(nodes)
         target_faults = self.target_faults(run)
@@ -403,7 +383,7 @@ class _Reader(TomlFile):
             raise self.refuse("faults", "a script leaves nothing to chance", "[faults] or [[step]]")
         todo = self.operations(operations, run, qps, nodes)
         extension = max((row.extension_size for row in todo), default=0)
-        self.check_mtu(fabric, nodes.values(), run.transport == UET, security, extension)
+        self.check_mtu(fabric, how, nodes.values(), run.transport == UET, security, extension)
         scripted = run.ses == "scripted"
         if scripted and not rows:
             raise self.refuse("run.ses", "'scripted' needs rows [[step]]", "real, or a script")
@@ -411,6 +391,7 @@ class _Reader(TomlFile):
             name=self.path.stem,
             run=run,
             fabric=fabric,
+            encapsulation=how,
             nodes=nodes,
             faults=faults,
             faults_from=at_risk,
@@ -613,7 +594,7 @@ class _Reader(TomlFile):
         shipped = SHIPPED / path
         return shipped if path.name == str(path) and not beside.exists() and shipped.exists() else beside
 
-    def fabric(self, nodes: dict[str, Node], run: Run) -> Fabric:
+    def fabric(self, nodes: dict[str, Node], run: Run) -> tuple[NetworkConfig, Encapsulation]:
         values = self.table("fabric", _FABRIC, self.data.get("fabric", {}))
         if run.transport != UET:
             self.roce_fabric(values, nodes)
@@ -627,15 +608,21 @@ class _Reader(TomlFile):
         layout = self.layout(values, len(nodes))
         red = self.optional(Red, "red", values, told)
         pfc = self.optional(Pfc, "pfc", values, False)
-        fabric = Fabric(**values, layout=layout, red=red, pfc=pfc, how=Encapsulation(**how, dscp=dscp))
+        fabric = NetworkConfig(**values, layout=layout, red=red, pfc=pfc)
         if pfc is not None and fabric.topology != "switch":
             raise self.refuse("fabric.pfc", "is what a switch does", "topology = 'switch'")
         if fabric.topology == "pair" and len(nodes) != 2:
             raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
-        return fabric
+        return fabric, Encapsulation(**how, dscp=dscp)
 
     def check_mtu(
-        self, fabric: Fabric, nodes: Iterable[Node], uet: bool, security: Security | None, extension: int
+        self,
+        fabric: NetworkConfig,
+        how: Encapsulation,
+        nodes: Iterable[Node],
+        uet: bool,
+        security: Security | None,
+        extension: int,
     ) -> None:
         """Raise `LocalError` for a link MTU below the longest packet; `extension` is that of the SES header."""
         section, name = ("ses", "payload_mtu") if uet else ("roce", "path_mtu")
@@ -643,7 +630,7 @@ class _Reader(TomlFile):
         payload, version = max((getattr(getattr(node, section), name), node.ip_version) for node in nodes)
         around = around_roce(version)
         if uet:
-            around = fabric.how.around(version, extension=extension, sealing=sealing)
+            around = how.around(version, extension=extension, sealing=sealing)
         needed = payload + around
         if needed > fabric.mtu:
             keys = ("fabric.mtu", f"{section}.{name}")

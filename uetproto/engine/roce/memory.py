@@ -12,7 +12,7 @@ _KEY_BITS = 32
 
 
 class MemoryKind(Enum):
-    """The place of the bytes of a region, for the data path model (`gpudirect`)."""
+    """The place of the bytes of a region, for the data path model (`engine.data_path`)."""
 
     HOST = "host"
     GPU = "gpu"

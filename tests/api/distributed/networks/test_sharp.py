@@ -69,7 +69,7 @@ def test_every_operation_on_every_type(transport: str, sharp: dict[str, Any]) ->
         wanted = bits(expected(op, values, FOUR))
         assert [results[at] for results in told] == [wanted] * 4, (name, op)
     assert sharp_of(made).notes == []
-    assert not any(node.nic.repeated for node in network_of(made).world.nodes.values())
+    assert not any(nic.repeated for nic in network_of(made).world.network.nics.values())
 
 
 def test_the_order_is_that_of_the_tree_not_of_the_ranks() -> None:

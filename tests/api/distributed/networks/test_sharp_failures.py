@@ -47,7 +47,7 @@ def test_results_stay_right(transport: str, seed: int) -> None:
     """Invariants 6 and 9: whatever is lost, late, or comes twice."""
     made = world(4, transport, faults=FAULTS, faults_from=NODES, seed=seed)
     assert run(many, made) == [WANTED] * 4
-    assert sum(node.nic.repeated for node in network_of(made).world.nodes.values()) > 0
+    assert sum(nic.repeated for nic in network_of(made).world.network.nics.values()) > 0
 
 
 def test_lost_multicast_results_are_asked_for_again() -> None:

@@ -32,7 +32,8 @@ def floats(count: int = 2500) -> list[Any]:
 
 
 def senders(made: dist.World) -> set[str]:
-    return {name for name, node in network_of(made).world.nodes.items() if node.at is None and node.nic.sent}
+    world = network_of(made).world
+    return {name for name, nic in world.network.nics.items() if world.nodes[name].at is None and nic.sent}
 
 
 @OVER

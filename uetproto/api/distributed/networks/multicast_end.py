@@ -6,7 +6,7 @@ Chunks are UD SENDs with immediate to a group; the ring consists of queue pairs 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from uetproto.api.network import World
+from uetproto.api.network import EmulatedNetwork
 from uetproto.api.verbs.node import VerbsNode
 from uetproto.collectives.multicast.barrier import TransportBarrier
 from uetproto.collectives.multicast.config import MulticastConfig
@@ -60,7 +60,7 @@ class MulticastNetwork(Protocol):
     """What multicast uses of a network of RoCE adapters."""
 
     size: int
-    world: World
+    world: EmulatedNetwork
     timers: CollectiveTimers
     path_mtu: int
     intra: IntraNode
@@ -192,7 +192,9 @@ class MulticastGroupEnd:
     def only_count(self, only: bool) -> None:
         """Counts chunks of others at the NIC, without receives and without their bytes, or stops to do so."""
         for group, receiver in zip(self._groups, self.machines.receivers, strict=True):
-            self._node.nic.divert(group.dst, _counting(receiver.on_chunk) if only else None)
+            self.network.world.network.nics[self._node.name].divert(
+                group.dst, _counting(receiver.on_chunk) if only else None
+            )
 
     def close(self) -> None:
         """Destroys the queue pairs and regions."""

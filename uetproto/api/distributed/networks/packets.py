@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from uetproto.api.distributed.errors import invalid
 from uetproto.api.distributed.networks.hosts import PREFER_SAME_NIC, Hosts, hosts_of
-from uetproto.api.network import BURST, Cables, World
+from uetproto.api.network import BURST, EmulatedNetwork, NetworkOptions
 from uetproto.collectives.topology.intra_node import IntraNode
 from uetproto.collectives.transport import (
     CollectiveNetwork,
@@ -260,7 +260,7 @@ def _ignore(failure: TransportError | None) -> None:
 class PacketNetwork(CollectiveNetwork):
     """All ranks, each a node of an emulated network."""
 
-    def __init__(self, size: int, world: World, intra: Mapping[str, Any]) -> None:
+    def __init__(self, size: int, world: EmulatedNetwork, intra: Mapping[str, Any]) -> None:
         """Makes the network. `intra`: `hosts`, and the costs of a hop within a host."""
         self.size = size
         self.world = world
@@ -322,8 +322,8 @@ class PacketNetwork(CollectiveNetwork):
 
 def options(
     size: int, given: Mapping[str, Any], own: Sequence[str]
-) -> tuple[Cables, dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """Return cables, hops within hosts, and the options that remain for the world. Raises `ArgumentError`.
+) -> tuple[NetworkOptions, dict[str, Any], dict[str, Any]]:  # fmt: skip
+    """Return the options of the network, hops within hosts, and the remaining options. Raises `ArgumentError`.
 
     `own`: options that only this transport has.
     """
@@ -331,9 +331,8 @@ def options(
     for name in given:
         if name not in legal:
             raise invalid("network", name, ", ".join(legal))
-    cables = Cables(**{name: given[name] for name in _CABLES if name in given})
-    rest: dict[str, Any] = {"faults": {}, "faults_from": "all", "seed": 0, "capture": None, "taps": None}
-    rest |= {name: value for name, value in given.items() if name in (*_COMMON, *own)}
+    cables = NetworkOptions(**{name: given[name] for name in (*_CABLES, *_COMMON) if name in given})
+    rest = {name: value for name, value in given.items() if name in own}
     intra = {name: given[name] for name in _INTRA if name in given}
     for name, least, unit in (("intra_bandwidth", 1, "bytes a second"), ("intra_latency", 0, "picoseconds")):
         if name in intra and (type(intra[name]) is not int or intra[name] < least):

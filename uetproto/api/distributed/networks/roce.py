@@ -21,7 +21,7 @@ from uetproto.api.distributed.networks.packets import (
 )
 from uetproto.api.distributed.networks.sharp import SharpOffload, sharp_offload
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, settings
-from uetproto.api.verbs.node import NodeSpec, VerbsNode, VerbsWorld
+from uetproto.api.verbs.node import NodeSpec, VerbsNetwork, VerbsNode
 from uetproto.collectives.offload import Offloads
 from uetproto.collectives.transport import Done, TransportError
 from uetproto.engine.roce.config import RoceConfig
@@ -179,7 +179,7 @@ class RoceNetwork(PacketNetwork):
     def __init__(self, size: int, **given: Any) -> None:
         """Makes the network. Raises `ArgumentError` for options that are not legal.
 
-        Options: those of `Cables`, `config`, faults, faults_from, seed, capture, taps; `hosts`, `cross_nic`,
+        Options: those of `NetworkOptions`, `config`; `hosts`, `cross_nic`,
         intra_bandwidth, intra_latency. `way`: write; a SEND would need a posted receive of its length. `multicast`:
         `MulticastConfig(...)`, or the keywords of it that differ from what fits the network. `sharp`: True, or options
         by name, for an aggregation node in every switch (`sharp_fabric.settings`).
@@ -196,7 +196,7 @@ class RoceNetwork(PacketNetwork):
         if sharp is not None:
             fabric = SharpFabric(*sharp, _carrier, multicast=True)
             specs, cables = fabric.specs(hosts, cables, NodeSpec), replace(cables, sharp=True)
-        world = VerbsWorld(specs, cables=cables, **rest)
+        world = VerbsNetwork(specs, cables, **rest)
         super().__init__(size, world, intra)
         self._psns = world.psns
         nodes = list(world.nodes.values())

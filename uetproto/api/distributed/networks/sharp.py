@@ -14,7 +14,8 @@ from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, layout_o
 from uetproto.api.distributed.networks.sharp_groups import Communicator, RankHost
 from uetproto.api.distributed.networks.sharp_parts import SharpCollective, SharpPart
 from uetproto.api.distributed.networks.sharp_works import ALGORITHM, COLLECTIVES, check
-from uetproto.api.network import Cables, Node
+from uetproto.api.network import NetworkOptions
+from uetproto.api.node import LocalNode
 from uetproto.collectives.algorithms.by_schedule import by_schedule
 from uetproto.collectives.algorithms.leaders import by_leaders, nodes_of
 from uetproto.collectives.dtypes import Array
@@ -134,7 +135,11 @@ class SharpOffload(Offload):
 
 
 def sharp_offload(
-    network: PacketNetwork, fabric: SharpFabric, ranks: Sequence[Node], cables: Cables, psn: Callable[[], int]
+    network: PacketNetwork,
+    fabric: SharpFabric,
+    ranks: Sequence[LocalNode],
+    cables: NetworkOptions,
+    psn: Callable[[], int],
 ) -> SharpOffload:
     """Return the offload of a network whose world exists, with `fabric` in it."""
     fabric.start(network.world, ranks, layout_of_cables(cables, len(ranks)), psn)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from uetproto.api.distributed.errors import invalid
-from uetproto.api.network import Cables, Node, World
+from uetproto.api.network import EmulatedNetwork, NetworkOptions
+from uetproto.api.node import LocalNode
 from uetproto.collectives.topology.graph import Topology
 from uetproto.collectives.topology.kinds import topology
 from uetproto.engine.sharp.carriers.carrier import Carrier
@@ -71,15 +72,15 @@ class SharpFabric:
         self.carriers: dict[str, Carrier] = {}
         self.traps: list[tuple[str, TrapRaised]] = []
         """Holds the traps, with the node that raised each."""
-        self.ranks: list[Node] = []
-        self.world: World
+        self.ranks: list[LocalNode] = []
+        self.world: EmulatedNetwork
         self.manager: SharpManager
         self._agents: dict[int, SharpAgent] = {}
         self._names: dict[int, str] = {}
         self._carrier_of = carrier_of
         self._psn: Callable[[], int]
 
-    def specs(self, hosts: Sequence[str], cables: Cables, spec: Callable[..., Any]) -> dict[str, Any]:
+    def specs(self, hosts: Sequence[str], cables: NetworkOptions, spec: Callable[..., Any]) -> dict[str, Any]:
         """Return the nodes to build: the hosts, and an aggregation node in every switch; `spec` makes each of them."""
         layout = layout_of_cables(cables, len(hosts))
         switches = ("switch",) if layout is None else layout.switches
@@ -106,7 +107,9 @@ class SharpFabric:
         carrier = self.carriers[name] = self._carrier_of(engine, element, self.options)
         return SharpStation(engine, carrier)
 
-    def start(self, world: World, ranks: Sequence[Node], layout: Topology | None, psn: Callable[[], int]) -> None:
+    def start(
+        self, world: EmulatedNetwork, ranks: Sequence[LocalNode], layout: Topology | None, psn: Callable[[], int]
+    ) -> None:
         """Create agents and manager once the world exists; the manager has not discovered anything yet."""
         self.world, self.ranks, self._psn = world, list(ranks), psn
         self._names = {node.address: name for name, node in world.nodes.items()}
@@ -176,7 +179,7 @@ class SharpFabric:
         return self._names.get(an, f"node {an:#x}")
 
 
-def layout_of_cables(cables: Cables, hosts: int) -> Topology | None:
+def layout_of_cables(cables: NetworkOptions, hosts: int) -> Topology | None:
     """Return the topology of cables; None for one switch. Raises `ArgumentError` if there is no switch."""
     if cables.topology == "pair":
         raise invalid("sharp", "topology pair", "a topology with switches")
@@ -193,7 +196,9 @@ def an_name(switch: str) -> str:
     return f"an.{switch}"
 
 
-def _switches(ranks: Sequence[Node], layout: Topology | None, by_switch: Mapping[str, int]) -> Iterable[FabricSwitch]:
+def _switches(
+    ranks: Sequence[LocalNode], layout: Topology | None, by_switch: Mapping[str, int]
+) -> Iterable[FabricSwitch]:
     """Yield the switches as the manager sees them, whose GUIDs are addresses."""
     if layout is None:
         yield FabricSwitch(

@@ -24,7 +24,7 @@ from uetproto.api.distributed.networks.packets import (
 )
 from uetproto.api.distributed.networks.sharp import SharpOffload, sharp_offload
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, settings
-from uetproto.api.fi.node import Encapsulation, FiNode, FiWorld, NodeSpec
+from uetproto.api.fi.node import Encapsulation, FiNetwork, FiNode, NodeSpec
 from uetproto.collectives.transport import Done, TransportError
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import PDC_MODES, Completion, Receive, Received, RemoteWrite, Send, Write
@@ -170,7 +170,7 @@ class UetNetwork(PacketNetwork):
         """Makes the network. Raises `ArgumentError` for options that are not legal.
 
         `way`: write or send. `delivery`: RUD or ROD. `pds`: by default with an ACK for each packet where there are
-        several paths. Further options: those of `Cables`, `ses`, `how`, faults, faults_from, seed, capture, taps;
+        several paths. Further options: those of `NetworkOptions`, `ses`, `how`;
         `hosts`, `cross_nic`, intra_bandwidth, intra_latency. `sharp`: True, or options by name, for an aggregation node
         in every switch (`sharp_fabric.settings`).
         """
@@ -193,7 +193,7 @@ class UetNetwork(PacketNetwork):
             specs, cables = fabric.specs(hosts, cables, NodeSpec), replace(cables, sharp=True)
             if isinstance(told["pds"], PdsConfig):
                 told["pds"] = replace(told["pds"], reserved_pdcs=max(RESERVED, told["pds"].reserved_pdcs))
-        world = FiWorld(specs, cables=cables, **told)
+        world = FiNetwork(specs, cables, **told)
         super().__init__(size, world, intra)
         nodes = list(world.nodes.values())
         self.addresses = [node.address for node in nodes]

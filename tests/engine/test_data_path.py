@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from uetproto.emulator.data_path import PATHS, Hop, Path, PathConfig, cost
+from uetproto.engine.data_path import PATHS, Hop, Path, PathConfig, cost
 from uetproto.errors import LocalError
 
 NS, US = 1_000, 1_000_000

@@ -1,0 +1,293 @@
+"""How a network is built: from its parameters and its nodes, whoever plays on it.
+
+A frame that leaves a node passes its NIC, its gate (with PFC), a tap, the link and the faults; then the switch and its
+output queue; then the link to the other node, a tap, the gate and the NIC there.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from uetproto.emulator.network import unencoded_frames
+from uetproto.emulator.network.built import BuiltNetwork, LinkHop, SwitchPort
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
+from uetproto.emulator.network.faults import FaultyPort
+from uetproto.emulator.network.frame_outcome import FrameOutcomes
+from uetproto.emulator.network.layouts import LAYOUTS
+from uetproto.emulator.network.link import EmulatedLink, FrameSender, FrameSink
+from uetproto.emulator.network.nic import Nic
+from uetproto.emulator.network.payload import MeteredLink, PayloadSize
+from uetproto.emulator.network.pfc import PauseGate, Pauser, check_capacity
+from uetproto.emulator.network.queue import OutputQueue, level_by
+from uetproto.emulator.network.red import Marker
+from uetproto.emulator.network.routing import LayoutRouting, MulticastTrees
+from uetproto.emulator.network.scripted_wire import ScriptedWire
+from uetproto.emulator.network.switch import Routing, Switch
+from uetproto.emulator.network.tap import Capture, FrameWriter, InTap, OutTap
+from uetproto.emulator.network.unencoded_frames import UnencodedFramer
+from uetproto.engine.contract import SECOND, Rng
+from uetproto.errors import LocalError
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.framer import Framer, SplitFramer, mac_of
+from uetproto.framing.sizes import ETHERNET_SIZE
+
+Nodes = Mapping[str, NodeAttachment]
+Chance = Callable[[str, str], Rng]
+"""Returns a seeded generator for a node or a queue, and the use that is made of it: faults, red."""
+
+
+def build(
+    clock: Clock, config: NetworkConfig, nodes: Nodes, *, dscp: Dscp, chance: Chance, writer: FrameWriter | None = None
+) -> BuiltNetwork:
+    """Build a network of `nodes`. What passes the ports that are tapped goes to `writer`.
+
+    `dscp`: the traffic classes, which switches tell apart. Raises `LocalError` naming what is legal.
+    """
+    build_topology = TOPOLOGIES[config.topology]
+    patience = None if config.topology == "scripted" else decision_time(config, nodes)
+    capture = None if writer is None else Capture(clock, writer, patience)
+    builder = _Builder(clock, config, nodes, dscp, chance, capture)
+    build_topology(builder)
+    builder.network.longest_flight = longest_flight(config, nodes)
+    return builder.network
+
+
+def time_between(config: NetworkConfig) -> int:
+    """Return the longest time in picoseconds between the first and the last switch of a path; 0 for one switch."""
+    layout = config.layout
+    if layout is None:
+        return 0
+    most = max(layout.hops(0, rank) for rank in range(layout.size)) - 2
+    waiting = 3 * config.queue_capacity + config.mtu
+    return max(0, most) * (8 * SECOND * waiting // config.rate + config.delay)
+
+
+def decision_time(config: NetworkConfig, nodes: Nodes) -> int:
+    """Return the longest time from the first bit of a frame until faults and switches have decided about it."""
+    slowest = min(node.rate for node in nodes.values())
+    held = 0
+    for faults in (node.faults for node in nodes.values() if node.faults):
+        held = max(held, faults.reorder_time if faults.reorder else 0, faults.delay_time if faults.delay else 0)
+    time = 8 * SECOND * (config.mtu + ETHERNET_SIZE) // slowest + config.delay + held + 2  # rounded up, and over
+    time += time_between(config)
+    inner = [node.rate for node in nodes.values() if node.at is not None]
+    if inner:
+        time += 8 * SECOND * (3 * config.queue_capacity + config.mtu) // min(inner) + config.inner_delay
+    return time
+
+
+def longest_flight(config: NetworkConfig, nodes: Nodes) -> int:
+    """Return the longest time in picoseconds that a frame is under way, through full queues and pauses."""
+    slowest = min(node.rate for node in nodes.values())
+    paused = 0 if config.pfc is None else SECOND * 512 * config.pfc.quanta // slowest
+    return 2 * decision_time(config, nodes) + 8 * SECOND * 3 * config.queue_capacity // slowest + paused
+
+
+class _Forward:
+    """A port whose other side is set when all is built."""
+
+    sink: FrameSink
+
+    def take(self, frame: bytes) -> None:
+        self.sink.take(frame)
+
+
+class _Builder:
+    """A network that is being built."""
+
+    def __init__(
+        self, clock: Clock, config: NetworkConfig, nodes: Nodes, dscp: Dscp, chance: Chance, capture: Capture | None
+    ) -> None:
+        self.clock = clock
+        self.config = config
+        self.nodes = nodes
+        self.dscp = dscp
+        self.chance = chance
+        self.capture = capture
+        self.outcomes = FrameOutcomes() if capture is None else capture.outcomes
+        self.network = BuiltNetwork(capture=capture)
+        self._encodes = config.wire == "bytes"
+        self._size_of: Callable[[bytes], int] = len if self._encodes else unencoded_frames.size_of
+        self._meter = PayloadSize(dscp, sharp=config.sharp) if config.metered else None
+        self._payload_of = self._meter if self._encodes or self._meter is None else unencoded_frames.payload_of
+
+    # Topologies
+
+    def star(self) -> None:
+        """Attach all nodes to one switch. Raises `LocalError` for queues in which PFC has no headroom."""
+        config, network = self.config, self.network
+        network.switch = switch = self._switch("switch")
+        pauser = None
+        if config.pfc is not None:
+            delays = {True: config.delay, False: config.inner_delay}
+            shares = sorted(
+                config.pfc.most(rate=node.rate, delay=delays[node.at is None], mtu=config.mtu)
+                for node in self.nodes.values()
+            )
+            check_capacity(config.queue_capacity, shares[1:])  # all but one may send to that one
+            pauser = Pauser(self.clock, config.pfc, self.dscp)
+        for name, node in self.nodes.items():
+            if node.at is not None:
+                self._switch_at(name, node)
+            self._attach(name, node, SwitchPort(switch, mac_bytes(node), 0), pauser)
+
+    def pair(self) -> None:
+        """Join two nodes by a cable."""
+        self._no_inner()
+        ends = (_Forward(), _Forward())
+        others = reversed(list(self.nodes))
+        for (name, node), other, there, here in zip(self.nodes.items(), others, ends, reversed(ends), strict=True):
+            nic = self._add_node(name, node, there, leaf=other)
+            here.sink = self._tapped(node, nic)
+
+    def scripted(self) -> None:
+        """Join the nodes by a wire that keeps every frame until a step takes it: no rate, no delay, no queues."""
+        self._no_inner()
+        self.network.wire = wire = ScriptedWire(self.clock, self.dscp, self.outcomes)
+        for name, node in self.nodes.items():
+            nic = Nic(self.clock, node.engine, node.framer, self._out_tap(node, wire), node.on_event)
+            self.network.nics[name] = nic
+            wire.attach(mac_bytes(node), self._tapped(node, nic))
+
+    def fabric(self) -> None:
+        """Join switches and nodes as the layout says. Raises `LocalError` for PFC, which only a single switch does."""
+        config, network, layout = self.config, self.network, self.config.layout
+        hosts = {name: node for name, node in self.nodes.items() if node.at is None}
+        if layout is None or layout.size != len(hosts):
+            size = "none" if layout is None else f"one for {layout.size} stations"
+            raise LocalError("layout", size, f"one for {len(hosts)} stations")
+        if config.pfc is not None:
+            raise LocalError("pfc", f"is not done between switches, topology {layout.kind} has several", "switch")
+        vertices = {mac_bytes(node): rank for rank, node in enumerate(hosts.values())}
+        trees = MulticastTrees(layout, network)
+        routings = [
+            LayoutRouting(layout, layout.size + number, vertices, trees) for number in range(len(layout.switches))
+        ]
+        switches = [self._switch(name, routing) for name, routing in zip(layout.switches, routings, strict=True)]
+        ports = {
+            name: SwitchPort(switches[layout.neighbour(rank) - layout.size], mac_bytes(node), rank)
+            for rank, (name, node) in enumerate(hosts.items())
+        }
+        for name, node in self.nodes.items():
+            if node.at is not None:
+                switch, mac = self._switch_at(name, node), mac_bytes(node)
+                vertices[mac] = layout.size + switches.index(switch)
+                ports[name] = SwitchPort(switch, mac, vertices[mac])
+        for name, node in self.nodes.items():
+            self._attach(name, node, ports[name])
+        for number, (source, target) in enumerate(layout.links):
+            if source >= layout.size and target >= layout.size:
+                trunk = self._trunk(layout.name(source), layout.name(target))
+                routings[source - layout.size].trunks[number] = trunk
+
+    def _no_inner(self) -> None:
+        for name, node in self.nodes.items():
+            if node.at is not None:
+                legal = f"none, topology {self.config.topology} has no switches"
+                raise LocalError("at", f"{name} is at {node.at}", legal)
+
+    # Parts
+
+    def _switch(self, name: str, routing: Routing | None = None) -> Switch:
+        switch = self.network.switches[name] = Switch(
+            dscp=self.dscp,
+            trimming=self.config.trimming,
+            outcomes=self.outcomes,
+            name=name,
+            routing=routing,
+            most_groups=self.config.most_groups,
+            size_of=self._size_of,
+        )
+        return switch
+
+    def _switch_at(self, name: str, node: NodeAttachment) -> Switch:
+        """Return the switch that an inner node is part of. Raises `LocalError` for a switch that is not there."""
+        switches = self.network.switches
+        if node.at not in switches:
+            legal = ", ".join(switches) or "a topology with switches"
+            raise LocalError("at", f"{name} is at {node.at}", legal)
+        return switches[node.at]
+
+    def _attach(self, name: str, node: NodeAttachment, port: SwitchPort, pauser: Pauser | None = None) -> None:
+        """Attach a node to a port of a switch, both ways."""
+        network, switch, inner = self.network, port.switch, node.at is not None
+        sink = self._add_node(name, node, switch, leaf=switch.name, with_pfc=pauser is not None)
+        down = self._link(self._tapped(node, sink), node.rate, self._delay(node))
+        (network.inner_hops if inner else network.hops).append(LinkHop(switch.name, name, down))
+        queue = network.queues[name] = self._queue(name, down, pauser)
+        switch.attach(port.mac, queue, name=name, inner=inner)
+        network.seats[name] = port
+        if pauser is not None:
+            network.ingresses[name] = pauser.attach(port.mac, queue.ahead, down.duration)
+
+    def _add_node(
+        self, name: str, node: NodeAttachment, sink: FrameSink, *, leaf: str, with_pfc: bool = False
+    ) -> FrameSink:
+        """Add the NIC of a node and all parts between it and `sink`, named `leaf`; return what takes its frames."""
+        clock, network = self.clock, self.network
+        if node.faults:
+            rng = self.chance(name, "faults")
+            sink = network.faults[name] = FaultyPort(clock, sink, node.faults, rng, self.dscp, self.outcomes)
+        network.links[name] = wire = self._link(sink, node.rate, self._delay(node))
+        (network.hops if node.at is None else network.inner_hops).append(LinkHop(name, leaf, wire))
+        link = self._out_tap(node, wire)
+        gate = None
+        if with_pfc and self.config.pfc is not None:
+            link = network.gates[name] = gate = PauseGate(clock, link, wire.duration, self.config.pfc, self.dscp)
+        nic = Nic(clock, node.engine, self._framer(node.framer), link, node.on_event, gate)
+        network.nics[name] = nic
+        return nic if gate is None else gate
+
+    def _framer(self, framer: Framer) -> Framer:
+        return framer if self._encodes else UnencodedFramer(cast(SplitFramer, framer), self._meter)
+
+    def _trunk(self, source: str, target: str) -> OutputQueue:
+        """Add a port of a switch, and the link from it to another switch."""
+        link = self._link(self.network.switches[target], self.config.rate, self.config.delay)
+        self.network.hops.append(LinkHop(source, target, link))
+        name = f"{source} > {target}"
+        queue = self.network.trunks[name] = self._queue(name, link)
+        return queue
+
+    def _link(self, sink: FrameSink, rate: int, delay: int) -> EmulatedLink:
+        mtu, size_of = self.config.mtu, self._size_of
+        if self._payload_of is None:
+            return EmulatedLink(self.clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
+        return MeteredLink(self.clock, sink, self._payload_of, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
+
+    def _queue(self, name: str, link: EmulatedLink, pauser: Pauser | None = None) -> OutputQueue:
+        marker = None
+        if self.config.red is not None:
+            marker = self.network.markers[name] = Marker(self.config.red, self.chance(name, "red"), self.outcomes)
+        return OutputQueue(
+            self.clock,
+            link,
+            capacity=self.config.queue_capacity,
+            level_of=level_by(self.dscp),
+            marker=marker,
+            observer=pauser,
+            size_of=self._size_of,
+        )
+
+    def _delay(self, node: NodeAttachment) -> int:
+        return self.config.delay if node.at is None else self.config.inner_delay
+
+    def _tapped(self, node: NodeAttachment, sink: FrameSink) -> FrameSink:
+        """Return what takes the frames that come to a node."""
+        return sink if self.capture is None or node.tap is None else InTap(self.clock, sink, self.capture, node.tap)
+
+    def _out_tap(self, node: NodeAttachment, link: FrameSender) -> FrameSender:
+        return link if self.capture is None or node.tap is None else OutTap(link, self.capture, node.tap)
+
+
+TOPOLOGIES: dict[str, Callable[[_Builder], None]] = {
+    "switch": _Builder.star,
+    "pair": _Builder.pair,
+    "scripted": _Builder.scripted,
+    **dict.fromkeys(LAYOUTS, _Builder.fabric),
+}
+
+
+def mac_bytes(node: NodeAttachment) -> bytes:
+    """Return the MAC address of a node."""
+    return mac_of(node.address).to_bytes(6, "big")

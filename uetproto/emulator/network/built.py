@@ -1,0 +1,128 @@
+"""The parts of a network that was built: NICs, links, switches, queues, and the multicast groups that nodes join."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from uetproto.emulator.network.faults import FaultyPort
+from uetproto.emulator.network.link import EmulatedLink
+from uetproto.emulator.network.nic import Nic
+from uetproto.emulator.network.payload import MeteredLink
+from uetproto.emulator.network.pfc import PauseGate, PfcIngress
+from uetproto.emulator.network.queue import OutputQueue
+from uetproto.emulator.network.red import Marker
+from uetproto.emulator.network.scripted_wire import ScriptedWire
+from uetproto.emulator.network.switch import Switch, check_group
+from uetproto.emulator.network.tap import Capture
+from uetproto.errors import LocalError
+
+
+class LinkHop(NamedTuple):
+    """One direction of a cable: the names of its ends, and the link, which counts frames and bytes."""
+
+    source: str
+    target: str
+    link: EmulatedLink
+
+    @property
+    def payload(self) -> int:
+        """Return the bytes of payload that went over the link; 0 in a network that is not metered."""
+        return self.link.payload if isinstance(self.link, MeteredLink) else 0
+
+
+class SwitchPort(NamedTuple):
+    """The port of a switch to which a node is attached."""
+
+    switch: Switch
+    mac: bytes
+    """MAC address of the node."""
+    vertex: int
+    """Vertex of the layout: the rank of a host, the switch of an inner node; 0 without a layout."""
+
+
+@dataclass(slots=True)
+class BuiltNetwork:
+    """A network that was built. Its parts are found by the name of their node."""
+
+    nics: dict[str, Nic] = field(default_factory=dict)
+    links: dict[str, EmulatedLink] = field(default_factory=dict)
+    """Links from each node."""
+    faults: dict[str, FaultyPort] = field(default_factory=dict)
+    queues: dict[str, OutputQueue] = field(default_factory=dict)
+    """Output queues towards each node."""
+    switch: Switch | None = None
+    """The only switch; None if there is none, or several."""
+    switches: dict[str, Switch] = field(default_factory=dict)
+    hops: list[LinkHop] = field(default_factory=list)
+    """All links but those of inner ports; those to and from the hosts are among them."""
+    inner_hops: list[LinkHop] = field(default_factory=list)
+    """Links to and from nodes within switches: no packet crosses a cable there."""
+    seats: dict[str, SwitchPort] = field(default_factory=dict)
+    members: dict[bytes, set[str]] = field(default_factory=dict)
+    """Nodes that joined each group, by its MAC address."""
+    joined: int = 0
+    """Number of times that a node joined or left a group."""
+    trunks: dict[str, OutputQueue] = field(default_factory=dict)
+    """Queues from switch to switch, by names such as "leaf0 > spine1"."""
+    markers: dict[str, Marker] = field(default_factory=dict)
+    """Markers of RED, by the names of `queues` and `trunks`."""
+    ingresses: dict[str, PfcIngress] = field(default_factory=dict)
+    """With PFC, the port of the switch at which each node is."""
+    gates: dict[str, PauseGate] = field(default_factory=dict)
+    """With PFC, what stands between each NIC and its link."""
+    wire: ScriptedWire | None = None
+    """The wire of a script; None: frames travel by themselves."""
+    capture: Capture | None = None
+    longest_flight: int = 0
+    """No frame is under way for longer, in picoseconds, not even through full queues."""
+
+    def join(self, group: bytes, node: str) -> None:
+        """Have frames to the group, a MAC address, come only to the nodes that joined it, over a tree to them.
+
+        Raises `LocalError` for an address that is no group, an unknown node, and a switch that holds too many groups.
+        """
+        port = self._port(group, node)
+        if port is None:
+            return
+        for switch in self.switches.values():
+            if not switch.has_room(group):
+                raise LocalError(
+                    "group", f"{switch.name} holds {len(switch.groups)} of them", f"at most {switch.most_groups}"
+                )
+        for switch in self.switches.values():
+            switch.hold(group)
+        port.switch.join(group, port.mac)
+        self.members.setdefault(group, set()).add(node)
+        self._renew()
+
+    def leave(self, group: bytes, node: str) -> None:
+        """End a `join`. Switches forget a group that all nodes have left. Raises `LocalError` for a node not in it."""
+        port = self._port(group, node)
+        if port is None:
+            return
+        members = self.members.get(group, set())
+        if node not in members:
+            raise LocalError("station", f"{node} has not joined {group.hex(':')}", _names(members))
+        members.remove(node)
+        port.switch.leave(group, port.mac)
+        if not members:
+            del self.members[group]
+            for switch in self.switches.values():
+                switch.forget(group)
+        self._renew()
+
+    def _port(self, group: bytes, node: str) -> SwitchPort | None:
+        """Return the port of a node; None in a network without switches, where all frames come to everybody."""
+        check_group(group)
+        if node not in self.nics:
+            raise LocalError("station", f"there is no {node}", _names(self.nics))
+        return self.seats.get(node)
+
+    def _renew(self) -> None:
+        self.joined += 1
+        for switch in self.switches.values():
+            switch.renew()
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nobody"

@@ -1,0 +1,62 @@
+"""Routing between several switches, by a layout (collectives.md §4.2).
+
+A switch forwards a frame by one of the shortest paths to its destination. Of equal ones a hash of source, destination
+and entropy chooses, so that a flow keeps its path and its order. Frames to groups follow the tree of their source.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from uetproto.emulator.network.built import BuiltNetwork
+from uetproto.emulator.network.layouts import Layout
+from uetproto.emulator.network.queue import OutputQueue
+
+
+class LayoutRouting:
+    """What one switch knows of the others: a `switch.Routing`."""
+
+    def __init__(self, layout: Layout, vertex: int, vertices: Mapping[bytes, int], trees: "MulticastTrees") -> None:
+        self._layout = layout
+        self._vertex = vertex
+        self._vertices = vertices
+        self._trees = trees
+        self.trunks: dict[int, OutputQueue] = {}
+        """Ports to other switches, by the number of the link."""
+
+    def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
+        """Return the ports on the shortest paths to a node; none for an address that no node has."""
+        end, layout = self._vertices.get(mac), self._layout
+        if end is None:
+            return ()
+        onward = layout.next_links if end < layout.size else layout.links_towards
+        return [self.trunks[link] for link in onward(self._vertex, end)]
+
+    def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
+        """Return the ports to other switches by which a frame of a node to a group leaves, by the switch there."""
+        vertex = self._vertices.get(source)
+        tree = frozenset[int]() if vertex is None else self._trees.of(group, vertex)
+        name, links = self._layout.name, self._layout.links
+        return {name(links[link].target): queue for link, queue in self.trunks.items() if link in tree}
+
+
+class MulticastTrees:
+    """The links of the multicast tree of each rank and each switch, made when they are needed."""
+
+    def __init__(self, layout: Layout, network: BuiltNetwork) -> None:
+        self._layout = layout
+        self._network = network
+        self._trees: dict[tuple[bytes | None, int], frozenset[int]] = {}
+        self._joined = 0
+
+    def of(self, group: bytes, vertex: int) -> frozenset[int]:
+        """Return the links of the tree to the nodes that joined; to all hosts if no node joined."""
+        network = self._network
+        if self._joined != network.joined:
+            self._joined = network.joined
+            self._trees.clear()
+        members = network.members.get(group)
+        key = group if members else None, vertex
+        tree = self._trees.get(key)
+        if tree is None:
+            targets = None if members is None else sorted({network.seats[name].vertex for name in members})
+            tree = self._trees[key] = frozenset(self._layout.tree(vertex, targets))
+        return tree

@@ -1,0 +1,40 @@
+"""Rows `[[faults.target]]`: requests that a target refuses although they are valid (ses.md §10 step 18)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from uetproto.engine.ses.headers import SesRequest
+from uetproto.wire.headers.uet_ses import ReturnCode
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFault:
+    """A rule of a target: which requests it refuses, and with which return code."""
+
+    node: str
+    fits: Mapping[str, int]
+    """Fields of `SesRequest` and the values that a packet must have."""
+    packets: frozenset[int] | None
+    """Numbers of the packets that fit, counted from 0; None: all."""
+    answer: ReturnCode
+
+
+def refusals(rules: Iterable[TargetFault]) -> Callable[[SesRequest], ReturnCode | None] | None:
+    """Return a function that tells the answer to a packet before it is executed: that of the first rule that hits.
+
+    Return None if there are no rules.
+    """
+    rules = tuple(rules)
+    seen = [0] * len(rules)
+
+    def fault(request: SesRequest) -> ReturnCode | None:
+        answer = None
+        for number, rule in enumerate(rules):
+            if all(getattr(request, name) == value for name, value in rule.fits.items()):
+                hit = rule.packets is None or seen[number] in rule.packets
+                seen[number] += 1
+                if hit and answer is None:
+                    answer = rule.answer
+        return answer
+
+    return fault if rules else None
