@@ -4,12 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uetproto.api.distributed.errors import invalid
-<<<<<<< HEAD
-from uetproto.api.network import Cables
-from uetproto.collectives.algorithms.leaders import spread_over
-=======
 from uetproto.api.network import NetworkOptions
->>>>>>> fae7c62 (One way to build a network, one record of its options; fi and verbs need of a driver what EndpointDriver says, and nothing of the emulator)
+from uetproto.collectives.algorithms.leaders import spread_over
 
 NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC = 0, 1, 2
 """Values of `cross_nic`: whether a message may enter a host by another NIC than that by which it left its own."""
@@ -64,19 +60,7 @@ def hosts_of(size: int, cables: NetworkOptions, hosts: Any, nodes: Any, cross_ni
     return Hosts(found, cross_nic)
 
 
-<<<<<<< HEAD
-def _nodes_of_topology(size: int, cables: Cables) -> list[list[int]] | None:
-=======
-def spread_over(size: int, nodes: int | Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the ranks of each node; for a number of nodes, ranks are assigned in order."""
-    if not isinstance(nodes, int):
-        return [list(node) for node in nodes]
-    each = -(-size // nodes)
-    return [list(range(first, min(first + each, size))) for first in range(0, size, each)]
-
-
 def _nodes_of_topology(size: int, cables: NetworkOptions) -> list[list[int]] | None:
->>>>>>> fae7c62 (One way to build a network, one record of its options; fi and verbs need of a driver what EndpointDriver says, and nothing of the emulator)
     """Return the nodes of a topology; None if it does not define them, or if the world will refuse it."""
     shape = cables.shape if isinstance(cables.shape, Mapping) else {}
     each = shape.get("gpus_per_node", _GPUS if cables.topology == "rails" else 1)
