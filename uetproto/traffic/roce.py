@@ -162,7 +162,7 @@ _Key = tuple[int, int, QpType, int]  # addresses of initiator and target, transp
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class RoceConnection:
     """The way from an initiator to a target on one pair of queue pairs."""
 
     key: _Key
@@ -189,9 +189,9 @@ class RoceWorkload(Workload):
         """Initiators first."""
         self.received: Counter[str] = Counter()
         """Receives that have ended, by status."""
-        self.connections: dict[_Key, Connection] = {}
+        self.connections: dict[_Key, RoceConnection] = {}
         """Those in use."""
-        self.open: dict[int, Connection] = {}
+        self.open: dict[int, RoceConnection] = {}
         """Operations on their way, by wr_id."""
         self._posted = 0
         self._mixes = {code: _transports_of(code, profile) for code in profile.operations.things}
@@ -247,7 +247,7 @@ class RoceWorkload(Workload):
         self.started[code.name] += 1
         station.port.submit(work)
 
-    def _work(self, connection: Connection, code: Opcode, size: int) -> PostSend:
+    def _work(self, connection: RoceConnection, code: Opcode, size: int) -> PostSend:
         rng, station = self.rng, connection.near.station
         local = station.scratch if KINDS[code].answered else station.source
         fields: dict[str, Any] = {}
@@ -278,7 +278,7 @@ class RoceWorkload(Workload):
         """Where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
         return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
-    def _go_wrong(self, work: PostSend, connection: Connection) -> PostSend:
+    def _go_wrong(self, work: PostSend, connection: RoceConnection) -> PostSend:
         """The same, in one of the ways that lead nowhere."""
         ways, far = self._ways[connection.kind, work.opcode], connection.far
         way = ways[int(self.rng.random() * len(ways))]
@@ -297,7 +297,7 @@ class RoceWorkload(Workload):
                 self._post_late(far)  # else it would be asked for without end
         return way.change(work, self._largest)
 
-    def _to_group(self, work: PostSend, connection: Connection) -> PostSend:
+    def _to_group(self, work: PostSend, connection: RoceConnection) -> PostSend:
         """To all targets: each has a queue pair in the group of this turn."""
         for target in self.stations[self.profile.initiators :]:
             self._post_in_time(self._datagram_end(target, connection.turn))
@@ -326,7 +326,7 @@ class RoceWorkload(Workload):
 
     # Queue pairs
 
-    def _connection(self, station: Station, target: Station, kind: QpType) -> Connection:
+    def _connection(self, station: Station, target: Station, kind: QpType) -> RoceConnection:
         """The next one in turn from a station to another; it is brought up when it is first needed."""
         turn, limit = next(self._turns), self.profile.operations_per_pdc
         key = (station.address, target.address, kind, turn)
@@ -336,7 +336,7 @@ class RoceWorkload(Workload):
                 near, far = self._datagram_end(station, turn), self._datagram_end(target, turn)
             else:
                 near, far = self._connected_ends(station, target, kind)
-            connection = Connection(key, kind, turn, near, far, AddressVector(target.address))
+            connection = RoceConnection(key, kind, turn, near, far, AddressVector(target.address))
             self.connections[key] = connection
         connection.started += 1
         if connection.started == limit and kind is not QpType.UD:
@@ -361,12 +361,12 @@ class RoceWorkload(Workload):
                 self.wire.groups.setdefault(self._group(turn), []).append(station.port)
         return end
 
-    def _retire(self, connection: Connection) -> None:
+    def _retire(self, connection: RoceConnection) -> None:
         """Nothing more is started on it: the next operation brings up another."""
         if self.connections.get(connection.key) is connection:
             del self.connections[connection.key]
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: RoceConnection) -> None:
         connection.near.destroy()
         connection.far.destroy()
 
@@ -396,7 +396,7 @@ class RoceWorkload(Workload):
         if event.invalidated_rkey is not None:
             station.lend_again()
 
-    def _on_error(self, connection: Connection) -> None:
+    def _on_error(self, connection: RoceConnection) -> None:
         """A queue pair of RC has ended for good; the others can send again."""
         if connection.kind is QpType.RC:
             self._retire(connection)

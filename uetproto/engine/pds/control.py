@@ -1,4 +1,4 @@
-"""Control packets of a PDC, both halves: what they ask, and what answers them.
+"""Control packets of a PDC, both halves: the actions that send and answer them.
 
 UE 1.0.1 §3.5.16; pds.md §13, §9.3 (clear), §11.4 (probes).
 """
@@ -31,7 +31,7 @@ _CREDIT_MASK = 0xFFFFFF
 
 
 def take_psn_cp(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """A control packet that consumes a PSN: complete once processed, acknowledged at once."""
+    """Complete a control packet that consumes a PSN, and acknowledge it at once."""
     psn = control.psn
     if pdc.rx.classify(psn) is not Verdict.NEW or is_beyond_close(pdc, psn):
         return handle_not_new(pdc, control, datagram, now, NextHdr.NONE)
@@ -42,7 +42,7 @@ def take_psn_cp(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> boo
 
 
 def take_negotiation(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """NEGOTIATION: as NOOP, and its 32 bits are told; this revision defines no features."""
+    """Handle NEGOTIATION as NOOP, and report its 32 bits; this revision defines no features."""
     return take_psn_cp(pdc, control, datagram, now)
 
 
@@ -50,7 +50,7 @@ def take_negotiation(pdc: Pdc, control: Control, datagram: Datagram, now: int) -
 
 
 def answer_ack_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """ACK_REQ asks about a PSN that was sent before: its response, or why there is none. Refuses a stranger."""
+    """Answer ACK_REQ with the response of the PSN, or with a NACK; return False for a PSN outside the window."""
     rx, psn = pdc.rx, control.psn
     slot = current_slot(pdc, psn, now)
     verdict = rx.classify(psn)
@@ -87,14 +87,14 @@ def answer_ack_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> 
 
 
 def take_clear(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """CLEAR_CMD frees guaranteed responses (pds.md §9.3); its psn is ignored (§20 row 8)."""
+    """Free guaranteed responses on CLEAR_CMD (pds.md §9.3); its psn is ignored (pds.md §20 row 8)."""
     apply_clear(pdc, control.payload)
 
 
 def ask_clear(pdc: Pdc, now: int) -> None:
-    """A guaranteed response waits for long: CLEAR_REQ, again and again (pds.md §9.3).
+    """Send CLEAR_REQ periodically while a guaranteed response is stored (pds.md §9.3).
 
-    A peer that is silent meanwhile is asked Max_RTO_Retx_Cnt times: it may be gone, and nothing else ends this.
+    A silent peer is asked Max_RTO_Retx_Cnt times: it may be gone, and nothing else ends the requests.
     """
     lowest = pdc.rx.lowest(StoredSlot)
     pdc.clear_asks = pdc.clear_asks + 1 if pdc.touched <= pdc.clear_asked_at else 1
@@ -109,7 +109,7 @@ def ask_clear(pdc: Pdc, now: int) -> None:
 
 
 def send_probe(pdc: Pdc, now: int) -> None:
-    """PROBE: asks for CACK and SACK from the lowest un-ACKed PSN on; psn is the last one sent."""
+    """Send PROBE, which asks for CACK and for SACK from the lowest un-ACKed PSN on; psn is the last one sent."""
     tx = pdc.tx
     opaque = pdc.owner.rng.getrandbits(16)
     pdc.probe = (opaque, tx.last, now)
@@ -117,7 +117,7 @@ def send_probe(pdc: Pdc, now: int) -> None:
 
 
 def probe_for_loss(pdc: Pdc, now: int) -> None:
-    """Tail_Loss_Time without an ACK: a PROBE, Max_Tail_Loss_Retx times; then the RTO has the word."""
+    """Send a PROBE after Tail_Loss_Time without an ACK, Max_Tail_Loss_Retx times; then the RTO recovers."""
     if pdc.probes_left and pdc.tx.records:
         pdc.probes_left -= 1
         send_probe(pdc, now)
@@ -125,7 +125,7 @@ def probe_for_loss(pdc: Pdc, now: int) -> None:
 
 
 def answer_probe(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """The current CACK and SACK, and the opaque echoed; no SES response (pds.md §7.2)."""
+    """Answer PROBE with the current CACK and SACK and its opaque value, without SES response (pds.md §7.2)."""
     rx, base = pdc.rx, control.payload
     if not -0x8000 <= diff32(base, rx.cack) <= 0x7FFF:
         base = rx.sack_track
@@ -137,19 +137,19 @@ def answer_probe(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> No
     )  # fmt: skip
 
 
-# CREDIT, CREDIT_REQ: no rate control follows yet
+# CREDIT, CREDIT_REQ: there is no rate control that uses them
 
 
 def send_credit(pdc: Pdc, ctl_type: CtlType, amount: int, now: int) -> None:
-    """CREDIT, or CREDIT_REQ with a credit target."""
+    """Send CREDIT, or CREDIT_REQ with a credit target."""
     pdc.send_control(ctl_type, 0, 0, amount & _CREDIT_MASK, 0)
 
 
 def take_credit(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """CREDIT is told to whoever drives the engine."""
+    """Report CREDIT to the driver."""
     pdc.owner.tell(Credited(pdc.peer, pdc.local_id, control.payload & _CREDIT_MASK))
 
 
 def answer_credit_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """CREDIT_REQ: all that was asked for is granted."""
+    """Grant all the credit that CREDIT_REQ asks for."""
     pdc.send_control(CtlType.CREDIT, 0, 0, control.payload & _CREDIT_MASK, 0, datagram.entropy)

@@ -1,4 +1,4 @@
-"""Destination half of a PDC: takes requests, acknowledges, keeps guaranteed responses.
+"""Destination half of a PDC: delivers requests, acknowledges them, stores guaranteed responses.
 
 UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20; pds.md §8, §9, §10, §14.
 """
@@ -34,16 +34,16 @@ _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _NEW = Verdict.NEW
 _ASSUMED_RANGE = 8 * MPR_UNIT
-"""MP_RANGE that a source assumes until an ACK_CC tells another: Default_MPR of pds.md §17."""
+"""MP_RANGE that a source assumes until an ACK_CC states another: Default_MPR (pds.md §17)."""
 CLEAR_REQ_PERIODS = 4
-"""A target asks for the clear after so many PDS_Clear_Time (pds.md §9.3)."""
+"""Number of PDS_Clear_Time after which a target asks for the clear (pds.md §9.3)."""
 
 
 # Requests (pds.md §8)
 
 
 def take_request(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
-    """A request: CLEAR first, then the window; a new PSN is delivered once. False: refused or not new."""
+    """Process a request: CLEAR first, then the window; a new PSN is delivered once. False: it was not delivered."""
     rx = pdc.rx
     if request.clear_psn != rx.max_clear:
         apply_clear(pdc, request.clear_psn)
@@ -57,7 +57,7 @@ def take_request(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bo
 
 
 def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
-    """A NEW request: resources, SES, its answer (pds.md §6.3 rows 16 and 17)."""
+    """Deliver a NEW request: check resources, call SES, answer (pds.md §6.3 rows 16 and 17)."""
     rx, config, psn = pdc.rx, pdc.config, request.psn
     if rx.stored + rx.waiting >= config.max_gtd_del - 1 and not _room_for_response(pdc, psn):
         pdc.nack(NackCode.NO_GTD_DEL_AVAIL, request, datagram)
@@ -97,14 +97,17 @@ def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
 
 
 def _room_for_response(pdc: Pdc, psn: int) -> bool:
-    """The last place is kept for the lowest PSN that is missing: CLEAR cannot pass it, and so free no other."""
+    """Return True when a response can be stored; the last place is kept for the lowest missing PSN.
+
+    CLEAR cannot pass that PSN, and so no other place would become free.
+    """
     rx, most = pdc.rx, pdc.config.max_gtd_del
     taken = rx.stored + rx.waiting
     return taken < most - 1 or (taken < most and psn == rx.lowest_missing())
 
 
 def _slot_of(pdc: Pdc, answer: Response) -> Slot:
-    """What is kept of an answer: a guaranteed one until it is cleared (pds.md §9.2, §10)."""
+    """Return the slot of an answer; a guaranteed one is stored until it is cleared (pds.md §9.2, §10)."""
     if not answer.gtd:
         return DONE
     kept = pdc.config.store_ack_read_data or answer.next_hdr not in RETURN_DATA or not answer.rereadable
@@ -112,9 +115,9 @@ def _slot_of(pdc: Pdc, answer: Response) -> Slot:
 
 
 def _keep_for_later(pdc: Pdc, packet: Request | Control, datagram: Datagram) -> None:
-    """`rod_gap = reorder`: a packet after a gap waits for its turn (pds.md §20 row 3).
+    """Buffer a packet after a gap until its turn (`rod_gap = reorder`, pds.md §20 row 3).
 
-    The last buffer is kept for the packet that is missing.
+    The last buffer is kept for the missing packet.
     """
     if pdc.rx.waiting + pdc.rx.buffered >= pdc.config.max_packet_buffers - 1:
         pdc.nack(NackCode.NO_PKT_BUFFER, packet, datagram)
@@ -123,7 +126,7 @@ def _keep_for_later(pdc: Pdc, packet: Request | Control, datagram: Datagram) -> 
 
 
 def deliver_buffered(pdc: Pdc, now: int) -> None:
-    """The gap is closed: what waited behind it follows in order, as far as nothing is missing or refused."""
+    """Deliver buffered packets in order, as far as none is missing or refused."""
     while (slot := pdc.rx.next_turn()) is not None:
         if isinstance(slot.packet, Request):
             taken = _deliver(pdc, slot.packet, slot.datagram, now)
@@ -137,14 +140,14 @@ def deliver_buffered(pdc: Pdc, now: int) -> None:
 
 
 def current_slot(pdc: Pdc, psn: int, now: int) -> Slot | None:
-    """What is known of a PSN that somebody asks about; one that SES refused before gets another chance."""
+    """Return the slot of a PSN; a buffered packet that SES refused before is delivered again first."""
     if isinstance(pdc.rx.slots.get(psn), BufferedSlot):
         deliver_buffered(pdc, now)
     return pdc.rx.slots.get(psn)
 
 
 def respond(pdc: Pdc, psn: int, answer: Response, now: int) -> None:
-    """SES answers a delivered packet. Raises `LocalError` when that packet does not wait for an answer."""
+    """Take the answer of SES to a delivered packet. Raises `LocalError` when that packet does not wait for one."""
     slot = pdc.rx.slots.get(psn)
     if not isinstance(slot, UnansweredSlot):
         raise LocalError(f"PDC {pdc.local_id}: PSN {psn:#x} does not wait for a response")
@@ -158,7 +161,7 @@ def respond(pdc: Pdc, psn: int, answer: Response, now: int) -> None:
 
 
 def _send_placeholder(pdc: Pdc, psn: int, waiting: UnansweredSlot, answer: Response) -> None:
-    """NO_RESPONSE: goes out where an ACK is due; the PSN stays incomplete (pds.md §8.2)."""
+    """Send NO_RESPONSE where an ACK is due; the PSN stays incomplete (pds.md §8.2)."""
     if _ack_due(pdc, waiting):
         _send_ack_for(pdc, psn, waiting, answer)
 
@@ -173,7 +176,7 @@ def _ack_due(pdc: Pdc, packet: UnansweredSlot) -> bool:
 
 
 def _answered(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response, now: int) -> None:
-    """The response of a PSN is known: an ACK is sent if one is due; ROD: in PSN order (pds.md §8.3)."""
+    """Send the ACK of an answered PSN if one is due; on ROD in PSN order (pds.md §8.3)."""
     if answer.gtd and pdc.stored_at == NEVER:
         pdc.stored_at = now + (CLEAR_REQ_PERIODS * pdc.config.pds_clear_time or pdc.config.rto_init_time or 1)
         pdc.owner.wake(pdc, pdc.stored_at)
@@ -184,7 +187,7 @@ def _answered(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response, now:
 
 
 def _answered_in_turn(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response) -> None:
-    """ROD: an ACK waits until all packets before its own are answered."""
+    """Send ACKs on ROD: each waits until all packets before its own are answered."""
     held = pdc.held = pdc.held or {}
     held[psn] = (answer, packet)
     edge = pdc.rx.lowest(UnansweredSlot) if pdc.rx.waiting else None
@@ -204,7 +207,7 @@ def _send_ack_for(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response) 
 def send_ack(
     pdc: Pdc, psn: int, next_hdr: int, response: Buffer, marked: int, retx: int, req: int, entropy: int
 ) -> None:
-    """pds.md §8.4. The ACK takes the entropy of the packet it speaks about (cms.md §1)."""
+    """Send an ACK (pds.md §8.4), with the entropy of the packet that it acknowledges (cms.md §1)."""
     rx, config = pdc.rx, pdc.config
     if req == AckReq.NONE and pdc.role is Role.TARGET and pdc.state is State.QUIESCE:
         req = AckReq.CLOSE
@@ -224,7 +227,7 @@ def emit_ack(
     pdc: Pdc, next_hdr: int, response: Buffer, marked: int, retx: int, req: int, psn: int, opaque: int | None,
     base: int | None, entropy: int, kind: TrafficClass,
 ) -> None:  # fmt: skip
-    """An ACK of `psn`, or with `opaque` the answer to a PROBE; with `base` an ACK_CC or ACK_CCX that has a SACK."""
+    """Emit an ACK of `psn`, or with `opaque` the answer to a PROBE; with `base` an ACK_CC or ACK_CCX with a SACK."""
     rx, config = pdc.rx, pdc.config
     cack, local, peer = rx.cack, pdc.local_id, pdc.peer_id
     if pdc.owner.objects:
@@ -253,7 +256,7 @@ def emit_ack(
 def handle_not_new(
     pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int, next_hdr: int, message_id: int = 0
 ) -> bool:
-    """What is not NEW (pds.md §8.1): a NACK, the duplicate table, or nothing. Always False."""
+    """Handle a packet that is not NEW (pds.md §8.1): NACK, duplicate, or drop. Always return False."""
     psn = packet.psn
     verdict = pdc.rx.classify(psn)
     if is_beyond_close(pdc, psn):
@@ -280,14 +283,14 @@ def _reorders(pdc: Pdc) -> bool:
 
 
 def is_beyond_close(pdc: Pdc, psn: int) -> bool:
-    """Newer than the CLOSE_CMD that arrived."""
+    """Return True when a PSN is newer than the CLOSE_CMD that arrived."""
     return pdc.close_psn is not None and diff32(psn, pdc.close_psn) > 0
 
 
 def _duplicate(
     pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int, next_hdr: int, message_id: int
 ) -> None:
-    """Never delivered again; answered when it is marked as a retransmission (pds.md §8.1, second table)."""
+    """Answer a duplicate that is marked as a retransmission; never deliver it again (pds.md §8.1, second table)."""
     psn = packet.psn
     if not packet.retx and pdc.config.dup_without_retx == "drop":
         pdc.counters.dup_no_retx += 1
@@ -317,7 +320,7 @@ def _duplicate(
 
 
 def _read_again(pdc: Pdc, request: Request, datagram: Datagram) -> Response:
-    """The data of a read was in its ACK and is not stored: SES reads it once more (pds.md §10)."""
+    """Let SES read data once more that was in an ACK and is not stored (pds.md §10)."""
     data, at = datagram.header, request.size
     payload = datagram.payload or data[at + SES_SIZE[request.next_hdr] :]
     return pdc.user.on_reread(pdc, request.psn, request.next_hdr, data, at, payload)
@@ -329,7 +332,8 @@ def _refuse_trimmed(pdc: Pdc, request: Request, datagram: Datagram) -> None:
 
 
 def take_trimmed(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
-    """Only the header arrived (pds.md §14): NACK TRIMMED; after a ROD gap ROD_OOO; its CLEAR is ignored."""
+    """Send NACK TRIMMED for a packet of which only the header arrived, or ROD_OOO after a gap; ignore its CLEAR (pds.md
+    §14)."""
     verdict = pdc.rx.classify(request.psn)
     if verdict is Verdict.NEW and not is_beyond_close(pdc, request.psn):
         _refuse_trimmed(pdc, request, datagram)
@@ -339,7 +343,7 @@ def take_trimmed(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bo
 
 
 def apply_clear(pdc: Pdc, value: int) -> None:
-    """A CLEAR_PSN arrived, in a request or a CLEAR_CMD: frees guaranteed responses (pds.md §9.3)."""
+    """Free the guaranteed responses up to a CLEAR_PSN, of a request or of CLEAR_CMD (pds.md §9.3)."""
     if not pdc.rx.clear(value):
         pdc.counters.bad_clear += 1
     elif not pdc.rx.stored:
@@ -347,7 +351,7 @@ def apply_clear(pdc: Pdc, value: int) -> None:
 
 
 def take_cp_in_turn(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """A control packet with a PSN that is NEW: takes its place, and is acknowledged (pds.md §13)."""
+    """Complete a NEW control packet that consumes a PSN, and acknowledge it (pds.md §13)."""
     pdc.learn(control.spdcid)
     pdc.rx.take(control.psn, DONE)
     if control.ctl_type == CtlType.NEGOTIATION:

@@ -1,8 +1,6 @@
-"""One packet delivery context: the actions of the tables in `states`, both roles (pds.md §5–§14).
+"""Life of a PDC: its timers, secure start, close, errors and default rows (pds.md §6, §11, §13).
 
-A PDC has a source half (`tx`, `retransmit.Sender`) and a destination half (`rx`, `psn_window.PsnWindow`), one for
-each direction in which it takes part: an initiator sends forward and receives return packets, a target the reverse.
-Every event enters by `step`; what is due because of progress (all acknowledged, drained) follows in `settle`.
+Every event enters by `Pdc.step`; inputs that follow from progress (all acknowledged, drained) come from `settle`.
 """
 
 from typing import Any, NamedTuple, cast
@@ -23,11 +21,11 @@ _M32 = 0xFFFFFFFF
 
 
 _REFUSED = 8
-"""Refused Start_PSNs that a target remembers: each costs the initiator another flight."""
+"""Number of refused Start_PSNs that a target remembers: each costs the initiator another flight."""
 
 
 def settle(pdc: Pdc, now: int) -> None:
-    """Progress that closes the PDC, step by step (pds.md §6.4, §6.5)."""
+    """Step through the inputs of progress, which close the PDC (pds.md §6.4, §6.5)."""
     while True:
         before = pdc.state
         if pdc.role is Role.INITIATOR:
@@ -44,12 +42,12 @@ def settle(pdc: Pdc, now: int) -> None:
 
 
 def _has_unsent(pdc: Pdc) -> bool:
-    """Something is to be sent, or not acknowledged."""
+    """Return True when something is to be sent, or not acknowledged."""
     return bool(pdc.tx.records or pdc.queue or pdc.cps) or pdc.open_message is not None
 
 
 def _has_return_data(pdc: Pdc) -> bool:
-    """Return data is to be sent, or not acknowledged; a CLOSE_REQ is none."""
+    """Return True when return data is to be sent, or not acknowledged; a CLOSE_REQ is none."""
     unacked = any(record.message is not None for record in pdc.tx.records.values())
     return unacked or bool(pdc.queue) or pdc.open_message is not None
 
@@ -62,7 +60,7 @@ def _forward_complete(pdc: Pdc) -> bool:
 
 
 def run_timers(pdc: Pdc, now: int) -> None:
-    """Runs every timer that is due, but for a CLEAR: that leaves in `pump`, if no request carries it."""
+    """Run every timer that is due, except that of a CLEAR: `source.pump` sends it if no request carries it."""
     for record in pdc.tx.expired(now):
         if pdc.tx.may_repeat(record.rto_cnt):
             pdc.step(Input.RTO, record, now)
@@ -96,11 +94,10 @@ def run_timers(pdc: Pdc, now: int) -> None:
 
 
 def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
-    """Initiator: the target demands another Start_PSN; all moves there and is sent again, for the first time.
+    """Move to the Start_PSN that the target demands, and send all packets again, for the first time.
 
-    What asks for the present one says nothing new, whatever packet it is about. Else a NACK about another PSN than
-    those from Start_PSN on is late: of another PDC that had the PDCID before, or about a Start_PSN that was left
-    since. What the target demands now, it says about the present one.
+    A NACK that demands the present Start_PSN is ignored. A NACK about a PSN that is not in use is late: it belongs to
+    another PDC that had the PDCID before, or to an earlier Start_PSN.
     """
     delta = (nack.payload - pdc.tx.start) & _M32
     if not delta:
@@ -123,7 +120,7 @@ def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
 
 
 def pend(pdc: Pdc, packet: Request | Control, datagram: Datagram, demanded: int, now: int) -> None:
-    """Target: PENDING from its first packet on, for New_PDC_Time."""
+    """Begin in PENDING, for New_PDC_Time, and demand another Start_PSN."""
     pdc.enter(State.PENDING)
     pdc.demanded = demanded
     pdc.pending_at = now + pdc.config.new_pdc_time
@@ -133,7 +130,7 @@ def pend(pdc: Pdc, packet: Request | Control, datagram: Datagram, demanded: int,
 
 
 def demand_start(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
-    """NACK NEW_START_PSN, for each packet that does not begin where it should; nothing is delivered."""
+    """Send NACK NEW_START_PSN for a packet with another Start_PSN; nothing is delivered."""
     if packet.start_psn not in pdc.refused_starts:
         pdc.refused_starts = (*pdc.refused_starts[1 - _REFUSED :], packet.start_psn)
     nameless = pdc.config.new_start_spdcid == "zero"
@@ -141,7 +138,7 @@ def demand_start(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: i
 
 
 def confirm(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
-    """The initiator follows: both spaces begin here, and the packet is handled as one of an ESTABLISHED PDC."""
+    """Begin both PSN spaces at the confirmed Start_PSN, and process the packet as in ESTABLISHED."""
     pdc.pending_at = NEVER
     pdc.begin(packet.start_psn, packet.start_psn)
     pdc.owner.opened(pdc)
@@ -152,12 +149,12 @@ def confirm(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -
 
 
 def refuse_gap(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
-    """PENDING, ROD: the Start_PSN is good, but it takes its own packet to confirm it (pds.md §6.2 item 7)."""
+    """Send ROD_OOO in PENDING: only the packet with psn = Start_PSN confirms it (pds.md §6.2 item 7)."""
     pdc.nack(NackCode.ROD_OOO, packet, datagram, packet.start_psn)
 
 
 def give_up_pending(pdc: Pdc, now: int) -> None:
-    """New_PDC_Time is over: frees the PDC, counts, reports."""
+    """Release the PDC after New_PDC_Time, and count it."""
     pdc.owner.pending_timeout()
     _end(pdc, None)
 
@@ -166,12 +163,12 @@ def give_up_pending(pdc: Pdc, now: int) -> None:
 
 
 def remember_close(pdc: Pdc, now: int) -> None:
-    """The wish to close is known already, or is acted on when the PDC is established."""
+    """Note the request to close, which takes effect once the PDC is established."""
     pdc.close_req = True
 
 
 def quiesce(pdc: Pdc, now: int) -> None:
-    """No new message starts here; what is queued goes to another PDC."""
+    """Start no new message here; queued messages go to another PDC."""
     pdc.close_req = True
     messages = list(pdc.queue)
     pdc.queue.clear()
@@ -179,9 +176,10 @@ def quiesce(pdc: Pdc, now: int) -> None:
 
 
 def keep_alive(pdc: Pdc, now: int) -> None:
-    """Closing, but a read holds the PDC, and nobody speaks: NOOP asks whether the target still has it (pds.md §13).
+    """Send NOOP on an idle PDC that a read keeps open: the target may have lost the PDC (pds.md §13).
 
-    If not, the data never comes (pds.md §10). The next one waits for the RTO of this one, if the idle time is less.
+    In that case the data never comes (pds.md §10). The next NOOP waits for the RTO of this one, if the idle time is
+    less.
     """
     if pdc.locks and not pdc.tx.records and not pdc.cps:
         queue_cp(pdc, CtlType.NOOP, 0, now)
@@ -190,7 +188,7 @@ def keep_alive(pdc: Pdc, now: int) -> None:
 
 
 def take_close_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """CLOSE_REQ is acknowledged first, then the PDC closes (pds.md §6.4)."""
+    """Acknowledge CLOSE_REQ, then close the PDC (pds.md §6.4)."""
     taken = take_psn_cp(pdc, control, datagram, now)
     if taken:
         quiesce(pdc, now)
@@ -198,25 +196,25 @@ def take_close_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> 
 
 
 def begin_close(pdc: Pdc, now: int) -> None:
-    """Closing: waits until all is acknowledged."""
+    """Wait until all is acknowledged."""
     pdc.close_req = False
 
 
 def send_close(pdc: Pdc, now: int) -> None:
-    """CLOSE_CMD, with the next PSN."""
+    """Send CLOSE_CMD with the next PSN."""
     pdc.send_psn_cp(CtlType.CLOSE_CMD, 0, now)
     pdc.clear_at = NEVER  # CLOSE_CMD clears everything below it
 
 
 def ask_close(pdc: Pdc, now: int) -> None:
-    """Target: CLOSE_REQ asks the initiator to close; waits for Close_REQ_Time."""
+    """Send CLOSE_REQ of a target, and wait for Close_REQ_Time."""
     pdc.close_at = now + pdc.config.close_req_time
     pdc.owner.wake(pdc, pdc.close_at)
     queue_cp(pdc, CtlType.CLOSE_REQ, 0, now)
 
 
 def take_close(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """CLOSE_CMD: clears all forward PSNs below it; complete, and acknowledged, when the PDC is drained."""
+    """Take CLOSE_CMD: clear all forward PSNs below it; it is acknowledged when the PDC is drained."""
     psn = control.psn
     apply_clear(pdc, (psn - 1) & _M32)
     if pdc.rx.classify(psn) is not Verdict.NEW:
@@ -233,7 +231,7 @@ def take_close(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool
 
 
 def finish_close(pdc: Pdc, now: int) -> None:
-    """Drained: the ACK of CLOSE_CMD (pds.md §6.5), which may tell the Expected_PSN that the close left behind."""
+    """Send the ACK of CLOSE_CMD (pds.md §6.5), which may carry the Expected_PSN after the close."""
     old = tombstone_of(pdc, True)
     free(pdc, now)
     message, header = old.closing_ack(pdc.owner, *pdc.closing_ack[:2])
@@ -242,35 +240,35 @@ def finish_close(pdc: Pdc, now: int) -> None:
 
 
 def tombstone_of(pdc: Pdc, drained: bool) -> "Tombstone":
-    """What is kept of the PDC when it is gone; after an error no CLOSE_CMD is acknowledged any more."""
+    """Return what is kept of a closed PDC; after an error no CLOSE_CMD is acknowledged any more."""
     close_psn = pdc.close_psn if drained else None
     return Tombstone(pdc.local_id, pdc.peer, pdc.peer_id, pdc.rx.start, close_psn)
 
 
 def free(pdc: Pdc, *_: Any) -> None:
-    """Ends without error; every request of SES was acknowledged before."""
+    """End without error; every request of SES was acknowledged before."""
     _end(pdc, None)
 
 
 def fail_by_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
-    """A NACK of class FATAL ends the PDC in error (pds.md §6.7)."""
+    """End the PDC in error after a NACK of class FATAL (pds.md §6.7)."""
     _end(pdc, PdsError(PdcErrorReason.NACK_FATAL, nack.code, NACKS[nack.code].retryable))
 
 
 def fail_exhausted(pdc: Pdc, reason: PdcErrorReason, now: int) -> None:
-    """The retransmission budget of a packet is used up: ends in error."""
+    """End in error: the retransmission budget of a packet is used up."""
     _end(pdc, PdsError(reason))
 
 
 def fail_closing(pdc: Pdc, *why: Any) -> None:
-    """Target: the close does not come to its end; NACK CLOSING_IN_ERR tells the initiator."""
+    """End a close that does not complete, and send NACK CLOSING_IN_ERR to the initiator."""
     reason = why[0] if isinstance(why[0], PdcErrorReason) else PdcErrorReason.CLOSE_TIMEOUT
     pdc.put_nack(NackCode.CLOSING_IN_ERR, 0, 0, pdc.rx.max_rcvd, pdc.local_id, pdc.peer_id, 0, pdc.entropy)
     _end(pdc, PdsError(reason))
 
 
 def _end(pdc: Pdc, error: PdsError | None) -> None:
-    """CLOSED: no timer stays armed; one error for each un-ACKed packet of SES (pds.md §6.7)."""
+    """Enter CLOSED: disarm all timers, and report an error for each un-ACKed packet of SES (pds.md §6.7)."""
     pdc.enter(State.CLOSED)
     pdc.clear_at = pdc.stored_at = pdc.close_at = pdc.idle_wake = pdc.unblock_at = NEVER
     pdc.pending_at = pdc.probe_at = NEVER
@@ -296,17 +294,17 @@ def _end(pdc: Pdc, error: PdsError | None) -> None:
 
 
 def ignore(pdc: Pdc, *_: Any) -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def drop(pdc: Pdc, *_: Any) -> bool:
-    """Not possible in this state: dropped, counted."""
+    """Drop and count a packet that is not possible in this state."""
     pdc.counters.unexpected += 1
     return False
 
 
 def refuse_unexpected(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> bool:
-    """Not possible in this state: NACK UNEXP_EVENT; a control packet without ar is dropped (pds.md §13)."""
+    """Refuse a packet that is not possible in this state by NACK UNEXP_EVENT; drop a control packet without ar."""
     pdc.counters.unexpected += 1
     if packet.ar or isinstance(packet, Request):
         pdc.nack(NackCode.UNEXP_EVENT, packet, datagram)
@@ -314,8 +312,10 @@ def refuse_unexpected(pdc: Pdc, packet: Request | Control, datagram: Datagram, n
 
 
 class Tombstone(NamedTuple):
-    """What is kept of a closed PDC for MSL: late copies of its packets must not open another one (pds.md §6.2 item 9),
-    and a CLOSE_CMD whose ACK got lost is answered again (§20 row 17)."""
+    """A record of a closed PDC, kept for MSL (pds.md §6.2 item 9, §20 row 17).
+
+    Late copies of its packets must not open another PDC, and a CLOSE_CMD whose ACK was lost is answered again.
+    """
 
     local_id: int
     peer: int
@@ -325,7 +325,7 @@ class Tombstone(NamedTuple):
     close_psn: int | None
 
     def closing_ack(self, owner: PdcOwner, marked: int, retx: int) -> tuple[Ack | None, bytes]:
-        """The ACK of the CLOSE_CMD, as an object or as bytes (pds.md §6.5, observed.md `closing_ack`)."""
+        """Return the ACK of the CLOSE_CMD, as an object or as bytes (pds.md §6.5, observed.md `closing_ack`)."""
         assert self.close_psn is not None
         config = owner.config
         offset = 0 if config.closing_ack == "at_close_psn" else 1
@@ -344,9 +344,9 @@ class Tombstone(NamedTuple):
 
 
 def nack_event(pdc: Pdc, nack: Nack) -> Input | None:
-    """Input that a NACK is to this PDC; None: a fatal code for a PSN never sent, not to be believed (pds.md §12).
+    """Return the input that a NACK is to this PDC; None: a fatal code for a PSN never sent (pds.md §12).
 
-    Acknowledged PSNs count as sent here; a target that gives up names the last PSN it has, which may be Start_PSN − 1.
+    Acknowledged PSNs count as sent; a target that gives up names the last PSN it has, which may be Start_PSN − 1.
     """
     if nack.code not in FATAL_CODES:
         return Input.NEW_START if nack.code == NackCode.NEW_START_PSN else Input.NACK

@@ -1,9 +1,9 @@
-"""Packet delivery between bytes and meaning: raw headers become slotted dataclasses that hold only legal values.
+"""Headers of packet delivery as values: slotted dataclasses that hold only legal values.
 
-`parse` validates and may refuse with `RemoteError`, whose `code` is what to answer (0: nothing, drop); headers of SES
-are those of `ses_headers`. The `build_*` functions make header bytes from values that the engine knows to be legal;
-they do not check again. Numbers that travel as offsets (CLEAR_PSN, ACK_PSN, SACK base) are whole PSNs here
-(UE 1.0.1 §3.5.11.4, pds.md §2.1). Reserved fields are sent as zero and ignored on receipt.
+`parse` validates, and refuses with `RemoteError`, whose `code` is the answer (0: none, drop the packet). The `build_*`
+functions make header bytes from values that the engine knows to be legal; they do not check again. Numbers that travel
+as offsets (CLEAR_PSN, ACK_PSN, SACK base) are whole PSNs here (UE 1.0.1 §3.5.11.4, pds.md §2.1). Reserved fields are
+sent as zero and ignored on receipt.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from uetproto.engine.contract import Buffer, Mode, Trim
 from uetproto.engine.pds.service import SES_SIZE
 from uetproto.errors import RemoteError
 from uetproto.wire.headers import uet_pds
-from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+from uetproto.wire.headers.uet_pds import AckReq, NextHdr, PdsType
 from uetproto.wire.tuples import (
     PdsAckCcHeader,
     PdsAckEpsnHeader,
@@ -32,9 +32,9 @@ IN_REQUEST: frozenset[int] = frozenset({
     NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD,
     NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL,
 })  # fmt: skip
-"""What may follow a request: SES requests, or return data (pds.md §10)."""
+"""Values of `next_hdr` that may follow a request: SES requests, or return data (pds.md §10)."""
 REQUESTS: frozenset[int] = frozenset({NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD})
-"""What may follow a RUDI or UUD request."""
+"""Values of `next_hdr` that may follow a RUDI or UUD request."""
 IN_RUDI_RESPONSE: frozenset[int] = frozenset({
     NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL,
 })  # fmt: skip
@@ -57,9 +57,9 @@ class Request:
     psn: int
     spdcid: int
     dpdcid: int
-    """Of the receiver; 0 in a SYN packet."""
+    """PDCID of the receiver; 0 in a SYN packet."""
     start_psn: int
-    """SYN packet: psn − psn_offset; else 0."""
+    """Holds psn − psn_offset in a SYN packet; else 0."""
     size: int
     """Bytes of the PDS header: the SES header starts there."""
     reserved: int = 0
@@ -82,13 +82,13 @@ class Ack:
     spdcid: int
     dpdcid: int
     mpr: int
-    """Units of 128 PSNs; 0: keep what you have."""
+    """Window in units of 128 PSNs; 0: it does not change."""
     sack_base: int
     sack_bitmap: int
     size: int
     """Bytes of the PDS header: the SES response starts there."""
     epsn: int | None = None
-    """ACK of a close, of a later revision: the PSN expected of the next PDC (pds.md §6.6)."""
+    """Expected PSN of the next PDC in the ACK of a close, of a later revision (pds.md §6.6)."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Nack:
 
     code: int
     rudi: int
-    """nt = 1: `psn` is the pkt_id of a RUDI packet."""
+    """Is 1 when `psn` is the pkt_id of a RUDI packet (nt = 1)."""
     retx: int
     marked: int
     psn: int
@@ -124,7 +124,7 @@ class Control:
     """SYN packet: use_rsv_pdc."""
     size: int = 16
     opaque: int = 0
-    """PROBE: chosen by its sender, and echoed."""
+    """A value that the sender of a PROBE chooses, and the answer echoes."""
 
 
 @dataclass(slots=True)
@@ -172,9 +172,9 @@ _REQUEST_MODE: dict[int, tuple[Mode, int]] = {
 
 
 def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
-    """One packet, PDS header onward. Raises `RemoteError` for what cannot be decoded (pds.md §6.3 row 1).
+    """Parse a packet from its PDS header on. Raises `RemoteError` if it cannot be decoded (pds.md §6.3 row 1).
 
-    The SES header that `next_hdr` announces is there completely, unless the packet is trimmed (pds.md §14).
+    The SES header that `next_hdr` announces is complete, unless the packet is trimmed (pds.md §14).
     """
     length = len(data)
     if length < 1:
@@ -237,7 +237,7 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
 
 
 def _reserved(info: int) -> int:
-    """use_rsv_pdc of a SYN packet, 0 or 1."""
+    """Return use_rsv_pdc of a SYN packet, 0 or 1."""
     return int(info & USE_RSV_PDC != 0)
 
 
@@ -284,7 +284,7 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
 def build_request(
     mode: int, next_hdr: int, retx: int, ar: int, clear_offset: int, psn: int, spdcid: int, dpdcid: int
 ) -> bytes:
-    """A request on an established PDC; `clear_offset` is CLEAR_PSN − psn, signed."""
+    """Build a request on an established PDC; `clear_offset` is CLEAR_PSN − psn, signed."""
     return PdsRudReqHeader.pack(next_hdr, retx, ar, clear_offset, psn, spdcid, dpdcid, type=mode)
 
 
@@ -292,7 +292,7 @@ def build_syn_request(
     mode: int, next_hdr: int, retx: int, ar: int, clear_offset: int, psn: int, spdcid: int, psn_offset: int,
     reserved: int = 0,
 ) -> bytes:  # fmt: skip
-    """A request while the PDCID of the target is not known (pds.md §6.2); `psn_offset` is psn − Start_PSN, 0–4095."""
+    """Build a request with syn (pds.md §6.2); `psn_offset` is psn − Start_PSN, 0–4095."""
     info = USE_RSV_PDC if reserved else 0
     return PdsRudReqSynHeader.pack(
         type=mode, next_hdr=next_hdr, retx=retx, ar=ar, clear_psn_offset=clear_offset, psn=psn, spdcid=spdcid,
@@ -304,7 +304,7 @@ def build_ack(
     next_hdr: int, marked: int, retx: int, req: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int,
     probe: int = 0,
 ) -> bytes:  # fmt: skip
-    """A plain ACK; `ack_offset` is ACK_PSN − CACK_PSN, signed; with `probe` the opaque of a PROBE, read as signed."""
+    """Build a plain ACK; `ack_offset` is ACK_PSN − CACK_PSN, signed; with `probe` the opaque of a PROBE."""
     return PdsAckHeader.pack(
         next_hdr, marked, retx, req, ack_offset, cack, spdcid, dpdcid, p=probe
     )  # fmt: skip
@@ -313,7 +313,7 @@ def build_ack(
 def build_ack_epsn(
     marked: int, retx: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int, expected: int
 ) -> bytes:  # fmt: skip
-    """The ACK of a close that carries the PSN expected next (pds.md §6.6)."""
+    """Build the ACK of a close that carries the PSN expected next (pds.md §6.6)."""
     return PdsAckEpsnHeader.pack(
         m=marked, retx=retx, req=AckReq.NONE, ack_psn_offset=ack_offset, cack_psn=cack, spdcid=spdcid, dpdcid=dpdcid,
         expected_psn=expected,
@@ -324,7 +324,7 @@ def build_ack_cc(
     next_hdr: int, marked: int, retx: int, req: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int,
     mpr: int, sack_offset: int, sack_bitmap: int, probe: int = 0, ccx: bool = False,
 ) -> bytes:  # fmt: skip
-    """An ACK_CC without congestion-control state (NSCC, all zero), or an ACK_CCX; `sack_offset` is base − CACK_PSN."""
+    """Build an ACK_CC with a zero NSCC state, or an ACK_CCX; `sack_offset` is base − CACK_PSN."""
     kind, cc_type, state = (PdsType.ACK_CCX, 0, _CCX) if ccx else (PdsType.ACK_CC, uet_pds.CcType.NSCC, _NSCC)
     return PdsAckCcHeader.pack(
         next_hdr, marked, retx, req, ack_offset, cack, spdcid, dpdcid, cc_type, 0, mpr, sack_offset, sack_bitmap,
@@ -335,7 +335,7 @@ def build_ack_cc(
 def build_nack(
     code: int, marked: int, retx: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0, rudi: int = 0
 ) -> bytes:
-    """A NACK; with `rudi` the subject is a pkt_id and both PDCIDs are 0."""
+    """Build a NACK; with `rudi` the subject is a pkt_id and both PDCIDs are 0."""
     return PdsNackHeader.pack(
         next_hdr=NextHdr.NONE, m=marked, retx=retx, nt=rudi, nack_code=code, vendor_code=0, nack_psn=psn, spdcid=spdcid,
         dpdcid=dpdcid, nack_payload=payload,
@@ -343,13 +343,13 @@ def build_nack(
 
 
 def build_rudi(response: bool, next_hdr: int, marked: int, retx: int, pkt_id: int) -> bytes:
-    """A RUDI request or response (pds.md §15)."""
+    """Build a RUDI request or response (pds.md §15)."""
     kind = PdsType.RUDI_RESP if response else PdsType.RUDI_REQ
     return PdsRudiReqHeader.pack(type=kind, next_hdr=next_hdr, m=marked, retx=retx, pkt_id=pkt_id)
 
 
 def build_uud(next_hdr: int) -> bytes:
-    """A UUD request (pds.md §15)."""
+    """Build a UUD request (pds.md §15)."""
     return PdsUudReqHeader.pack(next_hdr=next_hdr, flags=0)
 
 
@@ -372,29 +372,3 @@ def build_syn_control(
         ctl_type=ctl_type, isrod=isrod, retx=retx, ar=ar, probe_opaque=0, psn=psn, spdcid=spdcid, pdc_info=info,
         psn_offset=psn_offset, ctl_payload=payload,
     )  # fmt: skip
-
-
-__all__ = [
-    "Ack",
-    "AckReq",
-    "Control",
-    "CtlType",
-    "Message",
-    "Nack",
-    "NackCode",
-    "NextHdr",
-    "Request",
-    "Rudi",
-    "Uud",
-    "build_ack",
-    "build_ack_cc",
-    "build_ack_epsn",
-    "build_control",
-    "build_nack",
-    "build_request",
-    "build_rudi",
-    "build_syn_control",
-    "build_syn_request",
-    "build_uud",
-    "parse",
-]  # fmt: skip

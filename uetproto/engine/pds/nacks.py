@@ -20,15 +20,15 @@ class NackRow:
 
     kind: NackClass
     delayed: bool = False
-    """Repeat after NACK_Retx_Time; else at once."""
+    """The source retransmits after NACK_Retx_Time; else at once."""
     after_dst_rcvd: bool = False
-    """Also valid for a packet that was reported as received; one that asks for a repetition takes that back."""
+    """The NACK is valid for a packet reported as received, too; a request to retransmit revokes the report."""
     retryable: bool = False
-    """FATAL: the row says "retry"."""
+    """The row of a FATAL code says "retry"."""
     opening: bool = False
-    """Only while the PDC is being opened; ignored otherwise."""
+    """The NACK is valid only while the PDC is being opened, and ignored later."""
     ignored: bool = False
-    """It has a row of its own in the state tables."""
+    """The code has a row of its own in the state tables."""
 
 
 _NOW = NackRow(NackClass.NORMAL)
@@ -67,7 +67,7 @@ NACKS: dict[int, NackRow] = {
     N.EXP_NACK_ERR: NackRow(NackClass.ERR, delayed=True),
     N.EXP_NACK_FATAL: _FATAL,
 }
-"""Codes that are not here are reserved: the NACK is dropped and counted."""
+"""Reaction to each code. A NACK with another, reserved code is dropped and counted."""
 
 FATAL_CODES = frozenset(code for code, entry in NACKS.items() if entry.kind is NackClass.FATAL)
 

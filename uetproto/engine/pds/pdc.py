@@ -1,7 +1,9 @@
-"""One packet delivery context: its state, how an event meets its table, and how packets leave (pds.md §5, §6).
+"""A packet delivery context: its state, the step of its state machine, and the output of packets (pds.md §5, §6).
 
-The actions of the tables are in `pdc_source` (requests out, ACKs in), `pdc_destination` (requests in, ACKs out),
-`pdc_control` (control packets) and `uet_pdc` (start, close, errors), which joins them to one class.
+A PDC has a source half (`tx`, `retransmit.SendWindow`) and a destination half (`rx`, `psn_window.PsnWindow`): an
+initiator sends forward and receives return packets, a target the reverse. The actions of the state tables are functions
+that take the PDC: `source` (requests out, ACKs in), `destination` (requests in, ACKs out), `control` (control packets)
+and `lifecycle` (start, timers, close, errors).
 """
 
 from collections import deque
@@ -22,41 +24,41 @@ from uetproto.wire.serial import diff32
 _M32 = 0xFFFFFFFF
 
 Row = tuple[Callable[..., Any], State] | None
-"""Action and next state; None: not an input in this state."""
+"""Holds action and next state; None: the event is no input in this state."""
 _NOTHING: list[Row] = [None] * len(Input)
 
 
 class PdcOwner(PacketOwner, Protocol):
-    """What a PDC needs of the manager that made it."""
+    """What a PDC uses of the `Pds` that made it."""
 
     @property
     def start_policy(self) -> StartPolicy | None:
         """The policy of secure start; None: initiators choose the Start_PSN."""
 
     def pending_timeout(self) -> None:
-        """New_PDC_Time of a PENDING target is over."""
+        """Count a PENDING target whose New_PDC_Time expired."""
 
     def tell(self, event: Event) -> None:
-        """Something for `events`."""
+        """Add an event."""
 
     def wake(self, pdc: Any, at: int) -> None:
-        """The PDC has a timer at `at`."""
+        """Note that a timer of the PDC expires at `at`."""
 
     def opened(self, pdc: Any) -> None:
-        """The PDC is there for those above; a PENDING one is not, and its end is no news either."""
+        """Report the PDC as opened; a PENDING one is not reported, and neither is its end."""
 
     def learned(self, pdc: Any, before: int) -> None:
-        """`peer_id` became known; it was `before`."""
+        """Note that `peer_id` became known; it was `before`."""
 
     def rebind(self, messages: list[Outgoing], now: int) -> None:
-        """These messages did not start on their PDC, which closes: they need another one."""
+        """Bind messages to another PDC: theirs closes before they started."""
 
     def released(self, pdc: Any, error: PdsError | None) -> None:
-        """The PDC is CLOSED."""
+        """Release a PDC that is CLOSED."""
 
 
 class Pdc:
-    """One end of a PDC. `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
+    """A PDC, one end of it: `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
 
     __slots__ = (
         "_entropy_at",
@@ -111,7 +113,7 @@ class Pdc:
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
-    """The tables of both roles: one list a state, indexed by input."""
+    """The compiled tables of both roles: one list a state, indexed by input; `actions` sets it."""
 
     def __init__(
         self, owner: PdcOwner, role: Role, mode: Mode, peer: int, local_id: int, peer_id: int, start: int,
@@ -129,28 +131,28 @@ class Pdc:
         self.reserved = reserved
         self.context = context
         self.queue: deque[Outgoing] = deque()
-        """Messages bound to this PDC of which nothing was sent."""
+        """Messages bound to this PDC of which no packet was sent."""
         self.cps: deque[tuple[int, int]] | None = None
-        """Control packets with a PSN, (type, payload), that wait for their turn."""
+        """Queued control packets that consume a PSN: (type, payload)."""
         self.open_message: Outgoing | None = None
         self.locks = 0
-        """`lock_pdc`: with locks the PDC is not closed (pds.md §4)."""
+        """Number of `lock_pdc`: a locked PDC is not closed (pds.md §4)."""
         self.opened = False
-        """`PdcOpened` was told."""
+        """`PdcOpened` was reported."""
         self.close_req = False
         self.close_psn: int | None = None
         self.closing_ack: tuple[int, int, int] = (0, 0, 0)
-        """marked, retx, entropy of the CLOSE_CMD."""
+        """Holds marked, retx and entropy of the CLOSE_CMD."""
         self.demanded = 0
-        """PENDING: the Start_PSN that the target asked for."""
+        """Start_PSN that the target demands while it is PENDING."""
         self.refused_starts: tuple[int, ...] = ()
-        """Those that this target refused, the last ones."""
+        """The last Start_PSNs that this target refused."""
         self.clear_owed = False
         """A CLEAR_REQ waits for an answer."""
         self.clear_asks = self.clear_asked_at = 0
-        """CLEAR_REQs since a packet came, and when the last one left."""
+        """CLEAR_REQs sent since a packet came, and when the last one was sent."""
         self.cack_asks = 0
-        """Questions for CACK, one after the other, that nobody has answered (pds.md §7.1)."""
+        """Unanswered ACK_REQs in a row that asked for CACK (pds.md §7.1)."""
         self.probe: tuple[int, int, int] | None = None
         """The outstanding PROBE: opaque, highest PSN sent before it, when."""
         self.probes_left = config.max_tail_loss_retx
@@ -162,15 +164,15 @@ class Pdc:
         self.state = State.CREATING if role is Role.INITIATOR else State.ESTABLISHED
         self.rows = self.compiled[role][self.state]
         self.touched = now
-        """When a packet came or went: the idle time starts anew (pds.md §16)."""
+        """Time of the last packet sent or received: the idle time starts there (pds.md §16)."""
         self.idle_time = 0 if reserved and role is Role.TARGET else config.idle_time
-        """0: it does not close by itself. Of a reserved pair, the end that opened it says when."""
+        """Idle time; 0: the PDC does not close by itself. The end that opened a reserved PDC decides when it closes."""
         self.idle_wake = now + self.idle_time if self.idle_time else NEVER
-        """When to look at `touched`: it need not move with every packet. NEVER in a state to which idleness is nothing,
-        where it would ring again and again."""
+        """Time of the next look at `touched`, which need not move with every packet. NEVER in a state without a row for
+        IDLE, where the timer would expire again and again."""
 
     def begin(self, start: int, receive_start: int) -> None:
-        """Both PSN spaces at their beginning (pds.md §2.2)."""
+        """Set both PSN spaces to their beginning (pds.md §2.2)."""
         config, rod = self.config, self.mode is Mode.ROD
         self.tx = SendWindow(start, rod and config.rod_recovery == "go_back_n", config)
         self.rx = PsnWindow(receive_start, config.mp_range, rod)
@@ -178,14 +180,14 @@ class Pdc:
         self.ack_gen_count = 0
         """Bytes received since the last ACK (pds.md §8.3)."""
         self.held: dict[int, tuple[Response, UnansweredSlot]] | None = None
-        """ROD: answers whose ACK waits for those of lower PSNs (pds.md §8.3)."""
+        """Answers on ROD whose ACK waits for those of lower PSNs (pds.md §8.3)."""
 
     # The machine
 
     def step(self, event: Input, *arguments: Any) -> None:
-        """One event, the time as its last argument: runs the action of the table and takes its next state.
+        """Run the action that the table has for an event, and take its next state; the last argument is the time.
 
-        It stays in its state when the action refuses.
+        The state stays when the action returns False.
 
         Raises `LocalError` for a local call that the state does not allow.
         """
@@ -203,20 +205,20 @@ class Pdc:
                 self.step(Input.CLOSE, arguments[-1])  # wished for in CREATING
 
     def enter(self, state: State) -> None:
-        """Takes a state without an event: the end, or a harness that needs a PDC in the middle of its life."""
+        """Take a state without an event: the end, or a harness that needs a PDC in the middle of its life."""
         self.state = state
         self.rows = self.compiled[self.role].get(state, _NOTHING)
 
     def watch_idle(self, now: int) -> None:
-        """The idle time starts with the first state that has a row for it (pds.md §16)."""
+        """Arm the idle timer in the first state that has a row for it (pds.md §16)."""
         if self.idle_wake == NEVER and self.idle_time and self.rows[Input.IDLE] is not None:
             self.idle_wake = now + self.idle_time
             self.owner.wake(self, self.idle_wake)
 
     def learn(self, peer_id: int) -> None:
-        """An initiator learns the PDCID of its target (pds.md §6.2 item 5, §20 row 26).
+        """Learn the PDCID of the target (pds.md §6.2 item 5, §20 row 26).
 
-        One that a NACK told may be gone when the next SYN arrives there: nothing binds before ESTABLISHED.
+        A PDCID from a NACK may be released when the next SYN arrives there: it is not final before ESTABLISHED.
         """
         if peer_id and peer_id != self.peer_id and self.state is State.CREATING:
             before, self.peer_id = self.peer_id, peer_id
@@ -227,20 +229,20 @@ class Pdc:
 
     @property
     def last_psn(self) -> int:
-        """The last PSN of both spaces, which have the same beginning: return data may have got further (§2.2)."""
+        """Return the last PSN of both spaces, which begin at the same PSN: return data may be further (pds.md §2.2)."""
         sent, received = self.tx.last, self.rx.max_rcvd
         return sent if diff32(sent, received) >= 0 else received
 
     @property
     def has_work(self) -> bool:
-        """There is something that `pump` may send."""
+        """Return True when `source.pump` has something to send."""
         return bool(
             self.open_message is not None or self.queue or self.cps or self.clear_owed or self.clear_at != NEVER
         )  # fmt: skip
 
     @property
     def quiescent(self) -> bool:
-        """Nothing in flight, queued, stored or waiting, and no close on its way."""
+        """Return True when nothing is in flight, queued, stored or waiting, and the PDC does not close."""
         return (
             self.state is State.ESTABLISHED and not self.tx.records and not self.rx.slots
             and not self.queue and not self.cps and self.open_message is None and not self.clear_owed
@@ -249,16 +251,16 @@ class Pdc:
 
     @property
     def idle(self) -> bool:
-        """As quiescent, and nobody needs it: it may be closed to make room (pds.md §6.1)."""
+        """Return True when the PDC is quiescent and unlocked: it may be closed to make room (pds.md §6.1)."""
         return self.quiescent and not self.locks and not self.close_req
 
     @property
     def key(self) -> tuple[Mode, int, int, bool]:
-        """What messages must have in common to share the PDC (pds.md §6.1)."""
+        """Return what messages have in common that share the PDC (pds.md §6.1)."""
         return self.mode, self.peer, self.context, self.reserved
 
     def deadline(self) -> int:
-        """When the next timer of this PDC is due, the idle timer maybe early; NEVER: none is armed.
+        """Return when the next timer of this PDC expires, the idle timer maybe early; NEVER: none is armed.
 
         Whoever arms a timer tells `owner.wake` if it is earlier than `wake_at`.
         """
@@ -270,7 +272,7 @@ class Pdc:
     # Output
 
     def next_entropy(self) -> int:
-        """RUD: each value of the space once a round, in an order drawn for the round (cms.md §8, oblivious)."""
+        """Return the next entropy value on RUD: each value once a round, in a drawn order (cms.md §8, oblivious)."""
         size = self.config.entropy_values
         at = self._entropy_at
         if at == 0:
@@ -306,7 +308,7 @@ class Pdc:
         ))  # fmt: skip
 
     def send_psn_cp(self, ctl_type: int, payload: int, now: int) -> int:
-        """A control packet that consumes a PSN: tracked and repeated like a request (pds.md §13)."""
+        """Send a control packet that consumes a PSN; it is tracked and retransmitted as a request is (pds.md §13)."""
         psn = self.tx.next
         record = SendRecord(psn, None, payload, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
         self.send_control(ctl_type, psn, 1, payload, 0)
@@ -317,7 +319,7 @@ class Pdc:
     def nack(
         self, code: NackCode, packet: Request | Control, datagram: Datagram, payload: int = 0, *, nameless: bool = False
     ) -> None:
-        """pds.md §6.3, after the table; `nameless`: with spdcid 0."""
+        """Send a NACK about a packet (pds.md §6.3, after the table); `nameless`: with spdcid 0."""
         own = 0 if nameless else self.local_id
         self.put_nack(
             code, datagram.ecn_marked, packet.retx, packet.psn, own, packet.spdcid, payload, datagram.entropy

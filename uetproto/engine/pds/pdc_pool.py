@@ -1,4 +1,4 @@
-"""The PDCs of an endpoint and their names: pools, PDCIDs, Start_PSNs, what rests after a close.
+"""The pools of PDCs of an endpoint: allocation and quarantine of PDCIDs, Start_PSNs, tombstones.
 
 UE 1.0.1 §3.5.8; pds.md §2.2 (reuse of PDCIDs and PSNs), §6.1 (pools), §6.2 items 3 and 9, §16 (MSL).
 """
@@ -19,7 +19,7 @@ from uetproto.wire.serial import diff32
 _M32 = 0xFFFFFFFF
 _MAX_PDCID = 0xFFFF
 _START_DISTANCE = 1 << 16
-"""A Start_PSN keeps this distance from the last PSN used on its PDCID (pds.md §2.2)."""
+"""Least distance of a Start_PSN from the last PSN used on its PDCID (pds.md §2.2)."""
 
 _PSNS = range(1 << 32)
 _PRESETS = {
@@ -30,7 +30,7 @@ _PRESETS = {
 
 @dataclass(slots=True)
 class Preset:
-    """Numbers for a PDC, in place of drawn ones (`[preset]`, interfaces.md §5).
+    """Numbers for a PDC in place of drawn ones (`[preset]` of a scenario).
 
     For a PDC still to be opened: `pdcid` and `start_psn`, used once. For `Pds.adopt`, an ESTABLISHED PDC in the middle
     of its life, also the others; nothing is in flight: CACK = CLEAR = the PSN before `forward_next`, `return_next`.
@@ -42,9 +42,9 @@ class Preset:
     forward_next: int = 0
     return_next: int = 0
     ack_gen_count: int = 0
-    """Bytes that count as received since the last ACK, of an adopted PDC (§8.3)."""
+    """Bytes that an adopted PDC counts as received since the last ACK (pds.md §8.3)."""
     expected_psn: int | None = None
-    """Expected_PSN of secure start, for the whole endpoint (§6.6): after a restart, what `Pds.expected_psn` was."""
+    """Expected_PSN of secure start for the endpoint (pds.md §6.6); after a restart, the former `Pds.expected_psn`."""
 
     def __post_init__(self) -> None:
         for name, limit in _PRESETS.items():
@@ -54,36 +54,36 @@ class Preset:
 
 
 class PdcPool:
-    """Which PDCs there are, by local PDCID and by name of the peer, and which names are free."""
+    """Holds the open PDCs, and the PDCIDs that are free, reserved or in quarantine."""
 
     def __init__(self, config: PdsConfig, rng: Rng) -> None:
         self.config = config
         self.rng = rng
         self.start_policy = policy_of(config, rng)
-        """Secure start (§6.6); a harness may put another one here."""
+        """Policy of secure start (pds.md §6.6); a harness may replace it."""
         self.pdcs: dict[int, Pdc] = {}
-        """By local PDCID."""
+        """The open PDCs by local PDCID."""
         self._by_peer: dict[tuple[int, int], Pdc] = {}
-        """By {address, PDCID} of the peer, where its PDCID is known."""
+        """PDCs by {address, PDCID} of the peer, where its PDCID is known."""
         self.presets: deque[Preset] = deque()
         self.expiring: deque[tuple[int, Tombstone]] = deque()
-        """Closed PDCs, with the time when their PDCID and tombstone are released."""
+        """Closed PDCs with the time when their PDCID and tombstone are released."""
         self._quarantined: set[int] = set()
         self.tombstones: dict[tuple[int, int, int], Tombstone] = {}
-        """Targets closed less than MSL ago, by {address, PDCID} of the peer and Start_PSN (§6.2 item 9)."""
+        """Targets closed less than MSL ago, by {address, PDCID} of the peer and Start_PSN (pds.md §6.2 item 9)."""
         self._closed: dict[int, Tombstone] = {}
-        """The same, by local PDCID: the last one that had it."""
+        """Targets closed less than MSL ago by local PDCID: the last one that had it."""
         self.last_psn: dict[int, int] = {}
         self.reserved_open = self.targets = 0
         self._reserved: set[int] = set()
         self.spare: set[int] = set()
-        """Of those set aside, the ones that no PDC has."""
+        """Reserved PDCIDs that no PDC has."""
         self.cccs: dict[int, int] = {}
-        """PDCs of each peer, which share its congestion-control context."""
+        """Number of PDCs of each peer, which share its congestion-control context."""
         self.next_id = 1
 
     def preset(self, preset: Preset) -> None:
-        """Numbers for the next PDC that is opened here, in either role."""
+        """Queue numbers for the next PDC that is opened here, in either role."""
         if preset.pdcid is not None and (preset.pdcid in self.pdcs or self._is_preset(preset.pdcid)):
             raise LocalError("pdcid", f"{preset.pdcid} is in use, or preset for another PDC")
         if preset.expected_psn is not None:
@@ -95,11 +95,11 @@ class PdcPool:
 
     @property
     def expected_psn(self) -> int | None:
-        """What a target has to know after a restart (tss.md §11); None without secure_start expected.
+        """Return the Expected_PSN that a target needs after a restart (tss.md §11); None without secure_start expected.
 
-        Newer than every PSN of the PDCs opened to it, also of those still open. Whoever runs the endpoint keeps it, and
-        presets it in the one that follows under the same keys; what cannot be kept needs a new key or epoch instead.
-        An initiator need not know anything: it is told, at the cost of one round.
+        It is newer than every PSN of the PDCs opened to this endpoint, open ones included. The driver stores it and
+        presets it in the next endpoint under the same keys; without it, a new key or epoch is needed. An initiator
+        needs no number: the target demands one, at the cost of a round trip.
         """
         policy = self.start_policy
         if not isinstance(policy, ExpectedStart):
@@ -111,8 +111,7 @@ class PdcPool:
         return expected
 
     def has_room(self, reserved: bool) -> bool:
-        """One more PDC may be opened: below the limit of its pool, and a PDCID is free. Closed ones count while they
-        rest."""
+        """Return True when another PDC may be opened: its pool has room, and a PDCID is free or not in quarantine."""
         open_now = len(self.pdcs)
         if open_now + len(self.expiring) >= _MAX_PDCID:
             return False
@@ -121,9 +120,9 @@ class PdcPool:
         return open_now - self.reserved_open < self.config.max_pdcs
 
     def reserve(self) -> int:
-        """Takes two PDCIDs from the reserved pool, an even one and the next, for `Pds.open_reserved`; the even one.
+        """Reserve two PDCIDs for `Pds.open_reserved`, an even one and the next; return the even one.
 
-        So the peer can be told which PDCs will be opened to it. Raises `LocalError` when the pool has not so many.
+        A peer can then be told which PDCs will be opened to it. Raises `LocalError` when the pool has fewer.
         """
         room = self.config.reserved_pdcs - self.reserved_open - len(self.spare)
         for even in range(_MAX_PDCID - 1, 0, -2):
@@ -139,13 +138,13 @@ class PdcPool:
         )
 
     def release(self, even: int) -> None:
-        """The pair goes back to the pool; PDCs that still have one of its PDCIDs end as any other."""
+        """Release a pair of reserved PDCIDs; PDCs that still have one of them end as any other."""
         pair = {even, even + 1}
         self._reserved -= pair
         self.spare -= pair
 
     def allocate(self, preset: Preset) -> int:
-        """A local PDCID, never 0, not in use and not in quarantine."""
+        """Return a local PDCID: never 0, not in use and not in quarantine."""
         if preset.pdcid is not None:
             if preset.pdcid in self.pdcs:
                 raise LocalError(f"PDCID {preset.pdcid} is in use")
@@ -162,7 +161,7 @@ class PdcPool:
         return any(preset.pdcid == local for preset in self.presets)
 
     def draw_start(self, local: int) -> int:
-        """Random, not 0, away from the last PSN used on this PDCID (§2.2)."""
+        """Return a random Start_PSN: not 0, and away from the last PSN used on this PDCID (pds.md §2.2)."""
         last = self.last_psn.get(local)
         while True:
             start = self.rng.getrandbits(32)
@@ -170,7 +169,7 @@ class PdcPool:
                 return start
 
     def enroll(self, pdc: Pdc) -> None:
-        """A PDC is opened: it counts in its pools, and has its name."""
+        """Add an opened PDC to its pools."""
         self.pdcs[pdc.local_id] = pdc
         self.reserved_open += pdc.reserved
         self.spare.discard(pdc.local_id)
@@ -180,7 +179,7 @@ class PdcPool:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
     def quarantine(self, pdc: Pdc, clean: bool, now: int) -> None:
-        """A PDC is closed: its PDCID and what is to be known of it rest for MSL."""
+        """Remove a closed PDC; its PDCID and its tombstone stay in quarantine for MSL."""
         del self.pdcs[pdc.local_id]
         self.reserved_open -= pdc.reserved
         if pdc.local_id in self._reserved:
@@ -204,7 +203,7 @@ class PdcPool:
             self.tombstones[pdc.peer, pdc.peer_id, pdc.rx.start] = self._closed[pdc.local_id] = tombstone
 
     def release_expired(self, now: int) -> None:
-        """Names that rested for MSL are free again."""
+        """Release the PDCIDs and tombstones whose MSL is over."""
         expiring = self.expiring
         while expiring and expiring[0][0] <= now:
             old = expiring.popleft()[1]
@@ -215,16 +214,16 @@ class PdcPool:
                 del self._closed[old.local_id]
 
     def tombstone(self, packet: Control, src: int) -> Tombstone | None:
-        """The PDC that this CLOSE_CMD closed before (§20 row 17)."""
+        """Return the PDC that this CLOSE_CMD closed before (pds.md §20 row 17)."""
         old = self._closed.get(packet.dpdcid)
         if old is None or (old.peer, old.peer_id, old.close_psn) != (src, packet.spdcid, packet.psn):
             return None
         return old
 
     def learned(self, pdc: Pdc, before: int) -> None:
-        """`Owner`: an initiator knows the PDCID of its target now.
+        """Register the PDCID of a target, which its initiator knows now (`PdcOwner`).
 
-        A peer that uses the PDCID twice does not make us forget of which PDC of its own this endpoint is the target.
+        A peer that uses a PDCID twice does not remove the PDC of which this endpoint is the target.
         """
         if before and self._by_peer.get((pdc.peer, before)) is pdc:
             del self._by_peer[pdc.peer, before]
@@ -233,10 +232,10 @@ class PdcPool:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
     def of_syn(self, src: int, spdcid: int) -> Pdc | None:
-        """The PDC that a SYN packet names by its sender's address and PDCID.
+        """Return the PDC that a SYN packet names by its sender's address and PDCID.
 
-        Where PDCIDs do not rest (`pdcid_quarantine` = 0), the peer may have closed at our CLOSE_CMD, whose ACK got
-        lost, and used the PDCID again: then the name is no longer that of the PDC that waits here for the ACK.
+        Without quarantine (`pdcid_quarantine` = 0) the peer may have closed on a CLOSE_CMD whose ACK was lost, and
+        used the PDCID again: it no longer names the PDC that waits here for the ACK.
         """
         pdc = self._by_peer.get((src, spdcid))
         if pdc is None or pdc.state is not State.CLOSE_ACK_WAIT or self.config.pdcid_quarantine == "MSL":

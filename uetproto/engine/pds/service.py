@@ -57,28 +57,28 @@ def is_no_response(data: Buffer, next_hdr: int) -> bool:
 
 
 class Outgoing(Protocol):
-    """A message that hands out its packets one by one."""
+    """A message that yields its packets one by one."""
 
     peer: int
     mode: Mode
     message_id: int
     next_hdr: int
     context: int
-    """Contexts and traffic class in one number: messages of different ones never share a PDC (pds.md §6.1)."""
+    """Contexts and traffic class in one number: messages with different numbers never share a PDC (pds.md §6.1)."""
     reserved: bool
-    """Use a reserved PDC (`rsv_pdc_context`); the SYN packets say use_rsv_pdc."""
+    """The message uses a reserved PDC (`rsv_pdc_context`), whose SYN packets carry use_rsv_pdc."""
     lock: bool
-    """`lock_pdc`: the PDC is not closed before `Pds.unlock` (a read waits for its data, pds.md §10)."""
+    """`lock_pdc`: the PDC stays open until `Pds.unlock` (a read waits for its data, pds.md §10)."""
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
-        """Index, SES header, payload, and whether it is the last packet of the message."""
+        """Return index, SES header and payload of the next packet, and whether it is the last of the message."""
 
 
 class Locking(Outgoing, Protocol):
-    """A message with `lock`: it is told where it is."""
+    """A message with `lock`: PDS tells it its PDC."""
 
     def began(self, pdc: "Connection", psn: int) -> None:
-        """Its PDC, and the PSN of its first packet; again when PSNs are moved (pds.md §6.6)."""
+        """Take the PDC and the PSN of the first packet; PDS calls this again when it renumbers (pds.md §6.6)."""
 
 
 _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
@@ -86,17 +86,17 @@ _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPO
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What SES answers to a delivered packet (`ses_pds_tx_rsp`). Raises `LocalError` for what no ACK can carry."""
+    """The answer of SES to a delivered packet (`ses_pds_tx_rsp`). Raises `LocalError` for what no ACK can carry."""
 
     header: bytes
-    """The SES response, and its data (read data in an ACK is guaranteed, pds.md §10)."""
+    """The SES response, followed by its data (an ACK guarantees the delivery of read data, pds.md §10)."""
     gtd: bool = False
-    """Guaranteed delivery: kept until cleared (pds.md §9.1)."""
+    """PDS guarantees the delivery: it stores the response until a CLEAR (pds.md §9.1)."""
     final: bool = True
-    """False: NO_RESPONSE, the real one follows (ses.md §9.1)."""
+    """False: this is NO_RESPONSE, and the final response follows (ses.md §9.1)."""
     next_hdr: int = NextHdr.RESPONSE
     rereadable: bool = True
-    """Data that may be read again in place of being kept; not that of a fetching atomic (ses.md §9.6)."""
+    """PDS may read the data again instead of storing it; this is not so for a fetching atomic (ses.md §9.6)."""
 
     def __post_init__(self) -> None:
         if type(self.header) is not bytes:
@@ -107,9 +107,9 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`ses_nack`: the packet counts as not received, its sender gets this NACK (pds.md §4, §6.3 row 16).
+    """`ses_nack`: the packet counts as not received, and its sender gets this NACK (pds.md §4, §6.3 row 16).
 
-    Raises `LocalError` for a code that is none.
+    Raises `LocalError` for a value that is no NackCode.
     """
 
     code: NackCode
@@ -120,7 +120,7 @@ class Refusal:
 
 
 class Connection(Protocol):
-    """What SES may know of a PDC."""
+    """The part of a PDC that SES may read."""
 
     peer: int
     local_id: int
@@ -128,24 +128,24 @@ class Connection(Protocol):
 
 
 class PdsUser(Protocol):
-    """What PDS calls. An answer of None means later: `Pds.respond_late`."""
+    """The calls that PDS makes. An answer of None means that `Pds.respond_late` follows."""
 
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | Refusal | None:
-        """`pds_ses_rx_req`: one packet, its SES header at byte `at` of `data`; exactly once for RUD and ROD."""
+        """`pds_ses_rx_req`: take a packet with its SES header at byte `at` of `data`; once on RUD and ROD."""
 
     def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """`pds_ses_rx_rsp`: packet `index` was answered; None: the default response, made up from CACK."""
+        """`pds_ses_rx_rsp`: take the answer to packet `index`; None: CACK implied the default response."""
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
-        """A read answered before is asked again, and its data was not kept (`store_ack_read_data` off, pds.md §10)."""
+        """Answer a read once more: its data was not stored (`store_ack_read_data` off, pds.md §10)."""
 
     def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
-        """`pds_ses_error`: packet `index` was not acknowledged and never will be; -1: what was not sent yet."""
+        """`pds_ses_error`: packet `index` failed; -1: the packets that were not sent yet."""
 
     def on_closed(self, pdc: Connection) -> None:
-        """Nothing more will come from this PDC."""
+        """Take the end of a PDC: no packet of it follows."""
 
 
 class PacketDelivery(Protocol):
@@ -173,7 +173,7 @@ class PacketDelivery(Protocol):
 
 
 class PacketOwner(Protocol):
-    """What those who send and receive need of the manager that holds them (`uet_pds.Pds`)."""
+    """What PDCs, RUDI and UUD use of the `Pds` that holds them."""
 
     address: int
     ip_version: int
@@ -188,7 +188,7 @@ class PacketOwner(Protocol):
 
 @dataclass(slots=True)
 class Counters:
-    """Visible to tests and users; names of pds.md §17, and what else is dropped silently."""
+    """Counters that tests and users see: those of pds.md §17, and one for each silent drop."""
 
     pdc_close_in_err: int = 0
     psn_limit_close: int = 0
@@ -203,15 +203,15 @@ class Counters:
     bad_clear: int = 0
     trimmed_rx: int = 0
     retx_rto: int = 0
-    """RTOs after which the packet was sent again; not those after which an ACK_REQ asked for its answer."""
+    """RTOs that retransmitted a packet; an RTO that sent ACK_REQ is not counted."""
     retx_nack: int = 0
     ack_tx: int = 0
     undecodable: int = 0
-    """pds.md §6.3 row 1."""
+    """Packets that could not be decoded (pds.md §6.3 row 1)."""
     unexpected: int = 0
     """Packets that met the default row of a state table."""
     no_pdc: int = 0
-    """Packets dropped because no PDC is theirs."""
+    """Packets dropped because they belong to no PDC."""
     data_tx: int = 0
     """First transmissions of requests."""
     data_rx: int = 0

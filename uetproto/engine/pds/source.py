@@ -1,4 +1,4 @@
-"""Source half of a PDC: sends requests, takes ACKs and NACKs, repeats.
+"""Source half of a PDC: sends requests, handles ACKs and NACKs, retransmits.
 
 UE 1.0.1 §3.5.12, §3.5.16.3, §3.5.20; pds.md §7, §9.3, §11, §12.
 """
@@ -30,9 +30,9 @@ _PSN_MARGIN = 1 << 23
 
 
 def pump(pdc: Pdc, now: int, limit: int) -> int:
-    """Sends what may leave: control packets, requests, then a CLEAR that no request carries (pds.md §6.4, §9.3).
+    """Send what the window permits: control packets, requests, a CLEAR that no request carries (pds.md §6.4, §9.3).
 
-    Returns the number of first transmissions, at most `limit`.
+    Return the number of first transmissions, at most `limit`.
     """
     sent = 0
     asked = pdc.unblock_at <= now != pdc.touched  # and not answered right now
@@ -62,7 +62,7 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
 
 
 def _pump_cps(pdc: Pdc, now: int, limit: int) -> int:
-    """Control packets with a PSN obey the window; they carry no CLEAR, so it goes ahead if it matters (§7.1)."""
+    """Send control packets that consume a PSN; they carry no CLEAR: CLEAR_CMD may precede them (pds.md §7.1)."""
     tx, cps = pdc.tx, pdc.cps
     assert cps is not None
     sent = 0
@@ -80,19 +80,19 @@ def _pump_cps(pdc: Pdc, now: int, limit: int) -> int:
 
 
 def queue_cp(pdc: Pdc, ctl_type: CtlType, payload: int, now: int) -> None:
-    """NOOP, NEGOTIATION, CLOSE_REQ: leaves before the next request (pds.md §13)."""
+    """Queue NOOP, NEGOTIATION or CLOSE_REQ, which leaves before the next request (pds.md §13)."""
     if pdc.cps is None:
         pdc.cps = deque()
     pdc.cps.append((ctl_type, payload))
 
 
 def take_return(pdc: Pdc, message: Outgoing, now: int) -> None:
-    """Target: read data takes the return direction of the PDC on which the read came (pds.md §10)."""
+    """Queue read data of a target on the return direction of the PDC on which the read came (pds.md §10)."""
     pdc.queue.append(message)
 
 
 def _room(pdc: Pdc) -> int:
-    """PSNs that may be used now: the window, and the reach of psn_offset before the PDC is established (§7.1)."""
+    """Return how many PSNs the window permits, and psn_offset before the PDC is established (pds.md §7.1)."""
     tx = pdc.tx
     if pdc.state is _CREATING:
         return min(tx.room(), MAX_SYN_OFFSET + 1 - ((tx.next - tx.start) & _M32))
@@ -100,7 +100,7 @@ def _room(pdc: Pdc) -> int:
 
 
 def send(pdc: Pdc, now: int) -> None:
-    """Sends the next packet of the open message, or the first of the next message."""
+    """Send the next packet of the open message, or the first of the next message."""
     message = pdc.open_message
     tx = pdc.tx
     if message is None:
@@ -135,7 +135,7 @@ def send(pdc: Pdc, now: int) -> None:
 
 
 def _near_the_psn_limit(pdc: Pdc, used: int, now: int) -> None:
-    """Limit_PSN_Range: closes in time; a message that takes all the PSNs left ends in error (pds.md §2.2)."""
+    """Close before the PSNs run out (Limit_PSN_Range); a message that uses all of them ends in error (pds.md §2.2)."""
     if used >= _PSN_LIMIT - 2:  # the last one is for CLOSE_CMD
         pdc.step(Input.EXHAUSTED, PdcErrorReason.PSN_LIMIT, now)
     elif pdc.state is State.ESTABLISHED:
@@ -144,7 +144,7 @@ def _near_the_psn_limit(pdc: Pdc, used: int, now: int) -> None:
 
 
 def send_syn(pdc: Pdc, now: int) -> None:
-    """As `send`; the packet carries syn and psn_offset because the state is CREATING."""
+    """Send as `send` does; in the state CREATING the packet carries syn and psn_offset."""
     send(pdc, now)
 
 
@@ -182,13 +182,16 @@ def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int) -
 
 
 def _closes_next(pdc: Pdc) -> bool:
-    """Initiator: CLOSE_CMD is the next to leave (pds.md §6.4)."""
+    """Return True when CLOSE_CMD of the initiator is the next packet to send (pds.md §6.4)."""
     return pdc.state is State.ACK_WAIT and pdc.role is Role.INITIATOR
 
 
 def _unblock(pdc: Pdc, asked: bool, now: int) -> None:
-    """The literal window is full, and nothing is un-ACKed: asks for CACK. A peer that was `asked` and is silent is
-    asked again as often, and as late, as a packet would be repeated (pds.md §11.1)."""
+    """Ask for CACK: the literal window is full, and nothing is un-ACKed.
+
+    A peer that was `asked` and is silent is asked again as often, and as late, as a packet is retransmitted (pds.md
+    §11.1).
+    """
     if asked and not pdc.tx.may_repeat(pdc.cack_asks):
         pdc.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, now)
         return
@@ -200,7 +203,7 @@ def _unblock(pdc: Pdc, asked: bool, now: int) -> None:
 
 
 def _ask_for_cack(pdc: Pdc) -> None:
-    """The literal window is full of guaranteed answers: clears them, asks about the last one (pds.md §7.1)."""
+    """Clear the guaranteed answers that fill the literal window, and ask about the last one (pds.md §7.1)."""
     clear = pdc.tx.clear_psn
     if diff32(clear, pdc.tx.start) >= 0:  # else nothing was acknowledged yet
         _send_clear_cmd(pdc, clear)
@@ -211,7 +214,7 @@ def _ask_for_cack(pdc: Pdc) -> None:
 
 
 def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
-    """Marks what the ACK acknowledges, hands its response to SES; False for an ACK of packets never sent."""
+    """Mark what the ACK acknowledges, and hand its response to SES; return False for an ACK of packets never sent."""
     tx = pdc.tx
     if not tx.plausible(ack):
         pdc.counters.bad_ack += 1
@@ -255,28 +258,28 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
 
 
 def _take_expected(pdc: Pdc, expected: int) -> None:
-    """The ACK of our CLOSE_CMD tells where the next PDC may begin (pds.md §6.6)."""
+    """Take the Expected_PSN of the target from the ACK of CLOSE_CMD (pds.md §6.6)."""
     policy = pdc.owner.start_policy
     if policy is not None and pdc.config.closing_ack_epsn:
         policy.told(expected)
 
 
 def _mark_pending(pdc: Pdc, record: SendRecord, now: int) -> None:
-    """The destination has the packet and SES works on it: no budget runs out meanwhile (pds.md §7.2, §11.2)."""
+    """Mark a packet on which SES of the destination works: no retransmission budget shrinks (pds.md §7.2, §11.2)."""
     record.rto_cnt = 0
     pdc.tx.mark_received(record, now)
     _wake_for_lowest(pdc)
 
 
 def _wake_for_lowest(pdc: Pdc) -> None:
-    """Marks and ACKs move timers: a pause ends, and ROD times another PSN, the lowest one."""
+    """Announce the earliest timer: marks and ACKs move timers, and ROD times the lowest PSN."""
     at = pdc.tx.deadline()
     if at < pdc.wake_at:
         pdc.owner.wake(pdc, at)
 
 
 def _want_clear(pdc: Pdc, ack: Ack, now: int) -> None:
-    """req = CLEAR: arms PDS_Clear_Time unless the clear is on its way; a repeated ACK says that it got lost."""
+    """Arm PDS_Clear_Time on req = CLEAR unless the clear was sent; a retransmitted ACK means that it was lost."""
     if diff32(ack.ack_psn, pdc.clear_sent) <= 0 and not ack.retx:
         return
     if pdc.clear_at == NEVER:
@@ -288,7 +291,7 @@ def _want_clear(pdc: Pdc, ack: Ack, now: int) -> None:
 
 
 def _want_rest(pdc: Pdc, now: int) -> None:
-    """What was asked to be cleared had to wait for lower PSNs: some of them are acknowledged now."""
+    """Arm PDS_Clear_Time again: a wanted clear waited for lower PSNs, and some of them are acknowledged now."""
     if pdc.clear_at == NEVER and diff32(pdc.tx.clear_psn, pdc.clear_sent) > 0:
         pdc.clear_at = now + pdc.config.pds_clear_time
         pdc.owner.wake(pdc, pdc.clear_at)
@@ -298,7 +301,7 @@ def _want_rest(pdc: Pdc, now: int) -> None:
 
 
 def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
-    """Repeats what was refused, at once or after NACK_Retx_Time; never acknowledges anything."""
+    """Retransmit what was refused, at once or after NACK_Retx_Time; a NACK never acknowledges a packet."""
     tx = pdc.tx
     entry = NACKS.get(nack.code)
     record = tx.records.get(nack.psn)
@@ -337,7 +340,7 @@ def _count_nack(pdc: Pdc, record: SendRecord, now: int) -> bool:
 
 
 def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
-    """ROD_OOO: resend from the expected PSN, once for each value of it (pds.md §11.3, §20 row 4)."""
+    """Retransmit from the expected PSN of a ROD_OOO, once for each value of it (pds.md §11.3, §20 row 4)."""
     tx = pdc.tx
     expected = nack.payload
     if diff32(expected, tx.una) < 0 or diff32(expected, tx.last) > 0:
@@ -353,10 +356,10 @@ def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
 
 
 def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
-    """RTO: resends the packet; asks by ACK_REQ for the answer to one that arrived; ROD: goes back."""
+    """Retransmit after the RTO; ACK_REQ asks for the answer to a packet that arrived; ROD goes back."""
     if not pdc.tx.in_window(record.psn):
         if pdc.tx.window_at_cack:
-            record.rto_cnt += 1  # else it would ask a dead peer for ever
+            record.rto_cnt += 1  # else a silent peer would be asked without end
             _ask_for_cack(pdc)
         _arm(pdc, record, now)
         return
@@ -367,12 +370,12 @@ def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
 
 
 def retransmit_refused(pdc: Pdc, record: SendRecord, now: int) -> None:
-    """NACK_Retx_Time is over: resends the packet; ROD: goes back to it."""
+    """Retransmit after NACK_Retx_Time; ROD goes back to the packet."""
     _retransmit_from(pdc, record, now)
 
 
 def _retransmit_from(pdc: Pdc, record: SendRecord, now: int, back: bool = False) -> None:
-    """RUD: this packet. ROD: this and all later ones; a selective source does so only for a peer that discards."""
+    """Retransmit this packet; on ROD all later ones, too, but a selective source only for a peer that discards."""
     tx = pdc.tx
     if pdc.mode is Mode.RUD or (not tx.rod and not back):
         _retransmit_one(pdc, record, now)
@@ -413,7 +416,7 @@ def _retransmit_one(pdc: Pdc, record: SendRecord, now: int) -> None:
 
 
 def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
-    """Enough PSNs reported above a gap, or the answer to a PROBE: resends what is missing, once a recovery."""
+    """Retransmit what is missing after enough PSNs above a gap or the answer to a PROBE, once a recovery."""
     tx = pdc.tx
     probed = _match_probe(pdc, ack, now) if ack.probe_opaque is not None else None
     if tx.recovery_end is None:
@@ -433,7 +436,7 @@ def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
 
 
 def _match_probe(pdc: Pdc, ack: Ack, now: int) -> int | None:
-    """The highest PSN sent before the PROBE that this ACK answers; None: it is another one."""
+    """Return the highest PSN sent before the PROBE that this ACK answers; None: it answers another one."""
     if pdc.probe is None or pdc.probe[0] != ack.probe_opaque:
         return None
     _, last, sent_at = pdc.probe
@@ -443,9 +446,9 @@ def _match_probe(pdc: Pdc, ack: Ack, now: int) -> int | None:
 
 
 def _arm_probe(pdc: Pdc, now: int, answered: bool = False, renewed: bool = True) -> None:
-    """A PROBE leaves when no ACK comes for Tail_Loss_Time.
+    """Arm the timer after which a PROBE asks: no ACK came for Tail_Loss_Time.
 
-    Answers to PROBEs renew nothing: else one would follow the other until the RTO, which may be far away.
+    Answers to PROBEs do not renew the budget, else PROBEs would continue until the RTO.
     """
     if pdc.config.inferred_loss == "probe":
         if renewed:
@@ -460,12 +463,12 @@ def _arm_probe(pdc: Pdc, now: int, answered: bool = False, renewed: bool = True)
 
 
 def answer_clear_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """CLEAR_REQ: the next request carries the CLEAR; without one a CLEAR_CMD leaves at the next poll."""
+    """Answer CLEAR_REQ: the next request carries the CLEAR; without one, the next poll sends CLEAR_CMD."""
     pdc.clear_owed = True
 
 
 def send_clear(pdc: Pdc, now: int) -> None:
-    """PDS_Clear_Time is over: CLEAR_CMD, as far as all is acknowledged; `_want_rest` sees to the rest."""
+    """Send CLEAR_CMD after PDS_Clear_Time, as far as all is acknowledged; `_want_rest` arms the timer again."""
     clear = pdc.tx.clear_psn
     again = diff32(pdc.clear_wanted, pdc.clear_sent) <= 0
     if diff32(clear, pdc.clear_sent) > 0 or again:

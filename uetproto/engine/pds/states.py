@@ -1,9 +1,10 @@
-"""The state machines of a PDC as data: (state, input) → (action, next state).
+"""State machines of a PDC stand here as data: (state, input) → (action, next state).
 
 Three tables: `CLOSED` for a packet that finds no PDC (pds.md §6.3, §6.5), `INITIATOR` (§6.4) and `TARGET` (§6.5).
-An action is the name of a method: of `uet_pds.Pds` in the first table, of `uet_pdc.Pdc` in the others. An action that
-refuses what it was handed (a PSN outside the window, say) leaves the state as it is. A pair that is not in the table:
-a packet gets the default row of its input, a local call raises `LocalError`, and time or progress is no input there.
+An action is a name: of a method of `sublayer.Pds` in the first table, of a function in `actions.ACTIONS` in the others.
+An action that returns False leaves the state as it is (a PSN outside the window, for instance). For a pair that is not
+in the table, a packet gets the default row of its input, a local call raises `LocalError`, and time or progress is no
+input.
 """
 
 from enum import Enum, IntEnum, auto
@@ -13,24 +14,24 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CpSender
 
 
 class State(IntEnum):
-    """UE 1.0.1 §3.5.9.3, Fig 3-48, and §3.5.9.4, Fig 3-49."""
+    """The states of a PDC (UE 1.0.1 §3.5.9.3, Fig 3-48, and §3.5.9.4, Fig 3-49)."""
 
     CLOSED = 0
     CREATING = 1
-    """Initiator: SYN sent, PDCID of the target not known."""
+    """The initiator has sent SYN and does not know the PDCID of the target."""
     PENDING = 2
-    """Target, secure start: another Start_PSN is demanded."""
+    """The target demands another Start_PSN (secure start)."""
     ESTABLISHED = 3
     QUIESCE = 4
-    """No new messages, open ones finish; target: it has asked for the close."""
+    """No new message starts, open ones finish; a target has asked for the close."""
     ACK_WAIT = 5
-    """Closing: the initiator waits for all ACKs, the target drains."""
+    """The PDC closes: the initiator waits for all ACKs, the target drains."""
     CLOSE_ACK_WAIT = 6
-    """Initiator: CLOSE_CMD sent."""
+    """The initiator has sent CLOSE_CMD."""
 
 
 class Input(IntEnum):
-    """What happens to a PDC; `GLOSSARY` says what each one is."""
+    """Events of a PDC; `GLOSSARY` explains each of them."""
 
     # packets of one PDC
     REQUEST = 0
@@ -132,18 +133,18 @@ GLOSSARY = {
     I.SEND_MORE: ("SES: later packet of the open message", "pds.md §7.1"),
     I.RETURN: ("SES: read data for the return direction", "pds.md §10"),
     I.RESPOND: ("SES: the response to a delivered packet", "pds.md §8.2"),
-    I.SEND_CP: ("a wish to send NOOP or NEGOTIATION", "pds.md §13"),
-    I.SEND_PROBE: ("a wish to send PROBE", "pds.md §13"),
-    I.SEND_CREDIT: ("a wish to send CREDIT or CREDIT_REQ", "pds.md §13"),
-    I.CLOSE: ("a wish to close: local, by req = CLOSE of the peer, or because the PSNs run out", "pds.md §6.4"),
+    I.SEND_CP: ("a local call to send NOOP or NEGOTIATION", "pds.md §13"),
+    I.SEND_PROBE: ("a local call to send PROBE", "pds.md §13"),
+    I.SEND_CREDIT: ("a local call to send CREDIT or CREDIT_REQ", "pds.md §13"),
+    I.CLOSE: ("a request to close: local, by req = CLOSE of the peer, or because the PSNs run out", "pds.md §6.4"),
     # progress
     I.MESSAGES_DONE: ("no message is open or queued, no lock is held", "pds.md §6.4"),
     I.ALL_ACKED: ("every PSN sent is acknowledged, and CLOSE_CMD fits the window", "pds.md §6.4"),
     I.CLOSE_ACKED: ("the CLOSE_CMD is acknowledged", "pds.md §6.4"),
     I.DRAINED: ("target: return direction acknowledged, every forward PSN up to the CLOSE_CMD complete", "pds.md §6.5"),
     # time
-    I.RTO: ("no answer for the RTO, to a packet that may be repeated once more", "pds.md §11.1"),
-    I.EXHAUSTED: ("RTO or NACK of a packet that may not be repeated any more", "pds.md §11.1, §11.2"),
+    I.RTO: ("no answer for the RTO, to a packet that may be retransmitted once more", "pds.md §11.1"),
+    I.EXHAUSTED: ("RTO or NACK of a packet whose retransmissions are used up", "pds.md §11.1, §11.2"),
     I.RETX_TIME: ("NACK_Retx_Time is over", "pds.md §11.2"),
     I.CLEAR_TIME: ("PDS_Clear_Time of the source is over", "pds.md §9.3"),
     I.STORED_TIME: ("a guaranteed response is stored for 4 · PDS_Clear_Time", "pds.md §9.3"),
@@ -152,7 +153,7 @@ GLOSSARY = {
     I.PROBE_TIME: ("Tail_Loss_Time without an ACK is over (`inferred_loss = probe`)", "pds.md §11.4"),
     I.IDLE: ("no packet for the idle time", "pds.md §16"),
 }  # fmt: skip
-"""What each input is, and the section that says what follows."""
+"""Explains each input, and names the section that defines the reaction."""
 
 Table: TypeAlias = dict[tuple[State, Input], tuple[str, State]]
 
@@ -166,11 +167,12 @@ DEFAULTS = {
     **{event: "refuse_unexpected" if control.ar else "drop" for event, control in _CONTROLS},
     I.OTHER_CP: "refuse_unexpected",
 }
-"""A packet in a state that has no row for it: dropped, or NACK UNEXP_EVENT; counted (pds.md §6.3 row 14, §13)."""
+"""A packet in a state without a row for it is dropped or gets NACK UNEXP_EVENT, and is counted (pds.md §6.3 row 14,
+§13)."""
 
 
 def _same(state: State, rows: dict[Input, str]) -> Table:
-    """Rows that do not leave the state."""
+    """Return rows that do not leave the state."""
     return {(state, event): (action, state) for event, action in rows.items()}
 
 
@@ -211,7 +213,7 @@ _DESTINATION = {
     I.RESPOND: "respond",
     I.STORED_TIME: "ask_clear",
 }
-"""Destination half: pds.md §8, §9, §13."""
+"""Rows of the destination half (pds.md §8, §9, §13)."""
 _SOURCE = {
     I.ACK: "take_ack",
     I.NACK: "take_nack",
@@ -222,9 +224,9 @@ _SOURCE = {
     I.CLEAR_TIME: "send_clear",
     I.PROBE_TIME: "probe_for_loss",
 }
-"""Source half: pds.md §7.2, §9.3, §11, §12."""
+"""Rows of the source half (pds.md §7.2, §9.3, §11, §12)."""
 _PROBING = {I.SEND_PROBE: "send_probe", I.SEND_CREDIT: "send_credit"}
-"""Local wishes that need a PDC whose two ends know each other (pds.md §11.4, §13)."""
+"""Local calls that need a PDC whose two ends know each other (pds.md §11.4, §13)."""
 
 # pds.md §6.4
 INITIATOR: Table = {
@@ -332,7 +334,7 @@ STATES = {
 
 
 def row(role: Role, state: State, event: Input) -> tuple[str, State] | None:
-    """Action and next state, the default row included; None: a local call is illegal, time is no input there."""
+    """Return action and next state, default rows included; None: a local call is illegal, time is no input."""
     found = TABLES[role].get((state, event))
     if found is None and event in DEFAULTS:
         return DEFAULTS[event], state

@@ -1,8 +1,8 @@
-"""Packet delivery of one fabric endpoint: finds the PDC of a packet or a message, opens and releases PDCs.
+"""Packet delivery of a fabric endpoint finds the PDC of a packet or a message, and opens and releases PDCs.
 
-Receive validation follows the order of pds.md §6.3 (UE 1.0.1 §3.5.8.2, §3.5.9.2); a packet without a PDC meets the
-table `states.CLOSED`, every other one the table of its PDC. SES is its `user` (`service.PdsUser`); a harness may put a
-scripted one in its place.
+Receive validation follows the order of pds.md §6.3 (UE 1.0.1 §3.5.8.2, §3.5.9.2); a packet without a PDC is an
+input of the table `states.CLOSED`, every other packet of the table of its PDC. SES is the `user` (`service.PdsUser`); a
+harness may use a scripted one.
 """
 
 import heapq
@@ -53,7 +53,7 @@ _M32 = 0xFFFFFFFF
 _REQUEST, _ESTABLISHED, _CREATING, _CLOSED = Input.REQUEST, State.ESTABLISHED, State.CREATING, State.CLOSED
 _MAX_PDCID = 0xFFFF
 _STALE_TIMERS = 1000
-"""Overtaken entries that may stay in the heap of timers, beside one a PDC."""
+"""Number of stale entries that may stay in the heap of timers, beside one a PDC."""
 _START_DISTANCE = 1 << 16
 """A Start_PSN keeps this distance from the last PSN used on its PDCID (pds.md §2.2)."""
 
@@ -64,19 +64,19 @@ _Key = tuple[Mode, int, int, bool]
 
 
 _BITS = {"target": 24, "credit": 24, "features": 32}
-"""Widths of what control packets carry (pds.md §13)."""
+"""Widths in bits of the values that control packets carry (pds.md §13)."""
 ADDRESS_BITS = {4: 32, 6: 128}
-"""Of a fabric address, by version of IP."""
+"""Bits of a fabric address by version of IP."""
 
 
 def check_number(name: str, value: object, least: int, bits: int) -> None:
-    """Raises `LocalError` for what is no integer of `bits` bits, at least `least`."""
+    """Raise `LocalError` for a value that is no integer of `bits` bits, at least `least`."""
     if type(value) is not int or not least <= value < 1 << bits:
         raise LocalError(name, f"{value!r} is not legal", f"{least} … {(1 << bits) - 1:#x}")
 
 
 def check_endpoint(address: object, ip_version: object, config: object) -> None:
-    """Raises `LocalError` for what no endpoint can be made of."""
+    """Raise `LocalError` for arguments of which no endpoint can be made."""
     if type(ip_version) is not int or ip_version not in ADDRESS_BITS:
         raise LocalError("ip_version", f"{ip_version!r} is not legal", "4, 6")
     check_number("address", address, 1, ADDRESS_BITS[ip_version])
@@ -95,13 +95,13 @@ def _check_response(response: object) -> None:
 
 
 class Pds:
-    """The five calls, for packet delivery alone. `send`, `respond` are the calls of SES (pds.md §4)."""
+    """Packet delivery with the five calls of an engine; SES uses `service.PacketDelivery` of it (pds.md §4)."""
 
     def __init__(
         self, address: int, config: PdsConfig, rng: Rng, user: PdsUser, ip_version: int = 4,
         events: list[Event] | None = None, objects: bool = False, pool: PdcPool | None = None,
     ) -> None:  # fmt: skip
-        """`events` is the list to which events are added, by default one of its own.
+        """Make an endpoint; `events` is the list to which events are added, by default its own.
 
         With `objects` PDS headers travel as values (`Datagram.message`), not as bytes; all else is the same.
         """
@@ -123,24 +123,24 @@ class Pds:
         self.out: list[Datagram] = []
         self.without_pdc = RudiUud(self)
         self._plain = False
-        """RUDI or UUD has something to do."""
+        """True while RUDI or UUD has something to do."""
         self._current: dict[_Key, Pdc] = {}
         """The PDC on which messages to {mode, peer, context} start."""
         self._waiting: deque[tuple[int, Outgoing]] = deque()
-        """Messages without a PDC, with the time when they give up."""
+        """Messages without a PDC, with the time when they fail."""
         self._active: dict[Pdc, None] = {}
         """PDCs that may have something to send."""
         self._timers: list[tuple[int, int, Pdc]] = []
         self._timer_count = 0
         self._leaving: Pdc | None = None
-        """It was idle, and makes room."""
+        """The idle PDC that closes to make room."""
         self._events: list[Event] = [] if events is None else events
         self._now = 0
 
     # Set-up by a harness
 
     def adopt(self, peer: int, mode: Mode, initiator: bool, preset: Preset, now: int = 0) -> Pdc:
-        """Makes an ESTABLISHED PDC with the numbers of `preset`. Raises `LocalError` when the PDCID is taken."""
+        """Make an ESTABLISHED PDC with the numbers of `preset`. Raises `LocalError` when the PDCID is taken."""
         _check_mode(mode, PDC_MODES)
         local = self.pool.allocate(preset)
         forward, back = preset.forward_next, preset.return_next
@@ -158,7 +158,7 @@ class Pds:
     # The five calls
 
     def submit(self, work: PdsWork, now: int) -> None:
-        """Close: every PDC opened to that peer; the others: see their classes in `contract`.
+        """Take work for PDCs: `Close` closes those opened to a peer; the other classes of `contract` say what they do.
 
         Raises `LocalError` when there is no such PDC, or it is in no state for that.
         """
@@ -195,7 +195,7 @@ class Pds:
         check_number("peer", getattr(work, "peer", 1), 1, ADDRESS_BITS[self.ip_version])
 
     def _submit_cp(self, work: Noop | Negotiate, now: int) -> None:
-        """On the PDC of {mode, peer}, of either role, or on a new one."""
+        """Send NOOP or NEGOTIATION on a PDC of {mode, peer}, of either role, or on a new one."""
         _check_mode(work.mode, PDC_MODES)
         pdc = self._current.get((work.mode, work.peer, 0, False))
         if pdc is None or not pdc.allows(Input.SEND_CP):
@@ -212,9 +212,9 @@ class Pds:
         self._after(pdc, now)
 
     def send(self, message: Outgoing, now: int) -> None:
-        """`ses_pds_tx_req` of a whole message: it leaves packet by packet when there is room.
+        """Queue a whole message (`ses_pds_tx_req`): it leaves packet by packet when there is room.
 
-        Raises `LocalError` for a mode that is none, and for a peer that is no address.
+        Raises `LocalError` for an illegal mode or peer address.
         """
         _check_mode(message.mode, Mode)
         check_number("peer", message.peer, 1, ADDRESS_BITS[self.ip_version])
@@ -223,13 +223,13 @@ class Pds:
             self.without_pdc.send(message, now)
             self._plain = True
             return
-        self._run_waiting(now)  # those that came before keep their place
+        self._run_waiting(now)  # earlier messages keep their place
         self._bind(message, now)
 
     def send_return(self, pdcid: int, message: Outgoing, now: int) -> None:
-        """`ses_pds_tx_ret`: read data on the return direction of the PDC on which the read came (§10).
+        """Queue read data on the return direction of the PDC on which the read came (`ses_pds_tx_ret`, pds.md §10).
 
-        Raises `LocalError` where this endpoint is not the target; the message fails when the PDC is gone.
+        Raises `LocalError` where this endpoint is not the target; the message fails when the PDC was released.
         """
         self._advance(now)
         pdc = self.pdcs.get(pdcid)
@@ -240,7 +240,7 @@ class Pds:
         self._after(pdc, now)
 
     def unlock(self, pdcid: int, now: int) -> None:
-        """`ses_pds_unlock`: one lock less on the PDC; nothing happens when it is gone (§4)."""
+        """Release a lock of a PDC (`ses_pds_unlock`, pds.md §4); do nothing when the PDC was released."""
         self._advance(now)
         pdc = self.pdcs.get(pdcid)
         if pdc is not None:
@@ -250,7 +250,7 @@ class Pds:
             self._after(pdc, now)
 
     def respond_late(self, connection: Connection, psn: int, response: Response, now: int) -> None:
-        """`respond` for whatever `on_request` was handed: a PDC, or a RUDI exchange, which the PDS does not keep."""
+        """Answer a packet of the connection that `on_request` got: a PDC, or a RUDI exchange."""
         _check_response(response)
         if isinstance(connection, Exchange):
             self._advance(now)
@@ -259,9 +259,9 @@ class Pds:
             self.respond(connection.local_id, psn, response, now)
 
     def respond(self, pdcid: int, psn: int, response: Response, now: int) -> None:
-        """`ses_pds_tx_rsp` for a packet delivered before; nothing happens when its PDC is gone.
+        """Answer a packet that was delivered before (`ses_pds_tx_rsp`); do nothing when its PDC was released.
 
-        Raises `LocalError` when that packet does not wait for a response, or this is none: too late to refuse it.
+        Raises `LocalError` when that packet does not wait for a response, or for a `Refusal`, which comes too late.
         """
         _check_response(response)
         self._advance(now)
@@ -271,7 +271,7 @@ class Pds:
             self._after(pdc, now)
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """One packet from the network: pds.md §6.3, row by row."""
+        """Take a packet from the network, in the order of the rows of pds.md §6.3."""
         if now != self._now:
             self._advance(now)
         message: Message = packet.message
@@ -305,7 +305,7 @@ class Pds:
             self.without_pdc.receive_request(message, packet, now)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        """Runs due timers, then lets every PDC send what it may; see `contract.Engine`."""
+        """Run due timers, then let every PDC send what its window permits; see `contract.Engine`."""
         if now != self._now:
             self._advance(now)
         rung = self._ring(now) if self._timers and self._timers[0][0] <= now else ()
@@ -327,7 +327,7 @@ class Pds:
         return []
 
     def _ring(self, now: int) -> list[Pdc]:
-        """Runs the timers that are due; the PDCs that had one."""
+        """Run the timers that are due; return the PDCs that had one."""
         timers = self._timers
         rung = []
         while timers and timers[0][0] <= now:
@@ -340,7 +340,7 @@ class Pds:
         return rung
 
     def _pump(self, now: int, limit: int) -> None:
-        """Each active PDC sends; those that were stopped by `limit` stay active."""
+        """Let each active PDC send; those that `limit` stopped stay active."""
         active = self._active
         turn = list(active)
         while turn:
@@ -352,12 +352,12 @@ class Pds:
                 if limit > 0 or sent:
                     active.pop(pdc, None)
                 if limit <= 0 and sent and pdc.state is not _CLOSED:
-                    active[pdc] = None  # may have more: at the end of the row, so that all have their turn
-            # What was opened meanwhile, because a PDC that reached its PSN limit handed on its messages.
+                    active[pdc] = None  # may have more: at the end, so that all PDCs have their turn
+            # PDCs opened meanwhile: one that reached its PSN limit passed its messages to them.
             turn = [pdc for pdc in active if pdc not in turn] if active and limit > 0 else []
 
     def deadline(self) -> int | None:
-        """The earliest timer of any PDC, or of a message without a PDC; maybe early, see `contract.Engine`."""
+        """Return the earliest timer of any PDC, or of a message without a PDC; maybe early, see `contract.Engine`."""
         timers = self._timers
         while timers and timers[0][2].wake_at != timers[0][0]:
             heapq.heappop(timers)
@@ -387,12 +387,12 @@ class Pds:
 
     @property
     def now(self) -> int:
-        """Time of the last call."""
+        """Return the time of the last call."""
         return self._now
 
     @property
     def quiescent(self) -> bool:
-        """No packet is to be sent or answered; only idle timers may be armed (pds.md §18 item 51)."""
+        """Return True when no packet is to be sent or answered; only idle timers may be armed (pds.md §18 item 51)."""
         return (
             not self._waiting and not self.out and not self._plain
             and all(pdc.quiescent for pdc in self.pdcs.values())
@@ -489,13 +489,13 @@ class Pds:
         self._received(pdc, now)
 
     def _syn_fits(self, pdc: Pdc, packet: Request | Control, datagram: Datagram) -> bool:
-        """Rows 9 and 10: a SYN packet of a known PDC has its Start_PSN, and never comes from a target.
+        """Check rows 9 and 10 of pds.md §6.3: a SYN of a known PDC has its Start_PSN, and never comes from a target.
 
         A control packet with psn 0 (CLEAR_CMD, CREDIT, …) has no PSN from which a Start_PSN could follow.
         """
         wrong_start = packet.start_psn != pdc.rx.start and not (isinstance(packet, Control) and packet.psn == 0)
         if wrong_start and packet.start_psn in pdc.refused_starts:
-            self.counters.unexpected += 1  # of the first flight, late: its initiator has gone on to the PSN demanded
+            self.counters.unexpected += 1  # late, of the first flight: its initiator uses the demanded PSN now
             return False
         if pdc.role is Role.INITIATOR or wrong_start:
             self._refuse(NackCode.INVALID_SYN, packet, datagram, pdc.local_id)
@@ -503,7 +503,7 @@ class Pds:
         return True
 
     def _syn_input(self, packet: Request | Control, mode: Mode, datagram: Datagram) -> Input:
-        """What a packet that can open a PDC is to `states.CLOSED`: the tombstone of §6.2 item 9, then rows 6 to 8."""
+        """Return the input that a packet with syn is to `states.CLOSED` (pds.md §6.2 item 9, §6.3 rows 6 to 8)."""
         if (datagram.src, packet.spdcid, packet.start_psn) in self.pool.tombstones:
             return Input.SYN_OLD
         if not self.pool.has_room(bool(packet.reserved)):
@@ -517,7 +517,7 @@ class Pds:
         return Input.SYN_GAP if mode is Mode.ROD and packet.psn != packet.start_psn else Input.SYN
 
     def _receive_pending(self, pdc: Pdc, packet: Request | Control, mode: Mode, datagram: Datagram, now: int) -> None:
-        """A packet that could open its PDC meets one that waits for another Start_PSN (§6.5 rows PENDING)."""
+        """Process a packet with syn for a PDC that waits for another Start_PSN (pds.md §6.5, rows PENDING)."""
         assert self.start_policy is not None
         event = Input.CONFIRM
         if datagram.trimmed:
@@ -525,7 +525,7 @@ class Pds:
         elif not self.start_policy.confirms(packet.start_psn, pdc.demanded):
             event = Input.OTHER_START
         elif mode is not pdc.mode:
-            self.counters.unexpected += 1  # an older PDC had the PDCID: to be sent again when New_PDC_Time is over
+            self.counters.unexpected += 1  # an older PDC had the PDCID: its initiator retransmits after New_PDC_Time
             return
         elif mode is Mode.ROD and packet.psn != packet.start_psn:
             event = Input.SYN_GAP
@@ -538,39 +538,39 @@ class Pds:
         CLOSED_ACTIONS[event](self, packet, datagram, now)
 
     def drop(self, packet: Any, datagram: Datagram, now: int) -> None:
-        """No PDC is its own: dropped, counted."""
+        """Drop and count a packet that belongs to no PDC."""
         self.counters.no_pdc += 1
 
     def refuse_unknown(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """NACK INV_DPDCID (§6.3 row 11)."""
+        """Send NACK INV_DPDCID (pds.md §6.3 row 11)."""
         self.counters.no_pdc += 1
         self._refuse(NackCode.INV_DPDCID, packet, datagram)
 
     def refuse_unknown_cp(self, packet: Control, datagram: Datagram, now: int) -> None:
-        """NACK INV_DPDCID if it asks for an answer, else dropped (§13)."""
+        """Send NACK INV_DPDCID for a control packet that asks for an answer, else drop it (pds.md §13)."""
         self.counters.no_pdc += 1
         if packet.ar:
             self._refuse(NackCode.INV_DPDCID, packet, datagram)
 
     def refuse_gap(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """NACK ROD_OOO with Start_PSN; no PDC is created (§6.2 item 7)."""
+        """Send NACK ROD_OOO with Start_PSN; no PDC is created (pds.md §6.2 item 7)."""
         self._refuse(NackCode.ROD_OOO, packet, datagram, 0, packet.start_psn)
 
     def refuse_no_pdc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """NACK NO_PDC_AVAIL (§6.3 row 6); an idle PDC makes room for the next try."""
+        """Send NACK NO_PDC_AVAIL (pds.md §6.3 row 6), and close an idle PDC for the next try."""
         self._refuse(NackCode.NO_PDC_AVAIL, packet, datagram)
         self._make_room(None, now)
 
     def refuse_no_ccc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """NACK NO_CCC_AVAIL (§6.3 row 6)."""
+        """Send NACK NO_CCC_AVAIL (pds.md §6.3 row 6)."""
         self._refuse(NackCode.NO_CCC_AVAIL, packet, datagram)
 
     def refuse_no_bitmap(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """NACK NO_BITMAP (§6.3 row 6)."""
+        """Send NACK NO_BITMAP (pds.md §6.3 row 6)."""
         self._refuse(NackCode.NO_BITMAP, packet, datagram)
 
     def repeat_closing_ack(self, packet: Control, datagram: Datagram, now: int) -> None:
-        """The ACK of a CLOSE_CMD again (§20 row 17)."""
+        """Send the ACK of a CLOSE_CMD again (pds.md §20 row 17)."""
         old = self.pool.tombstone(packet, datagram.src)
         assert old is not None
         self.counters.ack_tx += 1
@@ -578,14 +578,14 @@ class Pds:
         self._put(datagram, header, message)
 
     def open_target(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Creates the PDC and handles the packet as one of its own (§6.2 item 3)."""
+        """Create the PDC and process the packet as one of its own (pds.md §6.2 item 3)."""
         pdc = self._make_target(packet, datagram, now)
         event = Input.REQUEST if isinstance(packet, Request) else CONTROL_INPUTS[packet.ctl_type]
         pdc.step(event, packet, datagram, now)
         self._received(pdc, now)
 
     def open_pending(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Creates the PDC, and demands another Start_PSN (§6.6)."""
+        """Create the PDC and demand another Start_PSN (pds.md §6.6)."""
         assert self.start_policy is not None
         demanded = self.start_policy.demand(packet.start_psn)
         assert demanded is not None
@@ -603,9 +603,9 @@ class Pds:
         return pdc
 
     def open_reserved(self, pdcid: int, peer: int, mode: Mode, context: int, now: int) -> None:
-        """Opens the PDC for reserved messages to {mode, peer, context}, with a PDCID of `reserve`.
+        """Open the PDC for reserved messages to {mode, peer, context}, with a PDCID of `reserve`.
 
-        It does not close by itself: whoever has the pair says when. Raises `LocalError` unless the PDCID is free.
+        It does not close by itself: the owner of the pair closes it. Raises `LocalError` unless the PDCID is free.
         """
         if pdcid not in self.pool.spare:
             raise LocalError("pdcid", f"{pdcid!r} is not legal", "a reserved one that no PDC has")
@@ -616,7 +616,7 @@ class Pds:
     def open_initiator(
         self, peer: int, mode: Mode, now: int, context: int = 0, reserved: bool = False, preset: Preset | None = None
     ) -> Pdc:
-        """Allocates PDCID and Start_PSN; the first poll sends (§6.2 item 1)."""
+        """Open a PDC: allocate PDCID and Start_PSN; the next poll sends (pds.md §6.2 item 1)."""
         if preset is None:
             preset = self.pool.presets.popleft() if self.pool.presets else Preset()
         local = self.pool.allocate(preset)
@@ -634,7 +634,7 @@ class Pds:
     # PDCs
 
     def _make_room(self, new: Pdc | None, now: int) -> None:
-        """With fewer than Close_Thresh PDCs free, the idle one that rested longest closes, one at a time (§6.1)."""
+        """Close the PDC that is idle longest when fewer than Close_Thresh are free, one at a time (pds.md §6.1)."""
         config = self.config
         closing = self._leaving is not None and self._leaving.state is not _CLOSED
         if closing or config.max_pdcs - (len(self.pdcs) - self.pool.reserved_open) >= config.close_thresh:
@@ -652,12 +652,12 @@ class Pds:
         self.wake(pdc, pdc.deadline())
 
     def opened(self, pdc: Pdc) -> None:
-        """`Owner`: told as soon as there is more than a packet that anybody may have sent again (tss.md §11)."""
+        """Report a PDC as opened, once it cannot be the effect of a replay (`PdcOwner`, tss.md §11)."""
         pdc.opened = True
         self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
 
     def released(self, pdc: Pdc, error: PdsError | None) -> None:
-        """`Owner`: the PDC is CLOSED."""
+        """Release a PDC that is CLOSED (`PdcOwner`)."""
         pdc.wake_at = NEVER
         self.pool.quarantine(pdc, error is None, self._now)
         if self._current.get(pdc.key) is pdc:
@@ -670,7 +670,7 @@ class Pds:
     # Messages
 
     def _bind(self, message: Outgoing, now: int) -> None:
-        """The PDC of {mode, peer, contexts}, a new one, or a place in the queue (§6.1)."""
+        """Give a message the PDC of {mode, peer, contexts}, a new one, or a place in the queue (pds.md §6.1)."""
         pdc = self._taker(message)
         if pdc is None:
             if not self.pool.has_room(message.reserved):
@@ -684,12 +684,12 @@ class Pds:
         self._active[pdc] = None
 
     def _taker(self, message: Outgoing) -> Pdc | None:
-        """The open PDC of {mode, peer, contexts} on which a message may start."""
+        """Return the open PDC of {mode, peer, contexts} on which a message may start."""
         pdc = self._current.get((message.mode, message.peer, message.context, message.reserved))
         return pdc if pdc is not None and pdc.allows(Input.SEND) and not pdc.close_req else None
 
     def rebind(self, messages: list[Outgoing], now: int) -> None:
-        """`Owner`: messages of a PDC that closes go to another one."""
+        """Bind messages of a PDC that closes to another one (`PdcOwner`)."""
         for message in messages:
             self._bind(message, now)
 
@@ -708,19 +708,19 @@ class Pds:
             self._events.append(Paused(False))
 
     def pending_timeout(self) -> None:
-        """`Owner`: reported when New_PDC_Timeout_Thresh is reached (§6.5)."""
+        """Count a PENDING timeout; report when New_PDC_Timeout_Thresh is reached (`PdcOwner`, pds.md §6.5)."""
         self.counters.new_pdc_timeout_cnt += 1
         if self.counters.new_pdc_timeout_cnt == self.config.new_pdc_timeout_thresh:
             self._events.append(NewPdcTimeouts(self.counters.new_pdc_timeout_cnt))
 
     def tell(self, event: Event) -> None:
-        """`Owner`: for `events`."""
+        """Add an event (`PdcOwner`)."""
         self._events.append(event)
 
     # Time and output
 
     def wake(self, pdc: Pdc, at: int) -> None:
-        """`Owner`: the entry of a PDC in the heap is never later than its deadline; an entry it overtakes is stale."""
+        """Enter a deadline of a PDC in the heap if it is earlier than the present one (`PdcOwner`)."""
         if at < pdc.wake_at:
             pdc.wake_at = at
             self._timer_count += 1
@@ -730,7 +730,7 @@ class Pds:
                 heapq.heapify(self._timers)
 
     def _after(self, pdc: Pdc, now: int) -> None:
-        """After any event of a PDC: what follows from progress, and it may send again."""
+        """Follow up any event of a PDC: run the inputs of progress, and let it send again."""
         if pdc.state is not State.ESTABLISHED and pdc.state is not State.CREATING:
             settle(pdc, now)
             if pdc.state is State.CLOSED:
@@ -738,7 +738,7 @@ class Pds:
         self._active[pdc] = None
 
     def _received(self, pdc: Pdc, now: int) -> None:
-        """After a packet of a PDC."""
+        """Follow up a packet of a PDC."""
         pdc.touched = now
         if pdc.state is not _ESTABLISHED:
             self._after(pdc, now)
@@ -755,7 +755,7 @@ class Pds:
     def _refuse(
         self, code: NackCode, packet: Request | Control, datagram: Datagram, spdcid: int = 0, payload: int = 0
     ) -> None:
-        """A NACK for a packet that no PDC takes (§6.3); not for a control packet that asks for no answer (§13)."""
+        """Send a NACK for a packet that no PDC takes (pds.md §6.3); drop a control packet without ar (pds.md §13)."""
         if isinstance(packet, Control) and not packet.ar:
             self.counters.unexpected += 1
             return

@@ -8,14 +8,14 @@ from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 
-class Numbered(Protocol):
+class OrderedMessage(Protocol):
     """A message with its place in the order of submission."""
 
     @property
     def number(self) -> int: ...
 
 
-T = TypeVar("T", bound=Numbered)
+T = TypeVar("T", bound=OrderedMessage)
 
 
 class PeerOrder(Generic[T]):
