@@ -45,9 +45,9 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "engine.states_text": {"engine.pds", "engine.ses", "engine.sharp", "wire"},
     "framing": {"engine.contract", "engine.tss", "engine.roce", "wire"},
     "check": {"check", "engine", "wire"},
-    "check.uet": {"check", "engine", "wire"},
-    "check.roce": {"check", "engine", "wire"},
-    "check.tss": {"check", "engine", "wire"},
+    **{f"check.{name}": {*(f"check.{part}" for part in ("bytes_fuzz", "episode", "registry", "shrink", "simulator",
+                                                        "step_generator", "toml_text", "wire")), "engine", "wire"}
+       for name in ("uet", "roce", "tss")},
     "audit": {"audit", "wire"},
     "audit.reader": {"audit.rule", "engine.tss", "wire"},
     **{f"audit.{name}": {"audit.reader", "audit.rule", "audit.judge", "audit.finding", "audit.flows", "audit.wire",

@@ -34,8 +34,8 @@ FINDING = FuzzFinding(
     machine="rud",
     seed="7/12",
     settings=UetEpisode(
-        99,
         ({"mp_range": 128, "rto_init_time": 3 * MILLISECOND, "ar_on_eom": False}, {"clear_cmd": "immediate"}),
+        99,
         (Preset(start_psn=0xFFFFFFFF), Preset(pdcid=5)),
     ),
     steps=(UetStep("submit", message=MessageSpec()), UetStep("deliver"), UetStep("deliver", number=1)),

@@ -168,7 +168,7 @@ TestTransfers.settings = settings()  # those of the profile
 
 
 class Steps(RuleBasedStateMachine):
-    """PDS alone, scripted SES, every mode: single steps of `check.machine.UetSimulator`, chosen by Hypothesis."""
+    """PDS alone, scripted SES, every mode: single steps of `check.uet.simulator.UetSimulator`, chosen by Hypothesis."""
 
     @initialize(
         knobs=KNOBS, start=START, objects=st.booleans(), secure=st.sampled_from(["off", "off", "expected", "random"]),
@@ -252,11 +252,11 @@ TestSteps.settings = settings()
 def test_episodes(seed: int, profile: str) -> None:
     """The seeded loop of the fuzzer."""
     chance = random.Random(seed)
-    chooser = UetStepGenerator(profile, chance)
-    w = UetSimulator(seed, chooser.knobs, chooser.presets, objects=bool(seed % 2))
+    generator = UetStepGenerator(profile, chance)
+    w = UetSimulator(seed, generator.knobs, generator.presets, objects=bool(seed % 2))
     for _ in range(300):
         with suppress(LocalError):  # not at this moment
-            w.apply(chooser.choose(w))
+            w.apply(generator.choose(w))
     w.finish()
 
 

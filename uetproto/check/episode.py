@@ -5,9 +5,11 @@ wire, a packet still exists. `to_place` and `from_place` translate.
 """
 
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 from uetproto.check.registry import InvariantViolation
 from uetproto.check.time_limit import GivenUp, TooSlow, time_limit
@@ -43,41 +45,52 @@ class Simulation(Protocol):
     def finish(self) -> None: ...
 
 
-class EpisodeSettings(Protocol):
-    """What an episode is played with, besides its steps; immutable."""
+@dataclass(frozen=True)
+class EpisodeSettings(ABC):
+    """What an episode is played with, besides its steps."""
 
-    @property
-    def knobs(self) -> Knobs:
-        """Two sets of settings that differ from the defaults; in most protocols, of end 0 and of end 1."""
+    knobs: Knobs
+    """Two sets of settings that differ from the defaults: of end 0 and of end 1; in TSS, terms and `PdsConfig`."""
+
+    is_scenario: ClassVar[bool] = True
+    """Whether `uetproto run` can replay the steps."""
+    step: ClassVar[Callable[..., Any]]
+    """The class of the steps."""
 
     @property
     def objects(self) -> bool:
         """Whether packets travel as objects, not encoded, with next to no payload."""
+        return False
 
-    @property
-    def is_scenario(self) -> bool:
-        """Whether `uetproto run` can replay the steps."""
-
-    def names(self, node: int) -> list[str]:
-        """Return the settings that can be left out."""
-
-    def without(self, node: int, name: str) -> "EpisodeSettings":
-        """Return these settings with the default of one of `names`."""
-
-    def as_run(self) -> "EpisodeSettings":
-        """Return the settings with which `uetproto run` plays the same steps."""
-
+    @abstractmethod
     def simulator(self) -> Simulation:
         """Return a simulator at its start. Raises `LocalError` for settings that exclude each other."""
 
-    def step(self, action: str, number: int) -> Any:
-        """Return a step without other fields."""
-
+    @abstractmethod
     def simpler(self, step: Any) -> Iterable[Any]:
         """Yield steps with smaller values than `step`, the smallest first."""
 
+    def names(self, node: int) -> list[str]:
+        """Return the settings that can be left out."""
+        return [*self.knobs[node]]
+
+    def without(self, node: int, name: str) -> Self:
+        """Return these settings with the default of one of `names`."""
+        return replace(self, knobs=left_out(self.knobs, node, name))
+
+    def as_run(self) -> Self:
+        """Return the settings with which `uetproto run` plays the same steps."""
+        return self
+
     def with_bytes(self, step: Any) -> Any:
         """Return the step that has the effect of `step` when packets are encoded."""
+        return step
+
+
+def left_out(knobs: Knobs, node: int, name: str) -> Knobs:
+    """Return the settings without one of a node."""
+    one, other = ({k: v for k, v in ones.items() if (k, at) != (name, node)} for at, ones in enumerate(knobs))
+    return one, other
 
 
 class EpisodeFailure(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Protocol
 
-from uetproto.check.episode import EpisodeSettings
+from uetproto.check.episode import EpisodeSettings, Knobs
 from uetproto.check.toml_text import NODES, printable, table, time_text
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.errors import LocalError
@@ -55,8 +55,11 @@ class FuzzFinding:
         return f"uetproto fuzz {self.machine} --seed {seed} --episode {episode}"
 
 
-class ScenarioSettings(EpisodeSettings, Protocol):
-    """Settings that a scenario can hold."""
+class ScenarioSettings(Protocol):
+    """What settings offer that a scenario can hold."""
+
+    @property
+    def knobs(self) -> Knobs: ...
 
     @property
     def section(self) -> str:

@@ -193,11 +193,13 @@ def _shrunk(
 def _spelt_out(settings: EpisodeSettings, played: PlayedEpisode, give_up: Stop) -> PlayedEpisode:
     """Return the failure with steps in place of `finish`, if `SPELT_OUT` of them suffice: a capture shows these."""
 
+    pause = settings.step("advance", number=PAUSE)
+
     def source(simulator: Simulation) -> Iterator[Any]:
         yield from played.steps
         for _ in range(SPELT_OUT):
             flight = simulator.flight
-            yield settings.step("deliver", next(iter(flight))) if flight else settings.step("advance", PAUSE)
+            yield settings.step("deliver", number=next(iter(flight))) if flight else pause
 
     found = play(settings, source, finish=False, give_up=give_up)
     return found if found.fails_like(played) else played

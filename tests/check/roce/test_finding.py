@@ -26,8 +26,8 @@ FINDING = FuzzFinding(
     machine="rc",
     seed="7/12",
     settings=RoceEpisode(
-        QpType.RC,
         ({"ack_delay": 3 * MILLISECOND, "credits": False}, {"atomic_order": "big"}),
+        QpType.RC,
         ({"path_mtu": 256, "sq_psn": 0xFFFFFF, "retry_cnt": 3}, {"path_mtu": 256, "sq_psn": 5, "srq": True}),
     ),
     steps=(RoceStep("recv", 1, 2048), RoceStep("send", number=700), RoceStep("deliver", number=ALL)),

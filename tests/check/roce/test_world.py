@@ -150,11 +150,11 @@ def test_a_limit_keeps_packets_back() -> None:
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_one_seed_one_run(profile: str) -> None:
     def play(number: int) -> list[bytes]:
-        chooser = RoceStepGenerator(profile, random.Random(f"{profile}/{number}"))
-        w = RoceSimulator(chooser.kind, chooser.knobs, chooser.qps)
+        generator = RoceStepGenerator(profile, random.Random(f"{profile}/{number}"))
+        w = RoceSimulator(generator.kind, generator.knobs, generator.qps)
         for _ in range(300):
             try:
-                w.apply(chooser.choose(w))
+                w.apply(generator.choose(w))
             except LocalError:
                 continue
         return [bytes(packet.header) for packet in w.wire.history if packet is not None]

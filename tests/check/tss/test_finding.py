@@ -19,7 +19,7 @@ from uetproto.engine.pds.secure_start import ExpectedStart
 FINDING = FuzzFinding(
     machine="tss",
     seed="7/12",
-    settings=TssEpisode(99, ({"mode": "cluster", "has_ssi": True}, {"msl": 5})),
+    settings=TssEpisode(({"mode": "cluster", "has_ssi": True}, {"msl": 5}), 99),
     steps=(TssStep("write", number=1, how="rud"), TssStep("deliver")),
     drawn=1834,
     text="tss 4: b: delivered twice: 1 bytes at 0",

@@ -195,11 +195,11 @@ def test_old_packets_do_not_come_back_without_secure_start() -> None:
 
 def test_one_seed_one_run() -> None:
     def bytes_of(seed: str) -> list[bytes]:
-        chooser = TssStepGenerator(random.Random(seed))
-        w = TssSimulator(1, chooser.terms, chooser.pds)
+        generator = TssStepGenerator(random.Random(seed))
+        w = TssSimulator(1, generator.terms, generator.pds)
         for _ in range(300):
             try:
-                w.apply(chooser.choose(w))
+                w.apply(generator.choose(w))
             except LocalError:
                 continue
         return [packet.data for packet in w.wire.history]

@@ -563,7 +563,7 @@ def test_a_knob_moves_the_window() -> None:
         INVARIANTS[21].check(*s.leaving())
 
 
-def test_mishaps_void_what_two_ends_say_about_each_other() -> None:
+def test_disruptions_void_what_two_ends_say_about_each_other() -> None:
     whole, forged = plan(PdsConfig(), Mode.RUD), plan(PdsConfig(), Mode.RUD, Disruption.FORGED)
     lost = {check.__name__ for check in whole.delivery} - {check.__name__ for check in forged.delivery}
     assert lost == {"pds_03_same_bytes"}

@@ -46,9 +46,11 @@ def run(simulator: UetSimulator, steps: Iterable[UetStep]) -> tuple[list[UetStep
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 @pytest.mark.parametrize("number", range(4))
 def test_same_steps_same_packets(profile: str, number: int) -> None:
-    chooser = UetStepGenerator(profile, random.Random(f"objects/{profile}/{number}"))
-    one, other = (UetSimulator(number, chooser.knobs, chooser.presets, objects=objects) for objects in (True, False))
-    steps, packets = run(one, (chooser.choose(one) for _ in range(400)))
+    generator = UetStepGenerator(profile, random.Random(f"objects/{profile}/{number}"))
+    one, other = (
+        UetSimulator(number, generator.knobs, generator.presets, objects=objects) for objects in (True, False)
+    )
+    steps, packets = run(one, (generator.choose(one) for _ in range(400)))
     again, same = run(other, steps)
     assert again == steps
     assert same == packets

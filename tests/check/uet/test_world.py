@@ -350,11 +350,11 @@ def test_the_second_of_two_copies_is_compared(monkeypatch: pytest.MonkeyPatch) -
 
 def episode(profile: str, seed: int, steps: int, *, objects: bool = True) -> UetSimulator:
     chance = random.Random(f"{profile}/{seed}")
-    chooser = UetStepGenerator(profile, chance)
-    w = UetSimulator(seed, chooser.knobs, chooser.presets, objects=objects)
+    generator = UetStepGenerator(profile, chance)
+    w = UetSimulator(seed, generator.knobs, generator.presets, objects=objects)
     for _ in range(steps):
         with suppress(LocalError):  # not at this moment
-            w.apply(chooser.choose(w))
+            w.apply(generator.choose(w))
     w.finish()
     return w
 
@@ -385,10 +385,10 @@ def test_episodes_reach_everything() -> None:
     codes: set[int] = set()
     for seed in range(100):
         chance = random.Random(f"reach/{seed}")
-        chooser = UetStepGenerator(("mixed", "rud", "rod")[seed % 3], chance)
-        w = UetSimulator(seed, chooser.knobs, chooser.presets, objects=True)
+        generator = UetStepGenerator(("mixed", "rud", "rod")[seed % 3], chance)
+        w = UetSimulator(seed, generator.knobs, generator.presets, objects=True)
         for _ in range(400):
-            step = chooser.choose(w)
+            step = generator.choose(w)
             actions.add(step.action)
             with suppress(LocalError):
                 w.apply(step)

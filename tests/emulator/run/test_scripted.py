@@ -265,7 +265,7 @@ def test_what_the_fuzzer_writes_is_read(tmp_path: Path) -> None:
     assert {step.action for step in steps} == set(ACTIONS)
     knobs: tuple[dict[str, Any], dict[str, Any]] = ({"rto_init_time": 2_000_000, "pdcid_quarantine": 0}, {})
     presets = (Preset(pdcid=7, start_psn=5), Preset())
-    finding = FuzzFinding("rud", "0/0", UetEpisode(5, knobs, presets), steps, len(steps), "pds 1: a text", "pds 1")
+    finding = FuzzFinding("rud", "0/0", UetEpisode(knobs, 5, presets), steps, len(steps), "pds 1: a text", "pds 1")
     path = tmp_path / "finding.toml"
     path.write_text(to_toml(finding), encoding="utf-8")
     scenario = load(str(path))

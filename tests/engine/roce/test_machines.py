@@ -1,7 +1,7 @@
 """A rule-based machine for each transport: two queue pairs, an adversarial wire, the invariants of roce.md §15.
 
-The simulator, and the model that judges it, are those of the fuzzer (`check.roce_machine`); here Hypothesis chooses the
-steps, and makes those that fail smaller.
+The simulator, and the model that judges it, are those of the fuzzer (`check.roce.simulator`); here Hypothesis chooses
+the steps, and makes those that fail smaller.
 """
 
 import random

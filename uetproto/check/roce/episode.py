@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from uetproto.check.episode import Knobs
+from uetproto.check.episode import EpisodeSettings, Knobs, left_out
 from uetproto.check.roce.simulator import RoceSimulator
 from uetproto.check.roce.step_generator import PROFILES, RoceStepGenerator
 from uetproto.check.roce.steps import FLAGS, RoceStep, SendSpec, simpler
@@ -16,18 +16,15 @@ __all__ = ["PROFILES", "RoceEpisode", "begin"]
 
 
 @dataclass(frozen=True)
-class RoceEpisode:
-    """Two queue pairs (`EpisodeSettings`); they draw nothing at random."""
+class RoceEpisode(EpisodeSettings):
+    """Two queue pairs play the episode; they draw nothing at random."""
 
     kind: QpType
-    knobs: Knobs
-    """Settings of `RoceConfig`, for each end."""
     qps: Knobs
     """Attributes of the queue pairs, with `srq`, `sq_psn` and `number`."""
     twin: bool = False
-    objects: bool = False
 
-    is_scenario: ClassVar[bool] = True
+    step = RoceStep
     section: ClassVar[str] = "roce"
 
     def names(self, node: int) -> list[str]:
@@ -35,26 +32,13 @@ class RoceEpisode:
         return [name for name in (*self.knobs[node], *self.qps[node]) if name != "path_mtu"]
 
     def without(self, node: int, name: str) -> "RoceEpisode":
-        knobs, qps = ([{**one} for one in ones] for ones in (self.knobs, self.qps))
-        for ones in (knobs, qps):
-            ones[node].pop(name, None)
-        return replace(self, knobs=(knobs[0], knobs[1]), qps=(qps[0], qps[1]))
-
-    def as_run(self) -> "RoceEpisode":
-        return self
+        return replace(self, knobs=left_out(self.knobs, node, name), qps=left_out(self.qps, node, name))
 
     def simulator(self) -> RoceSimulator:
         return RoceSimulator(self.kind, self.knobs, self.qps, twin=self.twin)
 
-    def step(self, action: str, number: int) -> RoceStep:
-        return RoceStep(action, number=number)
-
     def simpler(self, step: RoceStep) -> Iterable[RoceStep]:
         return simpler(step)
-
-    def with_bytes(self, step: RoceStep) -> RoceStep:
-        """Return the step itself: packets are always encoded."""
-        return step
 
     def run_keys(self) -> dict[str, Any]:
         """Return keys of `[run]`."""
@@ -67,14 +51,13 @@ class RoceEpisode:
             yield f"qp.{node}", told
 
     def row(self, step: RoceStep) -> dict[str, Any]:
-        """Return the keys of the `[[step]]` that stands for a step."""
         return row(step)
 
 
 def begin(profile: str, rng: Rng) -> tuple[RoceStepGenerator, RoceEpisode]:
     """Draw the settings of an episode."""
     generator = RoceStepGenerator(profile, rng)
-    return generator, RoceEpisode(generator.kind, generator.knobs, generator.qps, generator.twin)
+    return generator, RoceEpisode(generator.knobs, generator.kind, generator.qps, generator.twin)
 
 
 def row(step: RoceStep) -> dict[str, Any]:

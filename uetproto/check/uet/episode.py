@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
-from uetproto.check.episode import Knobs
+from uetproto.check.episode import EpisodeSettings
 from uetproto.check.toml_text import BELOW, NODES, number_text, time_text
 from uetproto.check.uet.simulator import UetSimulator
 from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
@@ -19,26 +19,16 @@ PAYLOAD = 4
 
 
 @dataclass(frozen=True)
-class UetEpisode:
-    """Two endpoints with scripted SES (`EpisodeSettings`)."""
+class UetEpisode(EpisodeSettings):
+    """Two endpoints with scripted SES play the episode."""
 
     draws: int
     """Seed of what the endpoints draw (`[run] seed`)."""
-    knobs: Knobs
-    """Settings of `PdsConfig`, for each endpoint."""
     presets: tuple[Preset, Preset]
     objects: bool = True
 
-    is_scenario: ClassVar[bool] = True
+    step = UetStep
     section: ClassVar[str] = "pds"
-
-    def names(self, node: int) -> list[str]:
-        return [*self.knobs[node]]
-
-    def without(self, node: int, name: str) -> "UetEpisode":
-        knobs = [{**knobs} for knobs in self.knobs]
-        del knobs[node][name]
-        return replace(self, knobs=(knobs[0], knobs[1]))
 
     def as_run(self) -> "UetEpisode":
         return replace(self, objects=False)
@@ -46,9 +36,6 @@ class UetEpisode:
     def simulator(self) -> UetSimulator:
         mtu = None if self.objects else PAYLOAD
         return UetSimulator(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
-
-    def step(self, action: str, number: int) -> UetStep:
-        return UetStep(action, number=number)
 
     def simpler(self, step: UetStep) -> Iterable[UetStep]:
         return simpler(step)
@@ -70,14 +57,13 @@ class UetEpisode:
             yield f"preset.{node}", {name: value for name, value in values.items() if value != getattr(default, name)}
 
     def row(self, step: UetStep) -> dict[str, Any]:
-        """Return the keys of the `[[step]]` that stands for a step."""
         return row(step)
 
 
 def begin(profile: str, rng: Rng) -> tuple[UetStepGenerator, UetEpisode]:
     """Draw the settings of an episode."""
     generator = UetStepGenerator(profile, rng)
-    return generator, UetEpisode(rng.getrandbits(64), generator.knobs, generator.presets)
+    return generator, UetEpisode(generator.knobs, rng.getrandbits(64), generator.presets)
 
 
 def row(step: UetStep) -> dict[str, Any]:
