@@ -1,1 +1,1 @@
-"""Trackers of SHARP groups, and the rules that judge their events."""
+"""The tracker follows SHARP groups, and rules judge its events."""

@@ -1,4 +1,4 @@
-"""The tracker of SHARP groups: the requests of the children of an aggregation node, and the results to them.
+"""The tracker follows SHARP groups: the requests of the children of an aggregation node, and the results to them.
 
 The address of the aggregation node, the tree and the number identify a group; the sequence number identifies an
 operation, and the offset a chunk of a streaming operation. A member that leaves a group may return and count from 0
@@ -65,7 +65,7 @@ class SharpEvent(Enum):
 
 
 class AuditedSharpMessage:
-    """One message, with the headers of its carrier."""
+    """A message, which keeps the headers of its carrier."""
 
     __slots__ = ("seen", "values")
 
@@ -81,7 +81,7 @@ class AuditedSharpMessage:
 
 
 class AuditedAggregation:
-    """One operation at one aggregation node."""
+    """An operation that runs at one aggregation node."""
 
     __slots__ = ("contradiction", "crossed", "group", "requests", "seq", "signed", "up", "was")
 
@@ -110,7 +110,7 @@ class AuditedAggregation:
 
 
 class AuditedSharpGroup:
-    """A group at one aggregation node."""
+    """A group that is active at one aggregation node."""
 
     __slots__ = (
         "_node", "_number", "_tree", "child", "children", "granted", "last_ns", "multicast_seen", "multicasts", "open",
@@ -150,7 +150,7 @@ def is_sharp(seen: ObservedPacket) -> bool:
 
 
 class SharpTracker:
-    """The tracker of the groups of one vantage point."""
+    """The tracker follows the groups of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._tell = {event: judge.on(event) for event in SharpEvent}

@@ -1,1 +1,1 @@
-"""InfiniBand transport over UDP (RoCEv2): queue pairs of RC, UC and UD, requester and responder."""
+"""RoCEv2 carries the InfiniBand transport over UDP: queue pairs of RC, UC and UD, requester and responder."""

@@ -1,4 +1,4 @@
-"""The parameters of RDMA over InfiniBand transport: roce.md §14, and every **choice** and [M] of that page.
+"""`RoceConfig` holds the parameters of roce.md §14, and every **choice** and [M] of that page.
 
 One dataclass, in the way of `config.PdsConfig`. Times are integer picoseconds unless the wire has a code for them.
 """
@@ -23,7 +23,9 @@ _RATES = range(_MEGABIT, 10**12 + 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoceConfig:
-    """What one adapter does, and the defaults of its queue pairs. Raises `LocalError` naming knob and legal values.
+    """The parameters that one adapter has, and the defaults of its queue pairs.
+
+    Raises `LocalError` naming knob and legal values.
 
     Attributes given to a queue pair (`engine.roce.qp.REQUIRED`) go before the fields of the same name.
     """
@@ -155,10 +157,10 @@ class RoceConfig:
 
 
 def timeout_of(code: int, factor: int = 1) -> int:
-    """How long an answer is awaited, in picoseconds: 4.096 µs × 2^code; `NEVER` for 0 (§9)."""
+    """Return how long an answer is awaited, in picoseconds: 4.096 µs × 2^code; `NEVER` for 0 (roce.md §9)."""
     return (4096 * MICROSECOND // 1000 << code) * factor if code else NEVER
 
 
 def rnr_wait_of(code: int) -> int:
-    """How long an RNR NAK has its requester wait, in picoseconds (§2.1)."""
+    """Return how long an RNR NAK makes its requester wait, in picoseconds (roce.md §2.1)."""
     return rnr_wait_us(code) * MICROSECOND

@@ -21,7 +21,7 @@ class QpType(IntEnum):
 
 
 class QpState(IntEnum):
-    """The states of a queue pair, ibv_qp_state."""
+    """The states that a queue pair can have, ibv_qp_state."""
 
     RESET = 0
     INIT = 1
@@ -47,7 +47,7 @@ class Opcode(IntEnum):
 
 
 class Status(IntEnum):
-    """The statuses of completions, ibv_wc_status."""
+    """The statuses that completions can have, ibv_wc_status."""
 
     SUCCESS = 0
     LOC_LEN_ERR = 1
@@ -66,7 +66,7 @@ class Status(IntEnum):
 
 
 class WcOpcode(IntEnum):
-    """The opcodes of completions, ibv_wc_opcode."""
+    """The opcodes that completions can have, ibv_wc_opcode."""
 
     SEND = 0
     RDMA_WRITE = 1
@@ -78,7 +78,7 @@ class WcOpcode(IntEnum):
 
 
 class WcFlags(IntFlag):
-    """The flags of completions, ibv_wc_flags."""
+    """The flags that completions can have, ibv_wc_flags."""
 
     GRH = 1
     WITH_IMM = 2
@@ -89,7 +89,7 @@ NO_FLAGS = WcFlags(0)
 
 
 class Access(IntFlag):
-    """The rights of regions and of queue pairs, ibv_access_flags."""
+    """The rights that regions and queue pairs can have, ibv_access_flags."""
 
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
@@ -121,7 +121,10 @@ class AsyncType(Enum):
 
 @dataclass(slots=True)
 class RocePacket(Datagram):
-    """A packet from the BTH to the pad. `entropy` is the UDP source port, `dst` may be a multicast group."""
+    """A packet, which starts with the BTH and ends with the pad.
+
+    `entropy` is the UDP source port, `dst` may be a multicast group.
+    """
 
     network: Buffer = b""
     """IPv4 or IPv6 header or GRH of a received UD packet; empty if there was none."""
@@ -133,7 +136,7 @@ class RocePacket(Datagram):
 
 @dataclass(frozen=True, slots=True)
 class AddressVector:
-    """The address of a peer or of a multicast group, ibv_ah_attr."""
+    """The address that a peer or a multicast group has, ibv_ah_attr."""
 
     dst: int
     """IPv4 or IPv6 address as a number."""
@@ -145,7 +148,7 @@ class AddressVector:
 
 @dataclass(frozen=True, slots=True)
 class Sge:
-    """A range of bytes of a local region, ibv_sge."""
+    """A range of bytes that belongs to a local region, ibv_sge."""
 
     addr: int
     length: int
@@ -217,7 +220,10 @@ Receive: TypeAlias = PostRecv | PostSrqRecv
 
 @dataclass(frozen=True, slots=True)
 class WorkCompletion:
-    """A completion, ibv_wc. With an error only wr_id, status, qp_num and vendor_err are valid (roce.md §10)."""
+    """A completion reports the end of a work request, ibv_wc.
+
+    With an error only wr_id, status, qp_num and vendor_err are valid (roce.md §10).
+    """
 
     wr_id: int
     status: Status

@@ -1,4 +1,4 @@
-"""A RoCE adapter: queue pairs, regions and multicast groups behind the five calls (roce.md §6–§13)."""
+"""A RoCE adapter has queue pairs, regions and multicast groups behind the five calls (roce.md §6–§13)."""
 
 from collections import deque
 from collections.abc import Callable
@@ -59,7 +59,7 @@ _CNP_BODY = bytes(16)
 
 
 class Hca:
-    """One adapter with one port and one address: an `Engine` with `RocePacket`, `RoceWork` and `RoceEvent`.
+    """An adapter has one port and one address: an `Engine` with `RocePacket`, `RoceWork` and `RoceEvent`.
 
     A call that is not legal raises `LocalError`. A packet never raises; `counters` counts dropped packets by reason.
     """

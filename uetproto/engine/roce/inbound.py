@@ -8,7 +8,7 @@ from uetproto.engine.roce.segments import SENDS, STARTS, WITH_IMM, WITH_INV, Mes
 
 
 class Inbound:
-    """The message in progress at a responder."""
+    """The message that is in progress at a responder."""
 
     def __init__(self, qp: Qp) -> None:
         self.qp = qp

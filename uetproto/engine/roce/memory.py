@@ -12,7 +12,7 @@ _KEY_BITS = 32
 
 
 class MemoryKind(Enum):
-    """The place of the bytes of a region, for the data path model (`engine.data_path`)."""
+    """The place where the bytes of a region are, for the data path model (`engine.data_path`)."""
 
     HOST = "host"
     GPU = "gpu"
@@ -23,7 +23,7 @@ class BadKeyError(Exception):
 
 
 class RoceMemoryRegion:
-    """A memory region, ibv_mr: bytes at virtual addresses from `addr` on, in the protection domain `pd`.
+    """A memory region, ibv_mr, maps bytes to virtual addresses from `addr` on, in the protection domain `pd`.
 
     `memory` has the buffer protocol, or `length`, `read` and `write` (`engine.memory.Memory`).
     """
@@ -67,7 +67,7 @@ class RoceMemoryRegion:
 
 
 class Regions:
-    """The regions of an adapter, by l_key and by r_key."""
+    """The regions that an adapter has, by l_key and by r_key."""
 
     def __init__(self) -> None:
         self.by_lkey: dict[int, RoceMemoryRegion] = {}

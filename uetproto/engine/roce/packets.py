@@ -1,4 +1,4 @@
-"""Packets of the RoCE engine to and from bytes, by the tables of `wire.headers.roce` (roce.md §2, §3)."""
+"""The RoCE engine parses and packs packets by the tables of `wire.headers.roce` (roce.md §2, §3)."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _NOTHING: dict[str, int] = {}
 
 
 class Parsed:
-    """One received packet. `values` has the fields of all headers behind the BTH by name."""
+    """A received packet, whose BTH is read. `values` has the fields of all headers behind the BTH by name."""
 
     __slots__ = (
         "a", "destqp", "known", "opcode", "operation", "p_key", "packet", "padcnt", "payload", "psn", "se", "step",

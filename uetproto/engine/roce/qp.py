@@ -43,7 +43,7 @@ LEGAL: dict[QpState, tuple[QpState, ...]] = {
 
 
 class Behaviour(NamedTuple):
-    """The behaviour of a queue pair in a state."""
+    """The behaviour that a queue pair has in a state."""
 
     post_recv: str
     """What happens to posted receives: refuse, queue or flush."""
@@ -240,7 +240,7 @@ class ResponderHalf(Protocol):
 
 
 class Qp:
-    """One queue pair: its state, its attributes and its receives, which requester and responder use."""
+    """A queue pair has state, attributes and receives, which requester and responder use."""
 
     def __init__(
         self, hca: Adapter, number: int, kind: QpType, pd: int, receives: ReceiveQueue, max_send_wr: int,

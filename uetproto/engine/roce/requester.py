@@ -1,4 +1,4 @@
-"""The requester of an RC queue pair (roce.md §9).
+"""The requester of an RC queue pair sends requests and handles responses (roce.md §9).
 
 PSNs and message numbers are counted without wrap and truncated to 24 bits on the wire. A received number is an offset
 from the oldest number that is not acknowledged.

@@ -1,4 +1,4 @@
-"""The responder of an RC queue pair (roce.md §8, §12)."""
+"""The responder of an RC queue pair serves requests and sends responses (roce.md §8, §12)."""
 
 from collections import deque
 from collections.abc import Callable
@@ -89,7 +89,7 @@ class SavedResponse:
 
 @dataclass(slots=True)
 class ShortResponse:
-    """A response of one packet without payload: ACK, NAK, RNR NAK, ATOMIC acknowledge."""
+    """A response that is one packet without payload: ACK, NAK, RNR NAK, ATOMIC acknowledge."""
 
     operation: Operation
     psn: int
@@ -453,4 +453,4 @@ _COMPILED_CHECKS = {
     )
     for order, names in CHECKS.items()
 }
-"""For each order of checks: the checks of every operation that is served, and all checks."""
+"""Maps each order of checks to the checks of every operation that is served, and to all checks."""

@@ -16,7 +16,7 @@ _READ = Operation.RDMA_READ_REQUEST
 
 
 class Family(NamedTuple):
-    """The operations of the packets of one kind of message."""
+    """The operations that the packets of one kind of message have."""
 
     first: Operation
     middle: Operation
@@ -38,7 +38,7 @@ def _single(operation: Operation) -> Family:
 
 
 class WrKind(NamedTuple):
-    """One row of the transport table, for a send opcode."""
+    """A row of the transport table says how a send opcode is handled."""
 
     services: tuple[QpType, ...]
     """Services that have the opcode (roce.md §6)."""
@@ -86,7 +86,7 @@ class MessageStep(IntEnum):
 
 
 class MessagePhase(IntEnum):
-    """The states of the message in progress at a responder: the rows of roce.md §8."""
+    """The states that the message in progress at a responder can have: the rows of roce.md §8."""
 
     IDLE = 0
     IN_SEND = 1

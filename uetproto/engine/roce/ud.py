@@ -1,4 +1,4 @@
-"""Requester and responder of UD, and the addresses and headers of multicast (roce.md §11)."""
+"""Requester and responder of UD send and receive single datagrams, also by multicast (roce.md §11)."""
 
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.config import RoceConfig

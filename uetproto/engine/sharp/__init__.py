@@ -1,1 +1,1 @@
-"""SHARP in-network reduction: messages, aggregation nodes, hosts and the aggregation manager."""
+"""SHARP reduces vectors in the network: messages, aggregation nodes, hosts and the aggregation manager."""

@@ -1,4 +1,4 @@
-"""The parameters of SHARP: timers (sharp.md §3.4), limits (sharp.md §1.7), the project's rows (sharp.md §5), choices.
+"""`SharpConfig` holds timers (sharp.md §3.4), limits (sharp.md §1.7), the project's rows (sharp.md §5), and choices.
 
 Times are integer picoseconds. The published names of what a user sets (sharp.md §5) stand in `options`.
 """
@@ -27,7 +27,7 @@ _TIME = range(60 * SECOND + 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharpConfig:
-    """The parameters of one aggregation node or host. Raises `LocalError` naming knob and legal values."""
+    """The parameters that one aggregation node or host has. Raises `LocalError` naming knob and legal values."""
 
     # fmt: off
     # Timers (sharp.md §3.4)

@@ -1,4 +1,4 @@
-"""The interface between SHARP elements and carriers (sharp.md §3): whole messages by connection, no carrier headers.
+"""SHARP elements and carriers exchange whole messages by connection, without carrier headers (sharp.md §3).
 
 An `Element` is an aggregation node or a host. A carrier delivers messages to it and sends those that it returns. A
 connection is a number that the carrier allocated: a queue pair, or a pair of reserved PDCIDs of UET.
@@ -21,7 +21,10 @@ class OutgoingMessage(NamedTuple):
 
 
 class Element(Protocol):
-    """An aggregation node or a host. It is sans-IO; `now` is in picoseconds; received bytes never raise."""
+    """An aggregation node or a host, which a carrier drives.
+
+    It is sans-IO; `now` is in picoseconds; received bytes never raise.
+    """
 
     def message(self, conn: int | None, data: bytes, now: int) -> None:
         """Handle a message that arrived on a connection, or by multicast if `conn` is None."""

@@ -16,7 +16,7 @@ OTHER_PORT = 253
 
 
 class Quota(NamedTuple):
-    """A QuotaConfig: what one job may use on one tree (sharp.md §2.9)."""
+    """A QuotaConfig says what one job may use on one tree (sharp.md §2.9)."""
 
     job_id: int
     tree_id: int
@@ -50,7 +50,7 @@ class TrapRaised(NamedTuple):
 
 @dataclass(slots=True)
 class NodeTree:
-    """A TreeConfig: the parent and the children of this node in one tree (sharp.md §2.9)."""
+    """A TreeConfig says which parent and children this node has in one tree (sharp.md §2.9)."""
 
     tree_id: int
     mode: int

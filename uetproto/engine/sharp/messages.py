@@ -29,7 +29,7 @@ _UDH, _TGT = int(Flag.UDH), int(Flag.TGT)
 
 
 class SharpTarget(NamedTuple):
-    """The target extension (sharp.md §2.4)."""
+    """The target extension says who gets the result (sharp.md §2.4)."""
 
     type: int
     """Type of the target: 0 GROUP, 1 SINGLE, 2 MCAST."""
@@ -49,7 +49,10 @@ _TARGET = struct.Struct(">BBHI16s")
 
 @dataclass(slots=True)
 class SharpMessage:
-    """One SHARP message. Its numbers are plain integers, as received ones need not be members of an enumeration."""
+    """A SHARP message holds header, extensions and body.
+
+    Its numbers are plain integers, as received ones need not be members of an enumeration.
+    """
 
     opcode: int
     tree_id: int
@@ -137,7 +140,7 @@ _STATUSES = frozenset(int(status) for status in Status)
 
 
 class JoinRequest(NamedTuple):
-    """The body of GROUP_JOIN_REQ."""
+    """The body that GROUP_JOIN_REQ has."""
 
     group_size: int
     want_osts: int
@@ -165,7 +168,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinResponse(NamedTuple):
-    """The body of GROUP_JOIN_RESP."""
+    """The body that GROUP_JOIN_RESP has."""
 
     member_count: int = 0
     """Number of members below the aggregation node that answers."""
@@ -197,7 +200,7 @@ class JoinResponse(NamedTuple):
 
 
 class LockBody(NamedTuple):
-    """The body of LOCK_REQ, LOCK_RESP, UNLOCK_REQ and UNLOCK_RESP."""
+    """The body that LOCK_REQ, LOCK_RESP, UNLOCK_REQ and UNLOCK_RESP have."""
 
     sat_tree_id: int
     batch: int = 0xFFFF
@@ -222,7 +225,7 @@ class LockBody(NamedTuple):
 
 
 class SharpFault(NamedTuple):
-    """The body of NACK and ERROR."""
+    """The body that NACK and ERROR have."""
 
     code: int
     """Code; equal to `status` of the header."""
@@ -249,7 +252,7 @@ class SharpFault(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """The body of HEARTBEAT and HEARTBEAT_RESP."""
+    """The body that HEARTBEAT and HEARTBEAT_RESP have."""
 
     sender: int
     counter: int
@@ -268,7 +271,7 @@ class Heartbeat(NamedTuple):
 
 
 class _Empty(NamedTuple):
-    """The absent body of GROUP_LEAVE_REQ and GROUP_LEAVE_RESP."""
+    """GROUP_LEAVE_REQ and GROUP_LEAVE_RESP have no body."""
 
     @staticmethod
     def fits(body: bytes) -> bool:

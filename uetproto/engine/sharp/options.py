@@ -69,7 +69,7 @@ PAYLOAD = OptionKind(_quota, "0, 4 … 1024")
 
 
 class Option(NamedTuple):
-    """One row: published name, attribute, kind of values, default, and what the option changes."""
+    """A row has published name, attribute, kind of values, default, and what the option changes."""
 
     name: str
     attribute: str
@@ -196,7 +196,7 @@ NCCL_DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class SharpOptions:
-    """The values of all options, each under its attribute (`OPTIONS`)."""
+    """The values that all options have, each under its attribute (`OPTIONS`)."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values that were set, by attribute."""

@@ -1,4 +1,4 @@
-"""State tables as data, (state, input) → (action, next state), and their compiled form, with methods for actions."""
+"""A state table maps (state, input) to (action, next state); its compiled form has methods for action names."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias

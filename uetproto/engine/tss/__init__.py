@@ -1,1 +1,1 @@
-"""Transport security sublayer (TSS): secure domains, keys, sealing and opening."""
+"""The transport security sublayer (TSS) seals and opens packets: secure domains and keys."""

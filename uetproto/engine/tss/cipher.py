@@ -19,7 +19,7 @@ _CACHE = 4096
 
 
 class SecurityHeader(NamedTuple):
-    """The security header of a packet (tss.md §2)."""
+    """The security header that a packet has (tss.md §2)."""
 
     sdi: int
     an: int
@@ -68,7 +68,7 @@ class Refused(NamedTuple):
 
 
 class AssociatedData:
-    """The associated data before the security header (tss.md §7.1, §7.3): all bytes from the source address on.
+    """The associated data that precedes the security header: all bytes from the source address on (tss.md §7.1, §7.3).
 
     All packets of a flow have the same, so that a caller may keep it.
     """

@@ -24,7 +24,7 @@ _CLEAR_PDS = RUD_REQ.size
 
 @dataclass(slots=True)
 class TssCounters:
-    """The counters of one endpoint for one domain (tss.md §8, §9)."""
+    """The counters that one endpoint has for one domain (tss.md §8, §9)."""
 
     in_auth_pkts: int = 0
     """Counts packets that were opened."""
@@ -66,7 +66,7 @@ class TrimmedPart(NamedTuple):
 
 
 class SecureDomain:
-    """A secure domain at one of its members."""
+    """A secure domain, as one of its members has it."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class SecureDomain:
         self.domain_dropping = False
         self._failures = 0
 
-    # Keys: make before break (§10)
+    # Keys: make before break (tss.md §10)
 
     def install(self, an: int, key: DomainKey) -> None:
         """Install a new key for the idle AN. Raises `LocalError` for the AN in use, and for a key that has sealed."""

@@ -20,7 +20,7 @@ from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
 MODES = ("direct", "cluster", "client-server")
 KEY_SIZE = 32
 MASK_SIZE = 12
-DERIVED_SIZE = KEY_SIZE + MASK_SIZE  # what a client is given: its packet key and its IV mask (§4)
+DERIVED_SIZE = KEY_SIZE + MASK_SIZE  # what a client is given: its packet key and its IV mask (tss.md §4)
 _SHORT = 24
 """Characters of a text that errors show: far fewer than a key has."""
 
@@ -30,7 +30,7 @@ _MOST = 1 << 22
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DomainKey:
-    """One key of a domain: 32 bytes, or the 44 that a client of mode client-server is given (§4)."""
+    """A key of a domain has 32 bytes, or the 44 that a client of mode client-server is given (tss.md §4)."""
 
     value: bytes
     epoch: int | None = None
@@ -47,7 +47,7 @@ class DomainKey:
 
     @property
     def derived(self) -> bool:
-        """It is a packet key with its IV mask: nothing is derived from it."""
+        """Tell whether the key is a packet key with its IV mask, from which nothing is derived."""
         return len(self.value) == DERIVED_SIZE
 
 
@@ -112,7 +112,7 @@ class DomainConfig:
         return (TSS_SSI if self.ssis else TSS).size + ICV_SIZE
 
     def ssi_of(self, src: int, dst: int) -> int | None:
-        """What a packet says: the sender's SSI, in mode client-server always the client's (§4)."""
+        """Return the SSI of a packet: the sender's, in mode client-server always the client's (tss.md §4)."""
         return self.ssis.get(self.client(src, dst) if self.mode == "client-server" else src)
 
     def client(self, src: int, dst: int) -> int:
@@ -154,7 +154,7 @@ class KeyRing(Mapping[int, DomainConfig]):
 
     @classmethod
     def read(cls, path: str | Path) -> "KeyRing":
-        """The keys of a file. Raises `LocalError` naming file and key, `OSError` for one that cannot be read."""
+        """Read the keys of a file. Raises `LocalError` naming file and key, `OSError` for one that cannot be read."""
         place = Location(str(path))
         try:
             with Path(path).open("rb") as file:
@@ -219,7 +219,7 @@ def _keys(rows: object) -> tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]:
 
 
 def key_bytes(text: object) -> bytes:
-    """The bytes of a key in hex. Raises `LocalError`, which does not show it."""
+    """Return the bytes of a key in hex. Raises `LocalError`, which does not show it."""
     if not isinstance(text, str):
         raise LocalError("key", "no text", _LEGAL_HEX)
     try:
@@ -239,7 +239,7 @@ def _servers(rows: object) -> frozenset[int]:
 
 
 def _tables(name: str, rows: object, legal: str) -> list[dict[str, Any]]:
-    """An array of tables of a file, of one at least."""
+    """Return an array of tables of a file, which must have at least one."""
     if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
         return rows
     raise LocalError(name, "no tables", legal)

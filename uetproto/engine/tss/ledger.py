@@ -7,7 +7,7 @@ _KEYS = 1 << 16
 
 
 class Nonces:
-    """The nonces used under one key."""
+    """The nonces that were used under one key."""
 
     __slots__ = ("_ledger", "_used")
 
@@ -26,7 +26,10 @@ class Nonces:
 
 
 class NonceLedger:
-    """The nonces of a network by packet key. All endpoints share one ledger, as two may have the same key."""
+    """The ledger holds the nonces of a network by packet key.
+
+    All endpoints share one ledger, as two may have the same key.
+    """
 
     def __init__(self) -> None:
         self._keys: dict[bytes, Nonces] = {}
@@ -45,7 +48,7 @@ class NonceLedger:
 
 
 class _GrowingNonces(Nonces):
-    """The last nonce of each prefix and each half of the counters (tss.md §4) under one key."""
+    """The last nonce that each prefix and each half of the counters has used under one key (tss.md §4)."""
 
     __slots__ = ("_count", "_last", "_mask")
 

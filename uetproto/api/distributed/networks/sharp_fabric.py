@@ -1,4 +1,4 @@
-"""Aggregation nodes in the switches of a network of ranks, and their manager (sharp.md §1.2, §4.2).
+"""Switches of a network of ranks contain aggregation nodes, which a manager configures (sharp.md §1.2, §4.2).
 
 An aggregation node is a node of the world inside a switch, with its own adapter or endpoint, so its messages are
 packets like all others. MADs of the manager do not cross the network; they are delivered at once.

@@ -64,7 +64,7 @@ class RankHost:
 
 
 class SharpMember:
-    """One rank in the group of one tree."""
+    """A rank that is a member of the group of one tree."""
 
     def __init__(self, side: RankHost, rail: Rail, join: JoinGroup) -> None:
         self.side = side
@@ -105,7 +105,7 @@ class SharpMember:
 
 
 class Communicator:
-    """A group of ranks: a job, and a SHARP group for each of its trees."""
+    """A group of ranks has a job, and a SHARP group for each of its trees."""
 
     def __init__(self, fabric: SharpFabric, sides: Sequence[RankHost], grant: JobGrant) -> None:
         self.grant = grant

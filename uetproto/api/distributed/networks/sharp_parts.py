@@ -1,4 +1,4 @@
-"""One collective by SHARP: the part of each rank, and the common fallback if one fails (sharp.md §3.4)."""
+"""A collective by SHARP has a part for each rank; if one fails, all ranks fall back (sharp.md §3.4)."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ Failure = Callable[[int, Trouble, Rail], TransportError]
 
 
 class SharpCollective:
-    """One collective of all ranks: all fall back together, or none does.
+    """A collective of all ranks, which fall back together.
 
     With a fallback, results count once all ranks have theirs. This agreement, for which a library would need messages,
     takes no time here.
@@ -56,7 +56,7 @@ class SharpCollective:
 
 
 class SharpPart:
-    """The part of one rank, a `CollectivePart`."""
+    """The part that one rank has, a `CollectivePart`."""
 
     def __init__(self, whole: SharpCollective, place: int, input_: Array, output: Array, done: Ended) -> None:
         self.counted = CollectiveCounters(steps=1)

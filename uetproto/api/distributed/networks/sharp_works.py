@@ -31,7 +31,7 @@ COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "reduce_scatter",
 
 
 class SharpOperation(NamedTuple):
-    """One aggregation of a collective, at one rank."""
+    """An aggregation that belongs to a collective, at one rank."""
 
     coll: Coll
     op: Op = Op.NULL

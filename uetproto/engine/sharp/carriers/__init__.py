@@ -1,1 +1,1 @@
-"""Carriers of SHARP messages: RoCE queue pairs and reserved PDCs of UET."""
+"""Carriers move SHARP messages: over RoCE queue pairs, or over reserved PDCs of UET."""

@@ -1,4 +1,4 @@
-"""SHARP over queue pairs: RC SENDs for connections, UD for multicast results (sharp.md §1.4, §2.1; roce.md §6, §11)."""
+"""SHARP runs over queue pairs: RC for connections, UD for multicast results (sharp.md §1.4, §2.1; roce.md §6, §11)."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ class Receives:
 
 
 class _UdConnection(CarrierConnection):
-    """The queue pair of type UD of all groups with one Q_Key."""
+    """A queue pair of type UD, which serves all groups with one Q_Key."""
 
     __slots__ = ("receives",)
     receives: Receives

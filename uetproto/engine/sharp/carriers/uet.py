@@ -1,4 +1,4 @@
-"""SHARP over UET: SES SENDs on reserved PDCs, two in each direction (sharp.md §2.1).
+"""SHARP runs over UET by SES SENDs on reserved PDCs, two in each direction (sharp.md §2.1).
 
 A connection is the even one of two PDCIDs of the reserved pool: the ROD PDC has this PDCID, the RUD PDC the next one.
 The SPDCID of a packet therefore tells the peer which connection the packet belongs to.
@@ -36,7 +36,7 @@ _SAT, _MCAST = int(Flag.SAT), int(Flag.MCAST)
 
 
 class HeaderValues(NamedTuple):
-    """The fields of UET headers that depend on the message (sharp.md §2.1)."""
+    """The fields of UET headers that follow from the message (sharp.md §2.1)."""
 
     mode: Mode
     job_id: int
@@ -73,7 +73,7 @@ class _UetConnection(CarrierConnection):
 
 
 class _Sent(NamedTuple):
-    """The context of a SEND."""
+    """The context that a SEND returns at its completion."""
 
     carrier: "UetCarrier"
     connection: CarrierConnection

@@ -1,1 +1,1 @@
-"""The SHARP endpoint of a host: groups, operations, locks and flow control."""
+"""A SHARP host joins groups and runs operations: endpoint, groups, locks and flow control."""

@@ -34,7 +34,10 @@ _LOCATED = frozenset({Op.MINLOC, Op.MAXLOC})
 
 
 class SharpHost:
-    """A host, or one rank of it, on one rail. It is told the numbers of the connections that others make."""
+    """A host, or one rank of it, that runs collectives on one rail.
+
+    It is told the numbers of the connections that others make.
+    """
 
     def __init__(self, rank: int, config: SharpConfig | None = None, options: SharpOptions | None = None) -> None:
         self.rank = rank

@@ -28,7 +28,7 @@ _FIRST, _LAST, _RETX, _NODATA = int(Flag.FIRST), int(Flag.LAST), int(Flag.RETX),
 
 
 class HostOperation:
-    """A submitted collective and its progress."""
+    """A collective that was submitted, with its progress."""
 
     __slots__ = (
         "deadline", "element", "expects", "finished", "first", "flags", "head", "instead", "nbytes", "pieces",
@@ -66,7 +66,7 @@ class HostOperation:
 
 
 class TreeFlow:
-    """One tree of one group: the pieces sent and the results received."""
+    """A flow counts the pieces sent and the results received on one tree of a group."""
 
     def __init__(self, tree_id: int, conn: int, job_id: int, group_id: int, *, sat: bool) -> None:
         self.tree_id = tree_id

@@ -1,4 +1,4 @@
-"""One group at a host, by the table `states.GROUP` (sharp.md §3.4).
+"""A group at a host follows the table `states.GROUP` (sharp.md §3.4).
 
 Collectives begin in the order of submission. A collective that waits for a lock holds back all later ones, so that all
 members number them alike. Collectives that have begun run concurrently, on the LLT and on the SAT.
@@ -45,7 +45,7 @@ _GROUP_IS_DEAD = frozenset({
 
 
 class HostGroup:
-    """A group at a host: its state, its flows, its lock and its collectives."""
+    """A group at a host holds its state, its flows, its lock and its collectives."""
 
     compiled: ClassVar[CompiledTable]
 

@@ -1,4 +1,4 @@
-"""The state tables of a group and of its lock at a host (sharp.md §3.4): (state, input) → (action, next state).
+"""Two tables drive a group and its lock at a host (sharp.md §3.4): (state, input) → (action, next state).
 
 An action is the name of a method of `group.HostGroup` in `GROUP` and of `lock.HostLock` in `LOCK`, which compile the
 tables at import. The states IDLE and JOBBED of sharp.md are the manager's. For a pair that is not in a table, a message
@@ -11,7 +11,7 @@ from uetproto.engine.sharp.state_tables import StateTable
 
 
 class HostGroupState(Enum):
-    """The states of a group at a host."""
+    """The states that a group at a host can have."""
 
     JOINING = auto()
     READY = auto()
@@ -23,7 +23,7 @@ class HostGroupState(Enum):
 
 
 class HostGroupInput(Enum):
-    """The inputs of a group."""
+    """The inputs that a group handles."""
 
     ALL_JOINED = auto()
     """JOIN_RESP OK has been received on all trees."""
@@ -82,7 +82,7 @@ class HostLockState(Enum):
 
 
 class HostLockInput(Enum):
-    """The inputs of a lock."""
+    """The inputs that a lock handles."""
 
     WANT = auto()
     """An operation is to stream, or `SHARP_COLL_LOCK_ON_COMM_INIT` is set."""

@@ -9,7 +9,7 @@ from uetproto.wire.headers.sharp import COUNTERPARTS, Coll, Dtype, LibsharpStatu
 
 
 class Attachment(NamedTuple):
-    """The attachment of a host to one tree."""
+    """An attachment says where a host is connected to one tree."""
 
     tree_id: int
     conn: int

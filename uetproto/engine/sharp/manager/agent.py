@@ -1,4 +1,4 @@
-"""The management agent of an aggregation node (sharp.md §1.7, §2.9): MADs to the calls of a `ManagedNode`.
+"""The management agent turns MADs into calls of a `ManagedNode` (sharp.md §1.7, §2.9).
 
 `SERVED` lists the attributes. Choices: a wrong AM_Key is answered with BAD_FIELD; `record_locator` of TreeConfig
 carries the level of the node in the tree; UPDATE keeps the groups, except those of a child that it removes; SET ends

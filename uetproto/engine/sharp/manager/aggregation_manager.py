@@ -40,7 +40,7 @@ REQUIRED = 2
 
 
 class JobRefusedError(Exception):
-    """The refusal of a job, with its published code."""
+    """A job is refused, with a published code."""
 
     def __init__(self, status: LibsharpStatus) -> None:
         super().__init__(status.name)
@@ -48,7 +48,10 @@ class JobRefusedError(Exception):
 
 
 class SharpManager:
-    """The aggregation manager, `sharp_am`. A refusal is a `LibsharpStatus`, the published code and name."""
+    """The aggregation manager, which the published software calls `sharp_am`.
+
+    A refusal is a `LibsharpStatus`, the published code and name.
+    """
 
     def __init__(
         self, fabric: FabricGraph, send: Send, config: SharpConfig | None = None, options: SharpOptions | None = None,

@@ -20,7 +20,7 @@ class AttachPoint:
 
 @dataclass(frozen=True, slots=True)
 class Rail:
-    """One rail of a job: its tree, and the attach points of the host ports in the order of the ranks."""
+    """A rail of a job has its tree, and the attach points of the host ports in the order of the ranks."""
 
     tree: AggregationTree
     part: Subtree
@@ -44,7 +44,7 @@ class JobGrant:
 
 @dataclass(slots=True)
 class KnownAn:
-    """The manager's record of an AN: its capabilities and what is left to be granted."""
+    """A record that the manager keeps of an AN: its capabilities and what is left to be granted."""
 
     info: Values
     osts: int
@@ -75,7 +75,7 @@ class Share:
 
 @dataclass(slots=True)
 class KnownJob:
-    """The manager's record of a job."""
+    """A record that the manager keeps of a job."""
 
     grant: JobGrant
     shares: list[Share] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The management datagrams of SHARP (sharp.md §1.7, §2.9): 256 bytes to a `Mad` and back."""
+"""A `Mad` holds a management datagram of SHARP, 256 bytes on the wire (sharp.md §1.7, §2.9)."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,10 @@ _NAMED = {int(attribute): codec_of(header) for attribute, header in ATTRIBUTES.i
 
 @dataclass(slots=True, kw_only=True)
 class Mad:
-    """One datagram. Its numbers are plain integers, as received ones need not be members of an enumeration."""
+    """A datagram, which holds its fields by name.
+
+    Its numbers are plain integers, as received ones need not be members of an enumeration.
+    """
 
     method: int
     attribute: int

@@ -1,4 +1,4 @@
-"""The tree builder of an aggregation manager (sharp.md §4.2): from a fabric to `n` trees, each an LLT with its SAT.
+"""The tree builder makes `n` trees of a fabric, each an LLT with its SAT (sharp.md §4.2).
 
 The builder is pure: the same fabric gives the same trees. Choices where sharp.md leaves room: a tree only climbs (no
 hop leads to a switch of a lower level, as in up-down routing); the load of an AN is the number of trees that it is in;
@@ -39,7 +39,7 @@ class TreeChild(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """An AN of one tree."""
+    """An AN that belongs to one tree."""
 
     guid: int
     parent: int | None
@@ -54,7 +54,7 @@ class TreeNode:
 
 @dataclass(frozen=True, slots=True)
 class AggregationTree:
-    """The shape of an LLT and of its paired SAT."""
+    """The shape that an LLT and its paired SAT have."""
 
     tree_id: int
     """Number of the LLT."""
@@ -101,7 +101,7 @@ class Subtree(NamedTuple):
 
 
 class FabricGraph:
-    """The switches of a fabric by GUID, and their levels (sharp.md §4.2).
+    """A graph holds the switches of a fabric by GUID, and their levels (sharp.md §4.2).
 
     A switch with hosts has level 1; any other has one more than its lowest neighbour.
     """
@@ -151,7 +151,7 @@ class FabricGraph:
 
 
 class _TreeShape(NamedTuple):
-    """A tree without its numbers."""
+    """A tree that has no numbers yet."""
 
     root: int
     parents: Mapping[int, int]

@@ -1,1 +1,1 @@
-"""The SHARP aggregation node of a switch: groups, operations, locks and outstanding tables."""
+"""An aggregation node reduces vectors in a switch: groups, operations, locks and their resources."""

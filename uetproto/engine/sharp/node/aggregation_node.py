@@ -1,4 +1,4 @@
-"""The aggregation node: whole messages in and out, by connection (sharp.md §3).
+"""An aggregation node receives and sends whole messages, by connection (sharp.md §3).
 
 `SharpNode` finds tree, job, group and child of a message in the order of sharp.md §2.8, and hands the message to the
 group (`group`), its operations (`operations`, `sat_operations`) or its lock (`lock`). `manager.agent` serves the MADs
@@ -38,7 +38,7 @@ _BODY_OF_REFUSED_JOIN = bytes(12) + b"\xff" + bytes(27)
 
 
 class SharpNode:
-    """One aggregation node, an `Element`."""
+    """An aggregation node, which is an `Element`."""
 
     def __init__(self, an_id: int, config: SharpConfig, rng: Rng | None = None) -> None:
         self.an_id = an_id

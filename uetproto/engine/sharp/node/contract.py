@@ -17,7 +17,7 @@ from uetproto.wire.headers.sharp import Status
 
 
 class Timed(Protocol):
-    """The owner of a timer."""
+    """The owner that a timer calls."""
 
     deadline: int
 

@@ -11,7 +11,7 @@ from uetproto.engine.sharp.management import ALL_PORTS, OTHER_PORT, PARENT_PORT,
 
 
 class PortCounters:
-    """The counters of one port."""
+    """The counters that one port has."""
 
     __slots__ = (
         "hba_received_bytes", "hba_received_packets", "out_of_sequence_naks", "packets_sent", "rcds_sent_bytes",

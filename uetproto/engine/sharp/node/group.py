@@ -1,4 +1,4 @@
-"""One group at an aggregation node, by the table `states.GROUP` (sharp.md §3.1).
+"""A group at an aggregation node follows the table `states.GROUP` (sharp.md §3.1).
 
 The root is the node that QuotaConfig names, or the only participating child to which that node hands the part (group
 trim): then JOIN_RESP has is_root = 1, and every rank of the group is below that child. A root that keeps a single child

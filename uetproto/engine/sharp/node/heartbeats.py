@@ -25,7 +25,7 @@ class HeartbeatNode(NodeServices, Protocol):
 
 
 class HeartbeatMonitor:
-    """One heartbeat timer for all connections to children of READY groups."""
+    """The monitor runs one timer for all connections to children of READY groups."""
 
     def __init__(self, node: HeartbeatNode) -> None:
         self.node = node

@@ -1,4 +1,4 @@
-"""The lock of a SAT tree for one group, by the table `states.LOCK` (sharp.md §3.3).
+"""The lock of a SAT tree for one group follows the table `states.LOCK` (sharp.md §3.3).
 
 The lock travels on the paired LLT, so every group of an LLT has one. A tentative hold never waits: a node that cannot
 hold the semaphore at once marks the request to the parent, and the root answers it. Every obstacle is such a mark: two

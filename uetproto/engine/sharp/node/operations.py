@@ -1,4 +1,4 @@
-"""The operations of a group at an aggregation node, by the table `states.OPERATION` (sharp.md §3.2).
+"""The operations of a group at an aggregation node follow the table `states.OPERATION` (sharp.md §3.2).
 
 `GroupOperations` is what LLT and SAT share: requests up, results down, NACK and ERROR. `LltOperations` adds the window
 of a low-latency tree; `sat_operations.SatOperations` adds the windows of a streaming tree.
@@ -27,7 +27,7 @@ FATAL = frozenset({Status.DATA_CORRUPT, Status.CHILD_DOWN, Status.PARENT_DOWN})
 
 
 class GroupOperations(ABC):
-    """All operations of one group.
+    """The operations that one group has open, has finished or has failed.
 
     Subclasses say where a request belongs, when results leave and what the window is.
     """

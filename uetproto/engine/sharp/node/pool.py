@@ -1,4 +1,4 @@
-"""The resources of an aggregation node: trees, quotas, OSTs, buffers, semaphores (sharp.md §1.2, §2.9).
+"""The pool holds the resources of an aggregation node: OSTs, buffers, semaphores (sharp.md §1.2, §2.9).
 
 An LLT group keeps its granted OSTs from JOIN to LEAVE, unless `lazy_ost` lets each operation allocate its own. A SAT
 group has none until it holds the lock; then it has `sat_window` of them (**choice**: its granted_osts count operations

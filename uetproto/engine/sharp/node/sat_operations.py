@@ -1,4 +1,4 @@
-"""Streaming: the operations of a group on a SAT tree, chunk by chunk (sharp.md §3.3).
+"""The operations of a group on a SAT tree run chunk by chunk (sharp.md §3.3).
 
 Each chunk has an OST of its own, goes through the table of sharp.md §3.2 and moves up as soon as all children have
 delivered it. A `ChunkStream` holds what the chunks of one seq have in common: window, chunk size, where LAST is.
@@ -48,7 +48,7 @@ class ChunkStream:
 
 
 class SatOperations(GroupOperations):
-    """The operations of a group on a streaming tree: a window of streams, and a window of chunks in each."""
+    """The operations of a group on a streaming tree have a window of streams, and a window of chunks in each."""
 
     sat = True
 

@@ -1,4 +1,4 @@
-"""The state machines of an aggregation node as data: (state, input) → (action, next state).
+"""Tables define the state machines of an aggregation node: (state, input) → (action, next state).
 
 There are three tables, those of sharp.md §3: `GROUP` of a (tree, group) (sharp.md §3.1), `OPERATION` of a (tree, group,
 seq) or of a chunk of a SAT operation (sharp.md §3.2, §3.3), and `LOCK` of a SAT tree for one group (sharp.md §3.3). An
@@ -108,7 +108,7 @@ class OpInput(Enum):
     REQ_EARLY = "the same, of a child that has the result of seq - W by multicast before this node has it"
     REQ_CACHED = "AGG_REQ with seq < base, its result still cached"
     REQ_STALE = "AGG_REQ with seq < base, no cache"
-    REQ_BAD = "AGG_REQ that breaks rule 3, 4 or 5 of §2.8, or one of SAT (§3.3)"
+    REQ_BAD = "AGG_REQ that breaks rule 3, 4 or 5 of sharp.md §2.8, or one of SAT (sharp.md §3.3)"
     REQ_AGAIN = "AGG_REQ again from a child; COLLECT: identical bytes, RETX ignored"
     REQ_CHANGED = "AGG_REQ again from a child, different bytes"
     REQ_OTHER = "AGG_REQ with a different signature; BCAST: second one with data"
