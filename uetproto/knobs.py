@@ -7,15 +7,34 @@ of docs/keys.md.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
+from enum import Enum
 from typing import Any, TypeVar
 
 from uetproto.errors import LocalError, shown
 
 _T = TypeVar("_T")
 
-Legal = range | tuple[Any, ...]
-"""What is legal: whole numbers within a range, or one of several values; a range among those stands for its numbers."""
+
+@dataclass(frozen=True, slots=True)
+class KeyType:
+    """What a key of a TOML file takes, and what it says about itself."""
+
+    check: Callable[[Any], Any]
+    """Returns the value that a raw value means, or raises `ValueError`."""
+    legal: str
+    doc: str = ""
+    default: str = ""
+    source: str = ""
+
+    def says(self, doc: str, default: str = "", source: str = "") -> "KeyType":
+        """Return a key that takes the same and has these words; see `Knob`."""
+        return replace(self, doc=doc, default=default, source=source)
+
+
+Legal = range | tuple[Any, ...] | KeyType
+"""What is legal: whole numbers within a range; one of several values, where a range stands for its numbers; or, of what
+stands in a TOML file, whatever a type of keys takes."""
 
 TIME, RATE = "ps", "bit/s"
 """Units that have texts of their own in TOML files; any other unit is a word for the reader."""
@@ -27,7 +46,7 @@ REQUIRED: Any = MISSING
 
 TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12, "min": 60 * 10**12}
 """Picoseconds of each unit of time."""
-_TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
+TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +70,8 @@ class Knob:
 
         Other values are returned as they are, for `check`. Raises `ValueError` for a text that is no time.
         """
+        if isinstance(self.legal, KeyType):
+            return self.legal.check(value)
         if isinstance(value, str) and self.legal == BOOL:
             return {"on": True, "off": False}.get(value, value)
         return with_unit(value, TIMES) if isinstance(value, str) and self.unit == TIME else value
@@ -58,7 +79,18 @@ class Knob:
     @property
     def toml_legal(self) -> str:
         """The legal values as a TOML file has them."""
-        return time_legal(self.legal[0], self.legal[-1]) if self.unit == TIME else legal_text(self.legal)
+        if isinstance(self.legal, range) and self.unit == TIME:
+            return time_legal(self.legal[0], self.legal[-1])
+        return legal_text(self.legal)
+
+    @property
+    def key(self) -> KeyType:
+        """The key of a TOML file that sets this knob."""
+        default = "" if self.default in (REQUIRED, None) else default_text(self.default, self.unit)
+        words = f"{self.doc} Unit: {self.unit}." if self.unit not in ("", TIME, RATE) else self.doc
+        if isinstance(self.legal, KeyType):
+            return self.legal.says(words, default, self.source)
+        return KeyType(self.read, self.toml_legal, words, default, self.source)
 
 
 def knob(default: _T, legal: Legal, unit: str, doc: str, source: str = "") -> _T:
@@ -88,6 +120,8 @@ def fits(value: Any, legal: Legal) -> bool:
     """Return whether a value is legal; a `bool` is no number here, nor is 1.0."""
     if isinstance(legal, range):
         return type(value) is int and value in legal
+    if isinstance(legal, KeyType):  # which has made the value
+        return True
     return any(
         fits(value, one) if isinstance(one, range) else type(value) is type(one) and value == one for one in legal
     )
@@ -95,10 +129,35 @@ def fits(value: Any, legal: Legal) -> bool:
 
 def legal_text(legal: Legal) -> str:
     """Return the legal values as errors and docs name them."""
+    if isinstance(legal, KeyType):
+        return legal.legal
     if isinstance(legal, range):
         step = f" in steps of {legal.step}" if legal.step > 1 else ""
         return f"{legal.start} … {legal[-1]}{step}"
     return ", ".join(legal_text(one) if isinstance(one, range) else str(one) for one in legal)
+
+
+def default_text(value: Any, unit: str = "") -> str:
+    """Return a default as TOML files have it."""
+    if isinstance(value, bool | Enum):
+        return (value.name if isinstance(value, Enum) else str(value)).lower()
+    return time_text(value) if unit == TIME else str(value)
+
+
+def keys_of(kind: Any) -> dict[str, KeyType]:
+    """Return the keys that set the knobs of a configuration, by name."""
+    return {name: one.key for name, one in knobs_of(kind).items()}
+
+
+def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> dict[str, KeyType]:
+    """Return the keys; those of fields of a dataclass, which may have a prefix, have its defaults for the docs."""
+    found = dict(keys)
+    for one in fields(kind):
+        name = f"{prefix}{one.name}"
+        if name in found and not found[name].default and one.default not in (MISSING, None, ""):
+            is_time = found[name].legal.startswith(TIME_LEGAL)
+            found[name] = replace(found[name], default=default_text(one.default, TIME if is_time else ""))
+    return found
 
 
 # Units ----------------------------------------------------------------------------------------------------------------
@@ -123,7 +182,7 @@ def with_unit(value: Any, units: Mapping[str, int]) -> Any:
 
 def time_legal(low: int, high: int) -> str:
     """Return the legal times, in picoseconds, as errors and docs name them."""
-    return f"{_TIME_LEGAL}, {time_text(low)} … {time_text(high)}"
+    return f"{TIME_LEGAL}, {time_text(low)} … {time_text(high)}"
 
 
 def time_text(picoseconds: int) -> str:
@@ -134,6 +193,7 @@ def time_text(picoseconds: int) -> str:
 
 
 __all__ = [
-    "BOOL", "RATE", "REQUIRED", "TIME", "TIMES", "Knob", "Legal", "check", "check_knobs", "fits", "knob", "knobs_of",
-    "legal_text", "time_legal", "time_text", "with_unit",
+    "BOOL", "RATE", "REQUIRED", "TIME", "TIMES", "TIME_LEGAL", "KeyType", "Knob", "Legal", "check", "check_knobs",
+    "default_text", "fits", "keys_of", "knob", "knobs_of", "legal_text", "time_legal", "time_text", "with_defaults",
+    "with_unit",
 ]  # fmt: skip

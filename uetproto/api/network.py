@@ -28,7 +28,8 @@ from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
 from uetproto.framing.roce import group_mac
-from uetproto.toml.values import BOOLEAN, BYTES, RATE, WHICH, KeyType, integer, one_of
+from uetproto.knobs import KeyType
+from uetproto.toml.values import BOOLEAN, BYTES, RATE, WHICH, integer, one_of
 from uetproto.toml.values import time as time_key
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from uetproto.errors import LocalError, Location
-from uetproto.toml.values import KeyType
+from uetproto.knobs import KeyType
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.port import CLEAR_NACKS, PLAIN
 from uetproto.errors import LocalError, MissingPackageError
 from uetproto.framing.security import KeyRotation, RekeyTrigger, Security, SecurityMember, tx_an
-from uetproto.knobs import knobs_of
+from uetproto.knobs import KeyType, knobs_of
 from uetproto.toml.file import SectionReader, harmless
-from uetproto.toml.values import NAMES, SECRET, TEXT, KeyType, integer, key_of, one_of, time
+from uetproto.toml.values import NAMES, SECRET, TEXT, integer, key_of, one_of, time
 
 _Slots = tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]
 """The keys of a domain, indexed by AN."""
@@ -65,27 +65,31 @@ def _clear_nacks(value: Any) -> frozenset[int]:
 _TURN = KeyType(_turn, 'a number of packets that a node has sealed, or a virtual time such as "5 us"')
 _DOMAIN = {name: key_of(one) for name, one in knobs_of(DomainConfig).items()}
 _HABITS = {
-    "epoch": integer(0, 2**16 - 1),
+    "epoch": integer(0, 2**16 - 1).says("The epoch of the first packets.", "0", "tss.md §4"),
     **{name: _DOMAIN.pop(name) for name in (
         "rx_max_epoch_lifetime", "auth_fail_threshold", "invoke_fatal_threshold", "strict_tsc_halves",
     )},
-    "plain": one_of(PLAIN),
-    "clear_nacks": KeyType(_clear_nacks, f"a list of some of {', '.join(CLEAR_NACKS)}"),
+    "plain": one_of(PLAIN).says("What becomes of packets in clear.", "drop", "tss.md §9"),
+    "clear_nacks": KeyType(_clear_nacks, f"a list of some of {', '.join(CLEAR_NACKS)}").says(
+        "The NACKs that are sent in clear, and accepted so.", "[]", "observed.md"
+    ),
 }  # fmt: skip
 """What may differ from node to node."""
-_KEYS = {
+SECURITY_KEYS = {
     **{name: _DOMAIN[name] for name in ("sdi", "mode")},
-    "key": SECRET,
+    "key": SECRET.says("The key of AN 0, 64 hexadecimal digits; or `keys`, rows {an, key}.", source="tss.md §3"),
     **{name: _DOMAIN[name] for name in ("rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")},
-    "server": KeyType(TEXT.check, "the name of a node"),
-    "start": one_of(("off", "expected", "random")),
-    "rotate_at": _TURN,
-    "rotate_guard": time(),
-    "epoch_at": _TURN,
+    "server": KeyType(TEXT.check, "the name of a node").says(
+        "The node that is the server, in mode client-server.", "the target"
+    ),
+    "start": one_of(("off", "expected", "random")).says("pds.secure_start of all nodes.", "expected", "tss.md §11"),
+    "rotate_at": _TURN.says("When a node changes to the other AN.", source="tss.md §10"),
+    "rotate_guard": time().says("The old key is forgotten after so long.", "2 s", "tss.md §10"),
+    "epoch_at": _TURN.says("When a node moves on to the next epoch.", source="tss.md §4"),
     **_HABITS,
 }
 _KEY_ROW = {"an": integer(0, 1), "key": SECRET}
-_OWN = {"key": SECRET, **_HABITS}
+OWN_KEYS = {"key": SECRET.says("The key of AN 0 of this node; or `keys`."), **_HABITS}
 _LEGAL = 'key = "64 hexadecimal digits", or keys = [{an = 0, key = "…"}, {an = 1, key = "…"}]'
 _GUARD = 2 * SECOND
 """Of RP's rotation (tss.md §10)."""
@@ -97,7 +101,7 @@ def read_section(reader: SectionReader) -> dict[str, Any] | None:
     """The values of `[security]`; None: there is no such section."""
     if "security" not in reader.data:
         return None
-    return reader.table("security", _KEYS, reader.data["security"], nested=("keys",))
+    return reader.table("security", SECURITY_KEYS, reader.data["security"], nested=("keys",))
 
 
 def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[str, str]:
@@ -197,7 +201,7 @@ def _slots(reader: SectionReader, path: str, values: Mapping[str, Any]) -> _Slot
 def _own(reader: SectionReader, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
     """`[nodes.NAME.security]`: what a node has in place of what all have."""
     path = f"nodes.{name}.security"
-    return reader.table(path, _OWN, table.get("security", {}), nested=("keys",))
+    return reader.table(path, OWN_KEYS, table.get("security", {}), nested=("keys",))
 
 
 def _own_slots(reader: SectionReader, name: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> _Slots | None:

@@ -1,25 +1,14 @@
 """What the keys of TOML files take: texts, numbers with units, names that stand for values."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
-from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import SECOND
 from uetproto.engine.memory import Region
-from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.tss.keys import DomainKey, key_bytes
-from uetproto.knobs import BOOL, TIMES, Knob, fits, knobs_of, time_legal, with_unit
-
-
-@dataclass(frozen=True, slots=True)
-class KeyType:
-    """What a key of a TOML file takes: `check` returns the value or raises `ValueError`; `legal` says what is legal."""
-
-    check: Callable[[Any], Any]
-    legal: str
-
+from uetproto.knobs import BOOL, TIMES, KeyType, Knob, fits, time_legal, with_unit
 
 _RATES = {"b/s": 1, "kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9, "Tb/s": 10**12}
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -36,9 +25,15 @@ def _between(low: int, high: int, units: Mapping[str, int] | None = None) -> Cal
     return check
 
 
+def integer_legal(legal: range) -> str:
+    """Return the text for the whole numbers of a range."""
+    high = legal[-1]
+    return f"a whole number, {legal[0]} … {high if high < 1 << 20 else hex(high)}"
+
+
 def integer(low: int, high: int) -> KeyType:
-    high_is = f"{high}" if high < 1 << 20 else f"0x{high:x}"
-    return KeyType(_between(low, high), f"a whole number, {low} … {high_is}")
+    """Return the type of whole numbers within bounds."""
+    return KeyType(_between(low, high), integer_legal(range(low, high + 1)))
 
 
 def size(low: int, high: int) -> KeyType:
@@ -128,21 +123,16 @@ PSN = integer(0, 2**32 - 1)
 PDCID = integer(1, 65535)
 
 
-def parameters(kind: type[PdsConfig] | type[SesConfig] | type[RoceConfig]) -> dict[str, KeyType]:
-    """Return a key for each knob of a configuration, which checks the values itself."""
-    return {name: KeyType(one.read, one.toml_legal) for name, one in knobs_of(kind).items()}
-
-
 def key_of(one: Knob) -> KeyType:
-    """Return a key that takes what a knob takes."""
+    """Return the key of a knob whose value is checked when it is read, not with the configuration."""
     if one.legal == BOOL:
-        return BOOLEAN
+        return replace(one.key, check=BOOLEAN.check, legal=BOOLEAN.legal)
     if isinstance(one.legal, range):
-        return integer(one.legal[0], one.legal[-1])
+        return replace(one.key, check=_between(one.legal[0], one.legal[-1]), legal=integer_legal(one.legal))
 
     def check(value: Any) -> Any:
         if not fits(value, one.legal):
             raise ValueError(value)
         return value
 
-    return KeyType(check, one.toml_legal)
+    return replace(one.key, check=check)

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from uetproto.toml.file import Shipped
-from uetproto.traffic import profile_roce, profile_uet
+from uetproto.toml.page import KeySection
+from uetproto.traffic import profile_roce, profile_security, profile_uet
 from uetproto.traffic.profile_file import UET, Profile, ProfileFile
 
 _FILES = Shipped("profile", Path(__file__).parent / "profiles")
@@ -15,6 +16,16 @@ _FILES = Shipped("profile", Path(__file__).parent / "profiles")
 KEYS = profile_uet.KEYS | profile_roce.KEYS
 """Of all transports."""
 TABLES = profile_uet.TABLES | profile_roce.TABLES
+
+SECTIONS = (
+    KeySection("", "Keys of profiles with transport uet.", profile_uet.KEYS),
+    KeySection("pds", "Packet delivery of all endpoints: the keys of [pds] of a scenario."),
+    KeySection("ses", "Semantics of all endpoints: the keys of [ses] of a scenario."),
+    KeySection("security", "The keys of [security] of a scenario, but `server`; and:", profile_security.KEYS),
+    KeySection("", "Keys of profiles with transport rc, uc or ud.", profile_roce.KEYS),
+    KeySection("roce", "All adapters: the keys of [roce] of a scenario."),
+)
+"""Every key of a profile, for docs/keys.md."""
 
 names = _FILES.names
 

@@ -18,8 +18,9 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
 from uetproto.errors import LocalError
 from uetproto.framing.security import Security
+from uetproto.knobs import KeyType, with_defaults
 from uetproto.toml.file import TomlFile, harmless
-from uetproto.toml.values import BYTES, RATE, SECRET, TEXT, KeyType, choice, integer, time
+from uetproto.toml.values import BYTES, RATE, SECRET, TEXT, choice, integer, time
 from uetproto.wire.forms import ROCE_PORT
 
 _T = TypeVar("_T")
@@ -204,24 +205,32 @@ MAX_ENDPOINTS = 256
 MAX_CONNECTIONS = 60_000
 """Of an endpoint; PDCIDs are left for reserved PDCs, and to rest."""
 
-ABOUT: dict[str, KeyType] = {"description": TEXT, "transport": TRANSPORT}
-COMMON: dict[str, KeyType] = {
-    "sizes": KeyType(mix(_size), f'{BYTES.legal}, a range "1 B .. 64 KiB", a list of these, or a table of shares'),
-    "endpoints": integer(2, MAX_ENDPOINTS),
-    "pdcs": integer(1, MAX_CONNECTIONS),
-    "operations_per_pdc": integer(0, 2**31),
-    "depth": integer(1, 4096),
-    "ip": KeyType(lambda value: named({"4": 4, "6": 6})(str(value)), "4, 6"),
-    "crc": choice({"on": True, "off": False, True: True, False: False}),
-    "loss": SHARE,
-    "reorder": SHARE,
-    "protocol_errors": SHARE,
-    "unexpected": SHARE,
-    "rate": RATE,
-    "delay": time(1, SECOND),
-    "tap": choice({name: name for name in ("initiator", "target", "wire")}),
-    "seed": integer(0, 2**64 - 1),
+ABOUT: dict[str, KeyType] = {
+    "description": TEXT.says("A text for the reader."),
+    "transport": TRANSPORT.says("UET, or the transports of the queue pairs, with their shares.", UET),
 }
+COMMON: dict[str, KeyType] = with_defaults({
+    "sizes": KeyType(mix(_size), f'{BYTES.legal}, a range "1 B .. 64 KiB", a list of these, or a table of shares').says(
+        "The sizes of messages, with their shares; the key is required."),
+    "endpoints": integer(2, MAX_ENDPOINTS).says("The endpoints; the first half initiate, the others are targets."),
+    "pdcs": integer(1, MAX_CONNECTIONS).says(
+        "The connections from one endpoint to another: PDCs of each mode, or queue pairs of each transport."),
+    "operations_per_pdc": integer(0, 2**31).says(
+        "A connection is closed, and another opened, after so many operations; 0: never."),
+    "depth": integer(1, 4096).says("The operations that an initiator has open at once."),
+    "ip": KeyType(lambda value: named({"4": 4, "6": 6})(str(value)), "4, 6").says("The version of IP."),
+    "crc": choice({"on": True, "off": False, True: True, False: False}).says(
+        "Packets end with the CRC of their transport.", "on"),
+    "loss": SHARE.says("The share of packets that are lost."),
+    "reorder": SHARE.says("The share of packets that later packets overtake."),
+    "protocol_errors": SHARE.says("The share of operations that are wrong on purpose."),
+    "unexpected": SHARE.says("The share of messages that arrive before their buffer."),
+    "rate": RATE.says("The rate at which an endpoint sends."),
+    "delay": time(1, SECOND).says("The delay from one endpoint to another."),
+    "tap": choice({name: name for name in ("initiator", "target", "wire")}).says(
+        "Where the capture is taken: at the initiators, at the targets, or of all that was sent."),
+    "seed": integer(0, 2**64 - 1).says("The seed of everything that is drawn."),
+}, Profile)  # fmt: skip
 _MIXES = ("transport", "operations", "modes", "sizes")
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -301,7 +310,7 @@ class ProfileFile(TomlFile):
                 more = nested if prefix else tuple(self.tables)
                 which = "" if self.transport == UET else f" with transport {self.transport}"
                 raise self.refuse_mix(where, "transport", f"unknown key{which}", ", ".join((*keys, *more)))
-            if keys[name] is TEXT or (keys[name] is SECRET and not isinstance(raw, str)):
+            if keys[name].check is TEXT.check or (keys[name].check is SECRET.check and not isinstance(raw, str)):
                 raw = self.given.get(where, raw)
             try:
                 checked[name] = keys[name].check(raw)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Opcode, QpType
 from uetproto.engine.roce.segments import ATOMICS, KINDS
-from uetproto.toml.values import KeyType, choice, parameters
+from uetproto.knobs import KeyType, keys_of
+from uetproto.toml.values import choice
 from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
 
 CHOICES: dict[str, Opcode] = {
@@ -23,12 +24,12 @@ CHOICES: dict[str, Opcode] = {
 
 KEYS: dict[str, KeyType] = {
     **ABOUT,
-    "operations": mix_of(CHOICES),
+    "operations": mix_of(CHOICES).says("The operations, with their shares; the key is required."),
     **COMMON,
-    "encapsulation": choice({"udp": True}),
-    "multicast": SHARE,
+    "encapsulation": choice({"udp": True}).says("RoCEv2 travels over UDP.", "udp"),
+    "multicast": SHARE.says("The share of datagrams that are sent to a multicast group.", "0.0"),
 }
-TABLES = {"roce": parameters(RoceConfig)}
+TABLES = {"roce": keys_of(RoceConfig)}
 """Parameters of all adapters: roce.md §14."""
 
 

@@ -12,12 +12,17 @@ from uetproto.engine.config import PdsConfig
 from uetproto.engine.tss.domain import SecureDomain
 from uetproto.errors import LocalError
 from uetproto.framing.security import Security
+from uetproto.knobs import KeyType
 from uetproto.toml.security import read_section, security_of, start_of
-from uetproto.toml.values import KeyType, integer
+from uetproto.toml.values import integer
 from uetproto.traffic.profile_file import MAX_ENDPOINTS, ProfileFile, address_of
 
 SECTION = "security"
-KEYS: dict[str, KeyType] = {"ssi": integer(0, 2**32 - MAX_ENDPOINTS)}
+KEYS: dict[str, KeyType] = {
+    "ssi": integer(0, 2**32 - MAX_ENDPOINTS).says(
+        "The SSI of the first endpoint; each further one has the next.", source="tss.md §3"
+    )
+}
 """Those that a scenario does not have in this place."""
 _NOT_HERE = ("server",)
 

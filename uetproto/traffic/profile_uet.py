@@ -7,7 +7,8 @@ from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, Mode
 from uetproto.engine.ses.profiles import OPTIMIZED_FORMS, profile_of
 from uetproto.framing.uet import Encapsulation
-from uetproto.toml.values import KeyType, choice, integer, parameters
+from uetproto.knobs import KeyType, keys_of
+from uetproto.toml.values import choice, integer
 from uetproto.traffic import profile_security
 from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
 from uetproto.traffic.profile_security import SecuritySection
@@ -23,14 +24,14 @@ MAX_PROCESSES = 65_536
 
 KEYS: dict[str, KeyType] = {
     **ABOUT,
-    "operations": mix_of(CHOICES),
-    "modes": mix_of(MODES),
+    "operations": mix_of(CHOICES).says("The operations, with their shares; the key is required."),
+    "modes": mix_of(MODES).says("The delivery modes, with their shares; the key is required."),
     **COMMON,
-    "jobs": integer(1, 4096),
-    "encapsulation": choice({"udp": True, "native": False}),
-    "trim": SHARE,
+    "jobs": integer(1, 4096).says("The jobs; each has a process at every endpoint.", "1"),
+    "encapsulation": choice({"udp": True, "native": False}).says("How UET packets travel over IP.", "udp"),
+    "trim": SHARE.says("The share of data packets that are trimmed.", "0.0"),
 }
-TABLES = {"pds": parameters(PdsConfig), "ses": parameters(SesConfig), profile_security.SECTION: profile_security.KEYS}
+TABLES = {"pds": keys_of(PdsConfig), "ses": keys_of(SesConfig), profile_security.SECTION: profile_security.KEYS}
 """Parameters of all endpoints: pds.md §17, ses.md §16, and their security."""
 
 

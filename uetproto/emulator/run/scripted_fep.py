@@ -1,18 +1,4 @@
-"""A fabric endpoint that answers chosen requests as a script says, for scripts `[[step]]` with a real SES.
-
-The rows of such a script; frames on the wire are numbered from 0, and time passes only when a row says so:
-
-    submit = 4096               the initiator writes the next 4096 bytes of the input ("all": what is left)
-    deliver = 2                 frame 2 arrives; [2, 3] several, "all" every frame on the wire, oldest first
-    drop = 2                    frame 2 is lost; a list and "all" are legal here, too
-    dup = 2                     a copy of frame 2, with a number of its own, is on the wire
-    trim = 2                    a switch trims frame 2
-    corrupt = 2, at = 60        the lowest bit of byte 60 of frame 2 changes
-    advance = "1 ms"            time passes, timers run
-    respond = 333, gtd = true, code = "NO_MATCH"
-                                the target gives this answer to the request with PSN 333 when that arrives; a PSN
-                                that does not arrive before the last row fails the run
-"""
+"""A fabric endpoint that answers chosen requests as a script says, for scripts `[[step]]` with a real SES."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -30,7 +30,8 @@ from uetproto.emulator.scenario.script_syntax import MODES, Refuse
 from uetproto.engine.contract import Mode, SendKind
 from uetproto.engine.ses.atomics import ELEMENT_SIZE
 from uetproto.errors import Location
-from uetproto.toml.values import BOOLEAN, MEMORY_KEY, TEXT, KeyType, choice, integer, one_of, size, time
+from uetproto.knobs import KeyType
+from uetproto.toml.values import BOOLEAN, MEMORY_KEY, TEXT, choice, integer, one_of, size, time
 from uetproto.wire.headers.uet_ses import (
     EXT_ATOMIC,
     EXT_RENDEZVOUS,

@@ -29,7 +29,8 @@ from uetproto.emulator.scenario.script_syntax import Refuse
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, Status
 from uetproto.engine.roce.segments import KINDS as SENDS
 from uetproto.errors import Location
-from uetproto.toml.values import ADDRESS, BOOLEAN, TEXT, KeyType, choice, integer, one_of, size, time
+from uetproto.knobs import KeyType
+from uetproto.toml.values import ADDRESS, BOOLEAN, TEXT, choice, integer, one_of, size, time
 
 _U32, _U64 = integer(0, 2**32 - 1), integer(0, 2**64 - 1)
 

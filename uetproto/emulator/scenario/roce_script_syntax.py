@@ -28,8 +28,8 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Opcode, QpState
 from uetproto.engine.roce.psn import MASK
 from uetproto.engine.roce.segments import KINDS
-from uetproto.knobs import knobs_of
-from uetproto.toml.values import BOOLEAN, HEX, TEXT, KeyType, choice, integer, key_of, one_of, or_all, time
+from uetproto.knobs import KeyType, knobs_of
+from uetproto.toml.values import BOOLEAN, HEX, TEXT, choice, integer, key_of, one_of, or_all, time
 
 
 def _u64(value: Any) -> int:

@@ -24,9 +24,9 @@ from typing import Any
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import FULL_ACCESS, Access, QpType
 from uetproto.engine.roce.psn import MASK
-from uetproto.knobs import knobs_of
+from uetproto.knobs import KeyType, knobs_of
 from uetproto.toml.file import SectionReader
-from uetproto.toml.values import ADDRESS, TEXT, KeyType, integer, key_of
+from uetproto.toml.values import ADDRESS, TEXT, integer, key_of
 
 UET = "uet"
 TRANSPORTS = {UET: UET, **{kind.name.lower(): kind for kind in QpType}}
@@ -74,17 +74,19 @@ def _groups(value: Any) -> tuple[int, ...]:
 
 ACCESS = KeyType(_access, f"some of {', '.join(str(flag.name).lower() for flag in Access)}")
 
-_QP = {
-    "node": TEXT,
-    "peer": TEXT,
-    "number": integer(2, MASK - 1),
-    "sq_psn": integer(0, MASK),
-    "p_key": integer(0, 2**16 - 1),
-    "pd": TEXT,
-    "srq": TEXT,
-    "groups": KeyType(_groups, "a multicast group, or a list of them, as IPv4 or IPv6 addresses"),
-    "access": ACCESS,
-    "qkey": integer(0, 2**32 - 1),
+QP_KEYS = {
+    "node": TEXT.says("The node of the queue pair.", "the node called NAME"),
+    "peer": TEXT.says("The queue pair at the other end; RC and UC.", "the only other one"),
+    "number": integer(2, MASK - 1).says("The queue pair number.", "0x11 and on"),
+    "sq_psn": integer(0, MASK).says("The PSN of the first request.", "drawn"),
+    "p_key": integer(0, 2**16 - 1).says("The P_Key.", "0xffff"),
+    "pd": TEXT.says("The protection domain at the node.", "that of the regions"),
+    "srq": TEXT.says("The shared receive queue; queue pairs of a node that name the same share it."),
+    "groups": KeyType(_groups, "a multicast group, or a list of them, as IPv4 or IPv6 addresses").says(
+        "The multicast groups that the queue pair joins."
+    ),
+    "access": ACCESS.says("The access that the queue pair grants.", "all"),
+    "qkey": integer(0, 2**32 - 1).says("The Q_Key, on UD."),
     **{name: key_of(knobs_of(RoceConfig)[name]) for name in _FROM_CONFIG},
 }
 _NOT_FOR_ROCE = ("pds", "ses", "preset", "security")
@@ -113,7 +115,7 @@ def queue_pairs(
     numbers: dict[tuple[str, int], str] = {}
     for index, (name, table) in enumerate(tables.items()):
         where = f"qp.{name}"
-        values = reader.table(where, _QP, table)
+        values = reader.table(where, QP_KEYS, table)
         node = values.pop("node", name)
         if node not in nodes:
             raise reader.refuse(f"{where}.node" if "node" in table else where,

@@ -1,8 +1,21 @@
 """Rows `[[step]]` of a script: the keys that they take, and the steps that they stand for.
 
-A `ScriptSyntax` is the table of one kind of script. With a real SES a row is a `FrameStep`. With a scripted one
-(`ses = "scripted"`) it stands for steps of `check.uet.steps`, which the fuzzer shares; nodes have the names of the
-scenario:
+A `ScriptSyntax` is the table of one kind of script. With a real SES a row is a `FrameStep`; frames on the wire are
+numbered from 0, and time passes only when a row says so:
+
+    submit = 4096               the initiator writes the next 4096 bytes of the input ("all": what is left)
+    deliver = 2                 frame 2 arrives; [2, 3] several, "all" every frame on the wire, oldest first
+    drop = 2                    frame 2 is lost; a list and "all" are legal here, too
+    dup = 2                     a copy of frame 2, with a number of its own, is on the wire
+    trim = 2                    a switch trims frame 2
+    corrupt = 2, at = 60        the lowest bit of byte 60 of frame 2 changes
+    advance = "1 ms"            time passes, timers run
+    respond = 333, gtd = true, code = "NO_MATCH"
+                                the target gives this answer to the request with PSN 333 when that arrives; a PSN
+                                that does not arrive before the last row fails the run
+
+With a scripted SES (`ses = "scripted"`) a row stands for steps of `check.uet.steps`, which the fuzzer shares; nodes
+have the names of the scenario:
 
     submit = 3                  the initiator hands over a message of 3 packets; also node, message (its id), mode,
                                 op = "send", "read", "write", answer (how the other SES answers), reserved, context,
@@ -30,7 +43,8 @@ from uetproto.check.uet.steps import ANSWERS, MessageSpec, UetStep
 from uetproto.emulator.network.scripted_wire import ALL
 from uetproto.engine.contract import PDC_MODES, Mode
 from uetproto.errors import LocalError, Location
-from uetproto.toml.values import BOOLEAN, HEX, PSN, TEXT, KeyType, choice, integer, one_of, or_all, time
+from uetproto.knobs import KeyType
+from uetproto.toml.values import BOOLEAN, HEX, PSN, TEXT, choice, integer, one_of, or_all, time
 from uetproto.wire.headers.uet_pds import NackCode
 from uetproto.wire.headers.uet_ses import ReturnCode
 

@@ -16,10 +16,10 @@ from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.scripted_wire import FrameStep
-from uetproto.emulator.scenario import roce_operations
+from uetproto.emulator.scenario import operations, roce_operations, roce_script_syntax, script_syntax
 from uetproto.emulator.scenario.operations import OperationRow, operations_of
 from uetproto.emulator.scenario.roce_script_syntax import ROCE
-from uetproto.emulator.scenario.roce_settings import TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
+from uetproto.emulator.scenario.roce_settings import QP_KEYS, TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
 from uetproto.emulator.scenario.script_syntax import MODES, REAL, SCRIPTED, RowContext, ScriptRow, ScriptSyntax
 from uetproto.emulator.scenario.target_faults import TargetFault
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
@@ -34,8 +34,10 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.security import Security
 from uetproto.framing.sizes import around_roce
 from uetproto.framing.uet import Encapsulation
+from uetproto.knobs import REQUIRED, TIME, KeyType, keys_of, knob, time_text, with_defaults
 from uetproto.toml.file import Shipped, TomlFile, harmless, upwards
-from uetproto.toml.security import read_section, security_of, start_of
+from uetproto.toml.page import KeySection
+from uetproto.toml.security import OWN_KEYS, SECURITY_KEYS, read_section, security_of, start_of
 from uetproto.toml.values import (
     ADDRESS,
     BOOLEAN,
@@ -49,11 +51,9 @@ from uetproto.toml.values import (
     SECRET,
     TEXT,
     WHICH,
-    KeyType,
     choice,
     integer,
     one_of,
-    parameters,
     time,
 )
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
@@ -79,36 +79,33 @@ ALIASES = {
 class Run:
     """`[run]`: one message, or as many as the input needs; or what the operations say, with scripted SES the steps."""
 
-    description: str = ""
-    seed: int = 0
-    transport: Any = UET
-    """uet; or the `QpType` of all queue pairs: rc, uc, ud."""
-    ses: str = "real"
-    """real: the bytes of `input` are written to the target. scripted: steps say what SES does (`rows`)."""
-    input: Path | None = None
-    """None with operations, and with scripted SES."""
-    payload: int = 64
-    """Bytes of a full packet, with scripted SES."""
-    mode: Mode = Mode.ROD
-    initiator: str
-    target: str
-    job_id: int = 1
-    key: int = 1
-    """Of the target's region; over RoCE the r_key."""
-    resource_index: int = 15
-    pid_on_fep: int = 0
-    initiator_id: int = 16
-    relative: bool = True
-    base: int = 0
-    """Address at which the target's region starts; over RoCE the virtual address."""
-    offset: int | None = None
-    """buffer_offset of the first byte; default: the base."""
-    delivery_complete: bool = False
-    completion_data: int | None = None
-    close: bool = True
-    """The initiator closes the PDC after the completion."""
-    time_limit: int = 600 * SECOND
-    """Virtual time after which the run has failed."""
+    # fmt: off
+    description: str = knob("", TEXT, "", "A text for the reader.")
+    seed: int = knob(0, integer(0, 2**64 - 1), "", "The seed of everything that is drawn.")
+    input: Path | None = knob(None, TEXT, "",
+        "The file whose bytes are written to the target; none with operations, and with scripted SES.")
+    mode: Mode = knob(Mode.ROD, choice(MODES), "", "The delivery mode; rudi and uud need scripted SES or operations.")
+    ses: str = knob("real", one_of(("real", "scripted")), "",
+        "real: the bytes of `input` are written to the target; scripted: rows [[step]] say what SES does.")
+    payload: int = knob(64, integer(1, 4096), "bytes", "The size of a full packet, with scripted SES.")
+    transport: Any = knob(UET, choice(TRANSPORTS), "", "The transport; of RoCE, the type of all queue pairs.")
+    initiator: str = knob(REQUIRED, TEXT, "", "The node that initiates; by default the first.")
+    target: str = knob(REQUIRED, TEXT, "", "The node that is the target; by default the second.")
+    job_id: int = knob(1, integer(0, 2**24 - 1), "", "The JobID of the requests.", "ses.md §2")
+    key: int = knob(1, MEMORY_KEY, "", "The memory key of the target's region; over RoCE the r_key.")
+    resource_index: int = knob(15, integer(0, 4095), "", "The resource index of the requests.")
+    pid_on_fep: int = knob(0, integer(0, 4095), "", "The PIDonFEP of the requests.")
+    initiator_id: int = knob(16, integer(0, 2**32 - 1), "", "The initiator id of the requests.")
+    relative: bool = knob(True, BOOLEAN, "", "The addresses of the requests are relative.")
+    base: int = knob(0, integer(0, 2**64 - 1), "",
+        "The address at which the target's region starts; over RoCE a virtual address.")
+    offset: int | None = knob(None, integer(0, 2**64 - 1), "",
+        "The buffer_offset of the first byte; by default the base.")
+    delivery_complete: bool = knob(False, BOOLEAN, "", "The requests ask for delivery-complete responses.")
+    completion_data: int | None = knob(None, integer(0, 2**64 - 1), "", "The completion data of the write.")
+    close: bool = knob(True, BOOLEAN, "", "The initiator closes the PDC after the completion.")
+    time_limit: int = knob(600 * SECOND, time(1), TIME, "The run has failed after so much virtual time.")
+    # fmt: on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,113 +175,135 @@ def _share(value: Any) -> float:
 
 # Keys of each section -------------------------------------------------------------------------------------------------
 
-_RUN = {
-    "description": TEXT,
-    "seed": integer(0, 2**64 - 1),
-    "input": TEXT,
-    "mode": choice(MODES),
-    "ses": one_of(("real", "scripted")),
-    "payload": integer(1, 4096),
-    "transport": choice(TRANSPORTS),
-    "initiator": TEXT,
-    "target": TEXT,
-    "job_id": integer(0, 2**24 - 1),
-    "key": MEMORY_KEY,
-    "resource_index": integer(0, 4095),
-    "pid_on_fep": integer(0, 4095),
-    "initiator_id": integer(0, 2**32 - 1),
-    "relative": BOOLEAN,
-    "base": integer(0, 2**64 - 1),
-    "offset": integer(0, 2**64 - 1),
-    "delivery_complete": BOOLEAN,
-    "completion_data": integer(0, 2**64 - 1),
-    "close": BOOLEAN,
-    "time_limit": time(1),
-}
+_RUN = keys_of(Run)
 
 _FABRIC = {
-    "topology": one_of(("switch", "pair", *LAYOUTS)),
-    **dict.fromkeys(LAYOUT_KEYS, integer(1, 4096)),
-    "rate": RATE,
-    "delay": time(),
-    "mtu": integer(68, 65535),
-    "queue_capacity": BYTES,
-    "trimming": BOOLEAN,
-    "red": BOOLEAN,
-    "red_kmin": BYTES,
-    "red_kmax": BYTES,
-    "red_pmax": KeyType(_share, "a share, 0 … 1"),
-    "pfc": BOOLEAN,
-    "pfc_priority": integer(0, 7),
-    "pfc_xoff": BYTES,
-    "pfc_xon": BYTES,
-    "pfc_quanta": integer(2, 65535),
-    "pfc_repeat": integer(1, 65535),
-    "encapsulation": choice({"udp": True, "native": False}),
-    "crc": choice({"on": True, "off": False, True: True, False: False}),
-    "udp_port": integer(1, 65535),
-    "ip_protocol": integer(0, 255),
-    "dscp_data": DSCP,
-    "dscp_data_rtx": DSCP,
-    "dscp_trimmed": DSCP,
-    "dscp_trimmed_last_hop": DSCP,
-    "dscp_control": DSCP,
+    "topology": one_of(("switch", "pair", *LAYOUTS)).says("How the nodes are joined."),
+    **dict.fromkeys(LAYOUT_KEYS, integer(1, 4096).says("A parameter of a topology with several switches.")),
+    "rate": RATE.says("The rate of every link."),
+    "delay": time().says("The delay of every link."),
+    "mtu": integer(68, 65535).says("The largest IP packet of every link, in bytes."),
+    "queue_capacity": BYTES.says("The bytes that each class of an output queue of a switch holds."),
+    "trimming": BOOLEAN.says("A switch trims packets for which a queue has no room."),
+    "red": BOOLEAN.says("The switch marks packets by RED.", "false, true with one of its keys", "roce.md §13"),
+    "red_kmin": BYTES.says("A queue up to this length marks nothing.", source="roce.md §13"),
+    "red_kmax": BYTES.says("A queue above this length marks everything.", source="roce.md §13"),
+    "red_pmax": KeyType(_share, "a share, 0 … 1").says("The share that is marked at red_kmax.", source="roce.md §13"),
+    "pfc": BOOLEAN.says("The switch sends PFC pauses.", "false, true with one of its keys", "roce.md §13"),
+    "pfc_priority": integer(0, 7).says("The class that is paused."),
+    "pfc_xoff": BYTES.says("The switch pauses a station of which more bytes wait."),
+    "pfc_xon": BYTES.says("The switch resumes a station of which fewer bytes wait."),
+    "pfc_quanta": integer(2, 65535).says("The duration of a pause, in units of 512 bit times."),
+    "pfc_repeat": integer(1, 65535).says("A pause in force is repeated after so many units of 512 bit times."),
+    "encapsulation": choice({"udp": True, "native": False}).says("How UET packets travel over IP.", "udp"),
+    "crc": choice({"on": True, "off": False, True: True, False: False}).says(
+        "Packets end with the CRC of their transport.", "on"
+    ),
+    "udp_port": integer(1, 65535).says("The UDP port of UET."),
+    "ip_protocol": integer(0, 255).says("The IP protocol of native UET."),
+    "dscp_data": DSCP.says("The DSCP of data packets.", source="cms.md §1"),
+    "dscp_data_rtx": DSCP.says("The DSCP of retransmitted data packets.", source="cms.md §1"),
+    "dscp_trimmed": DSCP.says("The DSCP of trimmed packets.", source="cms.md §1"),
+    "dscp_trimmed_last_hop": DSCP.says("The DSCP of packets trimmed at the last hop.", source="cms.md §1"),
+    "dscp_control": DSCP.says("The DSCP of control packets.", source="cms.md §1"),
 }
+for _kind, _prefix in ((NetworkConfig, ""), (Encapsulation, ""), (Dscp, "dscp_"), (Red, "red_"), (Pfc, "pfc_")):
+    _FABRIC = with_defaults(_FABRIC, _kind, _prefix)
 
-_FAULTS = {
-    **dict.fromkeys(("drop", "duplicate", "reorder", "delay", "corrupt", "trim"), WHICH),
-    "reorder_by": integer(1, 1 << 16),
-    "reorder_time": time(1),
-    "delay_time": time(1),
-    "from": NAMES,
-}
+_FAULTS = with_defaults({
+    "drop": WHICH.says("The frames that are lost."),
+    "duplicate": WHICH.says("The frames that arrive twice."),
+    "reorder": WHICH.says("The frames that later frames overtake."),
+    "delay": WHICH.says("The frames that arrive late."),
+    "corrupt": WHICH.says("The frames of which one bit changes."),
+    "trim": WHICH.says("The frames that are trimmed."),
+    "reorder_by": integer(1, 1 << 16).says("So many later frames overtake a reordered frame."),
+    "reorder_time": time(1).says("A reordered frame that is not overtaken is held back for so long."),
+    "delay_time": time(1).says("A delayed frame is held back for so long."),
+    "from": NAMES.says("The nodes whose frames are at risk.", "all"),
+}, Faults)  # fmt: skip
 
 _TARGET_FAULT = {
-    "answer": choice({c.name: c for c in ReturnCode if c not in (ReturnCode.NULL, ReturnCode.OK, ReturnCode.EXTENDED)}),
-    "node": TEXT,
+    "answer": choice(
+        {c.name: c for c in ReturnCode if c not in (ReturnCode.NULL, ReturnCode.OK, ReturnCode.EXTENDED)}
+    ).says("The return code of the refusal; it is required."),
+    "node": TEXT.says("The target that refuses.", "the target of [run]"),
 }
 _MATCH = {
-    "opcode": choice({code.name: int(code) for code in Opcode}),
-    "packet": KeyType(_packets, "a number counted from 0, or a list of numbers"),
-    "message_id": integer(0, 65535),
-    "message_offset": integer(0, 2**32 - 1),
-    "request_length": integer(0, 2**32 - 1),
-    "job_id": _RUN["job_id"],
-    "pid_on_fep": _RUN["pid_on_fep"],
-    "resource_index": _RUN["resource_index"],
-    "initiator": _RUN["initiator_id"],
-    "key": integer(0, 2**64 - 1),
-    "buffer_offset": integer(0, 2**64 - 1),
+    "opcode": choice({code.name: int(code) for code in Opcode}).says("The opcode of the request."),
+    "packet": KeyType(_packets, "a number counted from 0, or a list of numbers").says(
+        "Which of the requests that fit all other keys.", "all of them"
+    ),
+    "message_id": integer(0, 65535).says("The message id of the request."),
+    "message_offset": integer(0, 2**32 - 1).says("The offset of the packet in its message."),
+    "request_length": integer(0, 2**32 - 1).says("The length of the message."),
+    "job_id": integer(0, 2**24 - 1).says("The JobID of the request."),
+    "pid_on_fep": integer(0, 4095).says("The PIDonFEP of the request."),
+    "resource_index": integer(0, 4095).says("The resource index of the request."),
+    "initiator": integer(0, 2**32 - 1).says("The initiator id of the request."),
+    "key": integer(0, 2**64 - 1).says("The memory key of the request."),
+    "buffer_offset": integer(0, 2**64 - 1).says("The buffer_offset of the request."),
 }
-"""Fields of `SesRequest`; `packet`: which of those that fit all others."""
+"""Fields of `SesRequest`; `packet`: which of the requests that fit all others."""
 
-_DATA_PATHS = choice({path.name.lower(): path for path in DataPath})
 _NODE = {
-    "address": ADDRESS,
-    "rate": RATE,
-    "personality": one_of(tuple(PERSONALITIES)),
-    "ssi": integer(0, 2**32 - 1),
-    "data_path": _DATA_PATHS,
+    "address": ADDRESS.says("The address of the node; it is required."),
+    "rate": RATE.says("The rate of the cable of the node.", "that of [fabric]"),
+    "personality": one_of(tuple(PERSONALITIES)).says(
+        "The implementation as which the node behaves.", "default", "observed.md"
+    ),
+    "ssi": integer(0, 2**32 - 1).says("The secure source identifier of the node.", source="tss.md §3"),
+    "data_path": choice({path.name.lower(): path for path in DataPath}).says(
+        "How the bytes of the node come to the NIC; the report tells the time."
+    ),
 }
 _BANDWIDTH = KeyType(lambda value: RATE.check(value) // 8, RATE.legal)  # told in bits a second, kept in bytes
-_PATH = {f.name: _BANDWIDTH if f.name.endswith("bandwidth") else time() for f in fields(PathConfig)}
-_TAP = {"nodes": NAMES}
+_PATH: dict[str, KeyType] = {
+    name: _BANDWIDTH.says(f"The {name.replace('_', ' ')} of data paths.", f"{8 * default // 10**9} Gb/s")
+    if name.endswith("bandwidth") else time().says(f"The {name.replace('_', ' ')} of data paths.", time_text(default))
+    for name, default in ((one.name, getattr(PathConfig(), one.name)) for one in fields(PathConfig))
+}  # fmt: skip
+_TAP = {"nodes": NAMES.says("The nodes whose port is tapped.", "the initiator")}
 _PRESET = {
-    "start_psn": PSN,
-    "pdcid": PDCID,
-    "peer_pdcid": PDCID,
-    "forward_next": PSN,
-    "return_next": PSN,
-    "ack_gen_count": integer(0, 32768),
-    "expected_psn": PSN,
-    "pkt_id": PSN,
+    "start_psn": PSN.says("The Start_PSN of the first PDC."),
+    "pdcid": PDCID.says("The PDCID of the first PDC."),
+    "peer_pdcid": PDCID.says("The peer's PDCID, of a PDC in the middle of its life."),
+    "forward_next": PSN.says("The next PSN of the forward direction, of a PDC in the middle of its life."),
+    "return_next": PSN.says("The next PSN of the return direction, of a PDC in the middle of its life."),
+    "ack_gen_count": integer(0, 32768).says("The bytes received since the last ACK.", "0", "pds.md §8.3"),
+    "expected_psn": PSN.says("Expected_PSN, with secure_start expected.", source="pds.md §6.6"),
+    "pkt_id": PSN.says("The pkt_id of the first RUDI request."),
 }
 _LIVE = ("pdcid", "peer_pdcid", "forward_next", "return_next")
 """Presets that together make a PDC in the middle of its life."""
 
-_PDS = parameters(PdsConfig)
-_SES = parameters(SesConfig)
-_ROCE = parameters(RoceConfig)
+_PDS = keys_of(PdsConfig)
+_SES = keys_of(SesConfig)
+_ROCE = keys_of(RoceConfig)
+
+SECTIONS = (
+    KeySection("run", "What is to happen: one message, or what rows say.", _RUN),
+    KeySection("fabric", "What joins the nodes.", _FABRIC),
+    KeySection("nodes.NAME", "One node.", _NODE),
+    KeySection("nodes.NAME.preset", "Numbers that the node would draw otherwise, for its first PDC.", _PRESET),
+    KeySection("pds", "Packet delivery of all nodes; [nodes.NAME.pds] for one.", _PDS),
+    KeySection("ses", "Semantics of all nodes; [nodes.NAME.ses] for one.", _SES),
+    KeySection("security", "One secure domain, of which every node is a member.", SECURITY_KEYS),
+    KeySection("nodes.NAME.security", "What a node has in place of what all nodes have.", OWN_KEYS),
+    KeySection("roce", "All adapters; [nodes.NAME.roce] for one.", _ROCE),
+    KeySection("qp.NAME", "One queue pair.", QP_KEYS),
+    KeySection("faults", "What goes wrong on the wire.", _FAULTS),
+    KeySection("faults.target", "Requests that a target refuses: rows [[faults.target]].", _TARGET_FAULT),
+    KeySection("faults.target.match", "The requests that a row of [[faults.target]] is for; by default all.", _MATCH),
+    KeySection("path", "The hops of data paths.", _PATH),
+    KeySection("tap", "Where the capture is taken.", _TAP),
+    KeySection("operation", "Rows of operations, over UET.", operations.KEYS, operations.__doc__ or ""),
+    KeySection("operation", "Rows of operations, over RoCE.", roce_operations.KEYS, roce_operations.__doc__ or ""),
+    KeySection("step", "Rows of a script, with real SES.", REAL.keys, script_syntax.__doc__ or ""),
+    KeySection("step", "Rows of a script, with scripted SES.", SCRIPTED.keys, script_syntax.__doc__ or ""),
+    KeySection("step", "Rows of a script, over RoCE.", ROCE.keys, roce_script_syntax.__doc__ or ""),
+)
+"""Every key of a scenario, for docs/keys.md."""
 
 # Reading --------------------------------------------------------------------------------------------------------------
 
@@ -354,7 +373,7 @@ class _Reader(TomlFile):
             if name not in keys:
                 raise self.refuse(where, "unknown key", ", ".join((*keys, *nested)))
             key = keys[name]
-            if key in (TEXT, SECRET) and not isinstance(raw, str):
+            if key.check in (TEXT.check, SECRET.check) and not isinstance(raw, str):
                 raw = self.given.get(where, raw)
             try:
                 checked[name] = key.check(raw)
