@@ -19,6 +19,7 @@ FILES = (
     "uetproto/wire/tuples.pyi",
     "uetproto/engine/STATES.md",
     "uetproto/audit/RULES.md",
+    "docs/keys.md",
 )
 
 
