@@ -570,8 +570,8 @@ _NO_OPERANDS = frozenset({AtomicOpcode.READ, AtomicOpcode.INVAL, *COMPARE_AND_SW
 
 
 def implied_payload(layers: list[Layer]) -> int | None:
-    """Return the payload bytes that the headers imply; None where they imply nothing (interfaces.md §3, ses.md
-    §7.1)."""
+    """Return the payload bytes that the headers imply; None where they imply nothing (interfaces.md §3,
+    ses.md §7.1)."""
     source = implied_by(layers)
     return int(layers[source[0]].values[source[1]]) if isinstance(source, tuple) else source
 

@@ -68,21 +68,6 @@ class Feature(IntFlag):
     SAT_EXCLUSIVE_LOCK = 8
 
 
-class AggregationMode(IntEnum):
-    """This code says how an operation is carried out (sharp.md §1.6)."""
-
-    NONE = 0  # the library decides
-    DATAGRAM = 1  # LLT
-    STREAMING = 2  # SAT
-
-
-class MemoryType(IntEnum):
-    """This code says where a buffer is (sharp.md §1.6)."""
-
-    HOST = 0
-    CUDA = 1
-
-
 class LibsharpStatus(IntEnum):
     """This code is what a call of libsharp returns (sharp.md §1.6)."""
 

@@ -1,5 +1,4 @@
-"""This module makes RoCE and InfiniBand packets wrong: for each mutation by name, a field and its value (interfaces.md
-§7).
+"""This module makes RoCE and InfiniBand packets wrong: for each, a field and its value (interfaces.md §7).
 
 What is not in the tables below has no meaning for RoCE. A rule is named `ROCE-…` where roce.md says what a capture then
 contradicts.
@@ -39,8 +38,8 @@ _WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMED
 _MANUFACTURERS = 0xC0
 """First opcode that is left to manufacturers (roce.md §3)."""
 _NOT_SENT = 1 << 22
-"""Number of requests that no sender has outstanding: at most 2^23 may be, and few have more than 2^15 (roce.md §7,
-§14)."""
+"""Number of requests that no sender has outstanding: at most 2^23 may be, few have more than 2^15
+(roce.md §7, roce.md §14)."""
 
 
 # One frame ------------------------------------------------------------------------------------------------------------
@@ -77,8 +76,8 @@ def bad_version(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def unknown_opcode(frame: Frame, rng: Rng) -> Mutation | None:
-    """Set an unknown opcode; vendors may have defined 0x40–0x5f and those from 0xc0 on, which are left out (roce.md
-    §3)."""
+    """Set an unknown opcode; vendors may have defined 0x40–0x5f and those from 0xc0 on, which are left
+    out (roce.md §3)."""
     opcodes = [opcode for opcode in undefined(BTH["opcode"]) if opcode < _MANUFACTURERS and opcode not in RD_OPCODES]
     return frame.changed(frame.start, "opcode", pick(rng, opcodes))
 
@@ -243,7 +242,7 @@ CHANGES: dict[str, Ruled] = {
     "bad-version":            (bad_version,        "ROCE-VERSION"),
     "unknown-opcode":         (unknown_opcode,     "ROCE-UNKNOWN-OPCODE"),
     "unknown-code":           (unknown_code,       "ROCE-SYNDROME"),
-    "cut":                    (cut,                "ROCE-LENGTH"),  # if the capture has a longer one (§4)
+    "cut":                    (cut,                "ROCE-LENGTH"),  # if another is longer (roce.md §4)
     "extra-bytes":            (extra_bytes,        "ROCE-LENGTH"),
     "ip-length":              (ip_length,          None),  # ROCE-LENGTH where another length contradicts
     "length-over":            (length_over,        "ROCE-LENGTH"),
