@@ -63,7 +63,7 @@ def decode(
     settings = (link, crc, udp_port, ip_protocol, roce_port, trimmed_dscp, rd)
     readers = _readers.get(settings)
     if readers is None:
-        readers = _settled(settings)
+        readers = _readers_for(settings)
     truncated = length is not None and length > len(data)
     packet = None if truncated else readers.read(data)
     if packet is None:
@@ -86,7 +86,7 @@ _Settings = tuple[str, str, int, int, int, frozenset[int], str]
 _readers: dict[_Settings, Readers] = {}
 
 
-def _settled(settings: _Settings) -> Readers:
+def _readers_for(settings: _Settings) -> Readers:
     """Check the settings once, and return the readers for the shapes that will be met under them."""
     link, crc, udp_port, ip_protocol, roce_port, _, rd = settings
     if link not in LINKS:

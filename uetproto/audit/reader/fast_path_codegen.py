@@ -149,11 +149,11 @@ def reader_of(packet: Packet, following: str | None, crc: str, count: list[int],
         shape, cut, form_at = _cut_within(shape, layers, following)
         guards = [*cut, *guards]
         scope |= form_at
-    seen, heads = _seen(layers, shape, following, whole, tail)
+    seen, heads = _observed_packet(layers, shape, following, whole, tail)
     shape = shape._replace(
         implied=None,
         guards=shape.guards + guards + _inside_guards(layers, shape),
-        check=shape.check + _noting(layers, shape, ending),
+        check=shape.check + _count_statements(layers, shape, ending),
     )
     reader: Reader = compile_shape(
         shape,
@@ -169,7 +169,7 @@ def reader_of(packet: Packet, following: str | None, crc: str, count: list[int],
     return reader
 
 
-def _seen(
+def _observed_packet(
     layers: list[Layer], shape: Shape, following: str | None, whole: bool, tail: int
 ) -> tuple[str, dict[str, Any]]:
     """Make the expression of an `ObservedPacket`, and the classes in it. `tail`: bytes behind the payload."""
@@ -306,7 +306,7 @@ def _roce_guards(layers: list[Layer], shape: Shape) -> Sequence[str]:
     return wrong
 
 
-def _noting(layers: list[Layer], shape: Shape, ending: str) -> str:
+def _count_statements(layers: list[Layer], shape: Shape, ending: str) -> str:
     """Return statements that count the packet and note whether its flow has a CRC; where the packet has none, its
     flow must be known to have none."""
     counted = "\n    count[0] += 1"

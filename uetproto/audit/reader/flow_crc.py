@@ -190,7 +190,7 @@ def is_roce(packet: Packet, options: Options) -> bool:
     return False
 
 
-def look_past_ip(packet: Packet, data: bytes) -> None:
+def add_udp_after_bad_ip(packet: Packet, data: bytes) -> None:
     """Add the UDP header behind an IP header whose wrong length ended the decoding: it shows whose packet it is."""
     form, values, offset = packet.layers[-1] if packet.layers else Layer("", {})
     at = offset + (40 if form == "ipv6" else 20)
@@ -200,7 +200,7 @@ def look_past_ip(packet: Packet, data: bytes) -> None:
         packet.raw = data[at + UDP.size :]
 
 
-def look_past_epsn(packet: Packet) -> None:
+def reread_as_plain_ack(packet: Packet) -> None:
     """Read an ACK that ends where one with `epsn` goes on as an ACK with a reserved bit set (wire.md §3.2)."""
     form, _, offset = packet.layers[-1] if packet.layers else Layer("", {})
     data = packet.raw
@@ -210,7 +210,7 @@ def look_past_epsn(packet: Packet) -> None:
         packet.error = None
 
 
-def right_crc(packet: Packet, data: bytes) -> bool | None:
+def is_crc_right(packet: Packet, data: bytes) -> bool | None:
     """Return whether the CRC32C of a UET packet is right; None if it has none, or not all of the packet is there.
 
     A packet whose IP length is wrong, as the CRC shows, becomes malformed; an ACK in which a reserved bit is set, and

@@ -9,11 +9,11 @@ from uetproto.audit.reader.fast_path import FastReader, Kind
 from uetproto.audit.reader.flow_crc import (
     FlowCrc,
     UndecidedPacket,
+    add_udp_after_bad_ip,
+    is_crc_right,
     is_roce,
     is_uet,
-    look_past_epsn,
-    look_past_ip,
-    right_crc,
+    reread_as_plain_ack,
 )
 from uetproto.audit.reader.mirror import Copies
 from uetproto.audit.reader.observed import ObservedPacket
@@ -139,8 +139,8 @@ class Reading:
         if is_cut_short(packet):
             self.missing = "headers are cut off"
         if _is_malformed(packet):
-            look_past_ip(packet, data)
-            look_past_epsn(packet)
+            add_udp_after_bad_ip(packet, data)
+            reread_as_plain_ack(packet)
         roce, uet = is_roce(packet, self._options), is_uet(packet, self._options)
         if not (roce or uet):
             self.others += 1
@@ -151,7 +151,7 @@ class Reading:
             right = packet.trailer.ok if packet.trailer and not _is_malformed(packet) else None
         else:  # a sealed packet has none, whatever the others have
             looks = uet and (self._options.crc != "off" or "sealed" in packet.notes)
-            right = right_crc(packet, data) if looks else None
+            right = is_crc_right(packet, data) if looks else None
         seen = observe(packet, data, record.index, record.time_ns)
         self._flows.take(UndecidedPacket(seen, packet, data, right, roce))
 

@@ -1,8 +1,8 @@
 """RoCE packets that end before their lengths say, although the capture does not mark them as truncated.
 
 Some capture tools keep a fixed number of bytes of each packet and record that number as the packet's length;
-roce.md §4 does not tell such a packet from a malformed one. A packet is suspected of this only in a capture that holds no
-longer packet.
+roce.md §4 does not tell such a packet from a malformed one. A packet is suspected of this only in a capture that
+holds no longer packet.
 """
 
 from collections.abc import Callable, Mapping
