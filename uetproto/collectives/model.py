@@ -40,7 +40,7 @@ class Path(NamedTuple):
 
 @dataclass(slots=True)
 class _ModelEnd:
-    """One rank's `RankTransport`."""
+    """The `RankTransport` of a rank of the model."""
 
     network: "ModelNetwork"
     rank: int

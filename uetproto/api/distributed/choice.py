@@ -67,8 +67,8 @@ def _networks_of(op: str, algorithm: str) -> str:
 
 def check_options(given: Mapping[str, Any], algorithms: Mapping[str, str]) -> dict[str, Any]:
     """Return the given options. Raises `ArgumentError` for a value not legal, or if no named algorithm has it."""
-    told = {name: value for name, value in given.items() if value is not None}
-    for name, value in told.items():
+    chosen_options = {name: value for name, value in given.items() if value is not None}
+    for name, value in chosen_options.items():
         if name == "between":
             if value not in tuple(BETWEEN):
                 raise invalid(name, repr(value), ", ".join(BETWEEN))
@@ -77,7 +77,7 @@ def check_options(given: Mapping[str, Any], algorithms: Mapping[str, str]) -> di
         if algorithms and not any(algorithm in OPTIONS[name] for algorithm in algorithms.values()):
             chosen = ", ".join(dict.fromkeys(algorithms.values()))
             raise invalid(name, f"does not go with {chosen}", f"with {', '.join(OPTIONS[name])}")
-    return told
+    return chosen_options
 
 
 def choose(op: str, size: int, even: bool) -> str:

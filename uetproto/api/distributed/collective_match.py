@@ -31,7 +31,7 @@ class MatchGroup(Protocol):
 
 @dataclass(slots=True)
 class _Participant:
-    """One rank that has joined."""
+    """A rank that has joined, its call and its part."""
 
     work: Work
     call: Call

@@ -23,7 +23,7 @@ def explain(
     for wait in waits:
         edges.setdefault(wait.rank, set()).update(wait.needs)
     cycle = shortest_cycle(edges)
-    # A rank that has returned waits only with what it left behind: no one else can be told to call something there.
+    # A rank that has returned will call nothing more.
     missing = sorted({rank for wait in waits for rank in wait.needs if rank in finished})
     if cycle:
         head = "deadlock: " + " -> ".join(map(str, (*cycle, cycle[0])))

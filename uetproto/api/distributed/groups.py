@@ -144,7 +144,7 @@ def find_group(group: Group) -> ProcessGroup | None:
 
 
 def member_group(op: str, group: Group) -> ProcessGroup | None:
-    """Return the group that a call names; None, with a warning, if the caller is no member (§1.1)."""
+    """Return the group that a call names; None, with a warning, if the caller is no member."""
     found = find_group(group)
     if found is None:
         warnings.warn(f"{op}: rank {current_state().number} is no member of the group: nothing is done", stacklevel=4)

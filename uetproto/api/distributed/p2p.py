@@ -45,7 +45,7 @@ def irecv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0
 
 
 class P2POp:
-    """One item of `batch_isend_irecv`."""
+    """Holds the arguments of one operation of `batch_isend_irecv`."""
 
     def __init__(self, op: Callable[..., Any], tensor: Any, peer: int, group: Group = None, tag: int = 0) -> None:
         if op is not isend and op is not irecv:

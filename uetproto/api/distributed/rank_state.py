@@ -23,7 +23,7 @@ class RankState:
         self.polling = False
         self.looks = 0
         """Reads of the clock since its program last did anything else."""
-        self.told = False
+        self.failure_seen = False
         """Whether its program has seen an operation fail."""
         self.failure: UetError | None = None
         """The error of the first operation that failed."""

@@ -30,7 +30,7 @@ reads of the clock without anything else, reading it takes time."""
 
 
 class Event(NamedTuple):
-    """One line of the trace of a run."""
+    """A line of the trace of a run."""
 
     now: int
     """Picoseconds."""
@@ -73,7 +73,7 @@ class RankScheduler:
                 error = self._stuck()
                 self._fail_all(error)
                 return error
-        unseen = (state.failure for state in self.states if state.failure is not None and not state.told)
+        unseen = (state.failure for state in self.states if state.failure is not None and not state.failure_seen)
         return copy.copy(next(unseen, None))
 
     # Operations begin and end
@@ -200,7 +200,7 @@ class RankScheduler:
             if timer is not None:
                 self._timers.cancel(timer)
         if work.error is not None:
-            state.told = True
+            state.failure_seen = True
             raise work.error
 
     def poll(self, work: Work) -> bool:

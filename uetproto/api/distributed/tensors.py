@@ -115,8 +115,8 @@ def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any
         return next(iter(types.values()), np.dtype(np.uint8))
     whole = next((name for name in types if REAL_OF.get(name) in types), None)
     if whole is None or len(types) > 2:
-        told = ", ".join(f"{name} {type_}" for type_, name in where.items())
-        raise invalid("dtype", told, "the same for all tensors of a call")
+        types_text = ", ".join(f"{name} {type_}" for type_, name in where.items())
+        raise invalid("dtype", types_text, "the same for all tensors of a call")
     if where[whole] == "inputs" and any(array.dtype.name != whole for array in outputs):
         raise invalid("dtype", f"inputs {whole}, outputs {REAL_OF[whole]}", f"outputs {whole}")
     return types[whole]
@@ -171,7 +171,7 @@ def _unlocked(array: Array) -> bool:
 
 
 class TensorInUse:
-    """A tensor that must not change while an operation uses it (§1.4): it is locked, and its checksum kept."""
+    """A tensor that must not change while an operation uses it (collectives.md §1.4): it is locked."""
 
     def __init__(self, array: Array, read: bool, locks: TensorLocks) -> None:
         """Locks the tensor. `read`: the operation only reads it, so that `release` can find a change."""

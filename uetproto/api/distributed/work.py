@@ -89,7 +89,7 @@ class Work:
         """Waits until it is done and returns True. Raises the error of a failed operation, the same each time.
 
         `timeout`: virtual time after which it fails, and stays failed. In stream mode without a time-out the stream
-        waits and the program does not (§1.2).
+        waits and the program does not (collectives.md §1.2).
         """
         limit = None if timeout is None else picoseconds("timeout", timeout)
         self._scheduler.wait_for(self, limit)

@@ -177,7 +177,10 @@ class World:
         return self._groups[: state.groups_made]
 
     def make_group(self, state: RankState, ranks: Sequence[int], timeout: int) -> ProcessGroup:
-        """Return the next group of a rank: all ranks of the world make the same groups in the same order (§1.1)."""
+        """Return the next group of a rank: all ranks of the world make the same groups in the same order.
+
+        See collectives.md §1.1.
+        """
         number = state.groups_made
         if number < len(self._groups):
             group = self._groups[number]

@@ -171,7 +171,7 @@ def command(
     gpus_per_node = shape.get("gpus_per_node", GPUS_PER_NODE[kind])
     by_op = options.algorithms(ops, algorithm, compare, hosts=gpus_per_node > 1)
     names = [name for each in by_op.values() for name in each]
-    told = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
+    given = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
     if only_schedule and cross_nic is not None:
         raise LocalError(f"--cross-nic {cross_nic}", "--schedule says what ranks send, over whichever NIC")
     policy = options.cross_nic(cross_nic, transport, gpus_per_node)
@@ -183,7 +183,7 @@ def command(
     cases = []
     for one_op, of_op in by_op.items():
         bytes_ = options.length(one_op, length)
-        own = options.own_options(one_op, of_op, bytes_, told)
+        own = options.own_options(one_op, of_op, bytes_, given)
         reduces = options.reduce_op(one_op, reduce_op)
         cases += [
             CollectiveCase(op=one_op, algorithm=a, ranks=n, length=bytes_, reduce_op=reduces, options=own, **common)

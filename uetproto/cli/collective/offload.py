@@ -143,7 +143,7 @@ def _value(text: str) -> Any:
     return text
 
 
-# What it told -------------------------------------------------------------------------------------------------------
+# Reports -----------------------------------------------------------------------------------------------------------
 
 
 class OffloadMonitor:
@@ -172,7 +172,7 @@ class OffloadMonitor:
         """Return whether the ranks did it themselves."""
         return self._sharp is not None and bool(self._sharp.notes)
 
-    def told(self) -> InNetwork:
+    def report(self) -> InNetwork:
         """Return what the network has reported so far."""
         built = self._network.world.network
         switches = built.switches or ({} if built.switch is None else {"switch": built.switch})

@@ -88,18 +88,18 @@ def algorithms(
     Each operation runs those of the named algorithms that it has. "all" stands for those with a schedule, without
     hierarchical ones if hosts have one rank.
     """
-    told = [] if algorithm is None else [algorithm]
-    told += compare.split(",") if compare is not None and compare != "all" else []
-    for name in told:
+    named = [] if algorithm is None else [algorithm]
+    named += compare.split(",") if compare is not None and compare != "all" else []
+    for name in named:
         if not any(name in _names(op) for op in ops):
             legal = ", ".join(dict.fromkeys(name for op in ops for name in _names(op)))
             raise LocalError("algorithm", f"{name!r} of {', '.join(ops)}", legal)
     found: dict[str, list[str | None]] = {}
     for op in ops:
         every = [name for name in scheduled(op) if hosts or name not in HIERARCHICAL]
-        names = [name for name in dict.fromkeys([*told, *(every if compare == "all" else ())]) if name in _names(op)]
-        if told and not names:
-            raise LocalError("algorithm", f"{', '.join(told)}: {op} has none of them", ", ".join(_names(op)))
+        names = [name for name in dict.fromkeys([*named, *(every if compare == "all" else ())]) if name in _names(op)]
+        if named and not names:
+            raise LocalError("algorithm", f"{', '.join(named)}: {op} has none of them", ", ".join(_names(op)))
         found[op] = [*names] or [None]
     return found
 
@@ -144,15 +144,15 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
 
 def own_options(op: str, names: Sequence[str | None], length: int, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given options of algorithms. Raises `LocalError` if none of the algorithms to run has one of them."""
-    told = {name: value for name, value in given.items() if value is not None}
+    named = {name: value for name, value in given.items() if value is not None}
     chosen = [choose(op, length, even=True) if name is None else name for name in names]
-    for name, value in told.items():
+    for name, value in named.items():
         if op != "all_reduce" or not any(algorithm in OPTIONS[name] for algorithm in chosen):
             legal = ", ".join(OPTIONS[name])
             raise LocalError(
                 f"--{name} {value}: {op} by {', '.join(chosen)} has none; legal with all_reduce by {legal}"
             )
-    return told
+    return named
 
 
 def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Sequence[str]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCase:
-    """One operation by one algorithm."""
+    """The parameters of a run of one operation by one algorithm."""
 
     op: str
     algorithm: str | None
@@ -252,8 +252,8 @@ class PreparedCase:
         if self.offloaded:
             return self.case.length
         hosts, ranks, options = len(self.hosts), self.case.ranks, self.options
-        told = {name: options[name] for name in ("between", "channels") if name in options}
-        return nic_bytes(self.algorithm, hosts, ranks // hosts, self.case.length, **told)
+        chosen = {name: options[name] for name in ("between", "channels") if name in options}
+        return nic_bytes(self.algorithm, hosts, ranks // hosts, self.case.length, **chosen)
 
     @property
     def promised(self) -> int | None:
@@ -286,28 +286,28 @@ class PreparedCase:
         inner = self._network(capture, taps)
         meter = LinkMeter(inner.world.network.hops, case.transport) if isinstance(inner, PacketNetwork) else None
         watched = MeasuredNetwork(inner, _paced(progress, total))
-        watch = OffloadMonitor(inner) if self.offloaded and isinstance(inner, PacketNetwork) else None
+        monitor = OffloadMonitor(inner) if self.offloaded and isinstance(inner, PacketNetwork) else None
         sample = Sample(self.schedule, case.dtype, case.reduce_op, case.seed)
         with dist.World(
             case.ranks, transport=watched, nodes=self.nodes, algorithm={case.op: self.algorithm}, **self.options
         ) as world:  # fmt: skip
             world.run(lambda rank: _program(case.op, sample.inputs[rank], sample.outputs[rank], rank, case.reduce_op))
-            if watch is None:
+            if monitor is None:
                 steps, messages, sent = len(watched.steps), watched.messages, watched.sent
             else:
-                steps = self._steps(inner, watch, max(found.steps for found in world.counted))
+                steps = self._steps(inner, monitor, max(found.steps for found in world.counted))
                 messages = sum(found.messages for found in world.counted)
                 sent = [found.bytes_sent for found in world.counted]
-        told = None if watch is None else watch.told()
+        report = None if monitor is None else monitor.report()
         done = max(event.now for event in world.trace if event.state == "done")
         return MeasuredCollective(
             op=case.op, algorithm=self.algorithm, ranks=case.ranks, bytes=case.length, steps=steps,
             messages=messages, sent=tuple(sent), links=None if meter is None else meter.counts(),
-            promised=self.promised, time=done - (told.made if told is not None else 0), formula=self.formula,
-            correct=sample.correct, network=told, choice=self.choice,
+            promised=self.promised, time=done - (report.made if report is not None else 0), formula=self.formula,
+            correct=sample.correct, network=report, choice=self.choice,
         )  # fmt: skip
 
-    def _steps(self, network: Any, watch: OffloadMonitor, counted: int) -> int:
+    def _steps(self, network: Any, monitor: OffloadMonitor, counted: int) -> int:
         """Return the steps: of SHARP up the tree and down again, of multicast the blocks that wait for one another."""
         if self.case.ranks == 1:
             return 0
@@ -316,9 +316,9 @@ class PreparedCase:
             tokens = sum(machines.operation.counted.tokens for machines in group.machines if machines.operation)
             roots = sum(machines.operation is not None for machines in group.machines) - tokens
             return 1 + tokens // roots if roots and self.case.op == "all_gather" else 1
-        if watch.grant is None or watch.fell_back:
+        if monitor.grant is None or monitor.fell_back:
             return counted
-        return counted - 1 + 2 * levels_of(watch.grant)
+        return counted - 1 + 2 * levels_of(monitor.grant)
 
     def _network(self, capture: str | None, taps: list[str] | None, *, sharp: bool = False) -> Any:
         case = self.case

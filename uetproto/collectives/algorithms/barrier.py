@@ -113,7 +113,7 @@ def knomial(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def counter(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan in which rank 0 counts all ranks and then releases them, as atomic add and broadcast do (§5)."""
+    """Return a plan in which rank 0 counts all ranks and then releases them (collectives.md §5)."""
     return _tokens(request, Star(request.size, up=True, at_once=True), Star(request.size, up=False, at_once=True))
 
 

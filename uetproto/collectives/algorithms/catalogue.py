@@ -25,7 +25,7 @@ Maker: TypeAlias = Callable[[ScheduleRequest], PlannedSchedule]
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One algorithm of one operation."""
+    """A row of the registry: an algorithm of one operation."""
 
     make: Maker | None
     """Makes its schedule; None: the network carries it out, there is no schedule."""

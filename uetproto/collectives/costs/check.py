@@ -81,9 +81,9 @@ def _check_barrier(size: int, sender: Ints, receiver: Ints, of_step: list[slice]
     knows = np.eye(size, dtype=np.bool_)
     for messages in of_step:
         order = np.argsort(receiver[messages], kind="stable")
-        told, hearing = knows[sender[messages][order]], receiver[messages][order]
-        first = np.flatnonzero(np.diff(hearing, prepend=-1))
-        knows[hearing[first]] |= np.logical_or.reduceat(told, first, axis=0)
+        sent, target = knows[sender[messages][order]], receiver[messages][order]
+        first = np.flatnonzero(np.diff(target, prepend=-1))
+        knows[target[first]] |= np.logical_or.reduceat(sent, first, axis=0)
     for rank in np.flatnonzero(~knows.all(axis=1)).tolist():
         raise LocalError(f"rank {rank} leaves the barrier without knowing of rank {int(np.argmin(knows[rank]))}")
 

@@ -13,7 +13,7 @@ from uetproto.collectives.costs.in_network import SharpCosts, sharp_time
 
 
 class Candidate(NamedTuple):
-    """One algorithm that was considered."""
+    """An algorithm that was considered."""
 
     algorithm: str
     time: float | None

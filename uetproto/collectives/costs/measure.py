@@ -66,7 +66,7 @@ class MeasuredNetwork(CollectiveNetwork):
 
 
 class _WatchedEnd:
-    """One rank's `RankTransport`."""
+    """The `RankTransport` of a rank, with its messages counted."""
 
     def __init__(self, network: MeasuredNetwork, end: RankTransport) -> None:
         self._network = network

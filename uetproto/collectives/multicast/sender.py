@@ -137,7 +137,7 @@ class ChunkSender(Machine[SenderState]):
                 self.end.chunk(part.number, immediate, self._source[start : start + size], done)
         if self.plan.config.link_rate:
             sent = self.counted.bytes_sent - before
-            # the next batch, or the token, leaves no earlier than a share 1/M of the link allows (§3.10.2)
+            # the next batch, or the token, waits until a share 1/M of the link is free (collectives.md §3.10.2)
             delay = -(-sent * self.plan.roots * SECOND // self.plan.config.link_rate)
             done = self.waited()
             self.end.after(delay, lambda: done(None))

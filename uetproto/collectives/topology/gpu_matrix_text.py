@@ -121,8 +121,8 @@ class _Rows:
         if len(self.rows) < len(self.devices):
             raise _refused(line, 1, "the matrix ends", f"the row of {self.devices[len(self.rows)]}")
         gpus = sum(map(is_gpu, self.devices))
-        told = {_AFFINITIES[name]: tuple(values) for name, values in self.values.items() if len(values) == gpus}
-        return GpuMatrix(tuple(self.devices), tuple(self.rows), nic_names=nic_names, **told)
+        affinities = {_AFFINITIES[name]: tuple(values) for name, values in self.values.items() if len(values) == gpus}
+        return GpuMatrix(tuple(self.devices), tuple(self.rows), nic_names=nic_names, **affinities)
 
 
 def _nic_names(lines: list[str], start: int, nics: list[str]) -> tuple[str, ...]:
@@ -146,12 +146,12 @@ def _nic_names(lines: list[str], start: int, nics: list[str]) -> tuple[str, ...]
 
 def show(matrix: GpuMatrix, *, underlined: bool = False, legend: bool = True) -> str:
     """Return the text of a matrix, with tabs. `underlined`: with the header as on a terminal."""
-    told = {title: getattr(matrix, name) for title, name in _AFFINITIES.items() if getattr(matrix, name)}
-    head = "\t".join((*matrix.devices, *told))
+    affinities = {title: getattr(matrix, name) for title, name in _AFFINITIES.items() if getattr(matrix, name)}
+    head = "\t".join((*matrix.devices, *affinities))
     lines = [f"\t{_UNDERLINED}{head}{_PLAIN}" if underlined else f"\t{head}"]
     for number, (name, row) in enumerate(zip(matrix.devices, matrix.rows, strict=True)):
         cells = [" X " if connection == X else str(connection) for connection in row]
-        ends = [values[number] if number < len(matrix.gpus) else "" for values in told.values()]
+        ends = [values[number] if number < len(matrix.gpus) else "" for values in affinities.values()]
         lines.append("\t".join((name, *cells)) + "".join(_behind(at, end) for at, end in enumerate(ends)))
     if legend:
         lines += ["", "Legend:", "", *_legend()]

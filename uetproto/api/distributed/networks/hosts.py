@@ -23,7 +23,7 @@ class Hosts:
         self._host = {rank: number for number, host in enumerate(self.ranks) for rank in host}
         self._rail = {rank: rail for host in self.ranks for rail, rank in enumerate(host)}
 
-    def near(self, a: int, b: int) -> bool:
+    def same_host(self, a: int, b: int) -> bool:
         """Return whether two ranks share a host."""
         return self._host[a] == self._host[b]
 

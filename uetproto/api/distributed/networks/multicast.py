@@ -191,13 +191,13 @@ def fitting(network: MulticastNetwork, size: int, given: Mapping[str, Any]) -> d
     mtu, roots = given.get("mtu", network.path_mtu), given.get("roots", _PLAIN.roots)
     subgroups = given.get("subgroups", _PLAIN.subgroups)
     if not all(type(value) is int and value > 0 for value in (mtu, roots, subgroups)):
-        return {}  # it will be refused
+        return {}  # `MulticastConfig` refuses it
     built = network.world.network
     rate = min(node.rate for node in network.world.nodes.values()) // 8
     hop = max(hop.link.delay + hop.link.duration(hop.link.mtu) for hop in built.hops)
     way, rounds = _longest_way(built.hops) * hop, (size - 1).bit_length()
     beside = 0 if network.nodes is None else network.intra.latency  # messages of barriers may pass within a host
-    tails = subgroups * _AROUND * SECOND // max(1, rate)  # of a block, whose headers belong to few bytes
+    tails = subgroups * _AROUND * SECOND // max(1, rate)  # of a block: headers of a few bytes
     goodput = max(1, rate * mtu // (mtu + _AROUND))
     found: dict[str, Any] = {"mtu": mtu, "rate": min(_PLAIN.rate, goodput)}
     found["least"] = 2 * ((way + tails) * (size + 1) + 4 * rounds * (way + beside))
@@ -231,16 +231,16 @@ def traffic(offload: MulticastOffload, length: int) -> list[CollectiveCounters]:
     group = offload.group(tuple(range(network.size)))
     plan = all_gather(network.size, length, group.config)
     source = memoryview(bytes(length))
-    told: list[UetError | None] = []
-    parts = [_MulticastPart(group, place, plan, source, None, told.append) for place in range(network.size)]
+    results: list[UetError | None] = []
+    parts = [_MulticastPart(group, place, plan, source, None, results.append) for place in range(network.size)]
     for end in group.ends:
         end.only_count(True)
     try:
         for part in parts:
             part.start()
-        _run(network, lambda: len(told) == network.size or any(told))
-        error = next(filter(None, told), None)
-        if len(told) < network.size:
+        _run(network, lambda: len(results) == network.size or any(results))
+        error = next(filter(None, results), None)
+        if len(results) < network.size:
             error = error or UetError("; ".join(str(machines.operation) for machines in group.machines))
             for part in parts:
                 part.fail(error)

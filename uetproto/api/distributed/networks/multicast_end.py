@@ -208,7 +208,7 @@ class MulticastGroupEnd:
         where = (Sge(number * _RECORD, _RECORD, self._record_pool.lkey),)
         self.hca.submit(PostSrqRecv(srq_num=self._srq, wr_id=number, sg_list=where), self.now)
 
-    # What the machines ask for
+    # For the machines
 
     @property
     def now(self) -> int:
@@ -271,7 +271,7 @@ class MulticastGroupEnd:
     def _send(self, peer: int, done: Done, **work: Any) -> None:
         self._node.submit(PostSend(qp_num=self.qps[peer], wr_id=self._told(done), send_flags=_LAST, **work))
 
-    # What the adapter tells
+    # Events of the adapter
 
     def _event(self, event: Any) -> None:
         if type(event) is not WorkCompletion:

@@ -95,48 +95,48 @@ class PacketEnd:
         self.network.timers.at(self.now + delay, action)
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        if self.network.near(self.rank, peer):
-            self.network.post_near(self.rank, peer, tag, data, done, sends=True)
+        if self.network.same_host(self.rank, peer):
+            self.network.post_local(self.rank, peer, tag, data, done, sends=True)
             return
         over = self.network.hosts.relay(self.rank, peer)
         if over == self.rank:
-            self.send_far(peer, self.rank, tag.pack(), data, done)
+            self.send_remote(peer, self.rank, tag.pack(), data, done)
             return
-        relay, told = self.network.ends[over], _over(self.rank, over, peer, done)
+        relay, ended = self.network.ends[over], _relayed(self.rank, over, peer, done)
         arrival = self.network.intra.arrival(self.now, self.rank, over, data.nbytes)
-        self.network.timers.at(arrival, lambda: relay.send_far(peer, self.rank, tag.pack(), data, told))
+        self.network.timers.at(arrival, lambda: relay.send_remote(peer, self.rank, tag.pack(), data, ended))
 
     def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        if self.network.near(self.rank, peer):
-            self.network.post_near(peer, self.rank, tag, into, done, sends=False)
+        if self.network.same_host(self.rank, peer):
+            self.network.post_local(peer, self.rank, tag, into, done, sends=False)
             return
         over = self.network.hosts.relay(peer, self.rank)
-        told = done if over == peer else _over(peer, over, self.rank, done)
-        self.receive_far(over, peer, tag.pack(), into, told)
+        ended = done if over == peer else _relayed(peer, over, self.rank, done)
+        self.receive_remote(over, peer, tag.pack(), into, ended)
 
-    def tell_done(self, done: Done, failure: TransportError | None) -> None:
+    def complete(self, done: Done, failure: TransportError | None) -> None:
         """Ends a message, and lets the network act on the result at once."""
         done(failure)
         self.network.world.wake()
 
     @abstractmethod
-    def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
+    def send_remote(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
         """Sends a message of the rank `origin` of this host to another host."""
 
     @abstractmethod
-    def receive_far(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
+    def receive_remote(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
         """Receives a message of the rank `origin` of another host, which the NIC of `peer` sends."""
 
 
-def _over(source: int, over: int, target: int, done: Done) -> Done:
+def _relayed(source: int, over: int, target: int, done: Done) -> Done:
     """Return a callback for a message that a third rank forwards: a failure names all three ranks."""
 
-    def told(failure: TransportError | None) -> None:
+    def ended(failure: TransportError | None) -> None:
         if failure is not None:
             failure = TransportError(f"message from rank {source} to rank {target}, over rank {over}: {failure}")
         done(failure)
 
-    return told
+    return ended
 
 
 class GrantingEnd(PacketEnd):
@@ -156,7 +156,7 @@ class GrantingEnd(PacketEnd):
         self._grants: dict[tuple[int, int, int], deque[ReceiveGrant]] = {}
         """Grants that wait for a send, by peer, origin and tag."""
 
-    def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
+    def send_remote(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
         key = peer, origin, tag
         waiting = self._grants.get(key)
         if waiting:
@@ -167,7 +167,7 @@ class GrantingEnd(PacketEnd):
         else:
             self._sends.setdefault(key, deque()).append((data, done))
 
-    def receive_far(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
+    def receive_remote(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
         slot, self._next_slot = self._next_slot, self._next_slot % _LAST_SLOT + 1
         self._slots[slot] = Awaited(peer, origin, tag, into, done)
         self._queued[peer].append(slot)
@@ -184,34 +184,34 @@ class GrantingEnd(PacketEnd):
             self._open[peer] += 1
             key, address = self.open(slot, awaited)
             grant = ReceiveGrant(awaited.tag, slot, awaited.origin, key, address, awaited.into.nbytes)
-            self.tell(peer, grant, self._failed(slot))
+            self.send_record(peer, grant, self._failed(slot))
         self._granting.discard(peer)
 
     def _failed(self, slot: int) -> Done:
-        def told(failure: TransportError | None) -> None:
+        def ended(failure: TransportError | None) -> None:
             if failure is not None and slot in self._slots:
                 self._finish(slot, failure)
 
-        return told
+        return ended
 
     def _finish(self, slot: int, failure: TransportError | None) -> None:
         found = self._slots.pop(slot)
         self.close(slot, found)
         self._open[found.peer] -= 1
         self._grant(found.peer)
-        self.tell_done(found.done, failure)
+        self.complete(found.done, failure)
 
     def _move(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
         if grant.length != data.nbytes:
             text = f"message from rank {grant.origin} to rank {peer}: {data.nbytes} bytes sent, {grant.length} awaited"
-            self.tell(peer, grant._replace(length=_REFUSED, address=data.nbytes), _ignore)
-            self.tell_done(done, TransportError(text))
+            self.send_record(peer, grant._replace(length=_REFUSED, address=data.nbytes), _ignore)
+            self.complete(done, TransportError(text))
             return
-        self.write(peer, grant, data, lambda failure: self.tell_done(done, failure))
+        self.write(peer, grant, data, lambda failure: self.complete(done, failure))
 
-    # What comes in
+    # Arrivals
 
-    def told(self, peer: int, grant: ReceiveGrant) -> None:
+    def on_record(self, peer: int, grant: ReceiveGrant) -> None:
         """Handles a record."""
         if grant.length == _REFUSED:
             slot = self._slots.get(grant.slot)
@@ -229,12 +229,12 @@ class GrantingEnd(PacketEnd):
         else:
             self._grants.setdefault(key, deque()).append(grant)
 
-    def written(self, slot: int) -> None:
+    def on_written(self, slot: int) -> None:
         """Ends a receive: all bytes of the granted message have come."""
         if slot in self._slots:
             self._finish(slot, None)
 
-    # What a subclass does
+    # For a subclass
 
     @abstractmethod
     def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
@@ -245,7 +245,7 @@ class GrantingEnd(PacketEnd):
         """Ends the access of peers to a slot."""
 
     @abstractmethod
-    def tell(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
+    def send_record(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
         """Sends a record."""
 
     @abstractmethod
@@ -306,11 +306,11 @@ class PacketNetwork(CollectiveNetwork):
 
     # Within a host
 
-    def near(self, a: int, b: int) -> bool:
+    def same_host(self, a: int, b: int) -> bool:
         """Return whether two ranks share a host."""
-        return self.hosts.near(a, b)
+        return self.hosts.same_host(a, b)
 
-    def post_near(self, source: int, target: int, tag: Tag, buffer: memoryview, done: Done, *, sends: bool) -> None:
+    def post_local(self, source: int, target: int, tag: Tag, buffer: memoryview, done: Done, *, sends: bool) -> None:
         """Posts one half of a message; the second half moves it."""
         message = self._halves.match(source, target, tag, MessageHalf(buffer, done), sends=sends)
         if message is not None:

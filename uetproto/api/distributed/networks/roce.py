@@ -109,7 +109,7 @@ class RoceEnd(GrantingEnd):
             self.network.connect(self.rank, peer)
         return self._qps[peer]
 
-    # What `GrantingEnd` needs
+    # For `GrantingEnd`
 
     def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
         region = self._regions[slot] = self._hca.reg_mr(self._pd, awaited.into, access=_ACCESS)
@@ -118,7 +118,7 @@ class RoceEnd(GrantingEnd):
     def close(self, slot: int, awaited: Awaited) -> None:
         self._hca.dereg_mr(self._regions.pop(slot))
 
-    def tell(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
+    def send_record(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
         self._submit(peer, done, opcode=Opcode.SEND, inline=grant.pack(), flags=SendFlags.INLINE)
 
     def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
@@ -160,10 +160,10 @@ class RoceEnd(GrantingEnd):
         record = self._records[event.wr_id * RECORD : (event.wr_id + 1) * RECORD]
         self._post(event.wr_id)
         if event.opcode is WcOpcode.RECV:
-            self.told(self._peers[event.qp_num], ReceiveGrant.unpack(record))
+            self.on_record(self._peers[event.qp_num], ReceiveGrant.unpack(record))
         else:
             assert event.imm_data is not None
-            self.written(event.imm_data)
+            self.on_written(event.imm_data)
 
 
 def _carrier(hca: Hca, element: Element, options: SharpOptions) -> RoceCarrier:

@@ -66,7 +66,7 @@ class UetEnd(GrantingEnd):
         del self._process.regions[slot]
         del self._awaited[awaited.origin, awaited.tag]
 
-    def tell(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
+    def send_record(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
         record = self.rank * DEPTH + self._told[peer] % DEPTH
         self._told[peer] += 1
         self._write(
@@ -91,11 +91,11 @@ class UetEnd(GrantingEnd):
             if event.resource_index == _GRANTS:
                 record = event.data
                 grant = ReceiveGrant.unpack(self._mailbox[record * RECORD : (record + 1) * RECORD])
-                self.told(record // DEPTH, grant)
+                self.on_record(record // DEPTH, grant)
             else:
                 slot = self._awaited.get((event.initiator, event.data))
                 if slot is not None:
-                    self.written(slot)
+                    self.on_written(slot)
         elif isinstance(event, Completion):
             peer, done = event.context
             done(_failure(self.rank, peer, event))
@@ -112,13 +112,13 @@ class UetSendingEnd(PacketEnd):
         node.fep.attach(_JOB, _PID, (_INDEX,))
         node.listeners.append(self._event)
 
-    def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
+    def send_remote(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
         self._node.submit(Send(
             peer=self.network.addresses[peer], data=data, tag=tag, context=(peer, done), mode=self.network.mode,
             job_id=_JOB, pid_on_fep=_PID, resource_index=_INDEX, initiator=origin,
         ))  # fmt: skip
 
-    def receive_far(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
+    def receive_remote(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
         self._node.submit(Receive(
             into=into, tag=tag, source=origin, context=(origin, done), job_id=_JOB, pid_on_fep=_PID,
             resource_index=_INDEX,
@@ -131,10 +131,10 @@ class UetSendingEnd(PacketEnd):
             if event.message_length != into.nbytes:
                 sizes = f"{event.message_length} bytes sent, {into.nbytes} awaited"
                 failure = TransportError(f"message from rank {peer} to rank {self.rank}: {sizes}")
-            self.tell_done(done, failure)
+            self.complete(done, failure)
         elif isinstance(event, Completion):
             peer, done = event.context
-            self.tell_done(done, _failure(self.rank, peer, event))
+            self.complete(done, _failure(self.rank, peer, event))
 
 
 def _failure(rank: int, peer: int, event: Completion) -> TransportError | None:
@@ -181,19 +181,19 @@ class UetNetwork(PacketNetwork):
         cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how", "sharp"))
         sharp = settings(rest.pop("sharp", None), mgid=("none",))
         self.mode = DELIVERIES[delivery]
-        # On several ways packets overtake each other, and nobody asks for the ACK of what closes a gap: without one for
-        # each packet the last of a message may wait for the RTO (pds.md §8.3).
+        # On several paths packets overtake each other, and the packet that closes a gap requests no ACK: without an ACK
+        # for each packet the last one of a message may wait for the RTO (pds.md §8.3).
         several = cables.topology not in ("switch", "pair")
         pds = PdsConfig(enb_ack_per_pkt=several)
         defaults: dict[str, Any] = {"how": Encapsulation(), "pds": pds, "ses": _ROOMY}
-        told, hosts = defaults | rest, names(size)
+        chosen, hosts = defaults | rest, names(size)
         specs, fabric = dict.fromkeys(hosts, NodeSpec()), None
         if sharp is not None:
             fabric = SharpFabric(*sharp, _carrier, multicast=False)
             specs, cables = fabric.specs(hosts, cables, NodeSpec), replace(cables, sharp=True)
-            if isinstance(told["pds"], PdsConfig):
-                told["pds"] = replace(told["pds"], reserved_pdcs=max(RESERVED, told["pds"].reserved_pdcs))
-        world = FiNetwork(specs, cables, **told)
+            if isinstance(chosen["pds"], PdsConfig):
+                chosen["pds"] = replace(chosen["pds"], reserved_pdcs=max(RESERVED, chosen["pds"].reserved_pdcs))
+        world = FiNetwork(specs, cables, **chosen)
         super().__init__(size, world, intra)
         nodes = list(world.nodes.values())
         self.addresses = [node.address for node in nodes]
