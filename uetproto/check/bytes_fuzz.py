@@ -285,9 +285,8 @@ _SES = {mtu: SesConfig(payload_mtu=mtu) for mtu in (1024, 2048, 4096, 8192)}
 class Engines:
     """Two endpoints as in a capture, to which its mutated packets arrive.
 
-    Never an exception, never a write outside the region; what they send can be parsed, numbers stay in order (pds.md
-    §18 items 12 and 13), PDCs are within their limit and each there once (27), and time goes on from one deadline to
-    the next.
+    They raise no exception and write nowhere outside the region; what they send can be parsed, PSNs stay in order
+    (pds.md §18 items 12 and 13), no PDC exists twice or beyond the limit (item 27), and deadlines advance.
     """
 
     name = "engine"
@@ -474,7 +473,7 @@ def _check_numbers(end: Fep) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BytesFinding:
-    """An input for which a target failed."""
+    """A finding says for which input a target failed."""
 
     target: str
     kind: str

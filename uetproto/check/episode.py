@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from uetproto.check.registry import InvariantViolation
+from uetproto.check.simulator import Simulator
 from uetproto.check.time_limit import GivenUp, TooSlow, time_limit
 from uetproto.check.wire import ALL
 from uetproto.errors import LocalError
@@ -27,22 +28,7 @@ _ON_WIRE = frozenset({
 })  # fmt: skip
 """Actions whose `number` is that of a packet on the wire."""
 
-
-class Simulation(Protocol):
-    """What the fuzzer uses of a `Simulator`, whatever its protocol."""
-
-    now: int
-    steps: int
-
-    @property
-    def flight(self) -> dict[int, Any]: ...
-
-    @property
-    def sent(self) -> int: ...
-
-    def apply(self, step: Any) -> None: ...
-
-    def finish(self) -> None: ...
+Simulation: TypeAlias = Simulator[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -94,7 +80,7 @@ def left_out(knobs: Knobs, node: int, name: str) -> Knobs:
 
 
 class EpisodeFailure(NamedTuple):
-    """How an episode failed."""
+    """A failure says how an episode failed."""
 
     kind: str
     """What failures of the same cause have in common: the number of the invariant, or exception and function."""
@@ -102,7 +88,7 @@ class EpisodeFailure(NamedTuple):
 
 
 class PlayedEpisode(NamedTuple):
-    """The steps that took place, and how the episode ended."""
+    """A played episode has the steps that took place, and how it ended."""
 
     steps: list[Any]
     failure: EpisodeFailure | None

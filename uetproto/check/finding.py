@@ -23,7 +23,7 @@ NOT_SHRUNK = "not shrunk to the end: the search was ended"
 
 @dataclass(frozen=True, slots=True)
 class FuzzFinding:
-    """One way in which an episode failed."""
+    """A finding is one way in which an episode failed."""
 
     machine: str
     seed: str
@@ -45,7 +45,7 @@ class FuzzFinding:
 
     @property
     def name(self) -> str:
-        """A name for files, without an ending."""
+        """The name that files of the finding have, without an ending."""
         return re.sub(r"[^\w.]+", "-", f"{self.kind} {self.seed}").strip("-").lower()
 
     @property

@@ -59,7 +59,7 @@ PAUSE = MILLISECOND
 
 @dataclass(slots=True)
 class FuzzTally:
-    """Counts and findings of one or more episodes."""
+    """A tally holds counts and findings of one or more episodes."""
 
     steps: int = 0
     """Steps drawn."""

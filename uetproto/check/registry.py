@@ -20,7 +20,7 @@ class InvariantViolation(AssertionError):  # noqa: N818 - the word of the pages
 
 
 class Disruption(Flag):
-    """An event of a simulation after which some invariants cannot be required any more."""
+    """A disruption is an event after which some invariants are not required any more."""
 
     NONE = 0
     FORGED = 1
@@ -38,7 +38,7 @@ _F = TypeVar("_F", bound=Check)
 
 @dataclass(frozen=True, slots=True)
 class Invariant(Generic[ScopeT]):
-    """An entry of the register."""
+    """An entry of the register says what an invariant checks, and when."""
 
     number: int
     scope: ScopeT
@@ -60,7 +60,7 @@ class Invariant(Generic[ScopeT]):
 
 
 class Registry(Generic[ScopeT]):
-    """All invariants of one page, by number."""
+    """A registry holds all invariants of one page, by number."""
 
     def __init__(self, prefix: str, when: Callable[..., bool]) -> None:
         """`prefix` begins the names of the functions and the texts of violations; `when` is the default condition."""

@@ -57,7 +57,7 @@ class Simulator(ABC, Generic[StepT, WireT]):
 
     @property
     def flight(self) -> dict[int, Any]:
-        """The packets on the wire, by number."""
+        """The packets that are on the wire, by number."""
         return self.wire.flight
 
     @property

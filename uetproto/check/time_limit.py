@@ -1,4 +1,4 @@
-"""A limit of CPU time for one input of a fuzzer, and a way to abandon it from outside."""
+"""A limit that ends an input of a fuzzer after some CPU time, or when its caller gives up."""
 
 import gc
 import signal
@@ -11,7 +11,7 @@ PULSE = 0.25
 
 
 class TooSlow(Exception):  # noqa: N818  it is one of many kinds of finding
-    """One input took longer than the limit."""
+    """The time limit expired before an input was done."""
 
 
 class GivenUp(BaseException):

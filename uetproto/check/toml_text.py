@@ -1,4 +1,4 @@
-"""Values of a scenario as TOML text, for findings."""
+"""Functions that write values of a scenario as TOML text, for findings."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A target of `bytes_fuzz`: the decoder, with mutated frames of RoCEv2, RoCEv1 and native InfiniBand.
+"""A target of `bytes_fuzz` that feeds mutated frames of RoCEv2, RoCEv1 and native InfiniBand to the decoder.
 
 The corpus begins with the golden frames of roce.md §5 and with a frame of every opcode in every encapsulation. An input
 is a byte that says the link, and a frame.

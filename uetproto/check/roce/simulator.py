@@ -1,4 +1,4 @@
-"""Two adapters with a queue pair each, and the wire between them: one step after the other, the invariants after each.
+"""A simulator drives two adapters with a queue pair each, step by step, and checks the invariants after each step.
 
 A run is a function of its settings and its steps (`steps.RoceStep`). roce.md §15.
 """
@@ -71,7 +71,7 @@ _SILENT = (Operation.ACKNOWLEDGE, Operation.ATOMIC_ACKNOWLEDGE)
 
 
 class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
-    """Adapters 0 and 1, the wire, and the time."""
+    """The simulator holds adapters 0 and 1, the wire, and the time."""
 
     def __init__(
         self,
@@ -125,12 +125,12 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
 
     @property
     def longest(self) -> int:
-        """Number of bytes of the longest message."""
+        """Number of bytes that the longest message has."""
         return self.path_mtu * (1 if self.kind is QpType.UD else LONGEST)
 
     @property
     def headroom(self) -> int:
-        """Number of bytes of a receive before the message."""
+        """Number of bytes that a receive has before the message."""
         return GRH_SIZE if self.kind is QpType.UD else 0
 
     def node_of(self, address: int) -> int:

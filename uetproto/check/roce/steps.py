@@ -1,4 +1,4 @@
-"""The steps of a simulation of two queue pairs: the rows of a script, and of what the fuzzer finds.
+"""The steps of a simulation of two queue pairs, as scripts have them and the fuzzer draws them.
 
 As in `steps`, packets are numbered from 0 in the order in which they leave, whoever sends them; a copy gets a number of
 its own. They stay on the wire until a step takes them, and time passes only when a step says so.

@@ -118,7 +118,7 @@ class TssEndpoint:
 
     @property
     def counted(self) -> int:
-        """Number of packets that its counters count as refused (tss.md §9)."""
+        """Number of packets that the counters say were refused (tss.md §9)."""
         port = self.port
         domains: int = sum(getattr(domain.counters, name) for domain in port.domains.values() for name in _REFUSALS)
         return port.in_errored + port.in_rx_encryption_bypass + domains

@@ -1,4 +1,4 @@
-"""Settings of an episode of the security sublayer."""
+"""The settings that an episode of the security sublayer has."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

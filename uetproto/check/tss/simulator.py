@@ -1,4 +1,4 @@
-"""Two members of a secure domain and an attacker on the wire between them: one step after the other, then invariants.
+"""A simulator drives two members of a secure domain, with an attacker on the wire, and checks invariants.
 
 A run is a function of its settings and its steps (`steps.TssStep`). The attacker sees and changes every packet but
 knows no key, except that of another domain of which the endpoints are members, too. The key server obeys the rules:
@@ -46,7 +46,7 @@ _INSIDER, _GUESS = DomainKey(b"\x11" * KEY_SIZE), DomainKey(b"\x22" * KEY_SIZE)
 
 
 class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
-    """Endpoints 0 and 1, the wire, and the time."""
+    """The simulator holds endpoints 0 and 1, the wire, and the time."""
 
     def __init__(self, draws: int = 0, terms: dict[str, Any] | None = None, pds: dict[str, Any] | None = None) -> None:
         """`draws` seeds what the endpoints draw; `terms` are those of `Terms`, `pds` settings of `PdsConfig`.
@@ -161,7 +161,7 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
 
     @property
     def _an(self) -> int:
-        """The AN with which both seal. Raises `LocalError` during a rotation."""
+        """The AN that both ends use to seal. Raises `LocalError` during a rotation."""
         one, other = (end.domain.tx_an for end in self.ends)
         if one != other:
             raise LocalError("both do not use the same AN now")

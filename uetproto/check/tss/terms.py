@@ -1,4 +1,4 @@
-"""What the members of a secure domain agree on, and the keys that the key server hands out."""
+"""The terms that the members of a secure domain share, and the keys that the key server hands out."""
 
 from dataclasses import dataclass
 

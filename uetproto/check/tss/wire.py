@@ -8,7 +8,7 @@ from uetproto.errors import LocalError
 
 
 class SealedPacket(NamedTuple):
-    """A packet on the wire: the authenticated fields of the IP header, the entropy header, and all that follows."""
+    """A packet on the wire has the authenticated fields of the IP header, the entropy header, and all that follows."""
 
     src: int
     dst: int
@@ -23,7 +23,7 @@ class SealedPacket(NamedTuple):
 
     @property
     def header(self) -> SecurityHeader:
-        """The security header. Raises `LocalError` where there is none."""
+        """Return the security header. Raises `LocalError` where there is none."""
         header = SecurityHeader.of(self.data)
         if header is None:
             raise LocalError("packet", "it has no security header")

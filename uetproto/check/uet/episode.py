@@ -1,4 +1,4 @@
-"""Settings of an episode of UET, and how a finding in it is written as a scenario."""
+"""The settings that an episode of UET has, and how a finding in it is written as a scenario."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace

@@ -9,7 +9,7 @@ from uetproto.engine.fep import Fep
 
 
 class Guard:
-    """An `Engine` around a `Fep`. `join` connects two of them before either is used."""
+    """A guard is an `Engine` around a `Fep`. `join` connects two of them before either is used."""
 
     def __init__(self, fep: Fep) -> None:
         self.fep = fep

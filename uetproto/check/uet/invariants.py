@@ -1,4 +1,4 @@
-"""The numbered invariants of pds.md §18, by number; one module for each heading of that section."""
+"""The invariants of pds.md §18, by number; each heading of that section has a module."""
 
 from functools import lru_cache
 

@@ -334,11 +334,11 @@ def _draws_far(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(47, PdsScope.STEP, PdcOpened, when=_draws_far)
 def pds_47_start_psn(shadow: PdcShadow, full: bool) -> None:
-    """Consecutive Start_PSNs on one PDCID differ circularly by ≥ 2^16 from the last PSN used (secure start, §6.6:
-    newer than it).
+    """Consecutive Start_PSNs on one PDCID differ circularly by ≥ 2^16 from the last PSN used (secure start, pds.md
+    §6.6: newer than it).
 
-    Not asked of `secure_start` = expected: before the first close starts are drawn, and "newer" is no order of three
-    PSNs drawn from the whole circle.
+    It is not checked with `secure_start` = expected: before the first close starts are drawn, and "newer" is no order
+    of three PSNs drawn from the whole circle.
     """
     pdc = shadow.pdc
     last = shadow.end.last_psn.get(pdc.local_id)

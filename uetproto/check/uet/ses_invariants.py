@@ -57,7 +57,7 @@ def ses_12_13_responses(shadow: PdcShadow, packet: Ack, response: Buffer) -> Non
 
 @dataclass(slots=True)
 class MessageOnWire:
-    """First transmissions of one message (ses.md §15 items 1–7, 16)."""
+    """The state of a message whose first transmissions are checked (ses.md §15 items 1–7, 16)."""
 
     first: SesRequest
     body: int

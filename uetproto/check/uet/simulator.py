@@ -1,4 +1,4 @@
-"""Two PDS endpoints with scripted SES and the wire between them: one step after the other, the invariants after each.
+"""A simulator drives two PDS endpoints with scripted SES, step by step, and checks the invariants after each step.
 
 A run is a function of its settings and its steps (`steps.UetStep`). pds.md §18.
 """
@@ -55,7 +55,7 @@ class FewPdcids(PdcPool):
 
 
 class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
-    """Endpoints 0 and 1, the wire, and the time."""
+    """The simulator holds endpoints 0 and 1, the wire, and the time."""
 
     __slots__ = (
         "_damaged", "_limits", "_msl", "configs", "draws", "events", "monitors", "mtu", "objects", "restarts",

@@ -1,10 +1,12 @@
 """The random steps of an episode of UET (`check.step_generator`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Protocol
 
 from uetproto.check.step_generator import CROWD, FULL, NEAR, StepGenerator
+from uetproto.check.uet.invariant_monitor import InvariantMonitor
+from uetproto.check.uet.scripted_ses import ScriptedSes
 from uetproto.check.uet.steps import MessageSpec, UetStep
 from uetproto.check.wire import ALL, DatagramWire
 from uetproto.engine.config import PdsConfig
@@ -12,9 +14,7 @@ from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Mode, Rng
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.pds.psn_window import MPR_UNIT
 from uetproto.engine.pds.retransmit import NACK_INFINITE
-from uetproto.engine.pds.service import Response
 from uetproto.engine.pds.states import Role
-from uetproto.engine.pds.sublayer import Pds
 
 _new = tuple.__new__  # half the time of a call of the class
 
@@ -80,29 +80,6 @@ _CHANGED = 0.2
 _STARTS = (1, 0x7FFFFFF0, 0xFFFFFF80, 0xFFFFFFF8, 0xFFFFFFFF)
 
 
-class ShadowView(Protocol):
-    """What the generator may see of the shadow state of a PDC."""
-
-    @property
-    def gtd(self) -> Mapping[int, Response]: ...
-
-
-class MonitorView(Protocol):
-    """What the generator may see of the monitor of an endpoint."""
-
-    pds: Pds
-
-    @property
-    def shadows(self) -> Mapping[int, ShadowView]: ...
-
-
-class SesView(Protocol):
-    """What the generator may see of the scripted SES of an endpoint."""
-
-    @property
-    def waiting(self) -> Mapping[tuple[int, int], object]: ...
-
-
 class UetView(Protocol):
     """What the generator may see of a simulator."""
 
@@ -115,10 +92,10 @@ class UetView(Protocol):
     def sent(self) -> int: ...
 
     @property
-    def ses(self) -> Sequence[SesView]: ...
+    def ses(self) -> Sequence[ScriptedSes]: ...
 
     @property
-    def monitors(self) -> Sequence[MonitorView]: ...
+    def monitors(self) -> Sequence[InvariantMonitor]: ...
 
 
 class UetStepGenerator(StepGenerator[UetView, UetStep]):

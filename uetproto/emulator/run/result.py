@@ -33,7 +33,7 @@ class EndedOperation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OperationOutcome:
-    """How one operation of a scenario ended."""
+    """An outcome says how an operation of a scenario ended."""
 
     operation: int
     """Number of the row, counted from 0."""

@@ -33,7 +33,7 @@ _REFUSED = ("REM_INV_REQ_ERR", "REM_ACCESS_ERR")
 
 @dataclass(slots=True, eq=False)
 class RoceOperation(ScheduledOperation):
-    """An operation over RoCE."""
+    """An operation that is played over RoCE."""
 
     settled: bool = False
     """Whether its effects are part of what is expected."""

@@ -35,7 +35,7 @@ class SourceMemory:
 
 
 class RoceTransfer(RoceRun):
-    """One RDMA WRITE, or as many as the input needs, from a file to the memory of the target."""
+    """A run that writes a file to the memory of the target, in one RDMA WRITE or as many as the file needs."""
 
     def __init__(self, scenario: Scenario, owned: ExitStack) -> None:
         super().__init__(scenario)

@@ -17,7 +17,7 @@ _JOB, _RESOURCE_INDEX = 101, 15
 
 
 class _OnePacket:
-    """A message of one packet (`service.Outgoing`)."""
+    """A message that has one packet (`service.Outgoing`)."""
 
     def __init__(self, peer: int, mode: Mode, next_hdr: int, header: bytes, payload: Buffer = b"") -> None:
         self.peer = peer

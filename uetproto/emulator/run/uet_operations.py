@@ -51,7 +51,7 @@ _PATIENCE = 200 * MILLISECOND
 
 @dataclass(slots=True, eq=False)
 class UetOperation(ScheduledOperation):
-    """An operation over UET."""
+    """An operation that is played over UET."""
 
     data: bytes = b""
     """The bytes of a write or a send; the operands of an atomic."""

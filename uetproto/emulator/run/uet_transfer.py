@@ -18,7 +18,7 @@ from uetproto.errors import LocalError
 
 
 class UetTransfer(UetRun):
-    """One message, or as many as a script submits, from a file to the memory of the target."""
+    """A run that writes a file to the memory of the target, in one message or as many as a script submits."""
 
     def __init__(self, scenario: Scenario, owned: ExitStack) -> None:
         super().__init__(scenario)

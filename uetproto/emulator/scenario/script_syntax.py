@@ -133,7 +133,7 @@ class Refuse(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowContext:
-    """What the steps of a row depend on besides its keys."""
+    """What determines the steps of a row besides its keys."""
 
     nodes: tuple[str, str]
     """The names of initiator and target, which are nodes 0 and 1 of a step."""
