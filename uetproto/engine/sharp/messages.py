@@ -5,9 +5,9 @@ padding, and the length and the reserved bytes of a body. It does not check the 
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from uetproto.engine.contract import Buffer
 from uetproto.wire.headers.sharp import RESERVED_FLAGS, TGT_WORDS, UDH_WORDS, VERSION, Flag, SharpOpcode, Status
@@ -123,8 +123,8 @@ def parse(data: Buffer) -> SharpMessage | Status:
         opcode, tree_id, job_id, group_id, seq, vec_off, count, op, dtype, tag_dtype, coll, child_idx, status, flags,
         udh, target, bytes(data[start:end]),
     )  # fmt: skip
-    kind_of_body = BODIES.get(opcode)
-    if kind_of_body is not None and not kind_of_body.fits(message.body):
+    body_fits = _BODY_CHECKS.get(opcode)
+    if body_fits is not None and not body_fits(message.body):
         return Status.BAD_HEADER
     return message
 
@@ -160,12 +160,6 @@ class JoinRequest(NamedTuple):
         ranks = struct.unpack_from(f">{members}H", body, _JOIN_REQUEST.size)
         return cls(size, osts, user_data, features, qpn, ranks)
 
-    @staticmethod
-    def fits(body: bytes) -> bool:
-        """Tell whether the length is right and the reserved bits are zero."""
-        fixed = _JOIN_REQUEST.size
-        return len(body) >= fixed and len(body) == fixed + 2 * int.from_bytes(body[:2], "big") and not body[12]
-
 
 class JoinResponse(NamedTuple):
     """The body that GROUP_JOIN_RESP has."""
@@ -193,11 +187,6 @@ class JoinResponse(NamedTuple):
         *fixed, _, mgid, mlid, _, qkey = _JOIN_RESPONSE.unpack(body)
         return cls._make((*fixed, int.from_bytes(mgid, "big"), mlid, qkey))
 
-    @staticmethod
-    def fits(body: bytes) -> bool:
-        """Tell whether the length is right and the reserved bytes are zero."""
-        return len(body) == _JOIN_RESPONSE.size and not body[15] and body[34:36] == b"\0\0"
-
 
 class LockBody(NamedTuple):
     """The body that LOCK_REQ, LOCK_RESP, UNLOCK_REQ and UNLOCK_RESP have."""
@@ -217,11 +206,6 @@ class LockBody(NamedTuple):
     @classmethod
     def unpack(cls, body: bytes) -> "LockBody":
         return cls(*_LOCK.unpack(body)[:5])
-
-    @staticmethod
-    def fits(body: bytes) -> bool:
-        """Tell whether the length is right and the reserved bytes are zero."""
-        return len(body) == _LOCK.size and body[14:] == b"\0\0"
 
 
 class SharpFault(NamedTuple):
@@ -245,11 +229,6 @@ class SharpFault(NamedTuple):
         code, depth, opcode, _, an_id, bitmap = _FAULT.unpack(body)
         return cls(code, depth, opcode, an_id, children_of(bitmap))
 
-    @staticmethod
-    def fits(body: bytes) -> bool:
-        """Tell whether the length is right and the reserved byte is zero."""
-        return len(body) == _FAULT.size and not body[3]
-
 
 class Heartbeat(NamedTuple):
     """The body that HEARTBEAT and HEARTBEAT_RESP have."""
@@ -264,19 +243,6 @@ class Heartbeat(NamedTuple):
     def unpack(cls, body: bytes) -> "Heartbeat":
         return cls(*_HEARTBEAT.unpack(body))
 
-    @staticmethod
-    def fits(body: bytes) -> bool:
-        """Tell whether the length is right."""
-        return len(body) == _HEARTBEAT.size
-
-
-class _Empty(NamedTuple):
-    """GROUP_LEAVE_REQ and GROUP_LEAVE_RESP have no body."""
-
-    @staticmethod
-    def fits(body: bytes) -> bool:
-        return not body
-
 
 _JOIN_REQUEST = struct.Struct(">HHHHII")
 _JOIN_RESPONSE = struct.Struct(">HHHHIBBBB16sHHI")
@@ -284,25 +250,28 @@ _LOCK = struct.Struct(">HHIIHH")
 _FAULT = struct.Struct(">BBBBI32s")
 _HEARTBEAT = struct.Struct(">II")
 
-Body: TypeAlias = (
-    type[JoinRequest] | type[JoinResponse] | type[LockBody] | type[SharpFault] | type[Heartbeat] | type[_Empty]
-)
 
-BODIES: dict[int, Body] = {
-    SharpOpcode.GROUP_JOIN_REQ: JoinRequest,
-    SharpOpcode.GROUP_JOIN_RESP: JoinResponse,
-    SharpOpcode.GROUP_LEAVE_REQ: _Empty,
-    SharpOpcode.GROUP_LEAVE_RESP: _Empty,
-    SharpOpcode.LOCK_REQ: LockBody,
-    SharpOpcode.LOCK_RESP: LockBody,
-    SharpOpcode.UNLOCK_REQ: LockBody,
-    SharpOpcode.UNLOCK_RESP: LockBody,
-    SharpOpcode.HEARTBEAT: Heartbeat,
-    SharpOpcode.HEARTBEAT_RESP: Heartbeat,
-    SharpOpcode.NACK: SharpFault,
-    SharpOpcode.ERROR: SharpFault,
+def _fits(size: int, *reserved: slice) -> Callable[[bytes], bool]:
+    """Return a check of a body: whether it has `size` bytes and its reserved bytes are zero."""
+    return lambda body: len(body) == size and not any(any(body[part]) for part in reserved)
+
+
+def _join_request_fits(body: bytes) -> bool:
+    """Tell whether a body has as many ranks as it says and its reserved bits are zero."""
+    fixed = _JOIN_REQUEST.size
+    return len(body) >= fixed and len(body) == fixed + 2 * int.from_bytes(body[:2], "big") and not body[12]
+
+
+_O = SharpOpcode
+_BODY_CHECKS: dict[int, Callable[[bytes], bool]] = {
+    _O.GROUP_JOIN_REQ: _join_request_fits,
+    _O.GROUP_JOIN_RESP: _fits(_JOIN_RESPONSE.size, slice(15, 16), slice(34, 36)),
+    **dict.fromkeys((_O.GROUP_LEAVE_REQ, _O.GROUP_LEAVE_RESP), _fits(0)),
+    **dict.fromkeys((_O.LOCK_REQ, _O.LOCK_RESP, _O.UNLOCK_REQ, _O.UNLOCK_RESP), _fits(_LOCK.size, slice(14, 16))),
+    **dict.fromkeys((_O.HEARTBEAT, _O.HEARTBEAT_RESP), _fits(_HEARTBEAT.size)),
+    **dict.fromkeys((_O.NACK, _O.ERROR), _fits(_FAULT.size, slice(3, 4))),
 }
-"""Maps each opcode to its body, except AGG_REQ and AGG_RESULT, whose body is a vector."""
+"""Maps each opcode to the check of its body, except AGG_REQ and AGG_RESULT, whose body is a vector."""
 
 
 def bitmap_of(children: Iterable[int]) -> bytes:
@@ -320,7 +289,7 @@ def children_of(bitmap: bytes) -> frozenset[int]:
 
 
 __all__ = [
-    "BODIES", "CHILD_AT", "FLAGS_AT", "HEADER", "HEADER_SIZE", "NONE", "NOT_APPLICABLE", "Heartbeat", "JoinRequest",
+    "CHILD_AT", "FLAGS_AT", "HEADER", "HEADER_SIZE", "NONE", "NOT_APPLICABLE", "Heartbeat", "JoinRequest",
     "JoinResponse", "LockBody", "SharpFault", "SharpMessage", "SharpTarget", "bitmap_of", "children_of", "parse",
     "status_or",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from uetproto.engine.contract import MILLISECOND
 from uetproto.errors import LocalError, shown
-from uetproto.wire.headers.sharp import Coll, Dtype, Feature, Op
+from uetproto.wire.headers.sharp import Coll, Feature
 
 DYNAMIC = 0
 """Value of a quota or a limit that the manager decides."""
@@ -183,16 +183,6 @@ NCCL_PRESETS = {
 }
 """Values that the NCCL plugin sets where the user does not (sharp.md §1.6)."""
 
-NCCL_OPS = {"sum": Op.SUM, "max": Op.MAX, "min": Op.MIN}
-"""Operations of NCCL that SHARP supports (sharp.md §1.6)."""
-
-NCCL_DTYPES = {
-    "float16": Dtype.FLOAT_SHORT, "int32": Dtype.INT, "uint32": Dtype.UNSIGNED, "float32": Dtype.FLOAT,
-    "int64": Dtype.LONG, "uint64": Dtype.UNSIGNED_LONG, "float64": Dtype.DOUBLE,
-    "bfloat16": Dtype.BFLOAT16, "int8": Dtype.INT8, "uint8": Dtype.UINT8,
-}  # fmt: skip
-"""Types of NCCL that SHARP supports; the last three need a capability (sharp.md §1.6)."""
-
 
 @dataclass(frozen=True, slots=True)
 class SharpOptions:
@@ -276,6 +266,6 @@ def nccl_takes(options: SharpOptions, members: int) -> bool:
 
 
 __all__ = [
-    "BY_NAME", "DYNAMIC", "NCCL_DTYPES", "NCCL_OPS", "NCCL_PRESETS", "OPTIONS", "Option", "OptionKind",
+    "BY_NAME", "DYNAMIC", "NCCL_PRESETS", "OPTIONS", "Option", "OptionKind",
     "SharpOptions", "hcoll_takes", "nccl_takes",
 ]  # fmt: skip
