@@ -16,7 +16,7 @@ from uetproto.engine.contract import MICROSECOND, EndpointDriver
 from uetproto.engine.fep import Fep
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.hca import Hca
-from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.framing.framer import LowerHeaders, SplitFramer
 from uetproto.framing.roce import RoceFramer
 from uetproto.framing.uet import Encapsulation, UetFramer
@@ -174,7 +174,7 @@ def test_verbs_write() -> None:
             "pkey_index": 0, "port": 1, "access_flags": verbs.ALL, "av": verbs.AddressVector(other.device.node.address),
             "dest_qpn": other.qp_num, "sq_psn": psn, "rq_psn": rq_psn,
         }  # fmt: skip
-        for state, values in way_up(one.qp_type, device.config, wanted):
+        for state, values in bring_up_steps(one.qp_type, device.config, wanted):
             one.modify(state, **values)
     source, target = pd.reg_mr(bytearray(b"gradient" * 2000)), far_pd.reg_mr(bytearray(16_000))
     qp.post_send(verbs.Opcode.RDMA_WRITE, source, remote_addr=target.addr, rkey=target.rkey, wr_id=7)

@@ -30,7 +30,7 @@ from uetproto.engine.roce.contract import (
 )
 from uetproto.engine.roce.hca import Hca
 from uetproto.engine.roce.psn import BITS
-from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS
 from uetproto.engine.roce.ud import GRH_SIZE
 from uetproto.framing.roce import RoceFramer
@@ -145,7 +145,7 @@ class End:
         if peer is not None:
             av = AddressVector(peer.station.address)
             wanted |= {"av": av, "dest_qpn": peer.number, "rq_psn": peer.psn}
-        for state, attributes in way_up(kind, hca.config, wanted):
+        for state, attributes in bring_up_steps(kind, hca.config, wanted):
             hca.submit(ModifyQp(qp_num=self.number, state=state, attributes=attributes), now)
 
     @property

@@ -27,7 +27,7 @@ from uetproto.engine.roce.contract import (
     Sge,
     WorkCompletion,
 )
-from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.framing.roce import RoceFramer
 from uetproto.framing.uet import UetFramer
 
@@ -56,7 +56,7 @@ class Ud:
         self.data = bytearray(range(256)) * 64
         self.source = self.hca.reg_mr(pd, self.data)
         self.number = self.hca.create_qp(QpType.UD, pd)
-        for state, attributes in way_up(
+        for state, attributes in bring_up_steps(
             QpType.UD, self.hca.config, {"pkey_index": 0, "port": 1, "qkey": QKEY, "sq_psn": 0}
         ):
             self.hca.submit(ModifyQp(qp_num=self.number, state=state, attributes=attributes), 0)

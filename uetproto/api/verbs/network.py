@@ -33,7 +33,7 @@ from uetproto.engine.roce.contract import (
 )
 from uetproto.engine.roce.memory import MemoryKind
 from uetproto.engine.roce.psn import BITS, MASK
-from uetproto.engine.roce.qp import REQUIRED, way_up
+from uetproto.engine.roce.qp import REQUIRED, bring_up_steps
 from uetproto.engine.roce.ud import GRH_SIZE, OWN_QKEY
 from uetproto.wire.headers.roce import MULTICAST_QP
 
@@ -169,7 +169,7 @@ def _bring_up(qp: QP, peer: QP, psns: list[int], given: Mapping[str, Any]) -> No
     }  # fmt: skip
     if "sq_psn" in given:
         wanted["rq_psn"] = given["sq_psn"]
-    for state, values in way_up(qp.qp_type, device.config, {**wanted, **agreed, **given}):
+    for state, values in bring_up_steps(qp.qp_type, device.config, {**wanted, **agreed, **given}):
         qp.modify(state, **values)
 
 

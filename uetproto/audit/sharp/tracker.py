@@ -161,7 +161,7 @@ class SharpTracker:
         """Maps tree and number of a group to the aggregation nodes that have, or had, such a group."""
         self._waiting: list[tuple[int, int, int, ObservedPacket]] = []
         """Heap of messages by time and number; those of one packet in the order of arrival."""
-        self._came = 0
+        self._arrivals = 0
         self._copies: dict[tuple[int, ...], None] = {}
 
     @property
@@ -180,8 +180,8 @@ class SharpTracker:
         self._tell[SharpEvent.MESSAGE](message, seen)
         if "psn" not in seen.head._fields:
             return  # without a PDC or queue pair there are no edges
-        self._came += 1
-        heappush(self._waiting, (seen.time_ns, seen.number, self._came, seen))
+        self._arrivals += 1
+        heappush(self._waiting, (seen.time_ns, seen.number, self._arrivals, seen))
         if len(self._waiting) > WAITING:
             self._follow_next()
 

@@ -47,7 +47,7 @@ from uetproto.engine.roce.contract import (
 )
 from uetproto.engine.roce.packets import Parsed, parse
 from uetproto.engine.roce.psn import MASK, count_of_packets, diff
-from uetproto.engine.roce.qp import Qp, way_up
+from uetproto.engine.roce.qp import Qp, bring_up_steps
 from uetproto.engine.roce.requester import RcRequester
 from uetproto.engine.roce.responder import RcResponder
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS
@@ -449,7 +449,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
             self.shadows[node] = QpShadow(start, start, epsn=start, receives=receives, heard=self.now)
             end.local.forget()
             end.window.forget()
-            for state, attributes in way_up(self.kind, self.configs[node], self._wanted(node, starts)):
+            for state, attributes in bring_up_steps(self.kind, self.configs[node], self._wanted(node, starts)):
                 end.hca.submit(ModifyQp(qp_num=self.ends[node].number, state=state, attributes=attributes), self.now)
             self._start_msn(end.qp)
         self.guilty = any(receive.bad for shadow in self.shadows for receive in shadow.receives)

@@ -12,7 +12,7 @@ from uetproto.engine import data_path
 from uetproto.engine.roce.contract import AddressVector, ModifyQp, QpType
 from uetproto.engine.roce.hca import Hca
 from uetproto.engine.roce.psn import BITS
-from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.roce import RoceFramer, traffic_classes
 
@@ -90,7 +90,7 @@ class RoceRun(ScenarioRun):
             peer = self.scenario.qps[setup.peer]
             av = AddressVector(self.scenario.nodes[peer.node].address)
             wanted |= {"av": av, "dest_qpn": peer.number, "rq_psn": self._psns[peer.name]}
-        for state, attributes in way_up(kind, hca.config, {**wanted, **setup.attributes}):
+        for state, attributes in bring_up_steps(kind, hca.config, {**wanted, **setup.attributes}):
             hca.submit(ModifyQp(qp_num=setup.number, state=state, attributes=attributes), 0)
         for group in setup.groups:
             hca.attach_mcast(setup.number, group)

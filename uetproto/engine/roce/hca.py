@@ -80,7 +80,7 @@ class Hca:
         self.srqs: dict[int, ReceiveQueue] = {}
         self.groups: dict[int, list[int]] = {}
         """Maps each multicast group to the attached queue pairs."""
-        self.happened: list[RoceEvent] = []
+        self.pending_events: list[RoceEvent] = []
         self.counters: dict[str, int] = {}
         """Counts dropped and repeated packets by reason."""
         self._pds = 0
@@ -242,7 +242,7 @@ class Hca:
             if more:
                 self._active[number] = None
                 turns += 1 if left else 0
-            self._watch(qp)
+            self._schedule_timer(qp)
             while self._looped:
                 packet, at = self._looped.popleft()
                 self.receive(packet, at)
@@ -282,7 +282,7 @@ class Hca:
 
     def events(self) -> list[RoceEvent]:
         """Return the events since the last call."""
-        happened, self.happened = self.happened, []
+        happened, self.pending_events = self.pending_events, []
         return happened
 
     @property
@@ -314,19 +314,19 @@ class Hca:
         elif response:
             if parsed.known and qp.requester is not None:
                 if parsed.packet.ecn_marked:
-                    self._mark(qp, parsed, now)
+                    self._answer_mark(qp, parsed, now)
                 qp.requester.take(parsed, now)
-                self._touch(qp)
+                self._mark_active(qp)
             else:
                 self.count("unknown opcode")
         elif qp.responder is not None:
             if qp.state is QpState.RTR and not qp.established:
                 qp.established = True
-                self.happened.append(AsyncNotice(AsyncType.COMM_EST, qp.number))
+                self.pending_events.append(AsyncNotice(AsyncType.COMM_EST, qp.number))
             if parsed.packet.ecn_marked and parsed.known:
-                self._mark(qp, parsed, now)
+                self._answer_mark(qp, parsed, now)
             qp.responder.take(parsed, now)
-            self._touch(qp)
+            self._mark_active(qp)
 
     def _notified(self, qp: Qp, parsed: Parsed, now: int) -> None:
         """Handle a CNP, which has no PSN and no acknowledgement (roce.md §13); its default P_Key is not checked."""
@@ -338,13 +338,13 @@ class Hca:
             self.count("peer")
         else:
             self.count("cnp received")
-            self.happened.append(Notified(qp.number))
+            self.pending_events.append(Notified(qp.number))
             if self.config.congestion == "dcqcn" and self.line_rate is not None:
                 if qp.rate is None:
                     qp.rate = Rate(self.config, self.line_rate)
                 qp.rate.on_cnp(now)
 
-    def _mark(self, qp: Qp, parsed: Parsed, now: int) -> None:
+    def _answer_mark(self, qp: Qp, parsed: Parsed, now: int) -> None:
         """Send a CNP for marked data of a request or a READ response, at most one in `cnp_interval` (roce.md §13)."""
         if not self.config.notifies or not len(parsed.payload) or now < qp.next_cnp:
             return
@@ -373,7 +373,7 @@ class Hca:
             return
         assert qp.requester is not None
         qp.requester.post(work)
-        self._touch(qp)
+        self._mark_active(qp)
 
     def _post_recv(self, work: PostRecv) -> None:
         qp = self._qp(work.qp_num)
@@ -413,15 +413,15 @@ class Hca:
             qp.requester = _REQUESTERS[qp.kind](qp)
         qp.drained = state is QpState.SQD and qp.drained
         qp.drain()
-        self._touch(qp)
+        self._mark_active(qp)
 
     # Time
 
-    def _touch(self, qp: Qp) -> None:
+    def _mark_active(self, qp: Qp) -> None:
         """Mark a queue pair, so that the next `poll` sends its packets and reads its deadline."""
         self._active[qp.number] = None
 
-    def _watch(self, qp: Qp) -> None:
+    def _schedule_timer(self, qp: Qp) -> None:
         at = min(
             qp.requester.deadline() if qp.requester is not None else NEVER,
             qp.responder.deadline() if qp.responder is not None else NEVER,
@@ -445,4 +445,4 @@ class Hca:
                 qp.responder.on_time(now)
             if qp.requester is not None:
                 qp.requester.on_time(now)
-            self._touch(qp)
+            self._mark_active(qp)

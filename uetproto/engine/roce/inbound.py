@@ -46,7 +46,7 @@ class Inbound:
         """Check payload length (roce.md §3), pad, and the sum of a WRITE against its dmalen (roce.md §8 check 7)."""
         step, size = parsed.step, len(parsed.payload)
         assert step is not None
-        if not size_is_legal(step, size, self.path_mtu) or not parsed.padded_well:
+        if not size_is_legal(step, size, self.path_mtu) or not parsed.pad_is_legal:
             return False
         if step in SENDS:
             return step in STARTS or self.done + size <= self.config.max_message

@@ -37,7 +37,7 @@ class Parsed:
         self.values = _NOTHING
 
     @property
-    def padded_well(self) -> bool:
+    def pad_is_legal(self) -> bool:
         """Tell whether padcnt is −len mod 4 (roce.md §4)."""
         return (len(self.payload) + self.padcnt) % 4 == 0
 

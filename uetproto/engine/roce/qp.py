@@ -102,7 +102,9 @@ def defaults_of(kind: QpType, state: QpState, config: RoceConfig) -> dict[str, A
     return {name: getattr(config, name) for name in REQUIRED[kind].get(state, ()) if name in _CONFIGURED}
 
 
-def way_up(kind: QpType, config: RoceConfig, wanted: Mapping[str, Any]) -> Iterator[tuple[QpState, dict[str, Any]]]:
+def bring_up_steps(
+    kind: QpType, config: RoceConfig, wanted: Mapping[str, Any]
+) -> Iterator[tuple[QpState, dict[str, Any]]]:
     """Yield INIT, RTR and RTS with the attributes of each, from `wanted` or else from the configuration.
 
     `wanted` has at least what the other end tells out of band; attributes that no state takes are ignored.
@@ -189,7 +191,7 @@ class Adapter(Protocol):
     ip_version: int
     config: RoceConfig
     regions: Regions
-    happened: list[RoceEvent]
+    pending_events: list[RoceEvent]
     pkeys: tuple[int, ...]
 
     def count(self, what: str) -> None: ...
@@ -309,7 +311,7 @@ class Qp:
 
     def complete_send(self, work: PostSend, opcode: WcOpcode, status: Status, byte_len: int, syndrome: int) -> None:
         """Report the completion of a send."""
-        self.hca.happened.append(WorkCompletion(
+        self.hca.pending_events.append(WorkCompletion(
             work.wr_id, status, self.number, False, opcode, byte_len, vendor_err=syndrome,
         ))  # fmt: skip
 
@@ -324,13 +326,13 @@ class Qp:
             self.held = queue.items.popleft()
             if queue.shared and len(queue.items) < queue.limit:
                 queue.limit = 0
-                self.hca.happened.append(AsyncNotice(AsyncType.SRQ_LIMIT_REACHED, queue.number))
+                self.hca.pending_events.append(AsyncNotice(AsyncType.SRQ_LIMIT_REACHED, queue.number))
         return self.held
 
     def end_receive(self, status: Status, opcode: WcOpcode = WcOpcode.RECV, **details: Any) -> None:
         """Complete the held receive."""
         assert self.held is not None
-        self.hca.happened.append(
+        self.hca.pending_events.append(
             WorkCompletion(self.held.wr_id, status, self.number, True, opcode, pkey_index=self.attributes.pkey_index,
                            **details)
         )  # fmt: skip
@@ -368,4 +370,4 @@ class Qp:
         """Report once, in SQD, that all sends that had begun are complete."""
         if self.state is S.SQD and not self.drained and not (self.requester and self.requester.busy):
             self.drained = True
-            self.hca.happened.append(AsyncNotice(AsyncType.SQ_DRAINED, self.number))
+            self.hca.pending_events.append(AsyncNotice(AsyncType.SQ_DRAINED, self.number))

@@ -224,9 +224,9 @@ class RcRequester:
     def _fail_later(self, wqe: Wqe) -> None:
         """Mark a work request with a bad gather or scatter list as failed; it ends in its turn (roce.md §10)."""
         wqe.failed = Status.LOC_PROT_ERR
-        self._settle()
+        self._end_failed()
 
-    def _settle(self) -> None:
+    def _end_failed(self) -> None:
         """End the oldest work request if it is marked as failed."""
         wqe = self.wqes.get(self.head)
         if wqe is not None and wqe.failed is not None:
@@ -240,7 +240,7 @@ class RcRequester:
         values = parsed.values
         if offset >= self.next - self.una:
             if parsed.operation == Operation.ACKNOWLEDGE and offset == MASK:
-                self._renew(values)  # credits for the newest acknowledged PSN
+                self._update_credits(values)  # credits for the newest acknowledged PSN
             self.qp.hca.count("stale response")
             return
         psn = self.una + offset
@@ -251,7 +251,7 @@ class RcRequester:
             self._take_atomic(psn, parsed, now)
         else:
             self._take_read(psn, parsed, now)
-        self._settle()
+        self._end_failed()
         self.qp.drain()
 
     def _take_acknowledge(self, psn: int, syndrome: int, values: dict[str, int], parsed: Parsed, now: int) -> None:
@@ -263,7 +263,7 @@ class RcRequester:
                 self._implied_nak(now)
         elif kind == _ACK:
             reached = self._acknowledge(psn + 1, now)
-            self._renew(values)
+            self._update_credits(values)
             if not reached:
                 self._implied_nak(now)
         elif kind == _RNR:
@@ -271,7 +271,7 @@ class RcRequester:
                 self._take_rnr(psn, code, syndrome, now)
         elif syndrome == Nak.PSN_SEQUENCE_ERROR:
             self._acknowledge(psn, now)
-            if self._heeds_naks:
+            if self._accepts_naks:
                 self._retry(now, syndrome)
         elif syndrome in STATUS_OF:
             if self._acknowledge(psn, now):
@@ -285,7 +285,7 @@ class RcRequester:
             self._fail(self._bad_status, syndrome)
 
     @property
-    def _heeds_naks(self) -> bool:
+    def _accepts_naks(self) -> bool:
         return self.resume_at == NEVER or self.config.in_rnr_wait == "resend"
 
     @property
@@ -304,7 +304,7 @@ class RcRequester:
             if self.una == wqe.end:
                 self._end(wqe)
         if self.una != start:
-            self._advanced(now)
+            self._on_progress(now)
         return reached
 
     def _end(self, wqe: Wqe) -> None:
@@ -315,7 +315,7 @@ class RcRequester:
         if wqe.work.send_flags & SendFlags.SIGNALED:
             self.qp.complete_send(wqe.work, wqe.kind.completion, Status.SUCCESS, wqe.length, 0)
 
-    def _advanced(self, now: int) -> None:
+    def _on_progress(self, now: int) -> None:
         """Reset the retry counts and restart the timer after new PSNs were acknowledged."""
         self.retries, self.rnr_retries = self.qp.attributes.retry_cnt, self.qp.attributes.rnr_retry
         self.refused = 0
@@ -325,7 +325,7 @@ class RcRequester:
         running = self.una < self.next and self.resume_at == NEVER and self.wait != NEVER
         self.timer = now + self.wait if running else NEVER
 
-    def _renew(self, values: dict[str, int]) -> None:
+    def _update_credits(self, values: dict[str, int]) -> None:
         """Update the credits from an acknowledging AETH: LSN = MSN + n(c), which never decreases (roce.md §9)."""
         syndrome = values["syndrome"] & 0x7F
         if syndrome >> 5 != _ACK or self.unlimited:
@@ -353,7 +353,7 @@ class RcRequester:
 
     def _implied_nak(self, now: int) -> None:
         """Retransmit a READ or ATOMIC after a later response has arrived: its own is lost."""
-        if self._heeds_naks and (self._restarted_at != self.una or self.config.implied_nak == "every"):
+        if self._accepts_naks and (self._restarted_at != self.una or self.config.implied_nak == "every"):
             self._retry(now, 0)
             self._restarted_at = self.una
 
@@ -371,7 +371,7 @@ class RcRequester:
             self._fail(Status.LOC_PROT_ERR)
             return
         if parsed.values:
-            self._renew(parsed.values)
+            self._update_credits(parsed.values)
         self._answered(wqe, psn + 1, now)
 
     def _read_fits(self, wqe: Wqe, psn: int, parsed: Parsed) -> bool:
@@ -380,7 +380,7 @@ class RcRequester:
         ends = parsed.operation in _ENDING
         legal = ends == (psn == wqe.end - 1) and (psn in wqe.starts if starts else psn > wqe.first)
         size = min(self.path_mtu, wqe.length - (psn - wqe.first) * self.path_mtu)
-        return legal and len(parsed.payload) == size and parsed.padded_well
+        return legal and len(parsed.payload) == size and parsed.pad_is_legal
 
     def _take_atomic(self, psn: int, parsed: Parsed, now: int) -> None:
         if not self._acknowledge(psn, now):
@@ -395,7 +395,7 @@ class RcRequester:
         except BadKeyError:
             self._fail(Status.LOC_PROT_ERR)
             return
-        self._renew(parsed.values)
+        self._update_credits(parsed.values)
         self._answered(wqe, psn + 1, now)
 
     def _answered(self, wqe: Wqe, una: int, now: int) -> None:
@@ -403,7 +403,7 @@ class RcRequester:
         self.una = una
         if una == wqe.end:
             self._end(wqe)
-        self._advanced(now)
+        self._on_progress(now)
 
     def _bad_response(self) -> None:
         self._fail(self._bad_status)

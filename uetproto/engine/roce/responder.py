@@ -119,10 +119,10 @@ class RcResponder(Inbound):
         self.msn = 0
         self.answers: deque[ShortResponse | ReadResponse] = deque()
         self.saved: deque[SavedResponse] = deque(maxlen=qp.attributes.max_dest_rd_atomic)
-        self._owed = 0
-        """Counts the acknowledgements owed."""
-        self._due = NEVER
-        """Latest time to send the acknowledgements owed."""
+        self._pending_acks = 0
+        """Counts the acknowledgements that are pending."""
+        self._ack_deadline = NEVER
+        """Latest time to send the pending acknowledgements."""
         self._nak_sent = False
         """Tells whether a NAK was sent, after which packets ahead cause no other until ePSN arrives."""
         self._checks, self._all_checks = _COMPILED_CHECKS[self.config.check_order]
@@ -213,7 +213,7 @@ class RcResponder(Inbound):
         if receive_status is not None:
             qp.hold_receive()
             qp.end_receive(receive_status, vendor_err=syndrome)
-        qp.hca.happened.append(AsyncNotice(EVENT_OF[syndrome], qp.number))
+        qp.hca.pending_events.append(AsyncNotice(EVENT_OF[syndrome], qp.number))
         qp.to_error()
 
     # Effects
@@ -233,7 +233,7 @@ class RcResponder(Inbound):
             self.msn = add(self.msn, 1)
             self.finish(parsed)
         if parsed.a:
-            self._owe(now)
+            self._request_ack(now)
 
     def _read(self, parsed: Parsed) -> None:
         values = parsed.values
@@ -241,7 +241,7 @@ class RcResponder(Inbound):
         count = count_of_packets(length, self.path_mtu)
         self.msn = add(self.msn, 1)
         self.saved.append(SavedResponse(self.epsn, count, values["va"], values["r_key"], length, None))
-        self._pay()
+        self._clear_pending_acks()
         self._respond(parsed.psn, count, values)
         self.epsn = add(self.epsn, count)
 
@@ -267,7 +267,7 @@ class RcResponder(Inbound):
             return
         self.msn = add(self.msn, 1)
         self.saved.append(SavedResponse(self.epsn, 1, values["va"], values["r_key"], ATOMIC_SIZE, original))
-        self._pay()
+        self._clear_pending_acks()
         self._answer_atomic(parsed.psn, original)
         self.epsn = add(self.epsn, 1)
 
@@ -354,32 +354,32 @@ class RcResponder(Inbound):
     def _answer_nak(self, psn: int, syndrome: int) -> None:
         """Queue a NAK or RNR NAK, which acknowledges all PSNs before its own."""
         self.qp.hca.count("RNR NAK" if syndrome & 0x60 == _RNR else f"NAK {Nak(syndrome).name}")
-        self._pay()
+        self._clear_pending_acks()
         self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, psn, self._aeth(syndrome)))
 
     def _answer_atomic(self, psn: int, original: int) -> None:
         headers = self._aeth() + AtomicAckEthHeader.pack(origremdt=original)
         self.answers.append(ShortResponse(Operation.ATOMIC_ACKNOWLEDGE, psn, headers))
 
-    def _owe(self, now: int) -> None:
-        self._owed += 1
-        if self._owed >= self.config.ack_coalesce:
+    def _request_ack(self, now: int) -> None:
+        self._pending_acks += 1
+        if self._pending_acks >= self.config.ack_coalesce:
             self._acknowledge()
-        elif self._due == NEVER:
-            self._due = now + self.config.ack_delay
+        elif self._ack_deadline == NEVER:
+            self._ack_deadline = now + self.config.ack_delay
 
     def _acknowledge(self) -> None:
         """Queue one ACK for all PSNs before ePSN."""
-        self._pay()
+        self._clear_pending_acks()
         self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, add(self.epsn, -1), self._aeth()))
 
-    def _pay(self) -> None:
-        """Reset the acknowledgements owed, as a response is queued that acknowledges all PSNs before ePSN."""
-        self._owed, self._due = 0, NEVER
+    def _clear_pending_acks(self) -> None:
+        """Clear the pending acknowledgements, as a response is queued that acknowledges all PSNs before ePSN."""
+        self._pending_acks, self._ack_deadline = 0, NEVER
 
     def forget(self) -> None:
         self.answers.clear()
-        self._pay()
+        self._clear_pending_acks()
 
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
         """Send responses in order; only packets of READ responses count against `budget`."""
@@ -396,7 +396,7 @@ class RcResponder(Inbound):
                 break
             found = self._next_part(answer)
             if found is None:
-                self._region_gone(answer)
+                self._fail_deregistered(answer)
                 continue
             out.append(found)
             sent += 1
@@ -418,7 +418,7 @@ class RcResponder(Inbound):
         reading.sent += 1
         return self.qp.path.packet(operation, reading.psn + index, headers, payload)
 
-    def _region_gone(self, reading: ReadResponse) -> None:
+    def _fail_deregistered(self, reading: ReadResponse) -> None:
         """Fail as a region was deregistered while it was read (roce.md §8 check 10); later requests get no response."""
         self.answers.clear()
         if self.qp.behaviour.serves:
@@ -427,10 +427,10 @@ class RcResponder(Inbound):
     # Time
 
     def deadline(self) -> int:
-        return self._due
+        return self._ack_deadline
 
     def on_time(self, now: int) -> None:
-        if self._due <= now:
+        if self._ack_deadline <= now:
             self._acknowledge()
 
 

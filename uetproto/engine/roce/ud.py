@@ -77,7 +77,7 @@ class UdResponder(UcResponder):
 
     def take(self, parsed: Parsed, now: int) -> None:
         qp = self.qp
-        why = self._why_not(parsed)
+        why = self._drop_reason(parsed)
         if why is not None:
             qp.hca.count(why)
             return
@@ -102,14 +102,14 @@ class UdResponder(UcResponder):
             solicited=bool(parsed.se),
         )  # fmt: skip
 
-    def _why_not(self, parsed: Parsed) -> str | None:
+    def _drop_reason(self, parsed: Parsed) -> str | None:
         """Return why a packet is dropped, the name of the counter; None if it is legal."""
         step, size = parsed.step, len(parsed.payload)
         if step is None:
             return "unknown opcode"
         if parsed.values["q_key"] != q_key_of(self.qp):
             return "q_key"
-        if not size_is_legal(step, size, self.path_mtu) or not parsed.padded_well:
+        if not size_is_legal(step, size, self.path_mtu) or not parsed.pad_is_legal:
             return "wrong length"
         receive = self.qp.peek_receive()
         if receive is None:

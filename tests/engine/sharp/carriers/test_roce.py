@@ -10,7 +10,7 @@ from uetproto.emulator.network.faults import Faults
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import AddressVector, ModifyQp, PostRecv, PostSend, QpState, QpType, WorkCompletion
 from uetproto.engine.roce.hca import Hca
-from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.engine.sharp.carriers import carrier as sharp_carrier
 from uetproto.engine.sharp.carriers.roce import RoceCarrier
 from uetproto.engine.sharp.contract import OutgoingMessage
@@ -222,7 +222,7 @@ def test_what_belongs_to_others_is_passed_on() -> None:
             "pkey_index": 0, "port": 1, "access_flags": 0, "av": AddressVector(peer.address), "dest_qpn": 0x12,
             "sq_psn": 0, "rq_psn": 0,
         }  # fmt: skip
-        for state, attributes in way_up(QpType.RC, hca.config, wanted):
+        for state, attributes in bring_up_steps(QpType.RC, hca.config, wanted):
             hca.submit(ModifyQp(qp_num=number, state=state, attributes=attributes), 0)
         hca.submit(PostRecv(qp_num=number), 0)
     assert numbers == {A: 0x12, B: 0x12}

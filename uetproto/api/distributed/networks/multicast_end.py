@@ -31,7 +31,7 @@ from uetproto.engine.roce.contract import (
     WorkCompletion,
 )
 from uetproto.engine.roce.memory import RoceMemoryRegion
-from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.engine.roce.ud import GRH_SIZE
 from uetproto.errors import UetError
 from uetproto.wire.headers.roce import BTH, DETH, IMM, MULTICAST_QP, Operation, opcode_of
@@ -160,7 +160,7 @@ class MulticastGroupEnd:
         hca = self.hca
         number = hca.create_qp(QpType.UD, self._pd)
         wanted = {"pkey_index": 0, "port": 1, "qkey": QKEY, "sq_psn": 0}
-        for state, attributes in way_up(QpType.UD, hca.config, wanted):
+        for state, attributes in bring_up_steps(QpType.UD, hca.config, wanted):
             hca.submit(ModifyQp(qp_num=number, state=state, attributes=attributes), self.now)
         for slot in range(subgroup * depth, (subgroup + 1) * depth):
             where = Sge(slot * self._slot, self._slot, self._pool.lkey)
@@ -186,7 +186,7 @@ class MulticastGroupEnd:
             "av": AddressVector(other._node.address), "dest_qpn": other.qps[self.rank],
             "rq_psn": other.psns[self.rank], "sq_psn": self.psns[peer],
         }  # fmt: skip
-        for state, attributes in way_up(QpType.RC, self.hca.config, wanted):
+        for state, attributes in bring_up_steps(QpType.RC, self.hca.config, wanted):
             self.hca.submit(ModifyQp(qp_num=self.qps[peer], state=state, attributes=attributes), self.now)
 
     def only_count(self, only: bool) -> None:

@@ -41,7 +41,7 @@ from uetproto.engine.roce.contract import (
 from uetproto.engine.roce.hca import Hca
 from uetproto.engine.roce.memory import RoceMemoryRegion
 from uetproto.engine.roce.psn import BITS
-from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.engine.sharp.carriers.roce import RoceCarrier
 from uetproto.engine.sharp.contract import Element
 from uetproto.engine.sharp.options import SharpOptions
@@ -101,7 +101,7 @@ class RoceEnd(GrantingEnd):
             "pkey_index": 0, "port": 1, "access_flags": _ACCESS, "av": AddressVector(self.network.addresses[peer]),
             "dest_qpn": remote, "rq_psn": their_psn, "sq_psn": own_psn,
         }  # fmt: skip
-        for state, attributes in way_up(QpType.RC, self._hca.config, wanted):
+        for state, attributes in bring_up_steps(QpType.RC, self._hca.config, wanted):
             self._hca.submit(ModifyQp(qp_num=self._qps[peer], state=state, attributes=attributes), self.now)
 
     def _to(self, peer: int) -> int:

@@ -22,7 +22,7 @@ class CarrierConnection:
     number: int
     up: bool = False
     lost: bool = False
-    under_way: int = 0
+    in_flight: int = 0
     """Counts the messages that the engine has accepted and that have not ended."""
     waiting: deque[OutgoingMessage] = field(default_factory=deque)
     """Holds the messages that the engine has not accepted yet."""
@@ -63,7 +63,7 @@ class Carrier(Ports):
             raise LocalError("conn", f"there is no connection {conn!r}")
         return connection
 
-    def brought_up(self, connection: CarrierConnection, now: int) -> None:
+    def on_connected(self, connection: CarrierConnection, now: int) -> None:
         connection.up = True
         self.feed(connection, now)
 
@@ -82,7 +82,7 @@ class Carrier(Ports):
 
     def ended(self, connection: CarrierConnection, handle: int, now: int) -> None:
         """Handle the acknowledgement of a message by the other end."""
-        connection.under_way -= 1
+        connection.in_flight -= 1
         if handle and not connection.lost:
             self.element.acknowledged(connection.number, handle, now)
         self.feed(connection, now)
@@ -111,8 +111,8 @@ class Carrier(Ports):
                 self.feed(connection, now)
 
     def feed(self, connection: CarrierConnection, now: int) -> None:
-        while connection.waiting and connection.up and connection.under_way < self.depth:
-            connection.under_way += 1
+        while connection.waiting and connection.up and connection.in_flight < self.depth:
+            connection.in_flight += 1
             self.send(connection, connection.waiting.popleft(), now)
 
 

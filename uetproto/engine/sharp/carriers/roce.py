@@ -19,7 +19,7 @@ from uetproto.engine.roce.contract import (
     WorkCompletion,
 )
 from uetproto.engine.roce.hca import Hca
-from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.engine.roce.ud import GRH_SIZE, group_of, is_multicast
 from uetproto.engine.sharp.carriers.carrier import LONGEST, Carrier, CarrierConnection
 from uetproto.engine.sharp.contract import Element, OutgoingMessage
@@ -125,7 +125,7 @@ class RoceCarrier(Carrier):
             **self._attributes, "access_flags": 0, "av": AddressVector(address), "dest_qpn": remote,
             "sq_psn": own_psn, "rq_psn": their_psn,
         })  # fmt: skip
-        self.brought_up(connection, now)
+        self.on_connected(connection, now)
 
     def release(self, conn: int, now: int) -> None:
         connection = self.find(conn)
@@ -151,7 +151,7 @@ class RoceCarrier(Carrier):
         return number
 
     def _bring_up(self, kind: QpType, number: int, now: int, wanted: dict[str, Any]) -> None:
-        for state, attributes in way_up(kind, self._hca.config, {"pkey_index": 0, "port": 1, **wanted}):
+        for state, attributes in bring_up_steps(kind, self._hca.config, {"pkey_index": 0, "port": 1, **wanted}):
             self._hca.submit(ModifyQp(qp_num=number, state=state, attributes=attributes), now)
 
     def _datagrams_of(self, qkey: int, now: int) -> _UdConnection:
@@ -197,19 +197,19 @@ class RoceCarrier(Carrier):
         connection = self.connections.get(number)
         datagrams = self._by_number.get(number)
         if connection is None and datagrams is None:
-            return self._late(number, event)
+            return self._handle_released(number, event)
         if isinstance(event, WorkCompletion):
             if not event.receive:
-                self._sent(event, now)
+                self._send_ended(event, now)
             elif datagrams is not None:
-                self._came_by_multicast(datagrams, event, now)
+                self._receive_multicast(datagrams, event, now)
             elif connection is not None:
-                self._came(connection, event, now)
+                self._receive(connection, event, now)
         elif isinstance(event, AsyncNotice) and event.type in _BROKEN and connection is not None:
             self.broken(connection, now)
         return True
 
-    def _late(self, number: int, event: Any) -> bool:
+    def _handle_released(self, number: int, event: Any) -> bool:
         """Handle an event of a queue pair that was released; return False for any other queue pair."""
         if number not in self._gone or number in self._hca.qps:
             return False
@@ -217,19 +217,19 @@ class RoceCarrier(Carrier):
             self._receives.post(event.wr_id)
         return True
 
-    def _came(self, connection: CarrierConnection, event: WorkCompletion, now: int) -> None:
+    def _receive(self, connection: CarrierConnection, event: WorkCompletion, now: int) -> None:
         data = self._receives.take(event.wr_id, 0, event.byte_len)
         if event.ok:
             self.deliver(connection, data, now)
         else:
             self.broken(connection, now)
 
-    def _came_by_multicast(self, datagrams: _UdConnection, event: WorkCompletion, now: int) -> None:
+    def _receive_multicast(self, datagrams: _UdConnection, event: WorkCompletion, now: int) -> None:
         data = datagrams.receives.take(event.wr_id, GRH_SIZE, event.byte_len)
         if event.ok:
             self.deliver(None, data, now)
 
-    def _sent(self, event: WorkCompletion, now: int) -> None:
+    def _send_ended(self, event: WorkCompletion, now: int) -> None:
         connection, handle = self._open.pop(event.wr_id)
         if event.ok or connection.number in self._by_number:
             self.ended(connection, handle, now)

@@ -24,7 +24,7 @@ class SharpStation:
 
     def receive(self, packet: Datagram, now: int) -> None:
         self.engine.receive(packet, now)
-        self._hand_on(now)
+        self._hand_events_on(now)
 
     def submit(self, work: Any, now: int) -> None:
         """Accept work of the inner engine, or a `Task`."""
@@ -32,13 +32,13 @@ class SharpStation:
             work(now)
         else:
             self.engine.submit(work, now)
-        self._hand_on(now)
+        self._hand_events_on(now)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        self._hand_on(now)
+        self._hand_events_on(now)
         self.carrier.pump(now)
         packets = list(self.engine.poll(now, limit))
-        while self._hand_on(now):  # the end of a send may permit others
+        while self._hand_events_on(now):  # the end of a send may permit others
             self.carrier.pump(now)
             packets += self.engine.poll(now, max(0, limit - len(packets)))
         return packets
@@ -52,7 +52,7 @@ class SharpStation:
         events, self._events = self._events, []
         return events + self.element.events()
 
-    def _hand_on(self, now: int) -> bool:
+    def _hand_events_on(self, now: int) -> bool:
         """Hand the events of the engine to the carrier; return whether it handled one."""
         for_carrier = False
         while told := self.engine.events():

@@ -124,7 +124,7 @@ class UetCarrier(Carrier):
             raise LocalError("remote", f"{remote!r} is not legal", "an even PDCID")
         connection.address, connection.remote = address, remote
         self._by_peer[address, remote] = connection
-        self.brought_up(connection, now)
+        self.on_connected(connection, now)
 
     def release(self, conn: int, now: int) -> None:
         connection = self._end(conn)
@@ -177,7 +177,7 @@ class UetCarrier(Carrier):
     def event(self, event: Any, now: int) -> bool:
         """Handle an event of the endpoint; return False if it does not belong to this carrier."""
         if isinstance(event, Received) and event.receive.context is self:
-            self._came(event, now)
+            self._receive(event, now)
         elif isinstance(event, Completion) and isinstance(event.context, _Sent) and event.context.carrier is self:
             sent = event.context
             if event.ok:
@@ -191,7 +191,7 @@ class UetCarrier(Carrier):
             return False
         return True
 
-    def _came(self, event: Received, now: int) -> None:
+    def _receive(self, event: Received, now: int) -> None:
         data = bytes(memoryview(event.receive.into)[event.start : event.start + event.length])
         self._post(event.receive, now)
         pdc = self._fep.pds.pdcs.get(event.pdcid)
@@ -200,13 +200,13 @@ class UetCarrier(Carrier):
             self.counters["inc_on_shared_pdc"] += 1
         elif connection is None:
             self.counters["unknown_connection"] += 1
-        elif why := _why_not(event, data):
+        elif why := _drop_reason(event, data):
             self.counters[why] += 1
         else:
             self.deliver(connection, data, now)
 
 
-def _why_not(event: Received, data: bytes) -> str | None:
+def _drop_reason(event: Received, data: bytes) -> str | None:
     """Return why a message of a connection is dropped, the name of its counter; None if it is legal."""
     size = len(data)
     if event.return_code != ReturnCode.OK or event.message_length != size or size < HEADER_SIZE or size % WORD:

@@ -31,8 +31,8 @@ class HostOperation:
     """A collective that was submitted, with its progress."""
 
     __slots__ = (
-        "deadline", "element", "expects", "finished", "first", "flags", "head", "instead", "nbytes", "pieces",
-        "quiet_until", "repeats", "result", "seq", "size", "streams", "view", "work",
+        "deadline", "element", "expects", "finished", "first", "flags", "head", "instead", "multicast_deadline",
+        "nbytes", "pieces", "repeats", "result", "seq", "size", "streams", "view", "work",
     )  # fmt: skip
 
     def __init__(self, work: Aggregate, rank: int, streams: bool, deadline: int) -> None:
@@ -54,7 +54,7 @@ class HostOperation:
         self.flags = 0
         self.head = b""
         """Holds the packed target extension."""
-        self.quiet_until = NEVER
+        self.multicast_deadline = NEVER
         """Holds when to request results again that no multicast has delivered."""
         self.repeats = 0
 

@@ -83,7 +83,7 @@ class HostGroup:
     def _flow(self, tree_id: int, conn: int, *, sat: bool) -> TreeFlow:
         return TreeFlow(tree_id, conn, self.work.job_id, self.work.group_id, sat=sat)
 
-    def happen(self, what: HostGroupInput, now: int, *details: Any) -> bool:
+    def handle(self, what: HostGroupInput, now: int, *details: Any) -> bool:
         """Take one step of `GROUP`; return False if the pair has no row."""
         row = self.compiled.get((self.state, what))
         if row is None:
@@ -120,7 +120,7 @@ class HostGroup:
         if self.state is not HostGroupState.JOINING:
             return
         if message.status != Status.OK:
-            self.happen(HostGroupInput.REFUSED, now, self._trouble(message.status))
+            self.handle(HostGroupInput.REFUSED, now, self._trouble(message.status))
             return
         answer = JoinResponse.unpack(message.body)
         flow.child_idx, flow.joined = answer.child_idx, True
@@ -130,7 +130,7 @@ class HostGroup:
         if not flow.sat:
             self.answer = answer
         if all(flow.joined for flow in self.flows):
-            self.happen(HostGroupInput.ALL_JOINED, now)
+            self.handle(HostGroupInput.ALL_JOINED, now)
 
     def joined(self, now: int) -> None:
         """Report GroupJoined; request the lock early if the options say so."""
@@ -154,7 +154,7 @@ class HostGroup:
 
     def collective(self, work: Aggregate, now: int) -> None:
         """Run a collective. Raises `LocalError` unless the group is READY or BUSY."""
-        if not self.happen(HostGroupInput.COLLECTIVE, now, work):
+        if not self.handle(HostGroupInput.COLLECTIVE, now, work):
             raise LocalError("group_id", f"{work.group_id} is {self.state.name}; collectives need READY or BUSY")
 
     def begin(self, now: int, work: Aggregate) -> None:
@@ -163,7 +163,7 @@ class HostGroup:
         threshold = self.options.sat_threshold
         operation.streams = self.sat is not None and operation.nbytes >= threshold and work.coll != Coll.BARRIER
         if operation.streams and operation.nbytes > MAX_SAT_MESSAGE:
-            self.happen(HostGroupInput.ERROR, now, self._trouble(Status.LENGTH), [operation])
+            self.handle(HostGroupInput.ERROR, now, self._trouble(Status.LENGTH), [operation])
             return
         self.waiting.append(operation)
         self.pump(now)
@@ -183,7 +183,7 @@ class HostGroup:
                 self.lock.begin()
             elif self.by_multicast and operation.work.coll != Coll.REDUCE:
                 operation.flags |= Flag.MCAST
-                operation.quiet_until = now + self.config.t_result
+                operation.multicast_deadline = now + self.config.t_result
         for flow in self.flows:
             if flow.sendable > 0:
                 self.out += [OutgoingMessage(flow.conn, data) for data in flow.send()]
@@ -204,7 +204,7 @@ class HostGroup:
             if lock.left and lock.target == operation.target:
                 return self.sat if len(self.sat.operations) < self.sat.most else None
             if not self.sat.operations:
-                lock.happen(HostLockInput.RELEASE if lock.left else HostLockInput.SPENT, now)
+                lock.handle(HostLockInput.RELEASE if lock.left else HostLockInput.SPENT, now)
         lock.want(operation.target, now)
         return None
 
@@ -219,20 +219,20 @@ class HostGroup:
             return False
         operation = piece[0]
         operation.repeats = 0
-        if operation.quiet_until != NEVER:
-            operation.quiet_until = now + self.config.t_result
+        if operation.multicast_deadline != NEVER:
+            operation.multicast_deadline = now + self.config.t_result
         if operation.finished == operation.pieces:
             flow.operations.remove(operation)
             self.emit(AggregateDone(operation.work.op_id, Status.OK, operation.result))
             if flow is self.sat and self.lock is not None and not self.lock.left and not flow.operations:
-                self.lock.happen(HostLockInput.SPENT, now)
+                self.lock.handle(HostLockInput.SPENT, now)
         self.pump(now)
-        if not self.under_way:
-            self.happen(HostGroupInput.ALL_DONE, now)
+        if not self.in_progress:
+            self.handle(HostGroupInput.ALL_DONE, now)
         return True
 
     @property
-    def under_way(self) -> bool:
+    def in_progress(self) -> bool:
         """Tell whether a collective waits or has begun."""
         return bool(self.waiting) or any(flow.operations for flow in self.flows)
 
@@ -250,7 +250,7 @@ class HostGroup:
     def unlocked(self, now: int) -> None:
         """Handle an UNLOCK_RESP."""
         if self.lock is not None:
-            self.lock.happen(HostLockInput.RELEASED, now)
+            self.lock.handle(HostLockInput.RELEASED, now)
             if self.state is not HostGroupState.LEAVING:
                 self.pump(now)
             elif not self.to_leave:
@@ -261,18 +261,18 @@ class HostGroup:
     def nack(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
         """Handle a NACK; return False if it matches no open piece."""
         piece = flow.piece_of(message)
-        return piece is not None and self.happen(HostGroupInput.NACK, now, flow, piece[1], message)
+        return piece is not None and self.handle(HostGroupInput.NACK, now, flow, piece[1], message)
 
     def wait(self, now: int, flow: TreeFlow, number: int, message: SharpMessage) -> None:
         """Wait T_rnr; fail after `rnr_retry` NACKs."""
         if flow.refuse(number, now + self.config.t_rnr) > self.config.rnr_retry:
-            self.happen(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
+            self.handle(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
     def error(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
         """Handle an ERROR; return False if it concerns complete operations."""
         if message.status not in _GROUP_IS_DEAD and flow.is_old(message.seq):
             return False
-        return self.happen(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
+        return self.handle(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
     def fail(self, now: int, trouble: Trouble, also: list[HostOperation] | None = None) -> None:
         """Fail all open collectives, those in `also`, and the group."""
@@ -300,9 +300,9 @@ class HostGroup:
     def lost(self, now: int) -> None:
         """Handle the failure of a connection to the leaf aggregation node."""
         if self.state is HostGroupState.LEAVING:
-            self.happen(HostGroupInput.ALL_LEFT, now)
+            self.handle(HostGroupInput.ALL_LEFT, now)
         else:
-            self.happen(HostGroupInput.ERROR, now, self._trouble(Status.PARENT_DOWN))
+            self.handle(HostGroupInput.ERROR, now, self._trouble(Status.PARENT_DOWN))
 
     def _trouble(self, status: int, fault: SharpFault | None = None) -> Trouble:
         return Trouble(status_or(status, Status.BAD_HEADER), self.options.fall_back, fault)
@@ -324,7 +324,7 @@ class HostGroup:
         self._forget()
         self.timer = now + _ANSWER_WAITS * self.config.t_join
         if self.lock is not None:
-            self.lock.happen(HostLockInput.RELEASE, now)
+            self.lock.handle(HostLockInput.RELEASE, now)
             if self.lock.state is HostLockState.RELEASING and self.trouble is None:
                 return
         self.ask_to_leave(now)
@@ -340,7 +340,7 @@ class HostGroup:
         """Handle a LEAVE_RESP of one tree."""
         self.to_leave.discard(flow.tree_id)
         if not self.to_leave:
-            self.happen(HostGroupInput.ALL_LEFT, now)
+            self.handle(HostGroupInput.ALL_LEFT, now)
 
     def left(self, now: int) -> None:
         """Report GroupLeft."""
@@ -354,24 +354,24 @@ class HostGroup:
         if self.timer <= now:
             self.timer = NEVER
             if self.state is HostGroupState.LEAVING and not self.to_leave:
-                self.happen(HostGroupInput.NOT_UNLOCKED, now)
+                self.handle(HostGroupInput.NOT_UNLOCKED, now)
             else:
                 joining = self.state is HostGroupState.JOINING
-                self.happen(HostGroupInput.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if joining else []))
+                self.handle(HostGroupInput.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if joining else []))
         if self.lock is not None:
             self.lock.poll(now)
         for flow in self.flows:
             if flow.again:
                 self.out += [OutgoingMessage(flow.conn, data) for data in flow.due(now)]
         for operation in self.llt.operations:
-            if operation.quiet_until <= now:
+            if operation.multicast_deadline <= now:
                 operation.repeats += 1
                 more = operation.repeats < self.config.retry
-                operation.quiet_until = now + self.config.t_result if more else NEVER
+                operation.multicast_deadline = now + self.config.t_result if more else NEVER
                 numbers = self.llt.open_of(operation)
                 self.out += [OutgoingMessage(self.llt.conn, data) for data in self.llt.repeat(numbers)]
         if any(operation.deadline <= now for operation in self._oldest()):
-            self.happen(HostGroupInput.COLL_TIMEOUT, now)
+            self.handle(HostGroupInput.COLL_TIMEOUT, now)
 
     def _oldest(self) -> list[HostOperation]:
         """Return the oldest operation of each queue, whose deadline is the earliest."""
@@ -391,7 +391,7 @@ class HostGroup:
             if flow.again:
                 nearest = min(nearest, *flow.again.values())
         for operation in self.llt.operations:
-            nearest = min(nearest, operation.quiet_until)
+            nearest = min(nearest, operation.multicast_deadline)
         return nearest
 
 

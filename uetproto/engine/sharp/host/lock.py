@@ -40,7 +40,7 @@ class HostLock:
         self.given_up: Status | None = None
         """Holds the reason of the refusal, until the group has handled it."""
 
-    def happen(self, what: HostLockInput, now: int) -> None:
+    def handle(self, what: HostLockInput, now: int) -> None:
         """Take one step of `LOCK`; do nothing if the pair has no row."""
         row = self.compiled.get((self.state, what))
         if row is not None:
@@ -53,7 +53,7 @@ class HostLock:
             self.early = early
             self.target = target
             self.retries = self.options.lock_retries
-            self.happen(HostLockInput.WANT, now)
+            self.handle(HostLockInput.WANT, now)
 
     def answer(self, status: int, body: LockBody, now: int) -> None:
         """Handle a LOCK_RESP."""
@@ -61,13 +61,13 @@ class HostLock:
             return
         if status == Status.OK:
             self.token = body.token
-            self.happen(HostLockInput.OK, now)
+            self.handle(HostLockInput.OK, now)
         elif status in _AGAIN:
             self.given_up = Status(status)
-            self.happen(HostLockInput.BUSY if self.retries else HostLockInput.BUSY_AT_LAST, now)
+            self.handle(HostLockInput.BUSY if self.retries else HostLockInput.BUSY_AT_LAST, now)
         else:
             self.given_up = Status.LOCK_DENIED
-            self.happen(HostLockInput.DENIED, now)
+            self.handle(HostLockInput.DENIED, now)
 
     def begin(self) -> None:
         """Count an operation that begins under the lock."""
@@ -77,7 +77,7 @@ class HostLock:
     def poll(self, now: int) -> None:
         """Handle the expiry of the retry timer."""
         if self.retry_at <= now:
-            self.happen(HostLockInput.TIME, now)
+            self.handle(HostLockInput.TIME, now)
 
     # Actions
 
