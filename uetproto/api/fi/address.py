@@ -1,4 +1,4 @@
-"""The address of an endpoint, as `fi_getname` returns and `fi_av_insert` takes it (UE Table 2-10, ses.md §2.3)."""
+"""Addresses of endpoints, as `fi_getname` returns and `fi_av_insert` takes them (UE Table 2-10, ses.md §2.3)."""
 
 import struct
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from uetproto.api.fi.flags import FepCap
 
 
 class AddressFlag(IntFlag):
-    """Which fields are valid, and four facts."""
+    """Flags that say which fields are valid, and four facts."""
 
     CAPS_VALID = 1 << 0
     FA_VALID = 1 << 1
@@ -20,7 +20,7 @@ class AddressFlag(IntFlag):
     ABSOLUTE = 1 << 5
     IPV6 = 1 << 6
     MTU_LIMITED = 1 << 7
-    """The largest message is one MTU."""
+    """Limits messages to one MTU."""
 
 
 _FORM = struct.Struct(">BBBBHHHHI16s")
@@ -29,7 +29,7 @@ _MAGIC, _FORMAT, _VERSION = 0x55, 1, 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """One endpoint; None is a field that is not valid. Raises FI_EINVAL for a value that has no place.
+    """An address names one endpoint; a field that is not valid is None. Raises FI_EINVAL for a value that does not fit.
 
     The 32 bytes, big-endian: 0x55, format 1, flags[8], version 0, fep_cap[16], pid_on_fep[16], start_index[16],
     num_indices[16], initiator_id[32], FA[128]; IPv4 is in the first four bytes of the FA.
@@ -61,6 +61,7 @@ class Address:
 
     @property
     def flags(self) -> AddressFlag:
+        """Return the flags of the address."""
         flag = AddressFlag
         facts = {
             flag.CAPS_VALID: self.fep_cap is not None,
@@ -75,7 +76,7 @@ class Address:
         return flag(sum(bit for bit, is_so in facts.items() if is_so))
 
     def pack(self) -> bytes:
-        """The 32 bytes."""
+        """Return the 32 bytes."""
         size = 4 if self.ip_version == 4 else 16
         return _FORM.pack(
             _MAGIC, _FORMAT, self.flags, _VERSION, self.fep_cap or 0, self.pid_on_fep or 0, self.start_index or 0,
@@ -85,7 +86,7 @@ class Address:
 
     @classmethod
     def unpack(cls, data: bytes) -> "Address":
-        """Of 32 bytes. Raises FI_EINVAL for another length, magic, format or version, or bits that have no place."""
+        """Return the address in 32 bytes. Raises FI_EINVAL for bytes that are no address."""
         if len(data) != _FORM.size:
             raise invalid("address", f"{len(data)} bytes", f"{_FORM.size} bytes")
         magic, form, flags, version, cap, pid, index, count, initiator, fa = _FORM.unpack(data)
@@ -110,7 +111,7 @@ class Address:
         )
 
     def __str__(self) -> str:
-        """`fi_av_straddr`: fi_addr_uet://10.0.0.1/pid 0/index 15."""
+        """Return the text that `fi_av_straddr` gives, such as fi_addr_uet://10.0.0.1/pid 0/index 15."""
         size = 4 if self.ip_version == 4 else 16
         fa = "?" if self.fa is None else str(ip_address(self.fa.to_bytes(size, "big")))
         return f"fi_addr_uet://{fa}/pid {self.pid_on_fep}/index {self.start_index}"

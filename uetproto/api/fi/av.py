@@ -7,7 +7,7 @@ from uetproto.engine.contract import EndpointDriver
 
 
 class AddressVector:
-    """Addresses of peers by handle (`fi_addr_t`), a number that stays valid until it is removed. It grows."""
+    """An address vector keeps addresses of peers by handle (`fi_addr_t`), which is valid until it is removed."""
 
     def __init__(self, driver: EndpointDriver, ip_version: int) -> None:
         self.driver = driver
@@ -16,16 +16,16 @@ class AddressVector:
         self._handles: dict[Address, int] = {}
         self._next = 0
         self.users = 0
-        """Endpoints bound to it."""
+        """Number of endpoints that are bound to the vector."""
         self.closed = False
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def insert(self, address: Address | bytes) -> int:
-        """`fi_av_insert` of one address, also in its 32 bytes; returns its `fi_addr_t`, for a known one the same.
+        """`fi_av_insert` adds an address, or its 32 bytes; it returns its `fi_addr_t`, the same for a known address.
 
-        Raises FI_EINVAL for bytes that are none, for one without fabric address, and for one of another IP version.
+        Raises FI_EINVAL for bytes that are no address, for one without fabric address, and for another IP version.
         """
         self._usable()
         if isinstance(address, bytes | bytearray | memoryview):
@@ -45,12 +45,12 @@ class AddressVector:
         return handle
 
     def remove(self, handle: int) -> None:
-        """`fi_av_remove`. Raises FI_EINVAL for an unknown handle."""
+        """`fi_av_remove` removes an address. Raises FI_EINVAL for an unknown handle."""
         del self._handles[self.lookup(handle)]
         del self._entries[handle]
 
     def lookup(self, handle: int | Address, name: str = "fi_addr") -> Address:
-        """`fi_av_lookup`; an address that was inserted stands for its handle. Raises FI_EINVAL for an unknown one."""
+        """`fi_av_lookup` returns the address of a handle, or an inserted address itself. Raises FI_EINVAL."""
         self._usable()
         if isinstance(handle, Address):
             if handle in self._handles:
@@ -62,18 +62,18 @@ class AddressVector:
         return self._entries[handle]
 
     def straddr(self, handle: int) -> str:
-        """`fi_av_straddr`: the address as text."""
+        """`fi_av_straddr` returns the address as text."""
         return str(self.lookup(handle))
 
     def source_of(self, fa: int, initiator: int) -> int:
-        """Who sent a message: the handle, or ADDR_UNSPEC for somebody unknown (ses.md §2.5)."""
+        """Return the handle of the sender of a message; ADDR_UNSPEC for an unknown sender (ses.md §2.5)."""
         for handle, address in self._entries.items():
             if address.fa == fa and address.initiator_id == initiator:
                 return handle
         return ADDR_UNSPEC
 
     def close(self) -> None:
-        """`fi_close`. Raises FI_EBUSY while an endpoint is bound to it."""
+        """`fi_close` closes the vector. Raises FI_EBUSY while an endpoint is bound to it."""
         if self.users:
             raise FiError(Errno.FI_EBUSY, "av", "an endpoint is bound to it", "close the endpoint first")
         self.closed = True

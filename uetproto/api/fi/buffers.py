@@ -1,6 +1,6 @@
-"""Local buffers of operations: anything with the buffer protocol, or a list of such, seen as bytes and not copied.
+"""Local buffers of operations: objects with the buffer protocol, or lists of them, seen as bytes and not copied.
 
-A `FileMemory` is taken as well: an opened file, read and written in windows, for more bytes than memory has.
+A `FileMemory` may stand in their place: an opened file, for more bytes than memory has.
 """
 
 import re
@@ -12,13 +12,14 @@ from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import FileMemory
 
 _NAMES = re.compile(":[^:]*:")
-"""Of the fields of a structure, in the format of a buffer (PEP 3118)."""
+"""Matches the names of fields in the format of a buffer (PEP 3118)."""
 
 
 def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
-    """The bytes of one buffer.
+    """Return the bytes of one buffer.
 
-    Raises FI_EINVAL for what is none, has objects for elements, or is read-only where it will be written.
+    Raises FI_EINVAL for an object that is no buffer, for elements that are objects, and for read-only memory that will
+    be written.
     """
     try:
         view = memoryview(buffer)
@@ -35,12 +36,12 @@ def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
 
 
 class Buffers:
-    """The buffers of one operation, one behind the other: a gather or scatter list. A `memory.Memory`."""
+    """The buffers of one operation as one memory: a gather or scatter list."""
 
     __slots__ = ("_file", "length", "views")
 
     def __init__(self, name: str, buffer: Any, limit: int, writable: bool = False) -> None:
-        """Raises FI_EINVAL for what is no buffer, and for a list of more than `limit`."""
+        """Take a buffer or a list. Raises FI_EINVAL for what is no buffer, and for a list of more than `limit`."""
         self._file = buffer if isinstance(buffer, FileMemory) else None
         if self._file is not None:
             self.views: list[memoryview] = []
@@ -53,7 +54,7 @@ class Buffers:
         self.length = sum(map(len, self.views))
 
     def pieces(self, offset: int, length: int) -> Iterable[memoryview]:
-        """What is in [offset, offset + length), in order."""
+        """Yield the views of the bytes in [offset, offset + length), in order."""
         for view in self.views:
             if offset < len(view) and length > 0:
                 piece = view[offset : offset + length]
@@ -64,38 +65,39 @@ class Buffers:
                 offset = max(0, offset - len(view))
 
     def read(self, offset: int, length: int) -> Buffer:
-        """A view; joined only where it crosses from one buffer to the next."""
+        """Return a view of a range; a range that crosses from one buffer to the next is joined."""
         pieces = list(self.pieces(offset, length))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def write(self, offset: int, data: Buffer) -> None:
+        """Write `data` at `offset`."""
         source, at = memoryview(data), 0
         for piece in self.pieces(offset, len(source)):
             piece[:] = source[at : at + len(piece)]
             at += len(piece)
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Do nothing: the buffers are memory."""
 
     def copied(self) -> bytes:
-        """For an inject."""
+        """Return a copy of all bytes, for an inject."""
         return bytes(self._file.read(0, self.length)) if self._file is not None else b"".join(self.views)
 
     @property
     def owners(self) -> list[object]:
-        """What has the bytes, but for empty buffers."""
+        """Return the objects that own the bytes, but for those of empty buffers."""
         return [self._file] if self._file is not None else [view.obj for view in self.views if len(view)]
 
     @property
     def whole(self) -> Any:
-        """For an engine: the bytes of the only buffer, the file, or the list as a memory."""
+        """Return what an engine takes: the bytes of the only buffer, the file, or the list as a memory."""
         if self._file is not None:
             return self._file
         return self.views[0] if len(self.views) == 1 else self
 
 
 def check_registered(name: str, buffers: Buffers, registered: Iterable[object]) -> None:
-    """FI_MR_LOCAL: each buffer is one that was registered, or a view of one. Raises FI_EINVAL."""
+    """Raise FI_EINVAL for a buffer that is not registered, nor a view of one that is (FI_MR_LOCAL)."""
     owners = list(registered)
     for used in buffers.owners:
         if not any(used is owner for owner in owners):

@@ -1,4 +1,4 @@
-"""What the wire carries for a call: opcode, delivery mode, kind of a send (ses.md §13.4, §13.5). Pure decisions."""
+"""Choices of what the wire carries for a call: opcode, delivery mode, kind of a send (ses.md §13.4, §13.5)."""
 
 from uetproto.api.fi.address import Address
 from uetproto.api.fi.errors import Errno, invalid
@@ -11,24 +11,24 @@ from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
 
 def mode_of(ep_type: EpType, order: Order) -> Mode:
-    """Datagrams go by UUD; any bit of msg_order makes it ROD; else RUD."""
+    """Return the delivery mode: UUD of a datagram endpoint, ROD with any bit of msg_order, else RUD."""
     if ep_type is EpType.DGRAM:
         return Mode.UUD
     return Mode.ROD if order else Mode.RUD
 
 
 def rma_mode(order: Order, peer: Address, key: int, has_data: bool) -> Mode:
-    """RUDI for an IDEMPOTENT_SAFE key, a peer with HPC, no ordering and no completion data; else as `mode_of`."""
+    """Return RUDI for an IDEMPOTENT_SAFE key, a peer with HPC, no order and no completion data; else as `mode_of`."""
     if key & IDEMPOTENT_SAFE and not order and not has_data and peer.fep_cap and int(peer.fep_cap) & RUDI:
         return Mode.RUDI
     return mode_of(EpType.RDM, order)
 
 
 def send_kind(config: SesConfig, mode: Mode, peer: Address, length: int) -> SendKind:
-    """What `large_send` makes of a send of `length` bytes.
+    """Return the kind of a send of `length` bytes, by the parameter `large_send`.
 
-    auto: ROD to a peer with HPC is a rendezvous, RUD to one with AI Full deferrable. A rendezvous needs HPC, and a
-    deferral needs RUD, also when they are asked for by name; else the send is plain.
+    auto: a send on ROD to a peer with HPC is a rendezvous; on RUD to a peer with AI Full it is deferrable. A rendezvous
+    needs HPC, and a deferrable send needs RUD, also if they are chosen by name; else the send is plain.
     """
     caps = peer.fep_cap
     rendezvous = length >= config.rendezvous_threshold
@@ -50,7 +50,7 @@ def send_kind(config: SesConfig, mode: Mode, peer: Address, length: int) -> Send
 
 
 def check_peer_can(opcode: Opcode, peer: Address) -> None:
-    """Raises FI_EOPNOTSUPP when the `fep_cap` of the peer lacks the operation; unknown capabilities have all (§4.3)."""
+    """Raise FI_EOPNOTSUPP when the `fep_cap` of the peer lacks the operation; unknown capabilities have all (§4.3)."""
     if peer.fep_cap is None:
         return
     needed = OPCODE_PROFILES[opcode].profiles

@@ -1,7 +1,7 @@
 """Completion queues and counters: `fi_cq_open`, `fi_cq_read`, `fi_cq_sread`, `fi_cntr_open` (ses.md §13.3).
 
-Reading never blocks and moves no time; `sread` and `wait` run virtual time. An error entry stands in the queue where it
-came, among the others: there is no -FI_EAVAIL and no `fi_cq_readerr`. `entry.ok` tells them apart.
+Reading never blocks and lets no time pass; `sread` and `wait` let time pass. An error entry stands in the queue in its
+order among the others: there is no -FI_EAVAIL and no `fi_cq_readerr`. `entry.ok` tells them apart.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from uetproto.wire.headers.uet_ses import ReturnCode
 
 @dataclass(frozen=True, slots=True)
 class CqEntry:
-    """fi_cq_entry, of the format CONTEXT."""
+    """fi_cq_entry, the entry of the format CONTEXT."""
 
     op_context: Any
 
@@ -27,37 +27,37 @@ class CqEntry:
 
 @dataclass(frozen=True, slots=True)
 class CqMsgEntry(CqEntry):
-    """fi_cq_msg_entry."""
+    """fi_cq_msg_entry, the entry of the format MSG."""
 
     flags: Flag
     len: int
-    """Bytes of the message."""
+    """Number of bytes of the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class CqDataEntry(CqMsgEntry):
-    """fi_cq_data_entry."""
+    """fi_cq_data_entry, the entry of the format DATA."""
 
     buf: memoryview | None
-    """Of a multi-receive buffer: the part with the message."""
+    """Part of a multi-receive buffer that has the message."""
     data: int
     """Completion data; valid with REMOTE_CQ_DATA."""
 
 
 @dataclass(frozen=True, slots=True)
 class CqTaggedEntry(CqDataEntry):
-    """fi_cq_tagged_entry."""
+    """fi_cq_tagged_entry, the entry of the format TAGGED."""
 
     tag: int
-    """Of a tagged receive."""
+    """Tag of a tagged receive."""
 
 
 @dataclass(frozen=True, slots=True)
 class CqErrEntry(CqTaggedEntry):
-    """fi_cq_err_entry: an operation that failed."""
+    """fi_cq_err_entry, the entry of an operation that failed."""
 
     olen: int
-    """Bytes that were cut off."""
+    """Number of bytes that were truncated."""
     err: Errno
     prov_errno: int
     """SES return code."""
@@ -70,12 +70,12 @@ class CqErrEntry(CqTaggedEntry):
 
     @property
     def code(self) -> str:
-        """Name of the return code."""
+        """Return the name of the return code."""
         return name_of(self.prov_errno)
 
     @property
     def retry(self) -> RetryClass:
-        """Whether such a refusal is one that an initiator retries (ses.md §9.5)."""
+        """Return whether an initiator retries after such a refusal (ses.md §9.5)."""
         return class_of(self.prov_errno)
 
     def __str__(self) -> str:
@@ -84,8 +84,8 @@ class CqErrEntry(CqTaggedEntry):
 
 
 @dataclass(slots=True, kw_only=True)
-class Record:
-    """All that can be told about one completion; what is told depends on the format."""
+class CompletionRecord:
+    """All facts of one completion; the format of the queue selects those of its entry."""
 
     context: Any = None
     flags: Flag = Flag.NONE
@@ -100,6 +100,7 @@ class Record:
     pds: PdsError | None = None
 
     def entry(self, form: CqFormat) -> CqEntry:
+        """Return the entry of a format."""
         if self.err is not None:
             return CqErrEntry(
                 self.context, self.flags, self.length, self.buf, self.data, self.tag, self.olen, self.err,
@@ -117,51 +118,52 @@ _KINDS: dict[CqFormat, tuple[Any, int]] = {
     CqFormat.DATA: (CqDataEntry, 5),
     CqFormat.TAGGED: (CqTaggedEntry, 6),
 }
-"""Entry of each format, and how many fields it has."""
+"""Type of the entry of each format, and its number of fields."""
 
 
 class _Bound(Protocol):
-    """An endpoint, as its queue sees it."""
+    """What a queue needs of an endpoint."""
 
-    def overrun(self) -> None: ...
+    def overrun(self) -> None:
+        """Note that the queue lost an entry."""
 
 
 class CompletionQueue:
-    """`fi_cq_open`. `domain.cq_open(...)` makes it."""
+    """A completion queue holds entries of completed operations. `domain.cq_open(...)` makes it (`fi_cq_open`)."""
 
     def __init__(self, driver: EndpointDriver, size: int, form: CqFormat) -> None:
         self.size = size
-        """Entries that it holds."""
+        """Number of entries that the queue holds."""
         self.format = form
         self.overrun = False
-        """An entry was lost: the queue is in error, and its endpoints are disabled (ses.md §13.3)."""
+        """Tells whether an entry was lost: the queue is in error, and its endpoints are disabled (ses.md §13.3)."""
         self.closed = False
         self.driver = driver
         self._entries: deque[tuple[CqEntry, int]] = deque()
         self._bound: list[_Bound] = []
 
     def __len__(self) -> int:
-        """Entries that can be read."""
+        """Return the number of entries that can be read."""
         return len(self._entries)
 
     def read(self, count: int = 1) -> list[CqEntry]:
-        """`fi_cq_read`: up to `count` entries, oldest first; [] where libfabric has -FI_EAGAIN. No time passes.
+        """`fi_cq_read` returns up to `count` entries, oldest first; [] in place of -FI_EAGAIN. No time passes.
 
         Raises FI_EOVERRUN when the queue is in error and what it held has been read, FI_EOPBADSTATE when closed.
         """
         return [entry for entry, _ in self.readfrom(count)]
 
     def readfrom(self, count: int = 1) -> list[tuple[CqEntry, int]]:
-        """`fi_cq_readfrom`: each entry with the `fi_addr_t` of its source, ADDR_UNSPEC where there is none."""
+        """`fi_cq_readfrom` returns entries with the `fi_addr_t` of their source; ADDR_UNSPEC for no known source."""
         _count("count", count)
         self._usable()
         return [self._entries.popleft() for _ in range(min(count, len(self._entries)))]
 
     def sread(self, count: int = 1, timeout: int | str | None = None, *, threshold: int = 1) -> list[CqEntry]:
-        """`fi_cq_sread`: runs virtual time until `threshold` entries are there, then reads up to `count`.
+        """`fi_cq_sread` lets time pass until `threshold` entries are there, then reads up to `count`.
 
-        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen. What is there then is
-        returned: [] also when all that is open are sends for which no receive is posted. Raises as `read`.
+        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen. It returns the entries
+        that are there then: [] also when all that is open are sends for which no receive is posted. Raises as `read`.
         """
         _count("count", count)
         _count("threshold", threshold)
@@ -171,7 +173,7 @@ class CompletionQueue:
         return self.read(count)
 
     def close(self) -> None:
-        """`fi_close`. Raises FI_EBUSY while an endpoint is bound to it."""
+        """`fi_close` closes the queue. Raises FI_EBUSY while an endpoint is bound to it."""
         if self._bound:
             raise FiError(Errno.FI_EBUSY, "cq", "an endpoint is bound to it", "close the endpoint first")
         self.closed = True
@@ -183,16 +185,17 @@ class CompletionQueue:
             raise FiError(Errno.FI_EOVERRUN, "cq", f"entries were lost, it holds {self.size}", "a larger size")
 
     def bind(self, endpoint: _Bound) -> None:
-        """Called by `Endpoint.bind`."""
+        """Bind an endpoint; `Endpoint.bind` calls it."""
         if endpoint not in self._bound:
             self._bound.append(endpoint)
 
     def unbind(self, endpoint: _Bound) -> None:
+        """End a `bind`."""
         if endpoint in self._bound:
             self._bound.remove(endpoint)
 
-    def add(self, record: Record) -> None:
-        """Called by an endpoint when an operation has ended."""
+    def add(self, record: CompletionRecord) -> None:
+        """Add the entry of an operation that has ended; an endpoint calls it."""
         if self.overrun:
             return
         if len(self._entries) >= self.size:
@@ -205,45 +208,45 @@ class CompletionQueue:
 
 
 class Counter:
-    """`fi_cntr_open`: counts completions without telling them apart. `domain.cntr_open()` makes it."""
+    """A counter counts completions, successes and errors. `domain.cntr_open()` makes it (`fi_cntr_open`)."""
 
     def __init__(self, driver: EndpointDriver) -> None:
         self.driver = driver
         self._value = self._errors = 0
         self.users = 0
-        """Endpoints and regions that it is bound to."""
+        """Number of endpoints and regions that the counter is bound to."""
         self.closed = False
 
     def read(self) -> int:
-        """`fi_cntr_read`: successes. All calls raise FI_EOPBADSTATE when it is closed, FI_EINVAL for no 64 bits."""
+        """`fi_cntr_read` returns the successes. Calls raise FI_EOPBADSTATE once closed, FI_EINVAL beyond 64 bits."""
         self._usable()
         return self._value
 
     def readerr(self) -> int:
-        """`fi_cntr_readerr`: errors."""
+        """`fi_cntr_readerr` returns the errors."""
         self._usable()
         return self._errors
 
     def add(self, value: int = 1) -> None:
-        """`fi_cntr_add`, modulo 2^64."""
+        """`fi_cntr_add` adds to the successes, modulo 2^64."""
         self._value = (self._value + self._checked("value", value)) & ADDR_UNSPEC
         self.driver.wake()
 
     def adderr(self, value: int = 1) -> None:
-        """`fi_cntr_adderr`."""
+        """`fi_cntr_adderr` adds to the errors, modulo 2^64."""
         self._errors = (self._errors + self._checked("value", value)) & ADDR_UNSPEC
         self.driver.wake()
 
     def set(self, value: int) -> None:
-        """`fi_cntr_set`."""
+        """`fi_cntr_set` sets the successes."""
         self._value = self._checked("value", value)
 
     def seterr(self, value: int) -> None:
-        """`fi_cntr_seterr`."""
+        """`fi_cntr_seterr` sets the errors."""
         self._errors = self._checked("value", value)
 
     def wait(self, threshold: int, timeout: int | str | None = None) -> None:
-        """`fi_cntr_wait`: runs virtual time until the value is at least `threshold`.
+        """`fi_cntr_wait` lets time pass until the value is at least `threshold`.
 
         Raises FI_ETIMEDOUT when it is not in time, or nothing more would happen, and FI_EIO when an error is counted
         meanwhile.
@@ -259,7 +262,7 @@ class Counter:
         raise FiError(Errno.FI_ETIMEDOUT, "counter", f"{self._value} of {threshold} are done")
 
     def close(self) -> None:
-        """`fi_close`. Raises FI_EBUSY while it is bound."""
+        """`fi_close` closes the counter. Raises FI_EBUSY while it is bound."""
         if self.users:
             raise FiError(Errno.FI_EBUSY, "counter", "is bound", "close the endpoints and regions first")
         self.closed = True
@@ -279,14 +282,14 @@ def _count(name: str, value: int) -> None:
 
 
 class _Bindable(Protocol):
-    """An address vector, a completion queue, a counter."""
+    """What an endpoint or a region can be bound to: an address vector, a completion queue, a counter."""
 
     driver: EndpointDriver
     closed: bool
 
 
 def check_bindable(name: str, other: _Bindable, driver: EndpointDriver) -> None:
-    """Raises FI_EINVAL for what is closed, FI_EDOMAIN for what is another fabric's: its time does not run here."""
+    """Raise FI_EINVAL for an object that is closed, FI_EDOMAIN for one of another fabric, which has another time."""
     if other.closed:
         raise invalid(name, "is closed", "one that is open")
     if other.driver is not driver:

@@ -1,11 +1,11 @@
-"""Jobs and domains: who a process is, and what it opens on a fabric endpoint (ses.md §14.1 phases 2 to 7)."""
+"""Jobs and domains: the identity of a process, and what it opens on a fabric endpoint (ses.md §14.1 phases 2–7)."""
 
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from uetproto.api.fi.av import AddressVector
 from uetproto.api.fi.cq import CompletionQueue, Counter
-from uetproto.api.fi.endpoint import Transfer
+from uetproto.api.fi.endpoint import FiOperation
 from uetproto.api.fi.errors import Errno, FiError, bits, invalid, member
 from uetproto.api.fi.flags import CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi.memory import ACCESS, MemoryRegion, provider_key, user_key
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 
 _PAGE = 4096
 _FIRST_ADDRESS = 1 << 44
-"""Where the address space of a process begins; each region starts on a page of its own."""
+"""First address of the address space of a process; each region starts on a page of its own."""
 _FIRST_INDEX = 15
 _FIRST_INITIATOR = 16
 
 
 class Job:
-    """A parallel job: its JobID, and the control channel over which ranks tell what peers need (§14.1 phases 2, 8)."""
+    """A parallel job has a JobID, and a control channel over which ranks tell what peers need (ses.md §14.1)."""
 
     def __init__(self, job_id: int = 1) -> None:
         self.job_id = bits("job_id", job_id, 24)
         self.exchange: dict[Any, Any] = {}
-        """What ranks publish: addresses, keys, base addresses. No packets are sent for it."""
+        """Holds what ranks publish: addresses, keys, base addresses. No packets are sent for it."""
         self._initiators = 0
 
     def next_initiator(self) -> int:
-        """An initiator id for an endpoint: 16, 17 and so on, so that receivers can tell endpoints apart."""
+        """Return an initiator id for an endpoint: 16, 17 and so on, so that receivers can tell endpoints apart."""
         self._initiators += 1
         return _FIRST_INITIATOR + self._initiators - 1
 
 
 class Domain:
-    """`fi_domain`: one process of a job on one fabric endpoint. `fabric.domain(...)` makes it."""
+    """A domain is one process of a job on one fabric endpoint. `fabric.domain(...)` makes it (`fi_domain`)."""
 
     def __init__(
         self, fabric: "Fabric", node: FiNode, job: Job, *, pid_on_fep: int | None, absolute: bool, mr_mode: MrMode
     ) -> None:
-        """Called by the fabric."""
+        """Open the process; the fabric calls it."""
         mr_mode = member("mr_mode", mr_mode, MrMode)
         pids = {domain.pid_on_fep for domain in fabric.domains if domain.node is node}
         if pid_on_fep is None:
@@ -57,7 +57,7 @@ class Domain:
         self.job: Job = job
         self.pid_on_fep: int = pid_on_fep
         self.absolute = absolute
-        """Its endpoints are services that clients of any job may reach (ses.md §2.2)."""
+        """Tells whether the endpoints are services that clients of any job may reach (ses.md §2.2)."""
         self.mr_mode = mr_mode
         self.config = node.ses
         self.caps = FepCap(int(profile_of(node.ses.profile)))
@@ -66,7 +66,7 @@ class Domain:
         self.process = node.fep.attach(None if absolute else job.job_id, pid_on_fep, ())
         self.regions: dict[int, MemoryRegion] = {}
         self.endpoints: dict[int, Endpoint] = {}
-        """By resource index."""
+        """Holds the endpoints by resource index."""
         self.closed = False
         self._registered = 0
         self._next_address = _FIRST_ADDRESS
@@ -75,12 +75,12 @@ class Domain:
     # What it opens
 
     def av_open(self) -> AddressVector:
-        """`fi_av_open`."""
+        """`fi_av_open` returns a new address vector."""
         self._open("av_open")
         return AddressVector(self.fabric.driver, self.node.ip_version)
 
     def cq_open(self, size: int | None = None, format: CqFormat = CqFormat.TAGGED) -> CompletionQueue:
-        """`fi_cq_open`: `size` entries (default: `cq_size` of `SesConfig`). Raises FI_EINVAL."""
+        """`fi_cq_open` returns a queue for `size` entries (default: `cq_size` of `SesConfig`). Raises FI_EINVAL."""
         self._open("cq_open")
         size = self.config.cq_size if size is None else size
         if type(size) is not int or not 1 <= size <= 1 << 24:
@@ -88,7 +88,7 @@ class Domain:
         return CompletionQueue(self.fabric.driver, size, member("format", format, CqFormat))
 
     def cntr_open(self) -> Counter:
-        """`fi_cntr_open`."""
+        """`fi_cntr_open` returns a new counter."""
         self._open("cntr_open")
         return Counter(self.fabric.driver)
 
@@ -96,11 +96,11 @@ class Domain:
         self, ep_type: EpType = EpType.RDM, *, msg_order: Order = Order.NONE, op_flags: Flag = Flag.NONE,
         resource_index: int | None = None, initiator_id: int | None = None,
     ) -> Endpoint:  # fmt: skip
-        """`fi_endpoint`: new, to be bound to an address vector and completion queues, then enabled.
+        """`fi_endpoint` returns a new endpoint, to be bound to an address vector and completion queues, then enabled.
 
-        `msg_order`: any bit makes it ROD. `op_flags`: hold for all its operations. `resource_index`: 1 … 0xfff,
-        default the first free one from 15. `initiator_id`: 32 bits, default drawn from the job. Raises FI_EINVAL,
-        FI_EBADFLAGS, FI_EADDRINUSE for an index that is taken, FI_ENOSPC when all are.
+        `msg_order`: any bit selects ROD. `op_flags` hold for all its operations. `resource_index`: 1 … 0xfff, default:
+        the first free one from 15. `initiator_id`: 32 bits, default: from the job. Raises FI_EINVAL, FI_EBADFLAGS,
+        FI_EADDRINUSE for an index that is taken, FI_ENOSPC when all are taken.
         """
         self._open("endpoint")
         ep_type, msg_order = member("ep_type", ep_type, EpType), member("msg_order", msg_order, Order)
@@ -123,11 +123,11 @@ class Domain:
         idempotent_safe: bool = False, optimized: bool = False, job_restricted: bool = False, device: str = "host",
         context: Any = None,
     ) -> MemoryRegion:  # fmt: skip
-        """`fi_mr_reg`: makes a buffer known; its bytes are not copied, peers see and change them.
+        """`fi_mr_reg` registers a buffer; its bytes are not copied, peers read and write them.
 
-        `requested_key`: up to 48 bits; None, or MrMode.PROV_KEY: assigned here, with bit 48. `idempotent_safe`: sets
-        bit 63. `optimized`: sets bit 62, the key is one of the first 4096 indices. `job_restricted`: only this job
-        sees it. `device`: "host", or a label of where the memory is. The region is enabled at once, but with
+        `requested_key`: up to 48 bits; None, or MrMode.PROV_KEY: a key with bit 48 is assigned. `idempotent_safe`: sets
+        bit 63. `optimized`: sets bit 62; the key is one of the first 4096 indices. `job_restricted`: the region is for
+        this job only. `device`: "host", or a label of where the memory is. The region is enabled at once, but with
         MrMode.ENDPOINT, and with `Flag.RMA_EVENT` (a counter is to be bound): see `MemoryRegion.bind`, `enable`.
 
         Raises FI_EINVAL, FI_ENOKEY for a key that is taken, FI_ENOSPC above `mr_count`, FI_EBADFLAGS.
@@ -156,7 +156,7 @@ class Domain:
         return region
 
     def close(self) -> None:
-        """`fi_close`: the process leaves the fabric endpoint. Raises FI_EBUSY while endpoints or regions are open."""
+        """`fi_close` ends the process. Raises FI_EBUSY while endpoints or regions are open."""
         if self.closed:
             return
         if self.endpoints or self.regions:
@@ -170,6 +170,7 @@ class Domain:
     # What its parts call
 
     def forget(self, region: MemoryRegion) -> None:
+        """Remove a region that was closed."""
         del self.regions[region.key]
         self.process.regions.pop(region.key, None)
 
@@ -179,13 +180,13 @@ class Domain:
                 raise FiError(Errno.FI_EOPBADSTATE, f"domain.{call}", f"the {what} is closed")
 
     def _handle(self, event: Event) -> None:
-        """One event of the fabric endpoint; it may be another process's."""
+        """Handle an event of the fabric endpoint, if it concerns this process."""
         match event:
-            case Completion(context=Transfer() as transfer) if transfer.endpoint.domain is self:
+            case Completion(context=FiOperation() as transfer) if transfer.endpoint.domain is self:
                 transfer.endpoint.completed(transfer, event)
             case Received(receive=receive) | Cancelled(receive=receive):
                 posted = receive.context
-                if isinstance(posted, Transfer) and posted.endpoint.domain is self:
+                if isinstance(posted, FiOperation) and posted.endpoint.domain is self:
                     posted.endpoint.received(posted, event)
             case RemoteWrite() if self._is_mine(event.job_id, event.pid_on_fep):
                 endpoint = self.endpoints.get(event.resource_index)
@@ -201,7 +202,7 @@ class Domain:
 
 
 def _free(numbers: range, taken: Container[int], what: str) -> int:
-    """The first one that is not taken. Raises FI_ENOSPC."""
+    """Return the first number that is not taken. Raises FI_ENOSPC."""
     number = next((number for number in numbers if number not in taken), None)
     if number is None:
         raise FiError(Errno.FI_ENOSPC, "", f"{what} are taken", "close one first")

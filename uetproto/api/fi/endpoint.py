@@ -1,4 +1,4 @@
-"""An endpoint: its life, what it is bound to, what it has under way (ses.md §14.2). The calls are in `fi_transfers`."""
+"""Endpoints: their states, bindings and open operations (ses.md §14.2). The calls that move data are in `transfers`."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uetproto.api.fi.address import Address
 from uetproto.api.fi.av import AddressVector
-from uetproto.api.fi.cq import CompletionQueue, Counter, Record, check_bindable
+from uetproto.api.fi.cq import CompletionQueue, CompletionRecord, Counter, check_bindable
 from uetproto.api.fi.errors import Errno, FiError, errno_of, invalid, some
 from uetproto.api.fi.flags import EpType, Flag, Order
 from uetproto.engine.contract import Cancelled, Completion, Receive, Received, RemoteWrite, SesWork
@@ -24,7 +24,7 @@ _BINDABLE = {"av": AddressVector, "cq": CompletionQueue, "counter": Counter}
 
 
 class EpState(Enum):
-    """Of an endpoint (ses.md §14.2)."""
+    """The states of an endpoint (ses.md §14.2)."""
 
     NEW = "new"
     BOUND = "bound"
@@ -34,39 +34,39 @@ class EpState(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Transfer:
-    """An operation under way: it is the context of the work that an engine has."""
+class FiOperation:
+    """An open operation is the context of the work that an engine has."""
 
     endpoint: "Endpoint"
     context: Any
     flags: Flag
-    """Those of its completion."""
+    """Flags of the completion."""
     counted: Flag
-    """Which counter it belongs to: one of SEND, RECV, READ, WRITE."""
+    """Counter that counts the operation: one of SEND, RECV, READ, WRITE."""
     wanted: bool
-    """Its success goes to the completion queue."""
+    """Tells whether a success goes to the completion queue."""
     peer: Address | None = None
     fenced: bool = False
     work: SesWork | None = None
 
 
 @dataclass(slots=True)
-class _Lane:
-    """Operations towards one peer, for FI_FENCE."""
+class _PeerOperations:
+    """The open operations towards one peer, for FI_FENCE."""
 
     open: int = 0
-    """Handed to the engine and not done."""
-    waiting: deque[Transfer] = field(default_factory=deque)
-    """A fenced operation, and all after it."""
+    """Number of operations that the engine has."""
+    waiting: deque[FiOperation] = field(default_factory=deque)
+    """Operations that wait: a fenced one, and all after it."""
 
 
 class EndpointBase:
-    """Life, bindings and queues of an endpoint."""
+    """The states, bindings and open operations of an endpoint."""
 
     def __init__(
         self, domain: "Domain", ep_type: EpType, msg_order: Order, op_flags: Flag, index: int, initiator: int | None
     ) -> None:
-        """Called by the domain."""
+        """Make an endpoint; the domain calls it."""
         self.domain = domain
         self.type = ep_type
         self.msg_order = msg_order
@@ -80,7 +80,7 @@ class EndpointBase:
         self._min_multi_recv = 64
         self._selective = Flag.NONE  # of TRANSMIT and RECV, those with SELECTIVE_COMPLETION
         self._counters: list[tuple[Counter, Flag]] = []
-        self._lanes: dict[Address, _Lane] = {}
+        self._by_peer: dict[Address, _PeerOperations] = {}
         self._posted: dict[bool, dict[Receive, None]] = {False: {}, True: {}}  # by: tagged
         self._transmits = 0
 
@@ -88,7 +88,7 @@ class EndpointBase:
 
     @property
     def address(self) -> Address:
-        """`fi_getname`: what peers insert into their address vector."""
+        """`fi_getname` returns the address that peers insert into their address vector."""
         fep = self.domain.node.fep
         return Address(
             fa=fep.address, ip_version=self.domain.node.ip_version, fep_cap=self.domain.caps,
@@ -98,7 +98,7 @@ class EndpointBase:
 
     @property
     def min_multi_recv(self) -> int:
-        """FI_OPT_MIN_MULTI_RECV, bytes: a multi-receive buffer with less room left is given back."""
+        """Return FI_OPT_MIN_MULTI_RECV: a multi-receive buffer with fewer bytes left is released."""
         return self._min_multi_recv
 
     @min_multi_recv.setter
@@ -109,17 +109,17 @@ class EndpointBase:
 
     @property
     def cq(self) -> CompletionQueue:
-        """The completion queue of its transmits. Raises FI_ENOCQ before one is bound."""
+        """Return the completion queue of transmits. Raises FI_ENOCQ before one is bound."""
         if self.tx_cq is None:
             raise FiError(Errno.FI_ENOCQ, "endpoint", "no completion queue is bound for TRANSMIT")
         return self.tx_cq
 
     def bind(self, other: AddressVector | CompletionQueue | Counter, flags: Flag = Flag.TRANSMIT | Flag.RECV) -> None:
-        """`fi_ep_bind`: an address vector; a completion queue for TRANSMIT, RECV or both, perhaps with
-        SELECTIVE_COMPLETION; a counter of SEND, RECV, READ, WRITE completions.
+        """`fi_ep_bind` binds an address vector, a completion queue or a counter.
 
-        Raises FI_EOPBADSTATE once enabled, FI_EBADFLAGS, FI_EINVAL for what is bound already, closed, or something
-        else, FI_EDOMAIN for what is another fabric's.
+        `flags`: TRANSMIT, RECV or both of a queue, perhaps with SELECTIVE_COMPLETION; SEND, RECV, READ, WRITE of a
+        counter. Raises FI_EOPBADSTATE once enabled, FI_EBADFLAGS, FI_EINVAL for an object that is closed, or where one
+        is bound already, FI_EDOMAIN for an object of another fabric.
         """
         self._expect("bind", EpState.NEW, EpState.BOUND)
         for name, kind in _BINDABLE.items():
@@ -157,7 +157,7 @@ class EndpointBase:
         cq.bind(self)
 
     def enable(self) -> None:
-        """`fi_enable`: peers can reach it, in all three index spaces; a disabled one moves on by one generation.
+        """`fi_enable` lets peers reach the endpoint in all three index spaces; after `disable` in the next generation.
 
         Raises FI_ENOAV, FI_ENOCQ when these are missing, FI_EOVERRUN when its queue is in error, FI_EOPBADSTATE.
         """
@@ -176,19 +176,19 @@ class EndpointBase:
         self.state = EpState.ENABLED
 
     def disable(self) -> None:
-        """By its owner: messages of peers get DISABLED. Raises FI_EOPBADSTATE unless it is enabled."""
+        """Disable the endpoint: messages of peers get DISABLED. Raises FI_EOPBADSTATE unless it is enabled."""
         self._expect("disable", EpState.ENABLED)
         for space in Space:
             self.domain.process.spaces[space][self.resource_index].disable()
         self.state = EpState.DISABLED
 
     def overrun(self) -> None:
-        """A completion queue lost an entry (ses.md §13.3)."""
+        """Disable the endpoint, as a completion queue lost an entry (ses.md §13.3)."""
         if self.state is EpState.ENABLED:
             self.disable()
 
     def close(self) -> None:
-        """`fi_close`: packets get BAD_INDEX; what is under way ends without a completion, what waits is not sent.
+        """`fi_close` closes the endpoint: packets get BAD_INDEX, open operations end without a completion.
 
         Raises FI_EBUSY while a region is bound to it.
         """
@@ -222,45 +222,45 @@ class EndpointBase:
 
     # Operations under way
 
-    def _transmit(self, transfer: Transfer, fence: bool) -> None:
-        """Hands an operation to the engine, or lets it wait behind a fence. Raises FI_EAGAIN when too many are open."""
+    def _transmit(self, transfer: FiOperation, fence: bool) -> None:
+        """Pass an operation to the engine, or let it wait behind a fence. Raises FI_EAGAIN when too many are open."""
         if self._transmits >= self.domain.config.tx_size:
             legal = f"{self.domain.config.tx_size} at a time (tx_size): read the completion queue, then try again"
             raise FiError(Errno.FI_EAGAIN, "endpoint", f"{self._transmits} operations are open", legal)
         assert transfer.peer is not None
-        lane = self._lanes.setdefault(transfer.peer, _Lane())
+        towards = self._by_peer.setdefault(transfer.peer, _PeerOperations())
         self._transmits += 1
-        if lane.waiting or (fence and lane.open):
+        if towards.waiting or (fence and towards.open):
             transfer.fenced = fence
-            lane.waiting.append(transfer)
+            towards.waiting.append(transfer)
             return
         try:
-            self._submit(transfer, lane)
+            self._submit(transfer, towards)
         except LocalError as error:
             self._transmits -= 1
             raise FiError(Errno.FI_EINVAL, *error.args) from error
 
-    def _submit(self, transfer: Transfer, lane: _Lane) -> None:
+    def _submit(self, transfer: FiOperation, towards: _PeerOperations) -> None:
         assert transfer.work is not None
-        lane.open += 1
+        towards.open += 1
         try:
             self.domain.node.submit(transfer.work)
         except LocalError:
-            lane.open -= 1
+            towards.open -= 1
             raise
 
-    def _release(self, lane: _Lane) -> None:
-        """What a fence held back, as far as it may go."""
-        while lane.waiting and not (lane.waiting[0].fenced and lane.open) and self.state is not EpState.CLOSED:
-            transfer = lane.waiting.popleft()
+    def _release(self, towards: _PeerOperations) -> None:
+        """Pass on the operations that waited behind a fence, up to the next fence."""
+        while towards.waiting and not (towards.waiting[0].fenced and towards.open) and self.state is not EpState.CLOSED:
+            transfer = towards.waiting.popleft()
             try:
-                self._submit(transfer, lane)
-            except LocalError:  # found only now: it ends as one that failed
+                self._submit(transfer, towards)
+            except LocalError:  # the engine refuses it now: the operation has failed
                 self._transmits -= 1
-                self._end(transfer, Record(err=Errno.FI_EINVAL, return_code=ReturnCode.NULL))
+                self._end(transfer, CompletionRecord(err=Errno.FI_EINVAL, return_code=ReturnCode.NULL))
 
     def _post(self, receive: Receive) -> None:
-        """Posts a receive. Raises FI_EAGAIN when as many are posted as the queue takes."""
+        """Post a receive. Raises FI_EAGAIN when the queue is full."""
         posted = self._posted[receive.tag is not None]
         if len(posted) >= self.domain.config.rx_size:
             legal = f"{self.domain.config.rx_size} on a queue (rx_size): wait for one to end"
@@ -272,39 +272,42 @@ class EndpointBase:
             posted.pop(receive, None)
             raise FiError(Errno.FI_EINVAL, *error.args) from error
 
-    # What the engine told
+    # Events of the engine
 
-    def completed(self, transfer: Transfer, event: Completion) -> None:
-        """A transmit ended."""
+    def completed(self, transfer: FiOperation, event: Completion) -> None:
+        """Complete a transmit."""
         assert transfer.peer is not None
-        lane = self._lanes[transfer.peer]
-        lane.open -= 1
+        towards = self._by_peer[transfer.peer]
+        towards.open -= 1
         self._transmits -= 1
-        if lane.waiting:
-            self.domain.node.driver.call_soon(lambda: self._release(lane))
-        elif not lane.open:
-            del self._lanes[transfer.peer]
+        if towards.waiting:
+            self.domain.node.driver.call_soon(lambda: self._release(towards))
+        elif not towards.open:
+            del self._by_peer[transfer.peer]
         if event.ok:
-            self._end(transfer, Record(length=event.length))
+            self._end(transfer, CompletionRecord(length=event.length))
         else:
             err = errno_of(event.return_code, self.domain.config.strict_ref_errors)
             if event.error is not None or event.timed_out:
                 err = Errno.FI_EIO
-            self._end(transfer, Record(length=event.modified, err=err, return_code=event.return_code, pds=event.error))
+            self._end(
+                transfer,
+                CompletionRecord(length=event.modified, err=err, return_code=event.return_code, pds=event.error),
+            )
 
-    def received(self, transfer: Transfer, event: Received | Cancelled) -> None:
-        """A posted receive ended, or took one message of several."""
+    def received(self, transfer: FiOperation, event: Received | Cancelled) -> None:
+        """Complete a posted receive, or one message of a multi-receive buffer."""
         receive = event.receive
         posted = self._posted[receive.tag is not None]
         if isinstance(event, Cancelled):
             posted.pop(receive, None)
-            self._end(transfer, Record(err=Errno.FI_ECANCELED, return_code=ReturnCode.CANCELLED))
+            self._end(transfer, CompletionRecord(err=Errno.FI_ECANCELED, return_code=ReturnCode.CANCELLED))
             return
         flags = transfer.flags
         if event.spent:
             posted.pop(receive, None)
             flags |= Flag.MULTI_RECV if receive.least else Flag.NONE
-        record = Record(
+        record = CompletionRecord(
             flags=flags, length=event.length, tag=event.tag, source=self.av.source_of(event.source, event.initiator),
             return_code=event.return_code, olen=event.message_length - event.length,
         )  # fmt: skip
@@ -321,16 +324,16 @@ class EndpointBase:
         self._end(transfer, record)
 
     def remotely_written(self, event: RemoteWrite) -> None:
-        """A peer wrote with completion data."""
-        record = Record(
+        """Add the entry of a WRITE of a peer with completion data."""
+        record = CompletionRecord(
             flags=Flag.RMA | Flag.REMOTE_WRITE | Flag.REMOTE_CQ_DATA, length=event.length, data=event.data,
             source=self.av.source_of(event.source, event.initiator),
         )  # fmt: skip
         if self.rx_cq is not None:
             self.rx_cq.add(record)
 
-    def _end(self, transfer: Transfer, record: Record) -> None:
-        """Entry and counters of an operation; a closed endpoint has neither."""
+    def _end(self, transfer: FiOperation, record: CompletionRecord) -> None:
+        """Add the entry of an operation and count it; a closed endpoint does neither."""
         if self.state is EpState.CLOSED:
             return
         record.context = transfer.context

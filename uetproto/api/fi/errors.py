@@ -1,4 +1,4 @@
-"""Errors of the API: libfabric's numbers, what a SES return code becomes, and what is legal at a call.
+"""Errors of the API: the numbers of libfabric, the error of each SES return code, and checks of arguments.
 
 The numbers are those of rdma/fi_errno.h; ses.md §13.3 (mapping), §9.5 (classes of return codes).
 """
@@ -15,7 +15,7 @@ _TIME = time()
 
 
 class Errno(IntEnum):
-    """fi_errno.h, those that are used here."""
+    """The numbers of fi_errno.h that are used here."""
 
     FI_ENOENT = 2
     FI_EIO = 5
@@ -40,9 +40,9 @@ class Errno(IntEnum):
 
 
 class FiError(LocalError):
-    """A call that cannot be: `errno` is libfabric's number as an `Errno`, the text names argument and legal values.
+    """The error of a call: `errno` is the number of libfabric, the text names the argument and the legal values.
 
-    It is raised at the call, and nothing has changed then.
+    A call that raises it has changed nothing.
     """
 
     def __init__(self, errno: Errno, *parts: Any) -> None:
@@ -54,15 +54,15 @@ class FiError(LocalError):
 
 
 class RetryClass(Enum):
-    """What an initiator does about a return code (ses.md §9.5)."""
+    """What an initiator does after a return code (ses.md §9.5)."""
 
     OK = "ok"
     NOW = "now"
-    """Repair, and retry at once."""
+    """Repairs the cause and retries at once."""
     BACK = "back"
-    """Transient: retry with back-off; it is reported when the retries are used up."""
+    """Retries with back-off, and reports the error when the retries are used up."""
     PERM = "perm"
-    """Reported at once."""
+    """Reports the error at once."""
 
 
 _CLASSES: dict[ReturnCode, RetryClass] = {
@@ -73,7 +73,7 @@ _CLASSES: dict[ReturnCode, RetryClass] = {
     ReturnCode.NO_MATCH: RetryClass.BACK,
     ReturnCode.UNCOR_TRNSNT: RetryClass.BACK,
 }
-"""All others are permanent (ses.md §9.5)."""
+"""Holds the classes of codes that are not permanent (ses.md §9.5)."""
 
 _ERRNOS: dict[ReturnCode, Errno] = {
     ReturnCode.BAD_MKEY: Errno.FI_ENOKEY,
@@ -83,34 +83,34 @@ _ERRNOS: dict[ReturnCode, Errno] = {
     ReturnCode.TOO_LONG: Errno.FI_ETRUNC,
     ReturnCode.CANCELLED: Errno.FI_ECANCELED,
 }
-"""All others are FI_EIO (ses.md §13.3)."""
+"""Holds the errors of codes that are not FI_EIO (ses.md §13.3)."""
 
 
 def class_of(code: int) -> RetryClass:
-    """The class of a return code, of vendor and unknown ones too."""
+    """Return the class of a return code, also of a vendor or unknown one."""
     return _CLASSES.get(code, RetryClass.PERM)  # type: ignore[call-overload,no-any-return]
 
 
 def errno_of(code: int, strict_ref_errors: bool = False) -> Errno:
-    """What a refusal of the peer is in a completion queue; `strict_ref_errors`: always FI_EIO (ses.md §13.3)."""
+    """Return the error of a refusal by the peer; `strict_ref_errors`: always FI_EIO (ses.md §13.3)."""
     if strict_ref_errors:
         return Errno.FI_EIO
     return _ERRNOS.get(code, Errno.FI_EIO)  # type: ignore[call-overload,no-any-return]
 
 
 def name_of(code: int) -> str:
-    """The name of a return code; hex for one that has none."""
+    """Return the name of a return code, or its number in hex."""
     return ReturnCode(code).name if code in ReturnCode.__members__.values() else f"{code:#04x}"
 
 
 def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.FI_EINVAL) -> FiError:
-    """The error for an argument: what it is, and what would have been right."""
+    """Return the error for an argument: its name, its value, and what is legal."""
     given = value[:256] if isinstance(value, str) else shown(value)
     return FiError(errno, name, f"{given} is not legal", legal)
 
 
 def member(name: str, value: Any, kind: type[_Member], legal: int = -1, errno: Errno = Errno.FI_EINVAL) -> _Member:
-    """`value`, or its number, as one of an enum, or of flags as some of `legal` (-1: of all); raises `errno`."""
+    """Return a value or number as a member of an enum, or as flags among `legal` (-1: all). Raises `errno`."""
     is_flag = issubclass(kind, IntFlag)
     known = [one for one in kind if not is_flag or int(one) & legal]
     if isinstance(value, kind) or type(value) is int:
@@ -123,7 +123,7 @@ def member(name: str, value: Any, kind: type[_Member], legal: int = -1, errno: E
 
 
 def some(name: str, value: Any, kind: type[_Member], legal: int = -1, errno: Errno = Errno.FI_EINVAL) -> _Member:
-    """As `member`, of flags at least one."""
+    """Return flags as `member` does, at least one. Raises `errno`."""
     found = member(name, value, kind, legal, errno)
     if not found:
         raise invalid(name, "none", ", ".join(one.name or "" for one in kind if int(one) & legal), errno)
@@ -131,7 +131,7 @@ def some(name: str, value: Any, kind: type[_Member], legal: int = -1, errno: Err
 
 
 def _names(known: list[Any], wrong: int) -> str:
-    """Of bits that are not legal; those without a name in hex."""
+    """Return the names of bits that are not legal; bits without a name in hex."""
     rest = wrong & ~sum(known)
     return ", ".join([one.name for one in known if one & wrong] + ([hex(rest)] if rest else []))
 
@@ -146,7 +146,7 @@ def duration(name: str, value: Any) -> int:
 
 
 def bits(name: str, value: Any, width: int) -> int:
-    """`value` if it is a whole number of `width` bits; raises FI_EINVAL."""
+    """Return a whole number of `width` bits. Raises FI_EINVAL for another value."""
     if type(value) is not int or not 0 <= value < 1 << width:
         shown = hex(value) if type(value) is int else value
         raise invalid(name, str(shown), f"0 … {(1 << width) - 1:#x}")

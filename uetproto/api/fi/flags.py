@@ -10,7 +10,7 @@ ADDR_UNSPEC = (1 << 64) - 1
 
 
 class Flag(IntFlag):
-    """What an operation is, in completions and counters; how it is to be done; access to a region."""
+    """Flags of operations, of completions and counters, and of the access to a region."""
 
     NONE = 0
     MSG = 1 << 1
@@ -27,28 +27,28 @@ class Flag(IntFlag):
     MULTI_RECV = 1 << 16
     REMOTE_CQ_DATA = 1 << 17
     MORE = 1 << 18
-    """Accepted; packets are not held back for it."""
+    """Has no effect: packets do not wait for more."""
     FENCE = 1 << 21
-    """This operation, and those after it, wait until all before it to the peer are done."""
+    """Has this operation, and those after it, wait until all earlier ones to the peer are done."""
     COMPLETION = 1 << 24
-    """An entry is wanted although the queue is bound with SELECTIVE_COMPLETION."""
+    """Asks for an entry although the queue is bound with SELECTIVE_COMPLETION."""
     INJECT = 1 << 25
-    """The bytes are copied: the buffer may change when the call returns."""
+    """Copies the bytes: the buffer may change when the call returns."""
     INJECT_COMPLETE = 1 << 26
-    """The buffer may change at the completion; here that is as late as with TRANSMIT_COMPLETE."""
+    """Completes when the buffer may change; here that is as late as with TRANSMIT_COMPLETE."""
     TRANSMIT_COMPLETE = 1 << 27
-    """The default: every packet is acknowledged and the semantic answer is known (ses.md §13.1)."""
+    """Completes when every packet is acknowledged and the semantic answer is known; the default (ses.md §13.1)."""
     DELIVERY_COMPLETE = 1 << 28
-    """dc = 1: the answer comes when the effect can be seen (ses.md §13.2)."""
+    """Completes when the effect can be seen at the target: dc = 1 (ses.md §13.2)."""
     MATCH_COMPLETE = 1 << 31
-    """Of sends: a receive has matched; here a send that is held completes no earlier in any case."""
+    """Completes a send when a receive has matched; here no send completes earlier."""
     RMA_EVENT = 1 << 56
-    """Of a registration: it is enabled later, after a counter was bound."""
+    """Registers a region that is enabled later, after a counter was bound."""
     SELECTIVE_COMPLETION = 1 << 59
 
 
 class Order(IntFlag):
-    """msg_order: any bit makes operations go in order, ROD (ses.md §13.4)."""
+    """msg_order: any bit selects ordered delivery, ROD (ses.md §13.4)."""
 
     NONE = 0
     RAR = 1 << 0
@@ -72,30 +72,30 @@ class Order(IntFlag):
 
 
 class EpType(IntEnum):
-    """Endpoint types."""
+    """Types of endpoints."""
 
     DGRAM = 2
-    """Unreliable datagrams: UUD."""
+    """Sends unreliable datagrams: UUD."""
     RDM = 3
-    """Reliable, without connections: RUD, ROD, RUDI."""
+    """Sends reliably, without connections: RUD, ROD, RUDI."""
 
 
 class MrMode(IntFlag):
-    """mr_mode of a domain."""
+    """Modes of memory registration, mr_mode of a domain."""
 
     NONE = 0
     LOCAL = 1 << 2
-    """Local buffers of operations must be registered, too."""
+    """Requires that local buffers of operations are registered, too."""
     VIRT_ADDR = 1 << 4
-    """Peers address a region by its base address; without it from 0."""
+    """Has peers address a region by its base address; without it from 0."""
     PROV_KEY = 1 << 6
-    """A requested key is ignored: all are assigned here."""
+    """Ignores requested keys: all keys are assigned here."""
     ENDPOINT = 1 << 9
-    """A region must be bound to an endpoint and enabled."""
+    """Requires that a region is bound to an endpoint and enabled."""
 
 
 class CqFormat(IntEnum):
-    """What the entries of a completion queue tell: each format adds to the one before."""
+    """Formats of the entries of a completion queue; each format has the fields of the one before, and more."""
 
     CONTEXT = 1
     MSG = 2
@@ -104,11 +104,11 @@ class CqFormat(IntEnum):
 
 
 class FepCap(IntFlag):
-    """fep_cap: what a fabric endpoint can (ses.md §2.3)."""
+    """fep_cap: the capabilities of a fabric endpoint (ses.md §2.3)."""
 
     AI_BASE = 1 << 0
     AI_FULL = 1 << 1
     HPC = 1 << 2
     REORDER = 1 << 6
     OPTIMIZED = 1 << 7
-    """It accepts optimized non-matching headers."""
+    """Accepts optimized non-matching headers."""

@@ -1,4 +1,4 @@
-"""Memory registration: `fi_mr_reg` and the life of a region, keys (UE 1.0.1 Table 2-13, ses.md §2.6, §14.2)."""
+"""Memory registration: keys, and the states of a region (UE 1.0.1 Table 2-13, ses.md §2.6, §14.2)."""
 
 from collections.abc import Container
 from enum import Enum
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from uetproto.api.fi.transfers import Endpoint
 
 PROVIDER_KEY = 1 << 48
-"""Set in keys that are assigned here, which keeps the two key spaces apart (ses.md §2.6)."""
+"""Marks keys that are assigned here, which keeps the two key spaces apart (ses.md §2.6)."""
 _RESERVED = 0x3F << 56
 _VENDOR = 0xFF << 48
 _INDICES = 1 << 12
-"""Optimized keys are the first indices (ses.md §14.2)."""
+"""Number of optimized keys: they are the first indices (ses.md §14.2)."""
 _RKEY = (1 << 48) - 1
 
 REMOTE = Flag.REMOTE_READ | Flag.REMOTE_WRITE
@@ -30,7 +30,7 @@ ACCESS = REMOTE | Flag.READ | Flag.WRITE | Flag.SEND | Flag.RECV
 
 
 def user_key(requested: int, idempotent_safe: bool, optimized: bool) -> int:
-    """The key of a `requested_key`; its two top bits may ask for what the arguments do. Raises FI_EINVAL."""
+    """Return the key of a `requested_key`; its two top bits have the meaning of the arguments. Raises FI_EINVAL."""
     key = bits("requested_key", requested, 64)
     if key & _RESERVED:
         raise invalid("requested_key", f"{key:#x}", "bits 61 … 56 zero (reserved)")
@@ -43,9 +43,9 @@ def user_key(requested: int, idempotent_safe: bool, optimized: bool) -> int:
 
 
 def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Container[int]) -> int:
-    """The next free key: `index` counts registrations. An optimized one is the first free index.
+    """Return the next free key: `index` counts registrations; an optimized key is the first free index.
 
-    Raises FI_ENOSPC when all of these are taken.
+    Raises FI_ENOSPC when all indices are taken.
     """
     top = IDEMPOTENT_SAFE if idempotent_safe else 0
     if optimized:
@@ -58,25 +58,25 @@ def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Cont
 
 
 class MrState(Enum):
-    """register → bind → enable → disable → close (ses.md §14.2)."""
+    """The states of a region: register → bind → enable → disable → close (ses.md §14.2)."""
 
     REGISTERED = "registered"
     BOUND = "bound"
     ENABLED = "enabled"
-    """Only now packets see it."""
+    """Lets packets reach the region."""
     CLOSED = "closed"
 
 
 class MemoryRegion:
-    """`fi_mr_reg`. `domain.mr_reg(...)` makes it; attributes are for reading."""
+    """A memory region that peers may access. `domain.mr_reg(...)` makes it; attributes are for reading."""
 
     def __init__(
         self, domain: "Domain", buffer: Any, access: Flag, key: int, base: int, *, job_restriction: int | None,
         device: str, context: Any,
     ) -> None:  # fmt: skip
-        """Called by the domain. Raises FI_EINVAL for a buffer or an access that cannot be."""
+        """Make a region; the domain calls it. Raises FI_EINVAL for an illegal buffer or access."""
         self.view = memoryview(b"") if isinstance(buffer, FileMemory) else view_of("buf", buffer)
-        """The bytes; of a `FileMemory` none: it has its own `read` and `write`."""
+        """Shows the bytes; it is empty for a `FileMemory`, which has its own `read` and `write`."""
         self.memory = buffer if isinstance(buffer, FileMemory) else self.view
         access = some("access", access, Flag, ACCESS)
         try:
@@ -89,11 +89,11 @@ class MemoryRegion:
         self.domain = domain
         self.access = access
         self.key = key
-        """`fi_mr_key`: 64 bits, for peers."""
+        """Key for peers, 64 bits (`fi_mr_key`)."""
         self.base = base
-        """What peers add to a place in it: its virtual address, 0 when zero-based."""
+        """Address of the first byte for peers: the virtual address, or 0."""
         self.device = device
-        """Where the memory is: "host", or a label such as "cuda:0". The emulator has one kind of memory."""
+        """Label of where the memory is: "host", or such as "cuda:0". It has no effect."""
         self.context = context
         self.state = MrState.REGISTERED
         self.endpoint: Endpoint | None = None
@@ -101,26 +101,26 @@ class MemoryRegion:
 
     @property
     def owner(self) -> object:
-        """What has the bytes, for FI_MR_LOCAL."""
+        """Return the object that owns the bytes, for FI_MR_LOCAL."""
         return self.view.obj if self.memory is self.view else self.memory
 
     @property
     def length(self) -> int:
-        """Bytes."""
+        """Return the number of bytes."""
         return self.region.length
 
     @property
     def idempotent_safe(self) -> bool:
-        """Bit 63: what is done to it may be repeated, RUDI is permitted (ses.md §2.6)."""
+        """Return whether accesses may be repeated, so that RUDI is permitted: bit 63 (ses.md §2.6)."""
         return bool(self.key & IDEMPOTENT_SAFE)
 
     @property
     def optimized(self) -> bool:
-        """Bit 62: the small header may carry its key."""
+        """Return whether the small header may carry the key: bit 62."""
         return bool(self.key & OPTIMIZED_KEY)
 
     def bind(self, other: "Endpoint | Counter", flags: Flag = Flag.REMOTE_WRITE) -> None:
-        """`fi_mr_bind`: to an endpoint (FI_MR_ENDPOINT), or a counter of REMOTE_WRITE and REMOTE_READ accesses.
+        """`fi_mr_bind` binds an endpoint (FI_MR_ENDPOINT), or a counter of REMOTE_WRITE and REMOTE_READ accesses.
 
         Raises FI_EOPBADSTATE once enabled, FI_EINVAL for a counter of an IDEMPOTENT_SAFE region (ses.md §2.6) and
         for a closed one, FI_EDOMAIN for a counter of another fabric and an endpoint of another domain.
@@ -140,7 +140,7 @@ class MemoryRegion:
         self.state = MrState.BOUND
 
     def enable(self) -> None:
-        """`fi_mr_enable`: packets see it from now on. Raises FI_EOPBADSTATE unless it is registered, or bound."""
+        """`fi_mr_enable` lets packets reach the region. Raises FI_EOPBADSTATE unless it is registered, or bound."""
         needs_endpoint = MrMode.ENDPOINT in self.domain.mr_mode
         legal = (MrState.BOUND,) if needs_endpoint else (MrState.REGISTERED, MrState.BOUND)
         self._expect("enable", *legal)
@@ -148,14 +148,14 @@ class MemoryRegion:
         self.state = MrState.ENABLED
 
     def disable(self) -> None:
-        """Back to registered, not bound: packets get BAD_MKEY. Raises FI_EOPBADSTATE unless it is bound or enabled."""
+        """Disable and unbind the region: packets get BAD_MKEY. Raises FI_EOPBADSTATE unless it is bound or enabled."""
         self._expect("disable", MrState.BOUND, MrState.ENABLED)
         self.region.enabled = False
         self._unbind()
         self.state = MrState.REGISTERED
 
     def close(self) -> None:
-        """`fi_close`: the key and the buffer are free, `view` is empty.
+        """`fi_close` releases the key and the buffer; `view` is empty then.
 
         Raises FI_EBUSY while it is bound to an endpoint (ses.md §14.2).
         """
@@ -171,7 +171,7 @@ class MemoryRegion:
         self.state = MrState.CLOSED
 
     def count(self, access: RemoteAccess) -> None:
-        """A peer did something to it."""
+        """Count an access of a peer."""
         for counter, flags in self._counters:
             if (access.written and Flag.REMOTE_WRITE in flags) or (access.read and Flag.REMOTE_READ in flags):
                 counter.add()

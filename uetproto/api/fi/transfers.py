@@ -13,7 +13,7 @@ must not change until its completion; an inject copies. A call that raises has c
 - FI_EMSGSIZE above `max_msg_size`, on a datagram endpoint above one payload MTU,
 - FI_EAGAIN when `tx_size` operations are open, `rx_size` receives posted.
 
-What the peer refuses comes as an entry of the completion queue.
+A refusal by the peer comes as an entry of the completion queue.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from uetproto.api.fi.address import Address
 from uetproto.api.fi.buffers import Buffers, check_registered
 from uetproto.api.fi.choices import check_peer_can, mode_of, rma_mode, send_kind
-from uetproto.api.fi.endpoint import EndpointBase, EpState, Transfer
+from uetproto.api.fi.endpoint import EndpointBase, EpState, FiOperation
 from uetproto.api.fi.errors import Errno, bits, invalid, member
 from uetproto.api.fi.flags import ADDR_UNSPEC, EpType, FepCap, Flag, MrMode
 from uetproto.engine.contract import Atomic, Mode, Read, Receive, Send, SendKind, Write
@@ -38,21 +38,21 @@ _RMA = _TRANSMIT | Flag.REMOTE_CQ_DATA
 _ATOMIC = _TRANSMIT | Flag.TAGGED
 _RECEIVE = Flag.COMPLETION | Flag.MORE
 OP_FLAGS = _SEND | _RMA | _ATOMIC | _RECEIVE
-"""Those that an endpoint may have for all its operations."""
+"""Flags that an endpoint may have for all its operations."""
 _NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)
 
 Peer = int | Address
 
 
 class Endpoint(EndpointBase):
-    """`fid_ep`. `domain.endpoint(...)` or, bound and enabled, `fabric.endpoint(...)` makes it."""
+    """An endpoint (`fid_ep`). `domain.endpoint(...)` or, bound and enabled, `fabric.endpoint(...)` makes it."""
 
     # Messages
 
     def send(
         self, buf: Any, dest: Peer, *, data: int | None = None, flags: Flag = Flag.NONE, context: Any = None
     ) -> None:
-        """`fi_send`, `fi_sendv`, `fi_sendmsg`, with `data` `fi_senddata`.
+        """`fi_send`, `fi_sendv`, `fi_sendmsg` and, with `data`, `fi_senddata` send a message.
 
         SEND on RUD, on ROD if ordered; from a threshold on RENDEZVOUS_SEND or DEFERRABLE_SEND, see `large_send` of
         `SesConfig`. A datagram endpoint: DATAGRAM_SEND on UUD. Completion: SEND | MSG.
@@ -62,15 +62,15 @@ class Endpoint(EndpointBase):
     def tsend(
         self, buf: Any, dest: Peer, tag: int, *, data: int | None = None, flags: Flag = Flag.NONE, context: Any = None
     ) -> None:
-        """`fi_tsend` and its forms: `tag` has 64 bits. TAGGED_SEND, as `send`. Completion: SEND | TAGGED."""
+        """`fi_tsend` and its forms send as `send`, with a `tag` of 64 bits: TAGGED_SEND. Completion: SEND | TAGGED."""
         self._send(buf, dest, bits("tag", tag, 64), data, flags, context)
 
     def inject(self, buf: Any, dest: Peer, *, data: int | None = None) -> None:
-        """`fi_inject`, `fi_injectdata`: a copy of at most `inject_size` bytes. SEND. An entry only when it fails."""
+        """`fi_inject`, `fi_injectdata` send a copy of up to `inject_size` bytes: SEND. Only a failure has an entry."""
         self._send(buf, dest, None, data, Flag.INJECT, None, silent=True)
 
     def tinject(self, buf: Any, dest: Peer, tag: int, *, data: int | None = None) -> None:
-        """`fi_tinject`, `fi_tinjectdata`: as `inject`, tagged. TAGGED_SEND."""
+        """`fi_tinject`, `fi_tinjectdata` send as `inject`, with a tag: TAGGED_SEND."""
         self._send(buf, dest, bits("tag", tag, 64), data, Flag.INJECT, None, silent=True)
 
     def _send(
@@ -105,7 +105,7 @@ class Endpoint(EndpointBase):
     # Receives
 
     def recv(self, buf: Any, src: Peer = ADDR_UNSPEC, *, flags: Flag = Flag.NONE, context: Any = None) -> None:
-        """`fi_recv`, `fi_recvv`, `fi_recvmsg`: posts a writable buffer for one message.
+        """`fi_recv`, `fi_recvv`, `fi_recvmsg` post a writable buffer for one message.
 
         `src`: only of this peer (FI_DIRECTED_RECV). `Flag.MULTI_RECV`: the buffer takes messages one behind the other
         until less than `min_multi_recv` bytes are left. Completion: RECV | MSG; a message that was too long ends in an
@@ -117,7 +117,7 @@ class Endpoint(EndpointBase):
     def trecv(
         self, buf: Any, src: Peer, tag: int, ignore: int = 0, *, flags: Flag = Flag.NONE, context: Any = None
     ) -> None:
-        """`fi_trecv`: for a message with this `tag`, but for the bits of `ignore` (64 bits each).
+        """`fi_trecv` posts a buffer for a message with this `tag`; bits of `ignore` need not match (64 bits each).
 
         A mask needs the profile HPC here. `src`: ADDR_UNSPEC for any. Completion: RECV | TAGGED.
         """
@@ -162,9 +162,9 @@ class Endpoint(EndpointBase):
         self._post(receive)
 
     def cancel(self, context: Any) -> bool:
-        """`fi_cancel`: withdraws the oldest receive posted with this `context`; its entry has FI_ECANCELED.
+        """`fi_cancel` withdraws the oldest receive posted with this `context`; its entry has FI_ECANCELED.
 
-        False: a message has matched it already, it ends as usual. Raises FI_ENOENT when none is posted; transmits
+        Return False if a message has matched it already. Raises FI_ENOENT when none is posted; transmits
         cannot be cancelled.
         """
         self._expect("cancel", EpState.ENABLED, EpState.DISABLED)
@@ -179,7 +179,7 @@ class Endpoint(EndpointBase):
         self, buf: Any, dest: Peer, addr: int, key: int, *, data: int | None = None, flags: Flag = Flag.NONE,
         context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_write`, `fi_writev`, `fi_writemsg`, with `data` `fi_writedata`: bytes into a region of the peer.
+        """`fi_write`, `fi_writev`, `fi_writemsg` and, with `data`, `fi_writedata` write to a region of the peer.
 
         `addr`: where in the region, from 0, or from its base with FI_MR_VIRT_ADDR; `key`: 64 bits. WRITE on RUD, on ROD
         if ordered; on RUDI if the key is IDEMPOTENT_SAFE, the peer has HPC, nothing is ordered and there is no `data`.
@@ -188,9 +188,9 @@ class Endpoint(EndpointBase):
         self._write(buf, dest, addr, key, data, flags, context)
 
     def inject_write(self, buf: Any, dest: Peer, addr: int, key: int, *, data: int | None = None) -> None:
-        """`fi_inject_write`, `fi_inject_writedata`: a copy of at most `inject_size` bytes. WRITE, as `write`.
+        """`fi_inject_write`, `fi_inject_writedata` write a copy of at most `inject_size` bytes: WRITE, as `write`.
 
-        An entry only when it fails.
+        Only a failure has an entry.
         """
         self._write(buf, dest, addr, key, data, Flag.INJECT, None, silent=True)
 
@@ -213,7 +213,7 @@ class Endpoint(EndpointBase):
         self._transmit(transfer, bool(flags & Flag.FENCE))
 
     def read(self, buf: Any, src: Peer, addr: int, key: int, *, flags: Flag = Flag.NONE, context: Any = None) -> None:
-        """`fi_read`, `fi_readv`, `fi_readmsg`: bytes of a region of the peer into writable `buf`, as many as it holds.
+        """`fi_read`, `fi_readv`, `fi_readmsg` read from a region of the peer as many bytes as writable `buf` holds.
 
         READ on RUD, ROD, RUDI as `write`. Completion, when the data is there: READ | RMA.
         """
@@ -237,24 +237,24 @@ class Endpoint(EndpointBase):
         self, buf: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_atomic`, `fi_atomicv`: `buf` has elements in host order, each works on one at the peer.
+        """`fi_atomic`, `fi_atomicv` apply elements of `buf`, in host order, to elements at the peer.
 
-        ATOMIC on RUD, ROD. The elements fit into one packet, else FI_EINVAL; an operation that does not go with the
-        datatype: FI_EOPNOTSUPP. Completion: WRITE | ATOMIC.
+        ATOMIC on RUD, ROD. Raises FI_EINVAL for more elements than a packet holds, FI_EOPNOTSUPP for an operation that
+        the datatype does not have. Completion: WRITE | ATOMIC.
         """
         self.atomicmsg(buf, dest, addr, key, datatype, op, flags=flags, context=context)
 
     def inject_atomic(
         self, buf: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode
     ) -> None:
-        """`fi_inject_atomic`: a copy of at most `inject_size` bytes. ATOMIC. An entry only when it fails."""
+        """`fi_inject_atomic` applies a copy of at most `inject_size` bytes: ATOMIC. Only a failure has an entry."""
         self._atomic(buf, None, None, dest, addr, key, datatype, op, Flag.INJECT, None, silent=True)
 
     def fetch_atomic(
         self, buf: Any, result: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_fetch_atomic`: one element; `result`, writable, gets the value before. `buf` of READ is not used.
+        """`fi_fetch_atomic` applies one element; writable `result` gets the value before. READ does not use `buf`.
 
         FETCHING_ATOMIC on RUD, ROD. Completion: READ | ATOMIC. Raises as `atomic`.
         """
@@ -265,7 +265,7 @@ class Endpoint(EndpointBase):
         self, buf: Any, compare: Any, result: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype,
         op: AtomicOpcode, *, flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_compare_atomic`: CSWAP* and MSWAP of one element; `compare` is the value to compare with, or the mask.
+        """`fi_compare_atomic` does CSWAP* and MSWAP of one element; `compare` is the value to compare, or the mask.
 
         FETCHING_ATOMIC with the compare-and-swap extension on RUD, ROD. Completion: READ | ATOMIC. Raises as `atomic`.
         """
@@ -276,7 +276,7 @@ class Endpoint(EndpointBase):
         self, buf: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         compare: Any = None, result: Any = None, flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_atomicmsg`, with `result` `fi_fetch_atomicmsg`, with `compare` too `fi_compare_atomicmsg`.
+        """`fi_atomicmsg` is, with `result`, `fi_fetch_atomicmsg`, and with `compare` too `fi_compare_atomicmsg`.
 
         `Flag.TAGGED`: TSEND_ATOMIC, TSEND_FETCH_ATOMIC; the operation works on a posted tagged receive of the peer,
         `key` is its tag and `addr` the place in it. It needs a peer with HPC. Completion: with TAGGED also.
@@ -320,7 +320,7 @@ class Endpoint(EndpointBase):
     # What all calls check
 
     def _flags(self, call: str, flags: Flag, legal: Flag, data: int | None) -> Flag:
-        """The flags of an operation, with those of the endpoint. Checks the state, and `data`, too."""
+        """Return the flags of an operation, with those of the endpoint; check the state and `data`, too."""
         self._ready(call)
         flags = member("flags", flags, Flag, legal, Errno.FI_EBADFLAGS)
         if data is not None:
@@ -363,7 +363,7 @@ class Endpoint(EndpointBase):
             raise invalid("buf", f"{local.length} bytes", f"at most {most}", Errno.FI_EMSGSIZE)
 
     def _remote(self, dest: Peer, addr: int, key: int, local: Buffers, name: str = "dest") -> Address:
-        """The peer of an RMA or atomic operation; checks where it goes."""
+        """Return the peer of an RMA or atomic operation, after checks of address, key and length."""
         bits("addr", addr, 64)
         bits("key", key, 64)
         peer = self._peer(dest, name)
@@ -376,13 +376,13 @@ class Endpoint(EndpointBase):
 
     def _transfer(
         self, told: Flag, counted: Flag, peer: Address | None, flags: Flag, context: Any, silent: bool = False
-    ) -> Transfer:
+    ) -> FiOperation:
         direction = Flag.RECV if counted is Flag.RECV else Flag.TRANSMIT
         wanted = not silent and (direction not in self._selective or bool(flags & Flag.COMPLETION))
-        return Transfer(self, context, told, counted, wanted, peer)
+        return FiOperation(self, context, told, counted, wanted, peer)
 
-    def _addressed(self, peer: Address, mode: Mode, flags: Flag, transfer: Transfer) -> dict[str, Any]:
-        """The arguments that every work towards a peer has."""
+    def _addressed(self, peer: Address, mode: Mode, flags: Flag, transfer: FiOperation) -> dict[str, Any]:
+        """Return the arguments that every work towards a peer has."""
         return {
             "peer": peer.fa,
             "mode": mode,
@@ -414,7 +414,7 @@ _ATOMICS: dict[tuple[bool, bool], Opcode] = {  # tagged, fetching
 
 
 def _element(op: int, datatype: int, compares: bool, fetches: bool) -> int:
-    """Bytes of one element. Raises FI_EOPNOTSUPP, and FI_EINVAL for an operation that the call does not make."""
+    """Return the bytes of an element. Raises FI_EOPNOTSUPP, and FI_EINVAL for an operation of another call."""
     if not (_is_code(op) and _is_code(datatype)) or check_amo(op, datatype) is not None:
         legal = "a pair of ses.md §6.1: an AtomicOpcode and a datatype that it works on"
         raise invalid(
@@ -433,7 +433,7 @@ def _is_code(value: Any) -> bool:
 
 
 def _same(posted: Any, context: Any) -> bool:
-    """One context and the other; what cannot be compared is the same only if it is one object."""
+    """Return whether two contexts are equal; contexts that cannot be compared are equal only if they are one object."""
     try:
         return posted is context or bool(posted == context)
     except (TypeError, ValueError):
@@ -445,7 +445,7 @@ def _name(kind: type[AtomicOpcode] | type[AtomicDatatype], code: int) -> str:
 
 
 def _elements(buffers: Buffers, size: int, most: int, name: str = "buf") -> None:
-    """Whole elements of `size` bytes, one at least, `most` bytes at most: one packet, or one element."""
+    """Raise FI_EINVAL unless the buffers hold whole elements of `size` bytes, one at least, `most` bytes at most."""
     if buffers.length % size or not size <= buffers.length <= most:
         legal = f"one element, {size} bytes" if most == size else f"elements of {size} bytes, {most} bytes at most"
         raise invalid(name, f"{buffers.length} bytes", legal)
