@@ -1,8 +1,8 @@
-"""The way of bytes between the memory of a GPU and the wire, or storage: a model of time and copies, one side each.
+"""Paths of bytes between the memory of a GPU and the wire, or storage: a model of the time and copies of one side.
 
-A path is a list of hops. Where bytes rest in a buffer on the way, that is a copy, and the hops follow one another:
-t = Σ (latency + B / bandwidth). Where nothing rests, they overlap: t = Σ latency + B / slowest hop. The time that the
-CPU needs to post the work comes before both, unless the GPU posts. Nothing here moves a byte.
+A path is a list of hops. A path that stores bytes in a buffer makes a copy there, and its hops follow one another:
+t = Σ (latency + B / bandwidth). The hops of a path without buffers overlap: t = Σ latency + B / slowest hop. The time
+that the CPU needs to post the work comes before, unless the GPU posts. The model moves no byte.
 """
 
 from dataclasses import dataclass, fields
@@ -16,7 +16,7 @@ _NANOSECOND = 1_000
 
 
 class Hop(Enum):
-    """What bytes pass; the value is the prefix of its two parameters in `PathConfig`."""
+    """The parts that bytes pass; the value is the prefix of the two parameters of the part in `PathConfig`."""
 
     PCIE = "pcie"
     NVLINK = "nvlink"
@@ -26,7 +26,7 @@ class Hop(Enum):
 
 
 class Path(Enum):
-    """How one side brings its bytes."""
+    """The paths by which one side moves its bytes."""
 
     NONE = "GPU, a buffer of the host, the buffer of the NIC"
     RDMA = "GPUDirect RDMA: the NIC reads and writes the memory of the GPU"
@@ -35,47 +35,49 @@ class Path(Enum):
     STORAGE_DIRECT = "GPUDirect Storage: storage reads and writes the memory of the GPU"
 
 
-class Row(NamedTuple):
-    """One path."""
+class PathProfile(NamedTuple):
+    """The hops and costs of a path."""
 
     hops: tuple[Hop, ...]
     copies: int
-    """Buffers on the way in which all bytes rest."""
+    """Number of buffers on the path that hold all bytes."""
     cpu_posts: bool
     cpu_copies: tuple[Hop, ...] = ()
     """Hops over which the CPU itself moves the bytes."""
 
 
-PATHS: dict[Path, Row] = {
-    # path                   hops                                     copies  CPU posts  CPU copies
-    Path.NONE:           Row((Hop.PCIE, Hop.HOST_MEMORY, Hop.NIC),    2,      True,      (Hop.HOST_MEMORY,)),
-    Path.RDMA:           Row((Hop.PCIE, Hop.NIC),                     0,      True),
-    Path.ASYNC:          Row((Hop.PCIE, Hop.NIC),                     0,      False),
-    Path.STORAGE_BOUNCE: Row((Hop.STORAGE, Hop.HOST_MEMORY, Hop.PCIE), 1,     True,      (Hop.HOST_MEMORY,)),
-    Path.STORAGE_DIRECT: Row((Hop.STORAGE, Hop.PCIE),                 0,      True),
+PATHS: dict[Path, PathProfile] = {
+    # path                           hops                                     copies  CPU posts  CPU copies
+    Path.NONE:           PathProfile((Hop.PCIE, Hop.HOST_MEMORY, Hop.NIC),     2,     True,      (Hop.HOST_MEMORY,)),
+    Path.RDMA:           PathProfile((Hop.PCIE, Hop.NIC),                      0,     True),
+    Path.ASYNC:          PathProfile((Hop.PCIE, Hop.NIC),                      0,     False),
+    Path.STORAGE_BOUNCE: PathProfile((Hop.STORAGE, Hop.HOST_MEMORY, Hop.PCIE), 1,     True,      (Hop.HOST_MEMORY,)),
+    Path.STORAGE_DIRECT: PathProfile((Hop.STORAGE, Hop.PCIE),                  0,     True),
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathConfig:
-    """Latency in picoseconds and bandwidth in bytes a second of each hop; the numbers are a choice, for a machine of
-    today. Raises `LocalError` naming the field and what is legal: latencies from 0, bandwidths from 1."""
+    """Latency in picoseconds and bandwidth in bytes a second of each hop; the defaults are a choice.
+
+    Raises `LocalError` naming the field and what is legal: latencies from 0, bandwidths from 1.
+    """
 
     pcie_latency: int = 500 * _NANOSECOND
     pcie_bandwidth: int = 64 * 10**9
-    """Sixteen lanes of the fifth generation."""
+    """Bandwidth of sixteen lanes of the fifth generation."""
     nvlink_latency: int = 300 * _NANOSECOND
     nvlink_bandwidth: int = 450 * 10**9
-    """Each way; on the path where the GPU has no PCIe switch in common with the NIC (`nvlink=True`)."""
+    """Bandwidth each way, where the GPU has no PCIe switch in common with the NIC (`nvlink=True`)."""
     host_memory_latency: int = 100 * _NANOSECOND
     host_memory_bandwidth: int = 200 * 10**9
     nic_latency: int = 600 * _NANOSECOND
     nic_bandwidth: int = 50 * 10**9
-    """400 Gb/s."""
+    """Bandwidth of a NIC of 400 Gb/s."""
     storage_latency: int = 80_000 * _NANOSECOND
     storage_bandwidth: int = 12 * 10**9
     cpu_post_time: int = 300 * _NANOSECOND
-    """What the CPU needs to write a work request and ring the bell."""
+    """Time that the CPU needs to write a work request and the doorbell."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -94,22 +96,22 @@ class PathConfig:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one transfer costs on one side."""
+    """The cost of one transfer on one side."""
 
     path: Path
     size: int
     hops: tuple[tuple[Hop, int], ...]
-    """Each hop in order, and the bytes over it."""
+    """Hops in order, each with the bytes over it."""
     copies: int
     cpu_posts: int
-    """Work requests that the CPU posts."""
+    """Number of work requests that the CPU posts."""
     cpu_bytes: int
-    """Bytes that the CPU itself moves."""
+    """Number of bytes that the CPU itself moves."""
     time: int
-    """Picoseconds, rounded up."""
+    """Time in picoseconds, rounded up."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report as values for JSON."""
         return {
             "path": self.path.name.lower(),
             "bytes": self.size,
@@ -124,9 +126,9 @@ class Report:
 def cost(
     path: Path, size: int, config: PathConfig | None = None, *, nvlink: bool = False, passive: bool = False
 ) -> Report:
-    """What `size` bytes cost on `path`; with `nvlink` they pass another GPU, without resting there.
+    """Return the cost of `size` bytes on `path`; with `nvlink` they pass another GPU, without a copy there.
 
-    `passive`: the target of a WRITE, READ or atomic, where nobody posts anything.
+    `passive`: the side is the target of a WRITE, READ or atomic, where no work is posted.
 
     Raises `LocalError` for a size below 0.
     """
@@ -139,7 +141,7 @@ def cost(
     time = config.cpu_post_time if posts else 0
     time += sum(config.latency(hop) for hop in hops)
     if row.copies:
-        # Summed before it is rounded: a sum of fractions is exact over the product of the bandwidths.
+        # The sum is rounded, not its parts: it is exact over the product of the bandwidths.
         whole = 1
         for hop in hops:
             whole *= config.bandwidth(hop)
@@ -151,7 +153,7 @@ def cost(
 
 
 def _with_nvlink(hops: tuple[Hop, ...]) -> tuple[Hop, ...]:
-    """NVLink is next to the GPU: before PCIe on the way out, behind it on the way from storage."""
+    """Return the hops with NVLink next to the GPU: before PCIe on the way out, behind it on the way from storage."""
     return (Hop.NVLINK, *hops) if hops[0] is Hop.PCIE else (*hops, Hop.NVLINK)
 
 

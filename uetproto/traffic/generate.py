@@ -24,7 +24,7 @@ from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.profile_uet import UetProfile
 from uetproto.traffic.roce import RoceWorkload
 from uetproto.traffic.uet import UetWorkload
-from uetproto.traffic.wire import Change, Tap, Wire, Writer
+from uetproto.traffic.wire import Change, DirectWire, RecordWriter, Tap
 from uetproto.traffic.workload import Workload
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
@@ -37,7 +37,7 @@ _SLICE = 2000  # events between two looks at the progress
 class _Transport(NamedTuple):
     """What a transport brings along, each made of its profile."""
 
-    workload: Callable[[Any, Wire, Random], Workload]
+    workload: Callable[[Any, DirectWire, Random], Workload]
     coverage: Callable[[Any], Coverage]
 
 
@@ -84,14 +84,14 @@ class World:
     """Two endpoints or more over one wire, and what happens there, into `writer`."""
 
     def __init__(
-        self, profile: Profile, writer: Writer, *, packets: int | None = None, until: int = NEVER,
+        self, profile: Profile, writer: RecordWriter, *, packets: int | None = None, until: int = NEVER,
         changes: tuple[Change, ...] = (),
     ) -> None:  # fmt: skip
         self.profile = profile
         self.clock = Clock()
         self.until = until
         self.tap = Tap(self.clock, writer, packets=packets, until=until, changes=changes)
-        self.wire = Wire(profile, self.clock, self.chance("wire"), self.tap)
+        self.wire = DirectWire(profile, self.clock, self.chance("wire"), self.tap)
         self.workload = _TRANSPORTS[type(profile)].workload(profile, self.wire, self.chance("workload"))
         self._started = False
         for number in range(profile.endpoints):

@@ -39,7 +39,7 @@ from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.roce_errors import FOREIGN, KEYED, MISSING, NOBODY, PRIVATE, Meets, ways_of
-from uetproto.traffic.wire import Wire
+from uetproto.traffic.wire import DirectWire
 from uetproto.traffic.workload import LATE_BY, Workload
 from uetproto.wire.headers.roce import MULTICAST_QP
 
@@ -74,7 +74,7 @@ class Station:
     """An adapter and what its applications have."""
 
     def __init__(
-        self, address: int, profile: RoceProfile, wire: Wire, initiates: bool, chance: Callable[[str], Random],
+        self, address: int, profile: RoceProfile, wire: DirectWire, initiates: bool, chance: Callable[[str], Random],
         on_event: Callable[["Station", Any], None],
     ) -> None:  # fmt: skip
         config = profile.roce
@@ -180,7 +180,7 @@ class RoceConnection:
 class RoceWorkload(Workload):
     """Draws the operations of `profile` and starts the next when one has ended."""
 
-    def __init__(self, profile: RoceProfile, wire: Wire, rng: Rng) -> None:
+    def __init__(self, profile: RoceProfile, wire: DirectWire, rng: Rng) -> None:
         super().__init__(wire.clock)
         self.profile = profile
         self.wire = wire

@@ -36,7 +36,7 @@ from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
 from uetproto.traffic.profile_security import Endpoint, endpoint_name
 from uetproto.traffic.profile_uet import UetProfile
-from uetproto.traffic.wire import Port, Wire
+from uetproto.traffic.wire import DirectWire, Port
 from uetproto.traffic.workload import LATE_BY, Workload
 from uetproto.wire.headers.uet_ses import (
     ATOMICS,
@@ -124,7 +124,7 @@ _STRIDE = 101
 class UetWorkload(Workload):
     """Draws the operations of `profile` and starts the next when one has ended."""
 
-    def __init__(self, profile: UetProfile, wire: Wire, rng: Rng) -> None:
+    def __init__(self, profile: UetProfile, wire: DirectWire, rng: Rng) -> None:
         super().__init__(wire.clock)
         self.profile = profile
         self.wire = wire

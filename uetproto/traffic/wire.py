@@ -1,9 +1,8 @@
-"""A direct wire in virtual time: endpoints, their ports, and the tap that writes what they say.
+"""A direct wire in virtual time: endpoints, their ports, and the tap that records their frames.
 
-Packets go from endpoint to endpoint as they are; a frame is built once, for the capture. Only sealed frames are what
-travels: the other end has to open them. An endpoint is pulled when its
-port is idle and sends up to `RING` packets in a row; those that arrive in a row are handed over together, as a NIC that
-waits a moment before it interrupts.
+Packets pass from endpoint to endpoint as objects; a frame is built once, for the capture. With security the frame
+itself passes, as the other end has to open it. A port takes up to `RING` packets from its endpoint when it is idle.
+Packets that arrive in a row are delivered together, as by a NIC that coalesces interrupts.
 """
 
 from bisect import bisect_right
@@ -21,34 +20,43 @@ from uetproto.traffic.profile_file import Profile
 from uetproto.wire.headers.ethernet import UDP, IpProtocol
 
 RING = 32
-"""First transmissions that leave in a row."""
+"""Number of first transmissions that leave in a row."""
 REORDER_TIME = 10 * MICROSECOND
-"""How much later than it should a reordered packet arrives."""
+"""Time in picoseconds by which a reordered packet is late."""
 
-_BATCH = 1024  # records put in order and written at once
-_PS = 1000  # in a nanosecond
+_BATCH = 1024
+"""Number of records sorted and written at once."""
+_PS = 1000
+"""Picoseconds in a nanosecond."""
 _LEFT = MIN_TRIM_SIZE[IpProtocol.UDP] - UDP.size
-"""Bytes of a packet, from the PDS header on, that are left when it was trimmed; with native IP they are as many."""
+"""Number of bytes from the PDS header on that trimming leaves; it is the same over native IP."""
 _DSCP = Dscp()
 
-_Record = tuple[int, int, bytes]  # time in picoseconds, order of entry, frame
+_WireRecord = tuple[int, int, bytes]
+"""Time in picoseconds, order of entry, frame."""
 
 
-class Writer(Protocol):
-    """`uetproto.wire.pcap.CaptureWriter`, or anything that takes frames."""
+class RecordWriter(Protocol):
+    """A writer of a capture file, such as `wire.capture.pcap` has."""
 
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None: ...
 
 
 Change = Callable[[list[bytes]], list[bytes]]
-"""What a record goes through before it is written: frames as they were, in order, to frames as they are written."""
+"""Changes frames before they are written: it takes frames in order and returns those to write."""
 
 
 class Tap:
-    """Records in the order of time, up to `packets` of them or up to the instant `until`, into `writer`."""
+    """A tap writes records in the order of time, up to `packets` of them or up to the instant `until`."""
 
     def __init__(
-        self, clock: Clock, writer: Writer, *, packets: int | None, until: int = NEVER, changes: Iterable[Change] = ()
+        self,
+        clock: Clock,
+        writer: RecordWriter,
+        *,
+        packets: int | None,
+        until: int = NEVER,
+        changes: Iterable[Change] = (),
     ) -> None:
         self._clock = clock
         self._writer = writer
@@ -56,20 +64,20 @@ class Tap:
         self._changes = tuple(changes)
         self._number = 0
         self._left = packets
-        self._pending: list[_Record] = []
+        self._pending: list[_WireRecord] = []
         self._wait = self._batch()
         self.packets = 0
-        """Records written."""
+        """Number of records written."""
         self.bytes = 0
-        """Of the frames in them."""
+        """Number of bytes of the frames written."""
         self.last = 0
-        """Time of the last one, in picoseconds."""
+        """Time of the last record in picoseconds."""
 
     def _batch(self) -> int:
         return _BATCH if self._left is None else min(_BATCH, max(1, self._left))
 
     def add(self, records: Iterable[tuple[int, bytes]]) -> None:
-        """Times are now or later."""
+        """Add records, whose times are now or later."""
         pending, number = self._pending, self._number
         for at, frame in records:
             number += 1
@@ -79,7 +87,7 @@ class Tap:
             self.drain()
 
     def drain(self) -> None:
-        """Write what is in its final order: whatever is added from now on is not before now."""
+        """Write the records up to now: those that are added later have later times."""
         pending = self._pending
         pending.sort()
         end = bisect_right(pending, min(self._clock.now, self._until), key=_time_of)
@@ -100,12 +108,12 @@ class Tap:
             self._clock.stop()
 
 
-def _time_of(record: _Record) -> int:
+def _time_of(record: _WireRecord) -> int:
     return record[0]
 
 
-class Wire:
-    """What is between the endpoints: each packet arrives, or is lost, cut, or late."""
+class DirectWire:
+    """The wire between the endpoints: each packet arrives, or is lost, trimmed, or late."""
 
     def __init__(self, profile: Profile, clock: Clock, rng: Rng, tap: Tap) -> None:
         self.clock = clock
@@ -113,17 +121,16 @@ class Wire:
         self.rng = rng
         self.tap = tap
         self.ports: dict[int, Port] = {}
-        """By fabric address."""
+        """Ports by fabric address."""
         self.groups: dict[int, list[Port]] = {}
-        """Those that get what is sent to a multicast group."""
+        """Ports that receive what is sent to a multicast group, by its address."""
         self.faulty = bool(profile.loss or profile.trim or profile.reorder)
         self.happened: Counter[str] = Counter()
 
     def attach(
         self, address: int, engine: Engine, framer: Framer, *, initiates: bool, on_event: Callable[[Any], None]
     ) -> "Port":
-        """Join an endpoint. Where the tap sits decides whether what it sends is recorded when it leaves, or when and if
-        it arrives."""
+        """Attach an endpoint. The place of the tap decides whether its packets are recorded on departure or arrival."""
         at_arrival = {"initiator": not initiates, "target": initiates, "wire": False}[self.profile.tap]
         kind = Port if self.profile.security is None else SealedPort
         port = self.ports[address] = kind(self, engine, framer, at_arrival, on_event)
@@ -131,13 +138,13 @@ class Wire:
 
 
 class Port:
-    """Drives one endpoint: hands over what arrives, pulls what it has to send, wakes it, collects its events."""
+    """A port drives one endpoint: it delivers and sends packets, runs the timers, and passes the events on."""
 
     sends_frames = False
-    """What travels is the frame, as the header of its packet."""
+    """Tells whether the frame passes, as the header of its packet."""
 
     def __init__(
-        self, wire: Wire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Any], None]
+        self, wire: DirectWire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Any], None]
     ) -> None:
         self._wire = wire
         self._clock = wire.clock
@@ -149,22 +156,23 @@ class Port:
         common = gcd(8 * SECOND, rate)
         self._picoseconds, self._bits = 8 * SECOND // common, rate // common  # for a byte, a fraction
         self._busy_until = 0
-        self._coming = False  # whether an event will pull when the port is idle
-        self._timer = NEVER  # the next timer event that counts
+        self._coming = False  # whether an event will take more packets when the port is idle
+        self._timer = NEVER  # the next timer event that is valid
 
     def submit(self, work: Any) -> None:
+        """Pass work to the endpoint, and send what it has to send."""
         self._engine.submit(work, self._clock.now)
         self.step()
 
     def take(self, packets: Sequence[Datagram]) -> None:
-        """They have arrived, the last of them now."""
+        """Deliver packets that have arrived, the last of them now."""
         now, receive = self._clock.now, self._engine.receive
         for packet in packets:
             receive(packet, now)
         self.step()
 
     def step(self) -> None:
-        """What a call may have brought about; while the port is busy nothing could leave."""
+        """Send and tell what a call has brought about; while the port is busy no packet leaves."""
         engine, clock = self._engine, self._clock
         now = clock.now
         if not self._coming:
@@ -186,7 +194,7 @@ class Port:
         self.step()
 
     def _wake(self, due: int) -> None:
-        """A timer: one that was overtaken by an earlier one does not count."""
+        """Run the timers, unless an earlier event has replaced this one."""
         if due == self._timer:
             self._timer = NEVER
             self.step()
@@ -211,7 +219,7 @@ class Port:
             if not at_arrival:
                 records.append((start, frame))
             if faulty:
-                if not self._fate(packet, frame, now + late, records):
+                if not self._disturb(packet, frame, now + late, records):
                     continue
             elif at_arrival:
                 records.append((now + late, frame))
@@ -234,8 +242,8 @@ class Port:
             for port in self._wire.groups.get(dst, ()):
                 self._clock.at(arrival, port.take, train)
 
-    def _fate(self, packet: Datagram, frame: bytes, arrival: int, records: list[tuple[int, bytes]]) -> bool:
-        """Whether it arrives with the others; else it is lost, cut or late, and that is seen to here."""
+    def _disturb(self, packet: Datagram, frame: bytes, arrival: int, records: list[tuple[int, bytes]]) -> bool:
+        """Return whether a packet arrives with the others; drop, trim or delay it by chance."""
         wire = self._wire
         profile, chance = wire.profile, wire.rng.random
         if profile.loss and chance() < profile.loss:
@@ -261,7 +269,7 @@ class Port:
 
 
 class SealedPort(Port):
-    """A port with security: a sealed frame is opened when it arrives, with the keys of that moment (tss.md §9)."""
+    """A port with security opens a sealed frame when it arrives, with the keys of that moment (tss.md §9)."""
 
     sends_frames = True
 

@@ -84,7 +84,7 @@ class CqErrEntry(CqTaggedEntry):
 
 
 @dataclass(slots=True, kw_only=True)
-class CompletionRecord:
+class CompletionFacts:
     """All facts of one completion; the format of the queue selects those of its entry."""
 
     context: Any = None
@@ -194,7 +194,7 @@ class CompletionQueue:
         if endpoint in self._bound:
             self._bound.remove(endpoint)
 
-    def add(self, record: CompletionRecord) -> None:
+    def add(self, record: CompletionFacts) -> None:
         """Add the entry of an operation that has ended; an endpoint calls it."""
         if self.overrun:
             return

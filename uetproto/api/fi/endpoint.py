@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uetproto.api.fi.address import Address
 from uetproto.api.fi.av import AddressVector
-from uetproto.api.fi.cq import CompletionQueue, CompletionRecord, Counter, check_bindable
+from uetproto.api.fi.cq import CompletionFacts, CompletionQueue, Counter, check_bindable
 from uetproto.api.fi.errors import Errno, FiError, errno_of, invalid, some
 from uetproto.api.fi.flags import EpType, Flag, Order
 from uetproto.engine.contract import Cancelled, Completion, Receive, Received, RemoteWrite, SesWork
@@ -257,7 +257,7 @@ class EndpointBase:
                 self._submit(transfer, towards)
             except LocalError:  # the engine refuses it now: the operation has failed
                 self._transmits -= 1
-                self._end(transfer, CompletionRecord(err=Errno.FI_EINVAL, return_code=ReturnCode.NULL))
+                self._end(transfer, CompletionFacts(err=Errno.FI_EINVAL, return_code=ReturnCode.NULL))
 
     def _post(self, receive: Receive) -> None:
         """Post a receive. Raises FI_EAGAIN when the queue is full."""
@@ -285,14 +285,14 @@ class EndpointBase:
         elif not towards.open:
             del self._by_peer[transfer.peer]
         if event.ok:
-            self._end(transfer, CompletionRecord(length=event.length))
+            self._end(transfer, CompletionFacts(length=event.length))
         else:
             err = errno_of(event.return_code, self.domain.config.strict_ref_errors)
             if event.error is not None or event.timed_out:
                 err = Errno.FI_EIO
             self._end(
                 transfer,
-                CompletionRecord(length=event.modified, err=err, return_code=event.return_code, pds=event.error),
+                CompletionFacts(length=event.modified, err=err, return_code=event.return_code, pds=event.error),
             )
 
     def received(self, transfer: FiOperation, event: Received | Cancelled) -> None:
@@ -301,13 +301,13 @@ class EndpointBase:
         posted = self._posted[receive.tag is not None]
         if isinstance(event, Cancelled):
             posted.pop(receive, None)
-            self._end(transfer, CompletionRecord(err=Errno.FI_ECANCELED, return_code=ReturnCode.CANCELLED))
+            self._end(transfer, CompletionFacts(err=Errno.FI_ECANCELED, return_code=ReturnCode.CANCELLED))
             return
         flags = transfer.flags
         if event.spent:
             posted.pop(receive, None)
             flags |= Flag.MULTI_RECV if receive.least else Flag.NONE
-        record = CompletionRecord(
+        record = CompletionFacts(
             flags=flags, length=event.length, tag=event.tag, source=self.av.source_of(event.source, event.initiator),
             return_code=event.return_code, olen=event.message_length - event.length,
         )  # fmt: skip
@@ -325,14 +325,14 @@ class EndpointBase:
 
     def remotely_written(self, event: RemoteWrite) -> None:
         """Add the entry of a WRITE of a peer with completion data."""
-        record = CompletionRecord(
+        record = CompletionFacts(
             flags=Flag.RMA | Flag.REMOTE_WRITE | Flag.REMOTE_CQ_DATA, length=event.length, data=event.data,
             source=self.av.source_of(event.source, event.initiator),
         )  # fmt: skip
         if self.rx_cq is not None:
             self.rx_cq.add(record)
 
-    def _end(self, transfer: FiOperation, record: CompletionRecord) -> None:
+    def _end(self, transfer: FiOperation, record: CompletionFacts) -> None:
         """Add the entry of an operation and count it; a closed endpoint does neither."""
         if self.state is EpState.CLOSED:
             return

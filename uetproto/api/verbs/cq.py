@@ -1,6 +1,6 @@
 """Completion queues: `ibv_poll_cq`, `ibv_req_notify_cq`, `ibv_get_cq_event` (roce.md §10).
 
-Polling moves no time; `wait` and `get_event` run virtual time.
+Polling lets no time pass; `wait` and `get_event` let time pass.
 """
 
 from collections import deque
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.device import Device
 
 MAX_CQE = 1 << 22
-"""Completions that a queue may be made for."""
+"""Number of completions that a queue may hold at most."""
 
 
 class CQ:
-    """`ibv_cq`, with a completion channel of its own. `device.create_cq(...)` makes it."""
+    """A completion queue (`ibv_cq`) with a completion channel of its own. `device.create_cq(...)` makes it."""
 
     def __init__(self, device: "Device", depth: int, context: Any) -> None:
-        """Called by the device."""
+        """Make a queue; the device calls it."""
         self.depth = integer("depth", depth, 1, MAX_CQE)
-        """Completions that it holds."""
+        """Number of completions that the queue holds."""
         self.device = device
         self.context = context
-        """`cq_context`: whatever its maker likes."""
+        """`cq_context`: any object of the program."""
         self.overrun = False
-        """A completion was lost: it takes no more, and its queue pairs went to ERR."""
+        """Tells whether a completion was lost: the queue takes no more, and its queue pairs went to ERR."""
         self.destroyed = False
         self.users: list[Any] = []
-        """Queue pairs."""
+        """Queue pairs that use the queue; one that uses it for both directions is there twice."""
         self._entries: deque[WorkCompletion] = deque()
         self._armed = self._solicited_only = False
         self._notified = 0
@@ -39,11 +39,11 @@ class CQ:
         return f"<CQ of {self.device.name}, {len(self)} of {self.depth}>"
 
     def __len__(self) -> int:
-        """Completions that can be polled."""
+        """Return the number of completions that can be polled."""
         return len(self._entries)
 
     def poll(self, count: int = 1) -> list[WorkCompletion]:
-        """`ibv_poll_cq`: up to `count` completions, oldest first. No time passes.
+        """`ibv_poll_cq` returns up to `count` completions, oldest first. No time passes.
 
         Raises EOVERFLOW when it is overrun and what it held has been polled, EINVAL when it is destroyed.
         """
@@ -55,10 +55,10 @@ class CQ:
         return [self._entries.popleft() for _ in range(min(count, len(self._entries)))]
 
     def wait(self, count: int = 1, timeout: int | str | None = None) -> list[WorkCompletion]:
-        """Polls busily: runs virtual time until `count` completions are there, and returns them.
+        """Let time pass until `count` completions are there, and return them.
 
-        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, which is also so when
-        all that is open are sends for which no receive is posted. Then fewer are returned. Raises as `poll`.
+        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, or all that is open are
+        sends for which no receive is posted. Fewer completions are returned then. Raises as `poll`.
         """
         integer("count", count, 1, MAX_CQE)
         self.check("cq")
@@ -67,10 +67,10 @@ class CQ:
         return self.poll(count)
 
     def arm(self, solicited_only: bool = False) -> None:
-        """`ibv_req_notify_cq`: the next completion that comes is notified, once; those that are there are not.
+        """`ibv_req_notify_cq` asks for one notification, of the next completion that comes.
 
-        `solicited_only`: the next one whose sender asked for it (SendFlags.SOLICITED), or that is an error. Once
-        armed for all, it stays so.
+        `solicited_only`: of the next one whose sender asked for it (SendFlags.SOLICITED), or that is an error. A queue
+        that is armed for all completions stays so.
         """
         self.check("cq")
         instance("solicited_only", solicited_only, bool, "True, False")
@@ -78,9 +78,9 @@ class CQ:
         self._armed = True
 
     def get_event(self, timeout: int | str | None = None) -> bool:
-        """`ibv_get_cq_event`: runs virtual time until the armed queue notifies; False: it did not.
+        """`ibv_get_cq_event` lets time pass until the armed queue notifies; it returns False if it did not.
 
-        `timeout`: as of `wait`. Raises EINVAL for a queue that is not armed, which would never notify.
+        `timeout`: as `wait` has it. Raises EINVAL for a queue that is not armed, which would never notify.
         """
         self.check("cq")
         limit = None if timeout is None else duration("timeout", timeout)
@@ -92,7 +92,7 @@ class CQ:
         return True
 
     def destroy(self) -> None:
-        """`ibv_destroy_cq`. Raises EBUSY while a queue pair uses it."""
+        """`ibv_destroy_cq` destroys the queue. Raises EBUSY while a queue pair uses it."""
         self.check("cq")
         if self.users:
             raise VerbsError(Errno.EBUSY, "cq", f"{len(self.users)} queue pairs use it", "destroy them first")
@@ -100,12 +100,12 @@ class CQ:
         self.device.cqs.remove(self)
 
     def check(self, name: str) -> None:
-        """Raises EINVAL for one that is destroyed."""
+        """Raise EINVAL for a queue that is destroyed."""
         if self.destroyed:
             raise VerbsError(Errno.EINVAL, name, "the completion queue was destroyed", "one that is not")
 
     def add(self, entry: WorkCompletion) -> None:
-        """Called by the device."""
+        """Add a completion; the device calls it."""
         if self.overrun:
             return
         if len(self._entries) >= self.depth:

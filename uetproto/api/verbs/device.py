@@ -30,46 +30,46 @@ from uetproto.engine.roce.ud import group_of
 
 _PAGE = 4096
 _FIRST_ADDRESS = 0x2000_0000
-"""Where the regions of a device begin, each on a page of its own."""
+"""Address of the first region of a device; each region begins on a page of its own."""
 
 
 class EventType(IntEnum):
-    """`ibv_event_type`."""
+    """The types of asynchronous events (`ibv_event_type`)."""
 
     CQ_ERR = 0
-    """A completion queue is overrun."""
+    """Tells that a completion queue is overrun."""
     QP_FATAL = 1
-    """The queue pair went to ERR: NAK 0x61 or 0x63 left."""
+    """Tells that the queue pair went to ERR after it sent NAK 0x61 or 0x63."""
     QP_ACCESS_ERR = 3
-    """The queue pair went to ERR: NAK 0x62 left."""
+    """Tells that the queue pair went to ERR after it sent NAK 0x62."""
     COMM_EST = 4
-    """The first request on a queue pair in RTR."""
+    """Tells that the first request came on a queue pair in RTR."""
     SQ_DRAINED = 5
-    """All sends begun before SQD are complete."""
+    """Tells that all sends begun before SQD are complete."""
     SRQ_LIMIT_REACHED = 15
-    """Fewer receives than the limit are left."""
+    """Tells that fewer receives than the limit are left."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncEvent:
-    """`ibv_async_event`."""
+    """An asynchronous event (`ibv_async_event`)."""
 
     event_type: EventType
     element: QP | SRQ | CQ
-    """What it is about."""
+    """Object that the event concerns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceAttr:
-    """`ibv_device_attr` and `ibv_port_attr`, as far as they say something here."""
+    """The attributes of a device and its port, those that have a meaning here (`ibv_device_attr`, `ibv_port_attr`)."""
 
     name: str
     gid: str
-    """::ffff:a.b.c.d for IPv4 (roce.md §1)."""
+    """GID of the port; ::ffff:a.b.c.d over IPv4 (roce.md §1)."""
     active_mtu: int
-    """Largest payload of a packet that its cable carries."""
+    """Largest payload of a packet that the cable carries."""
     active_speed: int
-    """Bits a second."""
+    """Rate of the cable in bits a second."""
     max_msg_sz: int
     max_qp_rd_atom: int
     max_qp_init_rd_atom: int
@@ -77,12 +77,12 @@ class DeviceAttr:
 
 
 class Device:
-    """`ibv_context`: the adapter of a node, opened. `net.device(...)` gives it."""
+    """The adapter of a node, opened (`ibv_context`). `net.device(...)` returns it."""
 
     def __init__(
         self, driver: EndpointDriver, node: VerbsNode, data_paths: DataPaths, peers: dict[int, "Device"], psns: Rng
     ) -> None:
-        """Made by the network."""
+        """Open a device; the network calls it."""
         self.driver = driver
         self.psns = psns
         """Generator of first PSNs."""
@@ -91,38 +91,38 @@ class Device:
         self.hca = node.hca
         self.config = node.config
         self.peers = peers
-        """All devices of the network, by address."""
+        """Devices of the network, by address."""
         self.qps: dict[int, QP] = {}
         self.srqs: dict[int, SRQ] = {}
         self.mrs: dict[int, MR] = {}
-        """By lkey."""
+        """Regions by lkey."""
         self.cqs: list[CQ] = []
         self.events: deque[AsyncEvent] = deque()
-        """Asynchronous events that nobody has taken yet."""
+        """Asynchronous events that the program has not taken yet."""
         self.data_paths = data_paths
         self.nvlink = False
-        """The GPU reaches the NIC through another one."""
+        """Tells whether the GPU reaches the NIC through another GPU."""
         self._data_path: Path | None = None
         self._path_config = PathConfig()
         self._tokens = count(1)
         self.next_address = _FIRST_ADDRESS
-        """Of a region of which no address is given."""
+        """Address of the next region for which the program gives none."""
         node.listeners.append(self._handle)
 
     @property
     def gid(self) -> str:
-        """The address as a GID."""
+        """Return the address as a GID."""
         text = str(ip_address(self.node.address))
         return f"::ffff:{text}" if self.node.ip_version == 4 else text
 
     @property
     def counters(self) -> dict[str, int]:
-        """What the adapter dropped or repeated, and why."""
+        """Return how often the adapter dropped or repeated packets, by reason."""
         return dict(self.hca.counters)
 
     @property
     def data_path(self) -> Path | None:
-        """How bytes get between GPU memory and the wire, for `net.data_path_report()`; None: nothing is noted."""
+        """Return how bytes get between GPU memory and the wire, for `net.data_path_report()`; None: not modelled."""
         return self._data_path
 
     @data_path.setter
@@ -134,7 +134,7 @@ class Device:
 
     @property
     def path_config(self) -> PathConfig:
-        """Latency and bandwidth of the hops, for the data path model."""
+        """Return latency and bandwidth of the hops, for the data path model."""
         return self._path_config
 
     @path_config.setter
@@ -143,7 +143,7 @@ class Device:
         self._path_config = config
 
     def query(self) -> DeviceAttr:
-        """`ibv_query_device`, `ibv_query_port`."""
+        """`ibv_query_device`, `ibv_query_port` return the attributes."""
         config = self.config
         return DeviceAttr(
             name=self.name, gid=self.gid, active_mtu=self.node.max_path_mtu, active_speed=self.node.rate,
@@ -152,19 +152,19 @@ class Device:
         )  # fmt: skip
 
     def alloc_pd(self) -> "PD":
-        """`ibv_alloc_pd`."""
+        """`ibv_alloc_pd` returns a new protection domain."""
         self.check()
         return PD(self)
 
     def create_cq(self, depth: int = 4096, *, cq_context: Any = None) -> CQ:
-        """`ibv_create_cq`: for `depth` completions. Raises EINVAL."""
+        """`ibv_create_cq` returns a queue for `depth` completions. Raises EINVAL."""
         self.check()
         cq = CQ(self, depth, cq_context)
         self.cqs.append(cq)
         return cq
 
     def get_async_event(self, timeout: int | str | None = None) -> AsyncEvent | None:
-        """`ibv_get_async_event`: the oldest one; virtual time runs until there is one. None: none comes.
+        """`ibv_get_async_event` returns the oldest event; it lets time pass until there is one. None: none comes.
 
         `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen.
         """
@@ -175,16 +175,16 @@ class Device:
     # What its parts call
 
     def token(self) -> int:
-        """A number that no other work request of this device has."""
+        """Return a number that no other work request of this device has."""
         return next(self._tokens)
 
     def check(self) -> None:
-        """Raises EINVAL when the network is closed."""
+        """Raise EINVAL when the network is closed."""
         if self.driver.closed:
             raise invalid("network", "closed", "one that is open")
 
     def address_of(self, name: str, given: Any) -> int:
-        """Of a device, a text or a number: IPv4, IPv6 or a GID. Raises EINVAL for another family than the network's."""
+        """Return the address of a device, or that in a text or number: IPv4, IPv6 or a GID. Raises EINVAL."""
         if isinstance(given, Device):
             return given.node.address
         version = self.node.ip_version
@@ -199,7 +199,7 @@ class Device:
         return address
 
     def overran(self, cq: CQ) -> None:
-        """Its queue pairs cannot tell anything any more."""
+        """Tell that a queue is overrun, and take its queue pairs to ERR."""
         self._happened(EventType.CQ_ERR, cq)
         for qp in dict.fromkeys(cq.users):
             self.driver.call_soon(qp.fail)
@@ -219,10 +219,10 @@ class Device:
 
 
 class PD:
-    """`ibv_pd`. `device.alloc_pd()` makes it."""
+    """A protection domain (`ibv_pd`). `device.alloc_pd()` makes it."""
 
     def __init__(self, device: Device) -> None:
-        """Called by the device."""
+        """Make a domain; the device calls it."""
         self.device = device
         self.handle = device.hca.alloc_pd()
         self.users: list[MR | QP | SRQ | AH] = []
@@ -231,11 +231,11 @@ class PD:
     def reg_mr(
         self, memory: Any, access: Access = ALL, *, addr: int | None = None, kind: MemoryKind = MemoryKind.HOST
     ) -> MR:
-        """`ibv_reg_mr`: makes a buffer, a `FileMemory` or any `Memory` known. Its bytes are not copied.
+        """`ibv_reg_mr` registers a buffer, a `FileMemory` or any `Memory`. Its bytes are not copied.
 
-        `access`: all rights if none are named. `addr`: virtual address of the first byte; None: a page of its own.
-        `kind`: host or GPU memory, for the data path model. Raises EINVAL for what is no memory, for rights that
-        read-only memory cannot give and for REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE.
+        `access`: all rights by default. `addr`: virtual address of the first byte; None: a page of its own. `kind`:
+        host or GPU memory, for the data path model. Raises EINVAL for what is no memory, for rights that read-only
+        memory cannot give and for REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE.
         """
         self.check("pd")
         mr = MR(self, memory, access, self.device.next_address if addr is None else addr, kind)
@@ -246,7 +246,10 @@ class PD:
         return mr
 
     def create_srq(self, limit: int = 0, *, max_wr: int = 1 << 16) -> SRQ:
-        """`ibv_create_srq`: SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left; 0: never."""
+        """`ibv_create_srq` returns a shared receive queue.
+
+        SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left; 0: never.
+        """
         self.check("pd")
         srq = SRQ(self, limit, max_wr)
         self.users.append(srq)
@@ -257,7 +260,7 @@ class PD:
         max_send_wr: int = 1 << 16, max_recv_wr: int = 1 << 16, max_inline_data: int = 256, sq_sig_all: bool = False,
         qp_context: Any = None,
     ) -> QP:  # fmt: skip
-        """`ibv_create_qp`: in RESET. `recv_cq`: by default the one for sends. Raises EINVAL."""
+        """`ibv_create_qp` returns a queue pair in RESET. `recv_cq`: by default that of sends. Raises EINVAL."""
         self.check("pd")
         return QP(
             self, qp_type, send_cq, send_cq if recv_cq is None else recv_cq, srq, max_send_wr=max_send_wr,
@@ -265,7 +268,7 @@ class PD:
         )  # fmt: skip
 
     def create_ah(self, dst: "str | int | Device", *, flow_label: int = 0, hop_limit: int | None = None) -> AH:
-        """`ibv_create_ah`: the way to an address, GID, device or multicast group.
+        """`ibv_create_ah` returns a handle of an address, GID, device or multicast group.
 
         `flow_label`: 20 bits, from which the UDP source port comes; 0: from the queue pairs (roce.md §1).
         """
@@ -278,7 +281,7 @@ class PD:
         return ah
 
     def dealloc(self) -> None:
-        """`ibv_dealloc_pd`. Raises EBUSY while something is made in it."""
+        """`ibv_dealloc_pd` deallocates the domain. Raises EBUSY while an object of the domain exists."""
         self.check("pd")
         if self.users:
             kinds = ", ".join(sorted({type(user).__name__ for user in self.users}))
@@ -286,7 +289,7 @@ class PD:
         self.deallocated = True
 
     def check(self, name: str) -> None:
-        """Raises EINVAL for one that is deallocated, and when the network is closed."""
+        """Raise EINVAL for a domain that is deallocated, and when the network is closed."""
         if self.deallocated:
             raise invalid(name, "deallocated", "one that is not")
         self.device.check()

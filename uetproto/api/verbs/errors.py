@@ -1,4 +1,4 @@
-"""Errors of the verbs: what libibverbs returns as an errno is raised, the text names argument and legal values."""
+"""Errors of the verbs: an errno of libibverbs is raised, and the text names the argument and the legal values."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,22 +13,22 @@ _TIME = time()
 
 
 class Errno(IntEnum):
-    """errno.h, those that the verbs return here."""
+    """The numbers of errno.h that the verbs return here."""
 
     ENOMEM = 12
-    """A queue is full."""
+    """Tells that a queue is full."""
     EBUSY = 16
-    """Something else still uses it: the order of closing."""
+    """Tells that another object still uses the one to be closed."""
     EINVAL = 22
     EOVERFLOW = 75
-    """A completion queue has lost completions."""
+    """Tells that a completion queue has lost completions."""
 
 
 class VerbsError(LocalError):
-    """A call that cannot be: `errno` is what libibverbs returns, the text names the argument and what is legal.
+    """The error of a call: `errno` is what libibverbs returns, the text names the argument and what is legal.
 
-    It is raised at the call, and nothing has changed then. Of a list of work requests `bad_wr` is the place of the
-    one that is refused: those before it are posted.
+    A call that raises it has changed nothing. In a list of work requests `bad_wr` is the index of the refused one:
+    those before it are posted.
     """
 
     bad_wr: int | None = None
@@ -42,7 +42,7 @@ class VerbsError(LocalError):
 
 
 def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.EINVAL) -> VerbsError:
-    """The error for an argument: what it is, and what would have been right."""
+    """Return the error for an argument: its name, its value, and what is legal."""
     given = value[:256] if isinstance(value, str) else shown(value)
     return VerbsError(errno, name, f"{given} is not legal", legal)
 
@@ -58,7 +58,7 @@ def duration(name: str, value: Any) -> int:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What the adapter refuses is EINVAL."""
+    """Turn errors of the adapter into EINVAL."""
     try:
         yield
     except VerbsError:
@@ -68,14 +68,14 @@ def refusals() -> Iterator[None]:
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
-    """A whole number within bounds."""
+    """Return a whole number within bounds. Raises EINVAL."""
     if type(value) is not int or not low <= value <= high:
         raise invalid(name, value, f"{low} … {high:#x}" if high >= 1 << 20 else f"{low} … {high}")
     return value
 
 
 def member(name: str, value: Any, kind: type[_Member]) -> _Member:
-    """`value`, or its number, as one of an enum, or of flags as some."""
+    """Return a value or number as a member of an enum, or as flags. Raises EINVAL."""
     names = ", ".join(kind.__members__)
     if isinstance(value, kind) or type(value) is int:
         known = [int(one) for one in kind.__members__.values()]
@@ -85,6 +85,6 @@ def member(name: str, value: Any, kind: type[_Member]) -> _Member:
 
 
 def instance(name: str, value: Any, kind: type, legal: str = "") -> None:
-    """Raises EINVAL for what is of another kind."""
+    """Raise EINVAL for a value of another type."""
     if not isinstance(value, kind):
         raise invalid(name, value, legal or f"{kind.__name__}")

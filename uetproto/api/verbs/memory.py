@@ -15,7 +15,7 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REM
 
 @dataclass(frozen=True, slots=True)
 class Slice(Sge):
-    """`mr[0:64]`: an `ibv_sge` that knows its region. `bytes(...)` of it are those that are there now."""
+    """A piece of a region, `mr[0:64]`: an `ibv_sge` that knows its region. `bytes(...)` returns its bytes now."""
 
     mr: "MR"
 
@@ -24,10 +24,13 @@ class Slice(Sge):
 
 
 class MR:
-    """`ibv_mr`. `pd.reg_mr(...)` makes it. `mr[0:64]` is a piece for a work request, `mr[:4] = b"ping"` writes."""
+    """A memory region (`ibv_mr`). `pd.reg_mr(...)` makes it.
+
+    `mr[0:64]` is a piece for a work request, `mr[:4] = b"ping"` writes.
+    """
 
     def __init__(self, pd: "PD", memory: Any, access: Access, addr: int, kind: MemoryKind) -> None:
-        """Called by the domain."""
+        """Register memory; the domain calls it."""
         access, kind = member("access", access, Access), _kind(kind)
         integer("addr", addr, 0, (1 << 64) - 1)
         self.pd = pd
@@ -36,22 +39,22 @@ class MR:
 
     @property
     def addr(self) -> int:
-        """Virtual address of its first byte."""
+        """Return the virtual address of the first byte."""
         return self.region.addr
 
     @property
     def length(self) -> int:
-        """Bytes."""
+        """Return the number of bytes."""
         return self.region.length
 
     @property
     def lkey(self) -> int:
-        """For work requests at this device."""
+        """Return the key for work requests at this device."""
         return self.region.lkey
 
     @property
     def rkey(self) -> int:
-        """For those of peers."""
+        """Return the key for work requests of peers."""
         return self.region.rkey
 
     @property
@@ -60,11 +63,11 @@ class MR:
 
     @property
     def kind(self) -> MemoryKind:
-        """Where the bytes are; only the data path model asks."""
+        """Return where the bytes are, for the data path model."""
         return self.region.kind
 
     def __getitem__(self, part: slice) -> Slice:
-        """A piece, as of a `bytes`. Raises EINVAL for a step, and for a region that is gone."""
+        """Return a piece. Raises EINVAL for a step, and for a region that is deregistered."""
         self.check("mr")
         if not isinstance(part, slice) or part.step not in (None, 1):
             raise invalid("mr[...]", part, "a slice such as mr[0:64]")
@@ -75,7 +78,7 @@ class MR:
         return Slice(self.addr + start, max(0, stop - start), self.lkey, self)
 
     def __setitem__(self, part: slice, data: Any) -> None:
-        """Writes as many bytes as the piece has. Raises EINVAL for another number, and for read-only memory."""
+        """Write a piece. Raises EINVAL for another number of bytes, and for read-only memory."""
         piece = self[part]
         try:
             view = memoryview(data).cast("B")
@@ -97,30 +100,30 @@ class MR:
         return self.read(0, self.length)
 
     def read(self, offset: int, length: int) -> bytes:
-        """A copy of what is there now."""
+        """Return a copy of the bytes now."""
         self.check("mr")
         integer("offset", offset, 0, self.length)
         integer("length", length, 0, self.length - offset)
         return bytes(self.region.memory.read(offset, length))
 
     def dereg(self) -> None:
-        """`ibv_dereg_mr`: work that still names it fails from now on."""
+        """`ibv_dereg_mr` deregisters the region: work that names it fails from now on."""
         self.check("mr")
         self.pd.device.hca.dereg_mr(self.region)
         del self.pd.device.mrs[self.lkey]
         self.pd.users.remove(self)
 
     def check(self, name: str) -> None:
-        """Raises EINVAL for a region that is gone."""
+        """Raise EINVAL for a region that is deregistered."""
         if self.region.dead:
             raise VerbsError(Errno.EINVAL, name, "the region was deregistered", "one that is registered")
 
 
 def sge_list(name: str, given: Any, pd: "PD") -> tuple[Sge, ...]:
-    """A scatter or gather list: regions, pieces of them, `Sge`; or one such alone.
+    """Return a scatter or gather list of regions, pieces of them and `Sge`, or of one of these.
 
-    A plain `Sge` with a bad lkey is a matter of the completion (roce.md §10); a region that is gone, or another
-    domain's, raises EINVAL here.
+    Raises EINVAL for a region that is deregistered or of another domain. A plain `Sge` with a bad lkey fails in its
+    completion (roce.md §10).
     """
     parts = (given,) if isinstance(given, Sge | MR) else given
     if not isinstance(parts, list | tuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uetproto.api.verbs.cq import CQ
 from uetproto.api.verbs.errors import Errno, VerbsError, instance, integer, invalid, member, refusals
 from uetproto.api.verbs.memory import sge_list
-from uetproto.api.verbs.work import AH, Gather, Posted, RecvWr, SendWr, post_of
+from uetproto.api.verbs.work import AH, Gather, PostedRequest, RecvWr, SendWr, post_of
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.contract import (
     Access,
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.device import PD, Device
 
 MAX_WR = 1 << 20
-"""Work requests that a queue may be made for."""
+"""Number of work requests that a queue may hold at most."""
 
 
 class SRQ:
-    """`ibv_srq`: receives that many queue pairs share. `pd.create_srq(...)` makes it."""
+    """A shared receive queue (`ibv_srq`). `pd.create_srq(...)` makes it."""
 
     def __init__(self, pd: "PD", limit: int, max_wr: int) -> None:
-        """Called by the domain."""
+        """Make a queue; the domain calls it."""
         self.pd = pd
         self.device = pd.device
         self.max_wr = integer("max_wr", max_wr, 1, MAX_WR)
         self.srq_num = self.device.hca.create_srq(pd.handle, integer("limit", limit, 0, max_wr))
         self.destroyed = False
         self.users: list[QP] = []
-        self.posted: dict[int, Posted] = {}
+        self.posted: dict[int, PostedRequest] = {}
         """Receives that have not completed, by token."""
         self.device.srqs[self.srq_num] = self
 
     def post_recv(self, wr: RecvWr | list[RecvWr] | Gather = (), *, wr_id: int = 0) -> None:
-        """`ibv_post_srq_recv`: as `QP.post_recv`."""
+        """`ibv_post_srq_recv` posts receives as `QP.post_recv` does."""
         self.check("srq")
         for place, one in enumerate(_receives(wr, wr_id)):
             with _number(place):
@@ -58,13 +58,13 @@ class SRQ:
                 self.device.node.submit(work)
 
     def __len__(self) -> int:
-        """Receives posted and not yet used. Raises EINVAL once it is destroyed."""
+        """Return the number of receives posted and not yet used. Raises EINVAL once the queue is destroyed."""
         if self.destroyed:
             raise invalid("srq", "destroyed", "one that is not")
         return len(self.device.hca.srqs[self.srq_num].items)
 
     def modify(self, *, limit: int) -> None:
-        """`ibv_modify_srq`: SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left."""
+        """`ibv_modify_srq` sets the limit: SRQ_LIMIT_REACHED comes once when fewer receives are left."""
         self.check("srq")
         self.device.hca.modify_srq(self.srq_num, integer("limit", limit, 0, self.max_wr))
 
@@ -72,12 +72,12 @@ class SRQ:
         return f"<SRQ {self.srq_num} of {self.device.name}>"
 
     def query(self) -> dict[str, int]:
-        """`ibv_query_srq`; a limit that was reached is 0."""
+        """`ibv_query_srq` returns the attributes; a limit that was reached is 0."""
         self.check("srq")
         return {"max_wr": self.max_wr, "srq_limit": self.device.hca.srqs[self.srq_num].limit}
 
     def destroy(self) -> None:
-        """`ibv_destroy_srq`. Raises EBUSY while a queue pair uses it."""
+        """`ibv_destroy_srq` destroys the queue. Raises EBUSY while a queue pair uses it."""
         self.check("srq")
         if self.users:
             raise VerbsError(Errno.EBUSY, "srq", f"{len(self.users)} queue pairs use it", "destroy them first")
@@ -86,20 +86,20 @@ class SRQ:
         del self.device.srqs[self.srq_num], self.device.hca.srqs[self.srq_num]
 
     def check(self, name: str) -> None:
-        """Raises EINVAL for one that is destroyed, and when the network is closed."""
+        """Raise EINVAL for an object that is destroyed, and when the network is closed."""
         if self.destroyed:
             raise invalid(name, "destroyed", "one that is not")
         self.device.check()
 
 
 class QP:
-    """`ibv_qp`. `pd.create_qp(...)` makes it, in RESET; `verbs.connect` brings two of them up."""
+    """A queue pair (`ibv_qp`). `pd.create_qp(...)` makes it, in RESET; `verbs.connect` brings two of them up."""
 
     def __init__(
         self, pd: "PD", qp_type: QpType, send_cq: CQ, recv_cq: CQ, srq: SRQ | None, *, max_send_wr: int,
         max_recv_wr: int, max_inline_data: int, sq_sig_all: bool, qp_context: Any,
     ) -> None:  # fmt: skip
-        """Called by the domain."""
+        """Make a queue pair; the domain calls it."""
         self.qp_type = member("qp_type", qp_type, QpType)
         queues: list[tuple[str, Any, type]] = [("send_cq", send_cq, CQ), ("recv_cq", recv_cq, CQ), ("srq", srq, SRQ)]
         for name, queue, kind in queues if srq is not None else queues[:2]:
@@ -116,25 +116,25 @@ class QP:
         self.max_recv_wr = integer("max_recv_wr", max_recv_wr, 1, MAX_WR)
         self.max_inline_data = integer("max_inline_data", max_inline_data, 0, 1 << 16)
         self.sq_sig_all = sq_sig_all
-        """Every send is signalled."""
+        """Tells whether every send is signalled."""
         self.qp_context = qp_context
-        """Whatever its maker likes."""
+        """`qp_context`: any object of the program."""
         self.destroyed = False
         self.groups: set[int] = set()
-        """Multicast groups that it is attached to."""
+        """Multicast groups that the queue pair is attached to."""
         self.qp_num = self.device.hca.create_qp(
             self.qp_type, pd.handle, srq=None if srq is None else srq.srq_num, max_send_wr=max_send_wr,
             max_recv_wr=max_recv_wr,
         )  # fmt: skip
-        self._sends: deque[Posted] = deque()
-        self._receives: dict[int, Posted] = {}
+        self._sends: deque[PostedRequest] = deque()
+        self._receives: dict[int, PostedRequest] = {}
         self.device.qps[self.qp_num] = self
         for user in self._used:
             user.users.append(self)
 
     @property
     def _used(self) -> list[Any]:
-        """What must outlive it; one queue for both directions is there twice."""
+        """Return the objects that the queue pair uses; a queue for both directions is there twice."""
         return [self.pd, self.send_cq, self.recv_cq, *([] if self.srq is None else [self.srq])]
 
     @property
@@ -143,7 +143,7 @@ class QP:
 
     @property
     def peer(self) -> "Device | None":
-        """The device at the other end; UD has none, nor has one that is destroyed."""
+        """Return the device at the other end; None on UD, and for a queue pair that is destroyed."""
         if self.destroyed or self.qp_type is QpType.UD:
             return None
         return self.device.peers.get(self._qp.attributes.av.dst)
@@ -156,15 +156,15 @@ class QP:
 
     @property
     def state(self) -> QpState:
-        """Where it is now. Raises EINVAL once it is destroyed."""
+        """Return the state. Raises EINVAL once the queue pair is destroyed."""
         if self.destroyed:
             raise invalid("qp", "destroyed", "one that is not")
         return self._qp.state
 
     def modify(self, state: QpState, **attributes: Any) -> None:
-        """`ibv_modify_qp`: to `state`, with attributes by their names in roce.md §6.
+        """`ibv_modify_qp` changes to `state`, with attributes by their names in roce.md §6.
 
-        Raises EINVAL for a step that is not in the table, and for what is missing, unknown, illegal or too late.
+        Raises EINVAL for a transition that is not in the table, and for missing, unknown or illegal attributes.
         """
         self.check("qp")
         state = member("state", state, QpState)
@@ -186,7 +186,7 @@ class QP:
             self._receives.clear()
 
     def query(self) -> dict[str, Any]:
-        """`ibv_query_qp`: the state, and the attributes by their names."""
+        """`ibv_query_qp` returns the state, and the attributes by their names."""
         state, attributes = self.state, self._qp.attributes
         return {"qp_state": state} | {name: getattr(attributes, name) for name in Attributes.__slots__}
 
@@ -195,10 +195,10 @@ class QP:
     def post_send(
         self, wr: SendWr | list[SendWr] | Opcode, sg_list: Gather | Buffer | None = None, **fields: Any
     ) -> None:
-        """`ibv_post_send`: a `SendWr`, a list of them, or the fields of one: `post_send(Opcode.SEND, mr[:64])`.
+        """`ibv_post_send` posts a `SendWr`, a list of them, or the fields of one: `post_send(Opcode.SEND, mr[:64])`.
 
-        Raises EINVAL for what the transport does not have and for a state in which nothing may be posted, ENOMEM for
-        a full queue. Of a list `error.bad_wr` is the place of the one refused; those before it are posted.
+        Raises EINVAL for an operation that the transport does not have and for a state in which nothing may be posted,
+        ENOMEM for a full queue. In a list `error.bad_wr` is the index of the refused one; those before it are posted.
         """
         self.check("qp")
         if isinstance(wr, int):
@@ -215,8 +215,8 @@ class QP:
         qp = self._qp
         if qp.requester is not None and qp.requester.posted_now >= self.max_send_wr:
             raise VerbsError(Errno.ENOMEM, "qp", f"{self.max_send_wr} sends are posted", "a larger max_send_wr")
-        posted = Posted(work.wr_id, wr.wr_id, work.sg_list, work)
-        self._sends.append(posted)  # it may be complete before `submit` returns
+        posted = PostedRequest(work.wr_id, wr.wr_id, work.sg_list, work)
+        self._sends.append(posted)  # the work may be complete before `submit` returns
         try:
             with refusals():
                 self.device.node.submit(work)
@@ -226,16 +226,16 @@ class QP:
         self._settle()
 
     def _settle(self) -> None:
-        """Those that ended well without a completion are forgotten: not signalled, and in order."""
+        """Remove the sends that succeeded without a completion, as they were not signalled."""
         requester = self._qp.requester
         left = requester.posted_now if requester is not None else 0
         while len(self._sends) > left:
             self._done(self._sends.popleft())
 
     def post_recv(self, wr: RecvWr | list[RecvWr] | Gather = (), *, wr_id: int = 0) -> None:
-        """`ibv_post_recv`: a `RecvWr`, a list of them, or the pieces of one: `post_recv(mr[:64], wr_id=7)`.
+        """`ibv_post_recv` posts a `RecvWr`, a list of them, or the pieces of one: `post_recv(mr[:64], wr_id=7)`.
 
-        On UD the first 40 bytes are for the GRH (roce.md §11). Raises EINVAL for a state in which nothing may be
+        On UD the GRH takes the first 40 bytes (roce.md §11). Raises EINVAL for a state in which nothing may be
         posted and for a queue pair with a shared receive queue, ENOMEM for a full queue.
         """
         self.check("qp")
@@ -259,7 +259,7 @@ class QP:
     # Multicast
 
     def attach_mcast(self, gid: str | int) -> None:
-        """`ibv_attach_mcast`: datagrams to the group come here too; twice is once. Raises EINVAL but for UD."""
+        """`ibv_attach_mcast` has datagrams to the group come here too. Raises EINVAL for another type than UD."""
         self.check("qp")
         group = self.device.address_of("gid", gid)
         with refusals():
@@ -267,7 +267,7 @@ class QP:
         self.groups.add(group)
 
     def detach_mcast(self, gid: str | int) -> None:
-        """`ibv_detach_mcast`. Raises EINVAL for a group that it is not attached to."""
+        """`ibv_detach_mcast` ends an `attach_mcast`. Raises EINVAL for a group that is not attached."""
         self.check("qp")
         group = self.device.address_of("gid", gid)
         with refusals():
@@ -277,7 +277,7 @@ class QP:
     # The end
 
     def destroy(self) -> None:
-        """`ibv_destroy_qp`: what it had to do is thrown away. Raises EBUSY while it is attached to a group."""
+        """`ibv_destroy_qp` destroys the queue pair and its work. Raises EBUSY while it is attached to a group."""
         self.check("qp")
         if self.groups:
             raise VerbsError(Errno.EBUSY, "qp", f"attached to {len(self.groups)} groups", "detach it first")
@@ -288,7 +288,7 @@ class QP:
             user.users.remove(self)
 
     def check(self, name: str) -> None:
-        """Raises EINVAL for one that is destroyed, and when the network is closed."""
+        """Raise EINVAL for an object that is destroyed, and when the network is closed."""
         if self.destroyed:
             raise invalid(name, "destroyed", "one that is not")
         self.device.check()
@@ -296,12 +296,12 @@ class QP:
     # What the device calls
 
     def completed(self, entry: WorkCompletion) -> None:
-        """A work request has ended."""
+        """Complete a work request."""
         if entry.receive:
             posted = (self._receives if self.srq is None else self.srq.posted).pop(entry.wr_id)
         else:
             posted = self._sends.popleft()
-            while posted.token != entry.wr_id:  # sends end in order: this one ended well, and was not signalled
+            while posted.token != entry.wr_id:  # sends end in order: this one succeeded, and was not signalled
                 self._done(posted)
                 posted = self._sends.popleft()
         if entry.ok:
@@ -309,19 +309,19 @@ class QP:
         cq = self.recv_cq if entry.receive else self.send_cq
         cq.add(replace(entry, wr_id=posted.wr_id))
 
-    def _done(self, posted: Posted, entry: WorkCompletion | None = None) -> None:
-        """It ended well: the data path model takes note."""
+    def _done(self, posted: PostedRequest, entry: WorkCompletion | None = None) -> None:
+        """Tell the data path model of work that succeeded."""
         self.device.data_paths.note(self, posted, entry)
 
     def fail(self) -> None:
-        """Its completion queue is overrun: nothing more can be told."""
+        """Go to ERR, as the completion queue is overrun."""
         if not self.destroyed and self._qp.state not in (QpState.RESET, QpState.ERR):
             self.device.node.submit(ModifyQp(qp_num=self.qp_num, state=QpState.ERR))
 
 
 @contextmanager
 def _number(place: int) -> Iterator[None]:
-    """Tells which work request of a list was refused."""
+    """Set the index of the refused work request in an error."""
     try:
         yield
     except VerbsError as error:
@@ -344,6 +344,6 @@ def _receives(wr: Any, wr_id: int) -> Sequence[RecvWr]:
     return (RecvWr(sg_list=wr, wr_id=wr_id),)
 
 
-def _received(token: int, wr: RecvWr, pd: "PD") -> Posted:
+def _received(token: int, wr: RecvWr, pd: "PD") -> PostedRequest:
     integer("wr_id", wr.wr_id, 0, (1 << 64) - 1)
-    return Posted(token, wr.wr_id, sge_list("sg_list", wr.sg_list, pd))
+    return PostedRequest(token, wr.wr_id, sge_list("sg_list", wr.sg_list, pd))

@@ -1,6 +1,6 @@
-"""The way of the bytes between GPU memory and the wire, added up over a run: a model (`engine.data_path`).
+"""Costs of the paths between GPU memory and the wire, added up over a run: a model (`engine.data_path`).
 
-Nothing here moves a byte or takes virtual time: for each transfer that has completed it tells what the data path of
+The model moves no byte and takes no virtual time: for each transfer that has completed it tells what the data path of
 each side would have cost. Only bytes in regions of `MemoryKind.GPU` count, at devices whose `data_path` is set.
 """
 
@@ -17,38 +17,38 @@ from uetproto.engine.roce.segments import KINDS
 if TYPE_CHECKING:
     from uetproto.api.verbs.device import Device
     from uetproto.api.verbs.qp import QP
-    from uetproto.api.verbs.work import Posted
+    from uetproto.api.verbs.work import PostedRequest
 
 NETWORK_PATHS = (Path.NONE, Path.RDMA, Path.ASYNC)
-"""Those that end at the wire; `cost` knows those of storage."""
+"""Paths that end at the wire; `cost` also knows those of storage."""
 
 _ONE_SIDED = (WcOpcode.RDMA_WRITE, WcOpcode.RDMA_READ, WcOpcode.COMP_SWAP, WcOpcode.FETCH_ADD)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of one transfer."""
+    """The costs of one side of one transfer."""
 
     at: int
-    """Virtual time when it was known to be complete, picoseconds."""
+    """Time of the completion in picoseconds."""
     device: str
     qp_num: int
-    """The queue pair of the completion."""
+    """Number of the queue pair of the completion."""
     wr_id: int
     opcode: WcOpcode
     passive: bool
-    """The target of a WRITE, READ or atomic: nobody posts there."""
+    """Tells whether this is the target of a WRITE, READ or atomic, where no work is posted."""
     report: Report
 
 
 @dataclass(frozen=True, slots=True)
 class DataPathReport:
-    """All sides of all transfers, in the order of their completions, and their sums."""
+    """The costs of all sides of all transfers, in the order of their completions, and their sums."""
 
     sides: tuple[Side, ...]
 
     def of(self, device: str) -> "DataPathReport":
-        """Those of one device."""
+        """Return the report of one device."""
         return DataPathReport(tuple(side for side in self.sides if side.device == device))
 
     @property
@@ -64,32 +64,32 @@ class DataPathReport:
 
     @property
     def cpu_posts(self) -> int:
-        """Work requests that a CPU posted."""
+        """Return the number of work requests that a CPU posted."""
         return sum(side.report.cpu_posts for side in self.sides)
 
     @property
     def cpu_bytes(self) -> int:
-        """Bytes that a CPU moved itself."""
+        """Return the number of bytes that a CPU moved itself."""
         return sum(side.report.cpu_bytes for side in self.sides)
 
     @property
     def time(self) -> int:
-        """Picoseconds, one transfer after the other."""
+        """Return the sum of the times in picoseconds, as if one transfer followed the other."""
         return sum(side.report.time for side in self.sides)
 
 
 class DataPaths:
-    """Takes note of what completes; one for a network."""
+    """The data paths of a network note the transfers that complete."""
 
     def __init__(self) -> None:
         self.sides: list[Side] = []
 
-    def note(self, qp: "QP", posted: "Posted", entry: WorkCompletion | None) -> None:
-        """A work request ended well; `entry`: its completion, None if it was not signalled."""
+    def note(self, qp: "QP", posted: "PostedRequest", entry: WorkCompletion | None) -> None:
+        """Note work that succeeded; `entry`: its completion, None if it was not signalled."""
         work, device = posted.work, qp.device
         opcode = entry.opcode if entry is not None else KINDS[work.opcode].completion if work else WcOpcode.RECV
         if opcode is WcOpcode.RECV_RDMA_WITH_IMM:
-            return  # nothing is written into the receive
+            return  # no byte is written to the receive
         length = entry.byte_len if entry is not None else posted.length
         self._add(qp, posted, opcode, device, _on_gpu(device, posted.sg_list, length))
         if work is not None and opcode in _ONE_SIDED and (peer := qp.peer) is not None:
@@ -98,7 +98,7 @@ class DataPaths:
                 self._add(qp, posted, opcode, peer, length, passive=True)
 
     def _add(
-        self, qp: "QP", posted: "Posted", opcode: WcOpcode, device: "Device", length: int, passive: bool = False
+        self, qp: "QP", posted: "PostedRequest", opcode: WcOpcode, device: "Device", length: int, passive: bool = False
     ) -> None:
         if device.data_path is None or not length:
             return
@@ -107,7 +107,7 @@ class DataPaths:
 
 
 def _on_gpu(device: "Device", parts: Iterable[Sge], length: int) -> int:
-    """How many of the first `length` bytes of a list are in GPU memory."""
+    """Return how many of the first `length` bytes of a list are in GPU memory."""
     found = 0
     for part in parts:
         used = min(part.length, length)

@@ -1,4 +1,4 @@
-"""Work requests, and what is kept of them until they complete: `ibv_send_wr`, `ibv_recv_wr` (roce.md §10)."""
+"""Work requests, and their records until they complete: `ibv_send_wr`, `ibv_recv_wr` (roce.md §10)."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.qp import QP
 
 Gather: TypeAlias = MR | Sge | list[MR | Sge] | tuple[MR | Sge, ...]
-"""What a list of pieces may be: regions, slices of them, or one alone."""
+"""A list of pieces: regions, slices of them, or one of these alone."""
 
 
 class AH:
-    """`ibv_ah`: the way to a peer, or to a multicast group. `pd.create_ah(...)` makes it."""
+    """The handle of the address of a peer or a multicast group (`ibv_ah`). `pd.create_ah(...)` makes it."""
 
     def __init__(self, pd: "PD", av: AddressVector) -> None:
-        """Called by the domain."""
+        """Make a handle; the domain calls it."""
         self.pd = pd
         self.av = av
         self.destroyed = False
@@ -30,71 +30,71 @@ class AH:
         return f"<AH to {ip_address(self.av.dst)}>"
 
     def destroy(self) -> None:
-        """`ibv_destroy_ah`."""
+        """`ibv_destroy_ah` destroys the handle."""
         self.check("ah")
         self.destroyed = True
         self.pd.users.remove(self)
 
     def check(self, name: str) -> None:
-        """Raises EINVAL for one that is destroyed."""
+        """Raise EINVAL for a handle that is destroyed."""
         if self.destroyed:
             raise invalid(name, "destroyed", "one that is not")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendWr:
-    """`ibv_send_wr`."""
+    """A send work request (`ibv_send_wr`)."""
 
     opcode: Opcode = Opcode.SEND
     sg_list: Gather | Buffer = ()
-    """The local bytes: of the message, or where a READ or atomic puts its answer. A `bytes` goes INLINE."""
+    """Local bytes of the message, or where a READ or atomic puts its answer. A `bytes` goes INLINE."""
     wr_id: int = 0
-    """64 bits, which come back in the completion."""
+    """Number of 64 bits, which the completion returns."""
     send_flags: SendFlags = SendFlags.SIGNALED
     imm_data: int = 0
-    """The 32 bits as a number, most significant byte first on the wire."""
+    """Immediate data of 32 bits, most significant byte first on the wire."""
     invalidate_rkey: int = 0
     remote_addr: int = 0
-    """Of WRITE, READ and atomics: `mr.addr` and on, at the peer."""
+    """Address at the peer for WRITE, READ and atomics: from `mr.addr` of the peer on."""
     rkey: int = 0
     compare_add: int = 0
-    """To compare with, or to add."""
+    """Value to compare with, or to add."""
     swap: int = 0
     ah: AH | None = None
-    """UD: the way."""
+    """Handle of the address of a datagram (UD)."""
     remote_qpn: int = 0
     remote_qkey: int = 0
-    """UD; with bit 31 set the queue pair's own goes out (roce.md §11)."""
+    """Q_Key of a datagram (UD); with bit 31 set the Q_Key of the queue pair is sent (roce.md §11)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecvWr:
-    """`ibv_recv_wr`."""
+    """A receive work request (`ibv_recv_wr`)."""
 
     sg_list: Gather = ()
     wr_id: int = 0
 
 
 @dataclass(slots=True)
-class Posted:
-    """A work request that has not completed."""
+class PostedRequest:
+    """A work request that was posted and has not completed."""
 
     token: int
-    """Its wr_id in the adapter: those of the program need not differ."""
+    """Number of the request in the adapter; the wr_id of the program need not be unique."""
     wr_id: int
     sg_list: tuple[Sge, ...]
     work: PostSend | None = None
-    """None: a receive."""
+    """Work of a send; None: the request is a receive."""
 
     @property
     def length(self) -> int:
-        """Bytes of the message, or that a receive has room for."""
+        """Return the bytes of the message, or those that a receive has room for."""
         inline = None if self.work is None else self.work.inline
         return sum(part.length for part in self.sg_list) if inline is None else len(inline)
 
 
 def post_of(qp: "QP", wr: SendWr, token: int) -> PostSend:
-    """What the adapter is told. Raises EINVAL for what is no such request; the rest the adapter checks."""
+    """Return the work for the adapter, which checks it further. Raises EINVAL for illegal fields."""
     integer("wr_id", wr.wr_id, 0, (1 << 64) - 1)
     opcode, flags = member("opcode", wr.opcode, Opcode), member("send_flags", wr.send_flags, SendFlags)
     if qp.sq_sig_all:
@@ -129,7 +129,7 @@ def _check_inline(qp: "QP", length: int) -> None:
 
 
 def _now(qp: "QP", part: Sge) -> bytes:
-    """The bytes of a piece at this moment."""
+    """Return the bytes of a piece now."""
     region = qp.device.mrs.get(part.lkey)
     if region is None or not region.region.allows(part.addr, part.length, 0):
         raise invalid("sg_list", part, "pieces of registered regions, as INLINE is copied at once")

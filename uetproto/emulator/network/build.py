@@ -14,7 +14,7 @@ from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
 from uetproto.emulator.network.faults import FaultyPort
 from uetproto.emulator.network.frame_outcome import FrameOutcomes
 from uetproto.emulator.network.layouts import LAYOUTS
-from uetproto.emulator.network.link import EmulatedLink, FrameSender, FrameSink
+from uetproto.emulator.network.link import EmulatedLink, FrameReceiver, FrameSender
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink, PayloadSize
 from uetproto.emulator.network.pfc import PauseGate, Pauser, check_capacity
@@ -46,7 +46,7 @@ def build(
     build_topology = TOPOLOGIES[config.topology]
     patience = None if config.topology == "scripted" else decision_time(config, nodes)
     capture = None if writer is None else Capture(clock, writer, patience)
-    builder = _Builder(clock, config, nodes, dscp, chance, capture)
+    builder = _NetworkBuilder(clock, config, nodes, dscp, chance, capture)
     build_topology(builder)
     builder.network.longest_flight = longest_flight(config, nodes)
     return builder.network
@@ -86,13 +86,13 @@ def longest_flight(config: NetworkConfig, nodes: Nodes) -> int:
 class _Forward:
     """A port whose other side is set when all is built."""
 
-    sink: FrameSink
+    sink: FrameReceiver
 
     def take(self, frame: bytes) -> None:
         self.sink.take(frame)
 
 
-class _Builder:
+class _NetworkBuilder:
     """A network that is being built."""
 
     def __init__(
@@ -221,8 +221,8 @@ class _Builder:
             network.ingresses[name] = pauser.attach(port.mac, queue.ahead, down.duration)
 
     def _add_node(
-        self, name: str, node: NodeAttachment, sink: FrameSink, *, leaf: str, with_pfc: bool = False
-    ) -> FrameSink:
+        self, name: str, node: NodeAttachment, sink: FrameReceiver, *, leaf: str, with_pfc: bool = False
+    ) -> FrameReceiver:
         """Add the NIC of a node and all parts between it and `sink`, named `leaf`; return what takes its frames."""
         clock, network = self.clock, self.network
         if node.faults:
@@ -249,7 +249,7 @@ class _Builder:
         queue = self.network.trunks[name] = self._queue(name, link)
         return queue
 
-    def _link(self, sink: FrameSink, rate: int, delay: int) -> EmulatedLink:
+    def _link(self, sink: FrameReceiver, rate: int, delay: int) -> EmulatedLink:
         mtu, size_of = self.config.mtu, self._size_of
         if self._payload_of is None:
             return EmulatedLink(self.clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
@@ -272,7 +272,7 @@ class _Builder:
     def _delay(self, node: NodeAttachment) -> int:
         return self.config.delay if node.at is None else self.config.inner_delay
 
-    def _tapped(self, node: NodeAttachment, sink: FrameSink) -> FrameSink:
+    def _tapped(self, node: NodeAttachment, sink: FrameReceiver) -> FrameReceiver:
         """Return what takes the frames that come to a node."""
         return sink if self.capture is None or node.tap is None else InTap(self.clock, sink, self.capture, node.tap)
 
@@ -280,11 +280,11 @@ class _Builder:
         return link if self.capture is None or node.tap is None else OutTap(link, self.capture, node.tap)
 
 
-TOPOLOGIES: dict[str, Callable[[_Builder], None]] = {
-    "switch": _Builder.star,
-    "pair": _Builder.pair,
-    "scripted": _Builder.scripted,
-    **dict.fromkeys(LAYOUTS, _Builder.fabric),
+TOPOLOGIES: dict[str, Callable[[_NetworkBuilder], None]] = {
+    "switch": _NetworkBuilder.star,
+    "pair": _NetworkBuilder.pair,
+    "scripted": _NetworkBuilder.scripted,
+    **dict.fromkeys(LAYOUTS, _NetworkBuilder.fabric),
 }
 
 

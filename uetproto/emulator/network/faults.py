@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
-from uetproto.emulator.network.link import FrameSink
+from uetproto.emulator.network.link import FrameReceiver
 from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import MICROSECOND, Rng
 from uetproto.framing.dscp import Dscp
@@ -53,7 +53,7 @@ class FaultyPort:
     """A port before `sink` that applies faults. `done` counts what happened, by the name of the fault."""
 
     clock: Clock
-    sink: FrameSink
+    sink: FrameReceiver
     faults: Faults
     rng: Rng
     dscp: Dscp

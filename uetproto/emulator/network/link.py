@@ -10,7 +10,7 @@ from uetproto.errors import LocalError
 from uetproto.framing.sizes import ETHERNET_SIZE
 
 
-class FrameSink(Protocol):
+class FrameReceiver(Protocol):
     """A sink takes frames: a NIC, a switch, a fault, a tap."""
 
     def take(self, frame: bytes) -> None:
@@ -40,7 +40,14 @@ class EmulatedLink:
     )  # fmt: skip
 
     def __init__(
-        self, clock: Clock, sink: FrameSink, *, rate: int, delay: int, mtu: int, size_of: Callable[[bytes], int] = len
+        self,
+        clock: Clock,
+        sink: FrameReceiver,
+        *,
+        rate: int,
+        delay: int,
+        mtu: int,
+        size_of: Callable[[bytes], int] = len,
     ) -> None:
         if rate <= 0 or delay < 0 or mtu <= 0:
             raise LocalError("link", f"rate {rate}, delay {delay}, mtu {mtu}", "rate > 0, delay ≥ 0, mtu > 0")

@@ -7,7 +7,7 @@ is its vector; control messages such as joins and locks have none (sharp.md §2.
 from collections.abc import Callable
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import EmulatedLink, FrameSink
+from uetproto.emulator.network.link import EmulatedLink, FrameReceiver
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.forms import ROCE_PORT
@@ -118,7 +118,7 @@ class MeteredLink(EmulatedLink):
     __slots__ = ("_payload_of", "payload")
 
     def __init__(
-        self, clock: Clock, sink: FrameSink, payload_of: Callable[[bytes], int], *, rate: int, delay: int, mtu: int,
+        self, clock: Clock, sink: FrameReceiver, payload_of: Callable[[bytes], int], *, rate: int, delay: int, mtu: int,
         size_of: Callable[[bytes], int] = len,
     ) -> None:  # fmt: skip
         super().__init__(clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import FrameSender, FrameSink
+from uetproto.emulator.network.link import FrameReceiver, FrameSender
 from uetproto.engine.contract import SECOND
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
@@ -178,7 +178,7 @@ class PauseGate:
     """Returns the picoseconds that a number of bytes take on that link."""
     pfc: Pfc
     dscp: Dscp
-    port: FrameSink = field(init=False)
+    port: FrameReceiver = field(init=False)
     """Takes the frames that arrive and are no MAC control frames: the NIC."""
     on_room: Callable[[], None] = field(init=False)
     """Called when all frames that waited have left."""

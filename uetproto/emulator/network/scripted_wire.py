@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
-from uetproto.emulator.network.link import FrameSink
+from uetproto.emulator.network.link import FrameReceiver
 from uetproto.emulator.network.switch import trim
 from uetproto.errors import LocalError, Location
 from uetproto.framing.dscp import Dscp
@@ -52,11 +52,11 @@ class ScriptedWire:
         self._clock = clock
         self._outcomes = outcomes or FrameOutcomes()
         self._dscp = dscp
-        self._ports: dict[bytes, FrameSink] = {}
+        self._ports: dict[bytes, FrameReceiver] = {}
         self._frames: dict[int, bytes] = {}
         self._number = 0
 
-    def attach(self, mac: bytes, port: FrameSink) -> None:
+    def attach(self, mac: bytes, port: FrameReceiver) -> None:
         """Deliver frames with this destination address to `port`."""
         self._ports[mac] = port
 

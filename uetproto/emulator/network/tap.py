@@ -10,7 +10,7 @@ from typing import Protocol
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import FrameInTransit, FrameOutcomes
-from uetproto.emulator.network.link import FrameSender, FrameSink
+from uetproto.emulator.network.link import FrameReceiver, FrameSender
 
 _BATCH = 256
 """Number of records sorted and written at once."""
@@ -101,7 +101,7 @@ class InTap:
 
     __slots__ = ("_capture", "_clock", "_interface", "_sink")
 
-    def __init__(self, clock: Clock, sink: FrameSink, capture: Capture, interface: int) -> None:
+    def __init__(self, clock: Clock, sink: FrameReceiver, capture: Capture, interface: int) -> None:
         self._clock = clock
         self._sink = sink
         self._capture = capture
