@@ -37,7 +37,7 @@ from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.profile_uet import UetProfile
 from uetproto.traffic.roce import RoceWorkload
 from uetproto.traffic.uet import UetWorkload
-from uetproto.traffic.wire import Port, Wire
+from uetproto.traffic.wire import DirectWire, Port
 from uetproto.traffic.workload import Workload
 
 FindingPlace = int | str
@@ -141,7 +141,7 @@ class End(Port):
         return self._framer.frame(packet)
 
 
-class Network(Wire):
+class Network(DirectWire):
     """What is between the ends, and what was seen there."""
 
     def __init__(self, profile: Profile, chance: Random, before: Faults, behind: Faults, most: int) -> None:
