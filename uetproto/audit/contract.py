@@ -1,4 +1,4 @@
-"""What the trackers of packet delivery and of messages use of each other: neither imports the other."""
+"""Holds what the trackers of packet delivery and of messages use of each other: neither imports the other."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -8,7 +8,7 @@ from uetproto.audit.reader.observed import ObservedPacket
 
 
 class MessageDirection(Protocol):
-    """The packets that carry messages from one end to another: a direction of a PDC, or RUDI between two addresses."""
+    """Identifies the packets that carry messages from one end to another, on a PDC or in RUDI."""
 
     ses: Any
     """Holds what `MessageTracker.open` returned."""
@@ -18,7 +18,7 @@ class MessageDirection(Protocol):
 
 
 class PsnState(Protocol):
-    """What is known of a PSN that was seen."""
+    """Tells what is known of a PSN that was seen."""
 
     @property
     def acked(self) -> bool:
@@ -26,7 +26,7 @@ class PsnState(Protocol):
 
 
 class OrderedDirection(MessageDirection, Protocol):
-    """A direction of a PDC, whose PSNs have an order."""
+    """Identifies a direction of a PDC, whose PSNs have an order."""
 
     @property
     def other(self) -> "OrderedDirection":
@@ -42,7 +42,7 @@ class OrderedDirection(MessageDirection, Protocol):
 
 
 class MessageTracker(Protocol):
-    """The tracker of messages, which the trackers of PDCs and of RUDI call with what their packets carry."""
+    """Follows messages: the trackers of PDCs and of RUDI call it with what their packets carry."""
 
     def open(self, direction: MessageDirection, *, ordered: bool = True) -> Any:
         """Return the value of `direction.ses`. `ordered`: the PSNs of the direction count up."""

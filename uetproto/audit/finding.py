@@ -1,4 +1,4 @@
-"""A finding: where a packet departs from the protocol, what was expected and seen there, and which rule says so."""
+"""Describes findings: where a packet departs from the protocol, what was expected and seen, which rule says so."""
 
 import json
 import re
@@ -59,7 +59,7 @@ class Finding:
         return [FindingPlace(self.file, self.interface, self.packets), *self.places]
 
     def as_dict(self) -> dict[str, Any]:
-        """A line of `--json` (interfaces.md §8)."""
+        """Return the object of the finding in `--json` (interfaces.md §8)."""
         return {
             "kind": "finding", "rule": self.rule.id, "severity": self.severity.value, "file": self.file,
             "interface": self.interface, "packets": list(self.packets), "first_time_ns": self.first_time_ns,

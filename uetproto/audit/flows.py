@@ -14,7 +14,7 @@ PER_PACKET = 4
 
 
 class Flowing(Protocol):
-    """A conversation that `Flows` holds."""
+    """Represents a conversation that `Flows` holds."""
 
     @property
     def last_ns(self) -> int:

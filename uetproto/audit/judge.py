@@ -26,7 +26,7 @@ Tell = Callable[[Any, ObservedPacket], None]
 
 
 class Subject(Protocol):
-    """The conversation in which packets contradict each other, as far as it is known at that time."""
+    """Represents the conversation in which packets contradict each other, as far as it is known at that time."""
 
     @property
     def doubt(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The report of an audit: findings and counts over all vantage points."""
+"""Collects findings and counts of an audit over all vantage points."""
 
 from collections import Counter
 from collections.abc import Iterable

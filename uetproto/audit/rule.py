@@ -1,4 +1,4 @@
-"""A rule: a row that names the event that it judges, the source that it cites, and what it requires of a capture.
+"""Defines a rule: a row that names the event that it judges, its source, and what it requires of a capture.
 
 A rule never concludes what a capture leaves open. *Presence*: packets that were seen contradict each other, whatever is
 missing. *Absence*: the rule depends on a packet that was not seen, and is judged only if the capture is said to be
@@ -18,7 +18,7 @@ CHOICE = "uetproto choice"
 
 
 class Severity(Enum):
-    """How severe a finding is. Only rules that cite a source can be more than a note."""
+    """Tells how severe a finding is. Only rules that cite a source can be more than a note."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class Severity(Enum):
 
 
 class Requires(Enum):
-    """What must be promised of a capture for a rule to be judged; the value says why it was not."""
+    """Names what must be promised of a capture for a rule to be judged; the value says why it was not."""
 
     PRESENCE = "needs nothing"
     ABSENCE = "needs --complete"

@@ -1,1 +1,1 @@
-"""The command line: a command is one file or one folder, loaded when it is invoked."""
+"""Holds the commands: a command is one file or one folder, loaded when it is invoked."""

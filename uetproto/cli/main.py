@@ -37,7 +37,7 @@ EXIT_STATUS = "Exit status: 0; 1 a fault was found; 2 misuse, a missing file too
 
 
 class Commands(click.Group):
-    """A group that holds its commands by name and imports them when they are used."""
+    """Holds commands by name, and imports them when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

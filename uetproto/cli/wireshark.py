@@ -30,7 +30,7 @@ Example:
   tshark -X lua_script:$(uetproto wireshark path) -r gradient.pcapng -Y uetp.pds.nack"""
 )
 def command() -> None:
-    """The dissector for Wireshark and tshark: one Lua file, protocol `uetp`.
+    """Install or locate the dissector for Wireshark and tshark: one Lua file, protocol `uetp`.
 
     Every field is a display filter: uetp. + form + field, as in uetp.pds.ack.cack_psn.
 

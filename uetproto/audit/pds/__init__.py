@@ -1,1 +1,1 @@
-"""Trackers of packet delivery contexts (PDCs) and of RUDI and UUD, and the rules that judge their events."""
+"""Holds trackers of packet delivery contexts (PDCs) and of RUDI and UUD, and the rules that judge their events."""

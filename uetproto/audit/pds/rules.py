@@ -1,4 +1,4 @@
-"""All rules about PDCs, and the invariants of PDCs that no capture can show.
+"""Lists all rules about PDCs, and the invariants of PDCs that no capture can show.
 
 `rules_sent.py` judges the requests of an end, `rules_control.py` control packets, `rules_replies.py` the answers of
 the other end.

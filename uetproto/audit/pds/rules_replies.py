@@ -1,4 +1,4 @@
-"""Rules about the answers to requests of a PDC: ACKs, bitmaps, NACKs, the end of the PDC."""
+"""Judges the answers to requests of a PDC: ACKs, bitmaps, NACKs, the end of the PDC."""
 
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent, PsnRecord
 from uetproto.audit.reader.observed import ObservedPacket

@@ -1,4 +1,4 @@
-"""Rules about the requests that an end of a PDC sends: PSNs, SYN packets, CLEAR_PSNs."""
+"""Judges the requests that an end of a PDC sends: PSNs, SYN packets, CLEAR_PSNs."""
 
 from uetproto.audit.pds.tracker_sent import UnknownPdc
 from uetproto.audit.pds.tracker_state import FAR, M32, PdcDirection, PdsEvent, PsnRecord

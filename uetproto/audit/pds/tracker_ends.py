@@ -156,7 +156,7 @@ class PdcTable:
         return here
 
     def learn(self, direction: PdcDirection, pdcid: int) -> None:
-        """The PDCID of an end became known."""
+        """Set the PDCID of an end that became known."""
         if pdcid and direction.id != pdcid:
             direction.id = pdcid
             if not direction.pdc.over:

@@ -20,7 +20,7 @@ PKT_IDS = 4_096
 
 
 class RudiEvent(Enum):
-    """What happens without a PDC. The state is a `RudiExchange`, of UUD an `AuditedDatagram`."""
+    """Names what happens without a PDC. The state is a `RudiExchange`, of UUD an `AuditedDatagram`."""
 
     REQUEST = auto()
     """The first copy of a RUDI request was seen."""

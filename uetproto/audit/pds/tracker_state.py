@@ -1,4 +1,4 @@
-"""The state of a PDC: two directions of requests, each with its PSNs and the answers to them."""
+"""Holds the state of a PDC: two directions of requests, each with its PSNs and the answers to them."""
 
 from collections.abc import Container
 from enum import Enum, auto
@@ -31,7 +31,7 @@ Hosts = tuple[int, int]
 
 
 class PdsEvent(Enum):
-    """What happens on PDCs. The state is the `PdcDirection` of the requests, if nothing else is said."""
+    """Names what happens on PDCs. The state is the `PdcDirection` of the requests, if nothing else is said."""
 
     FIRST = auto()
     """A PSN was seen for the first time, of a request or of a control packet that has one."""

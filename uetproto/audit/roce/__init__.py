@@ -1,1 +1,1 @@
-"""Trackers of RoCE queue pairs, and the rules that judge their events."""
+"""Holds trackers of RoCE queue pairs, and the rules that judge their events."""

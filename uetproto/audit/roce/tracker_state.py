@@ -1,4 +1,4 @@
-"""The state of queue pairs: what one sends to another, request by request."""
+"""Holds the state of queue pairs: what one sends to another, request by request."""
 
 from enum import Enum, auto
 from itertools import islice
@@ -66,8 +66,10 @@ NOTED = frozenset({Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST, *WRI
 
 
 class RoceEvent(Enum):
-    """What happens between queue pairs. The state is the `QpStream` of the sender of the packet, if nothing else is
-    said."""
+    """Names what happens between queue pairs.
+
+    The state is the `QpStream` of the sender of the packet, if nothing else is said.
+    """
 
     PACKET = auto()
     """A packet of RC, UC or UD came; counts."""

@@ -1,1 +1,1 @@
-"""Trackers of semantic (SES) messages, and the rules that judge their events."""
+"""Holds trackers of semantic (SES) messages, and the rules that judge their events."""

@@ -1,4 +1,4 @@
-"""Where request headers of SES have the fields that all packets of a message share, by form (ses.md §2, §15)."""
+"""Finds the fields that all packets of a message share in request headers of SES (ses.md §2, ses.md §15)."""
 
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ _PLACES = ("buffer_offset", "initiator_restart_token", "target_restart_token")
 
 
 class RequestLayout(NamedTuple):
-    """The positions of the fields of a request header, for one form."""
+    """Holds the positions of the fields of a request header, for one form."""
 
     standard: bool
     """Tells whether the header has a message_id."""

@@ -1,4 +1,4 @@
-"""Rules about responses and read data (ses.md §9, ses.md §11.1)."""
+"""Judges responses and read data (ses.md §9, ses.md §11.1)."""
 
 from typing import Any
 

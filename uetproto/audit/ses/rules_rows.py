@@ -1,4 +1,4 @@
-"""What the rules about messages share: sections that they cite, names of codes, and how a row is written."""
+"""Holds what the rules about messages share: sections that they cite, names of codes, and how a row is written."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The states of events about two messages or packets: answers, interruptions, ids that are used again."""
+"""Holds the states of events about two messages or packets: answers, interruptions, ids that are used again."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ RESPONSES = frozenset({PLAIN, LONG, SHORT})
 
 
 class AuditedAnswer(NamedTuple):
-    """A response in an ACK, and the packet that it answers."""
+    """Holds a response in an ACK, and the packet that it answers."""
 
     sender: MessageSender
     psn: int | None
@@ -39,7 +39,7 @@ class AuditedAnswer(NamedTuple):
 
 
 class Interruption(NamedTuple):
-    """A packet between those of another message."""
+    """Holds a packet between those of another message."""
 
     message: AuditedMessage
     psn: int
@@ -52,7 +52,7 @@ class Interruption(NamedTuple):
 
 
 class RepeatedId(NamedTuple):
-    """A message that has the id of an earlier one."""
+    """Holds a message that has the id of an earlier one."""
 
     message: AuditedMessage
     psn: int | None

@@ -1,4 +1,4 @@
-"""The events that rules about messages subscribe to.
+"""Names the events that rules about messages subscribe to.
 
 Events of nearly every packet (OPENED, LATER, EDGE, RESPONSE, RETURNED) only count: the tracker compares such a packet
 with what is expected, and tells of it again, by a rarer event, where it differs.
@@ -8,13 +8,13 @@ from enum import Enum, auto
 
 
 class SesEvent(Enum):
-    """What happens to messages. The state is an `AuditedMessage`; of answers an `AuditedAnswer`, of read data a
+    """Names what happens to messages. The state is an `AuditedMessage`; of answers an `AuditedAnswer`, of read data a
     `ReturnedData`, of other events what they name."""
 
     OPENED = auto()
-    """The first packet that was seen of a message; counts."""
+    """The first packet of a message was seen; counts."""
     HEADER = auto()
-    """The first packet that was seen of a message whose header is not that of a plain write, read or send."""
+    """The first packet of a message was seen, and its header is not that of a plain write, read or send."""
     LATER = auto()
     """Another packet of a message; counts."""
     CHANGED = auto()
@@ -42,7 +42,7 @@ class SesEvent(Enum):
     ID_HELD = auto()
     """A packet of the earlier message was sent again after the later one began; state: `RepeatedId`."""
     RTR = auto()
-    """A DEFERRABLE_RTR; state: `Rtr`."""
+    """A DEFERRABLE_RTR came; state: `Rtr`."""
     RESTART = auto()
     """A deferrable send restarts; state: `Restart`."""
     GROUP = auto()

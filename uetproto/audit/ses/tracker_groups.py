@@ -17,7 +17,7 @@ MEMBERS = 1_024
 
 
 class SyncGroupMember(NamedTuple):
-    """A message of a group; members sort in the order in which they were sent."""
+    """Holds a message of a group; members sort in the order in which they were sent."""
 
     at: int
     """Holds the PSN, relative to that of the first message."""
@@ -27,7 +27,7 @@ class SyncGroupMember(NamedTuple):
 
 
 class _GroupRecord:
-    """The messages that had one group number, of the present group and of earlier ones."""
+    """Holds the messages that had one group number, of the present group and of earlier ones."""
 
     __slots__ = ("base", "members", "sender", "spread")
 
@@ -40,7 +40,7 @@ class _GroupRecord:
 
 
 class SyncGroup(NamedTuple):
-    """A group whose end was seen."""
+    """Holds a group whose end was seen."""
 
     message: AuditedMessage
     members: list[SyncGroupMember]
@@ -52,7 +52,7 @@ class SyncGroup(NamedTuple):
 
 
 class SyncGroups:
-    """The sync groups of one vantage point. A source numbers its groups for each target (ses.md §5.14)."""
+    """Follows the sync groups of one vantage point. A source numbers its groups for each target (ses.md §5.14)."""
 
     def __init__(self, judge: Judge) -> None:
         self._group = judge.on(SesEvent.GROUP)

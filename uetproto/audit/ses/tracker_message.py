@@ -1,4 +1,4 @@
-"""The messages of one direction: each message, the read data that answers it, and which PSN belongs to which of them.
+"""Holds the messages of one direction, the read data that answers them, and the PSNs of both.
 
 A `MessageSender` stands for one direction of a PDC, or for RUDI between two addresses. It maps PSNs to the
 `AuditedMessage` or the `ReturnedData` that its packets carry. The number of entries that it keeps is bounded.
@@ -56,7 +56,7 @@ _MAY_END_EARLY = frozenset((*DEFERRABLES, Opcode.MSG_ERROR))
 
 
 class MessageSender:
-    """The messages that one end sends in one direction."""
+    """Holds the messages that one end sends in one direction."""
 
     __slots__ = ("current", "direction", "echoed", "messages", "mtu", "refused", "rod", "sent", "unordered")
 
@@ -95,7 +95,7 @@ def shorten(kept: dict[Any, Any], least: int) -> None:
 
 
 class AuditedMessage:
-    """A message as its packets show it: what they have in common, and which of its PSNs were seen (ses.md §7).
+    """Holds a message as its packets show it: what they have in common, and which of its PSNs were seen (ses.md §7).
 
     Messages are not interleaved (UE 1.0.1 §3.5.20): PSN and offset grow together. `message_attribution.py` decides
     which packets belong to a message.
@@ -341,7 +341,7 @@ class AuditedMessage:
 
 
 class ReturnedData:
-    """A packet of read data, in the return direction or in an ACK."""
+    """Holds a packet of read data, in the return direction or in an ACK."""
 
     __slots__ = ("in_ack", "job", "message", "number", "psn", "response_id", "sender", "success", "sure")
 

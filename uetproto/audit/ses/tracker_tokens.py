@@ -21,14 +21,14 @@ Key = tuple[int, int, int]
 
 
 class Deferred(NamedTuple):
-    """A deferrable send."""
+    """Holds a deferrable send."""
 
     head: Head
     number: int
 
 
 class Ready:
-    """The DEFERRABLE_RTR that a token of the target stands for."""
+    """Holds the DEFERRABLE_RTR that a token of the target stands for."""
 
     __slots__ = ("deferred", "number", "used_by")
 
@@ -41,7 +41,7 @@ class Ready:
 
 
 class Rtr(NamedTuple):
-    """A DEFERRABLE_RTR."""
+    """Holds a DEFERRABLE_RTR."""
 
     message: AuditedMessage
     deferred: Deferred | None
@@ -52,7 +52,7 @@ class Rtr(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """A deferrable send that restarts."""
+    """Holds a deferrable send that restarts."""
 
     message: AuditedMessage
     ready: Ready | None
@@ -63,7 +63,7 @@ class Restart(NamedTuple):
 
 
 class Tokens:
-    """The tokens of one vantage point."""
+    """Follows the tokens of one vantage point."""
 
     def __init__(self, judge: Judge) -> None:
         self._rtr = judge.on(SesEvent.RTR)

@@ -1,1 +1,1 @@
-"""Measurements of a capture: what `uetproto stats` prints and what the plots show."""
+"""Measures captures, for `uetproto stats` and for plots."""

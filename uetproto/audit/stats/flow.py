@@ -23,7 +23,7 @@ that the timer may have expired, or the source inferred a loss; nothing was seen
 
 
 class MeterOwner(Protocol):
-    """What a meter needs of its owner."""
+    """Holds what a meter needs of its owner."""
 
     most: int
     """Requests that a meter keeps open; when there are more, the older half is dropped."""

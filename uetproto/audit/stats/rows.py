@@ -1,4 +1,4 @@
-"""The rows of `uetproto stats`: a closed conversation becomes a row, and rows beyond a limit are summed."""
+"""Makes the rows of `uetproto stats`: a closed conversation becomes a row, and rows beyond a limit are summed."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ class FlowRow:
         return _rate(self.payload, self.busy_ns - self.first_ns)
 
     def as_dict(self) -> dict[str, Any]:
-        """A line of `stats --json`."""
+        """Return the object of the row in `stats --json`."""
         return {
             "kind": self.kind, "flow": dict(self.flow), "number": self.number, "mode": self.mode,
             "first_ns": self.first_ns, "last_ns": self.last_ns, "packets": self.packets, "bytes": self.bytes,
@@ -100,7 +100,7 @@ class MessageRow:
         return None if self.latency is None else _rate(self.payload, self.latency)
 
     def as_dict(self) -> dict[str, Any]:
-        """A line of `stats --json`."""
+        """Return the object of the row in `stats --json`."""
         return {
             "kind": "message", "flow": dict(self.flow), "opcode": self.opcode, "message_id": self.message_id,
             "psn": self.psn, "length": self.length, "first_ns": self.first_ns, "packets": self.packets,

@@ -1,1 +1,1 @@
-"""Trackers of secure domains (TSS), and the rules that judge their events."""
+"""Holds trackers of secure domains (TSS), and the rules that judge their events."""

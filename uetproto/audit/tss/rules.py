@@ -1,4 +1,4 @@
-"""Rules about sealed packets: counters, epochs, ANs, packets in the clear beside them (tss.md §4, tss.md §8)."""
+"""Judges sealed packets: counters, epochs, ANs, packets in the clear beside them (tss.md §4, tss.md §8)."""
 
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation

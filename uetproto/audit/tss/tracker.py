@@ -28,7 +28,7 @@ End = tuple[int, int, int]
 
 
 class TssEvent(Enum):
-    """What happens in secure domains; the state is the `SecureSender`."""
+    """Names what happens in secure domains; the state is the `SecureSender`, if nothing else is said."""
 
     SEALED = auto()
     """A sealed packet came; counts."""

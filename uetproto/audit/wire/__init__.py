@@ -1,1 +1,1 @@
-"""The tracker of single packets, and the rules that judge a packet alone."""
+"""Holds the tracker of single packets, and the rules that judge a packet alone."""

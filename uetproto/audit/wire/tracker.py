@@ -30,7 +30,7 @@ from uetproto.wire.packet import Packet
 
 
 class WireEvent(Enum):
-    """What a packet has that can be judged without any other."""
+    """Names what a packet has that can be judged without any other."""
 
     CAPTURE = auto()
     """A capture is damaged at a place; told once at the end where it is not damaged."""
@@ -129,7 +129,7 @@ _TYPES = frozenset(value for header in FIRST for value in header["type"].only) |
 
 
 class Meaning(Enum):
-    """What the codes and the version of SES headers mean."""
+    """Tells what the codes and the version of SES headers mean."""
 
     KNOWN = auto()
     VENDORS = auto()

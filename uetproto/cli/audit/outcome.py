@@ -1,4 +1,4 @@
-"""The outcome of `uetproto audit`, in any form of output: new findings, those that a baseline hides, counts."""
+"""Holds the outcome of `uetproto audit` for every form of output: new findings, hidden ones, counts."""
 
 import json
 from collections import Counter
