@@ -42,7 +42,7 @@ def _by_operation() -> str:
 
 def _having(option: str) -> str:
     """Return the algorithms that have an option, for the help."""
-    return "Of " + ", ".join(OPTIONS[option])
+    return ", ".join(OPTIONS[option])
 
 
 @click.command(
@@ -68,13 +68,13 @@ Example:
 \b
 Algorithms:
 {_by_operation()}
-  * the network does it: SHARP in its switches over uet and roce, multicast over roce. There is no schedule to show.
-  auto, of all_reduce: ring, double_tree or sharp, whichever takes least by its formula; the report says why.
+  * carried out by the network: SHARP in its switches over uet and roce, multicast over roce. There is no schedule.
+  auto, for all_reduce: ring, double_tree or sharp, the one with the least time by its formula; the report says why.
 
-The formulas are those of collectives.md §3.0 and sharp.md §4.4. Their alpha and beta are taken from the fabric: a
-message goes through it three times (where its bytes may go, the bytes, the acknowledgement), hops × 1 µs each; a byte
-takes its time on a cable of 400 Gb/s. Who has been asked before it comes to send is faster than that. The time of SHARP
-counts from when all are members of a group. The model has alpha 1 µs and no packets: bytes_on_links is null then.
+The formulas are those of collectives.md §3.0 and sharp.md §4.4. Their alpha and beta are those of the fabric: a
+message crosses it three times (grant, bytes, acknowledgement) at 1 µs for each hop, and a byte takes its time on a
+cable of 400 Gb/s. A sender whose grant has arrived before it sends is faster than its formula. The time of SHARP
+starts when all ranks are members of a group. The model has alpha 1 µs and no packets: bytes_on_links is null.
 
 {EXIT_STATUS}"""
 )
@@ -84,49 +84,51 @@ counts from when all are members of a group. The model has alpha 1 µs and no pa
     default="4",
     show_default=True,
     metavar="N,...",
-    help=f"How many, up to {MOST_RANKS}; several: one run each.",
+    help=f"Number of ranks, up to {MOST_RANKS}; several numbers: one run for each.",
 )
-@click.option("--algorithm", metavar="A", help="Default: as a program gets it for so many bytes.")
-@click.option("--compare", metavar="A,B,...|all", help="Several algorithms, side by side.")
+@click.option("--algorithm", metavar="A", help="Algorithm; default: that of a program for this number of bytes.")
+@click.option("--compare", metavar="A,B,...|all", help="Compare several algorithms.")
 @click.option(
     "--bytes", "length", metavar="B",
-    help=f"Of the full vector: a rank's of all_reduce, all blocks of all_gather; default: {options.DEFAULT_BYTES}.",
+    help=f"Full vector: a rank's of all_reduce, all blocks of all_gather; default {options.DEFAULT_BYTES}.",
 )  # fmt: skip
 @click.option("--dtype", "type_", default="float32", show_default=True, metavar="T", help="Type of the elements.")
-@click.option("--op", "reduce_op", metavar="OP", help=f"Of reductions: {', '.join(OPS)}; default: SUM.")
+@click.option("--op", "reduce_op", metavar="OP", help=f"Reduce operation: {', '.join(OPS)}; default: SUM.")
 @click.option(
     "--topology", default="switch", show_default=True, metavar="T[:KEY=N,...]",
-    help=f"One of {', '.join(PARAMETERS)}; as in leaf-spine:hosts_per_leaf=4.",
+    help=f"Topology: {', '.join(PARAMETERS)}; with parameters as in leaf-spine:hosts_per_leaf=4.",
 )  # fmt: skip
 @click.option(
     "--transport", default="uet", show_default=True, metavar="X",
-    help=f"One of {', '.join(TRANSPORTS)}, or model: alpha and beta, no packets.",
+    help=f"Transport: {', '.join(TRANSPORTS)}, or model, which has alpha and beta and no packets.",
 )  # fmt: skip
-@click.option("--channels", type=click.IntRange(1), metavar="N", help=f"{_having('channels')}: side by side.")
-@click.option("--slices", type=click.IntRange(1), metavar="N", help=f"{_having('slices')}: pieces of its pipeline.")
-@click.option("--sockets", type=click.IntRange(1), metavar="N", help=f"{_having('sockets')}: of a host.")
+@click.option("--channels", type=click.IntRange(1), metavar="N", help=f"Parallel channels of {_having('channels')}.")
+@click.option("--slices", type=click.IntRange(1), metavar="N", help=f"Slices of the pipeline of {_having('slices')}.")
+@click.option("--sockets", type=click.IntRange(1), metavar="N", help=f"Sockets of each host, for {_having('sockets')}.")
 @click.option(
-    "--between", metavar="A", help=f"{_having('between')}: the all_reduce between hosts, one of {', '.join(BETWEEN)}."
+    "--between",
+    metavar="A",
+    help=f"All_reduce between the hosts, for {_having('between')}: {', '.join(BETWEEN)}.",
 )
 @click.option(
     "--cross-nic", metavar="0|1|2",
-    help="Between rails: 0 never, 1 allow, 2 prefer the same NIC: over a rank of the own host; default: 2.",
+    help="Messages between rails: 0 never, 1 allow, 2 prefer the same NIC, over a rank of the same host; default: 2.",
 )  # fmt: skip
 @click.option(
     "--sharp", multiple=True, metavar="NAME=VALUE",
-    help="Of sharp: a published option such as SHARP_COLL_ENABLE_SAT, or a parameter such as sat_chunk; repeatable.",
+    help="Option of sharp: a published one, as SHARP_COLL_ENABLE_SAT, or a parameter, as sat_chunk; repeatable.",
 )  # fmt: skip
-@click.option("--multicast", multiple=True, metavar="NAME=VALUE", help="Of multicast, as in roots=1; repeatable.")
-@click.option("--gpus", metavar="FILE", help="How the GPUs of each host are joined: text of nvidia-smi topo -m.")
-@click.option("--schedule", "only_schedule", is_flag=True, help="Show the schedule, checked, and run nothing.")
-@click.option("--plot", "plot_file", metavar="FILE", help="Draw it: .png or .svg; a schedule: .svg.")
+@click.option("--multicast", multiple=True, metavar="NAME=VALUE", help="Parameter of multicast: roots=1; repeatable.")
+@click.option("--gpus", metavar="FILE", help="File with the GPU matrix of each host: the text of nvidia-smi topo -m.")
+@click.option("--schedule", "only_schedule", is_flag=True, help="Check and show the schedule, and run nothing.")
+@click.option("--plot", "plot_file", metavar="FILE", help="Draw the results to .png or .svg, or the schedule to .svg.")
 @click.option("-o", "--output", metavar="FILE", help="Capture: .pcapng or .pcap, also .gz; - is standard output.")
 @click.option(
     "--tap", metavar="RANK,...|all",
     help="Ranks whose port is captured, and aggregation nodes, as in an.leaf0; default: 0.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, metavar="N", help="Seed of all that is drawn.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object an algorithm on standard output.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, metavar="N", help="Seed of all random choices.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object for each algorithm to standard output.")
 def command(
     op: str,
     ranks: str,
@@ -152,9 +154,9 @@ def command(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Run a collective with real tensors over an emulated fabric: steps, bytes and time beside those of the formulas.
+    """Run a collective with real tensors over an emulated fabric, and compare steps, bytes and time with the formulas.
 
-    Exit status 1 if a result is not that of NumPy.
+    The exit status is 1 if a result differs from that of NumPy.
     """
     ops = options.operations(op)
     if transport not in ("model", *TRANSPORTS):
