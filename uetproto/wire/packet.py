@@ -42,10 +42,10 @@ class Fault(NamedTuple):
 class Packet:
     """A packet is a decoded frame.
 
-    `layers` from the outside in; `payload`, the bytes they carry; `trailer`; `raw`, the bytes behind that which were
-    not decoded (padding, or all from a fault on); `notes`, any of trimmed, truncated, sealed, padding, fragment;
-    `error`, a fault or None. Of RoCE and SHARP, between payload and trailer, `pad`; of native InfiniBand, behind it,
-    `vcrc`.
+    `layers` are its headers from the outside in, `payload` the bytes that they carry, `trailer` the CRC or ICV, `raw`
+    the bytes behind it that were not decoded (padding, or all from a fault on), `notes` any of trimmed, truncated,
+    sealed, padding, fragment, and `error` a fault or None. RoCE and SHARP have a `pad` between payload and trailer,
+    native InfiniBand a `vcrc` behind the trailer.
     """
 
     layers: list[Layer] = field(default_factory=list)

@@ -179,7 +179,7 @@ class Shape(NamedTuple):
     """
 
     format: str
-    """One `struct` code stands for each unit."""
+    """A `struct` code stands for each unit."""
     units: list[str]
     guards: list[str]
     """Conditions of which any, if true, shows a frame of another shape or with a defect."""

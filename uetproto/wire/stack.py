@@ -1,8 +1,8 @@
 """A frame is a stack of layers: `decode` takes it apart, and `encode` builds it again, bit by bit the same.
 
-Decoding never raises on bytes from outside. What does not fit is kept as raw bytes with a reason, and four things are
-told apart: *truncated* (the capture kept less than was on the wire), *trimmed* (a switch cut the packet), *malformed*
-(it contradicts itself) and *unknown* (it is something else than UET and RoCE).
+Decoding never raises on bytes from outside. What does not fit is kept as raw bytes with a reason. Four cases are
+distinguished: *truncated* (the capture kept less than was on the wire), *trimmed* (a switch cut the packet),
+*malformed* (the packet contradicts itself) and *unknown* (the packet is neither UET nor RoCE).
 """
 
 import operator
@@ -49,13 +49,12 @@ def decode(
 ) -> Packet:
     """Decode one frame to its layers (wire.md §7, roce.md §1). Never raises on bytes from outside.
 
-    `link` says what comes first (`LINKS`); `crc` whether a CRC32C ends the packet: on, off, or auto (present if it
-    matches, or if the headers account for all but exactly 4 bytes; a wrong one behind headers that imply no length is
-    taken for payload, so say "on" where you know it is there); `length` is the frame's length on the wire, in
-    bytes, where the capture kept less. RoCE always ends with an ICRC, which `crc="off"` leaves unchecked; `rd` says
-    whether its opcodes 0x40–0x5f are "raw" or decoded as RD "headers". `sharp` looks for aggregation messages in what
-    is sent, `mcast` takes immediates for those of multicast: neither says what it is. Raises `LocalError` for a setting
-    that is not legal.
+    `link` names the first header (`LINKS`). `crc` says whether a CRC32C ends the packet: "on", "off", or "auto": it is
+    there if it matches, or if the headers account for all but exactly 4 bytes. Behind headers that imply no length,
+    "auto" takes a wrong CRC32C for payload, so say "on" where it is known to be there. RoCE always ends with an ICRC,
+    which "off" leaves unchecked. `length` is the frame's length on the wire in bytes, where the capture kept less. `rd`
+    leaves the RoCE opcodes 0x40–0x5f "raw" or decodes them as RD "headers". `sharp` looks for aggregation messages in
+    SENDs; `mcast` takes immediates for those of multicast. Raises `LocalError` for a setting that is not legal.
     """
     data = frame if type(frame) is bytes else _bytes_of(frame)
     if type(trimmed_dscp) is not frozenset:
@@ -607,9 +606,9 @@ def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
 def encode(packet: Packet, *, fill: bool = False) -> bytes:
     """Return the bytes of `packet`, verbatim; missing fields take their defaults.
 
-    With `fill=True` IP, UDP, GRH and LRH lengths, `ihl`, the IPv4 checksum, `padcnt` and the pad of RoCE and the CRCs
-    (where the packet has them) are computed and the UDP checksum is 0, as UET and RoCE send it. Raises `LocalError` for
-    an unknown form or field, or a value that does not fit.
+    `fill=True` computes the IP, UDP, GRH and LRH lengths, `ihl`, the IPv4 checksum, `padcnt` and the pad of RoCE, and
+    the CRCs that the packet has, and sets the UDP checksum to 0, as UET and RoCE send it. Raises `LocalError` for an
+    unknown form or field, or a value that does not fit.
     """
     data = _writers.write(packet, fill)
     return assemble(packet, fill) if data is None else data

@@ -1,4 +1,4 @@
-"""Each form has a typed class of named tuples: `BthHeader.read(data).psn`, `BthHeader.pack(opcode, …)`.
+"""A form has a typed class of named tuples: `BthHeader.read(data).psn`, `BthHeader.pack(opcode, …)`.
 
 `codec.header_class` makes a class when it is first named here. `tuples.pyi`, generated from the tables, declares all of
 them, so that a type checker finds every use of a field that a table no longer has.

@@ -74,7 +74,7 @@ class FlowCrc:
         self._always = {"on": True, "off": False}.get(mode)
         self._out = out
         self._without: dict[tuple[Hosts, bool], list[int]] = {}
-        """Packets of undecided flows: those that lack a right CRC, and those that are long enough for one."""
+        """Number of packets of undecided flows that lack a right CRC, and of those that are long enough for one."""
         self.held: dict[frozenset[int], _Queue] = {}
         self._number = 0
 

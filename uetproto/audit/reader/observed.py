@@ -25,7 +25,7 @@ class ObservedPacket(NamedTuple):
     dscp: int
     ecn: int
     entropy: int
-    """UDP source port, or the field of the entropy header; it selects the path."""
+    """UDP source port, or the field of the entropy header, which selects the path."""
     head: Head
     """Header that leads the transport: PDS header, BTH or security header."""
     ses: Head | None

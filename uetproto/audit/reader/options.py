@@ -20,7 +20,7 @@ class Options:
     mirror: bool = False
     """Whether copies of a packet that a mirror port made count as one packet."""
     rules: tuple[str, ...] = ()
-    """Globs of rule ids; one that begins with "-" excludes rules. Empty means all rules."""
+    """Globs that select rules by id; one that begins with "-" excludes rules. Empty means all rules."""
     keys: "KeyRing | None" = None
     """Keys that open sealed packets."""
     personality: str | None = None

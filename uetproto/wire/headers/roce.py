@@ -1,4 +1,4 @@
-"""RDMA over InfiniBand transport: this module holds each table and code of RoCEv2, RoCEv1, native InfiniBand (roce.md).
+"""This module holds every table and code of RoCEv2, RoCEv1 and native InfiniBand (roce.md).
 
 A packet is a base transport header `bth`, what its opcode says follows, payload, pad and ICRC. An opcode is a transport
 (3 bits) and an operation (5 bits), and so is what follows: the transport's part, then the operation's own headers.

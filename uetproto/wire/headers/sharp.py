@@ -1,4 +1,4 @@
-"""SHARP: this module holds every table and code of aggregation messages and of their management (sharp.md §1.6–§2).
+"""This module holds every table and code of SHARP messages and of their management (sharp.md §1.6–§1.8, sharp.md §2).
 
 A message is the base header `sharp`, the extensions that its flags name, and the body of its opcode, padded to whole
 words. The codes of operations, data types and management are published. The layout of messages is not: it is the

@@ -1,4 +1,4 @@
-"""Packet delivery sublayer: this module holds every header table and code of UE 1.0.1 §3.5.
+"""This module holds every header table and code of the packet delivery sublayer, PDS (UE 1.0.1 §3.5).
 
 A form with a suffix is the same header with one bit set that changes the meaning of others:
 `.syn` (PDC establishment), `.probe` (answer to a probe), `.epsn` (ACK of a close, of a later revision), `.rudi` (a NACK
@@ -35,13 +35,13 @@ class Mode(IntEnum):
     """A delivery mode has as its value the request type on the wire (UE 1.0.1 §3.5.6)."""
 
     RUD = PdsType.RUD_REQ
-    """Reliable, unordered: a packet is delivered exactly once."""
+    """A packet is delivered exactly once, in any order (reliable, unordered)."""
     ROD = PdsType.ROD_REQ
-    """Reliable, ordered: packets are delivered exactly once, in the order of submission."""
+    """Packets are delivered exactly once, in the order of submission (reliable, ordered)."""
     RUDI = PdsType.RUDI_REQ
-    """Reliable, unordered, for idempotent operations: a packet is delivered at least once; there is no PDC."""
+    """A packet is delivered at least once, without a PDC (reliable, unordered, for idempotent operations)."""
     UUD = PdsType.UUD_REQ
-    """Unreliable, unordered: there is no PDC and no answer."""
+    """A packet is sent once, without a PDC, and is not answered (unreliable, unordered)."""
 
 
 class NextHdr(IntEnum):
@@ -101,22 +101,22 @@ class CpPayload(Enum):
 
 
 class ControlProfile(NamedTuple):
-    """One row of `CONTROLS`: what a control packet type is."""
+    """A row of `CONTROLS` says what a control packet type is."""
 
     sender: CpSender
     psn: CpPsn
     ar: int
-    """The flag `ar`: 1 where an ACK answers the packet."""
+    """Value that the flag `ar` has: 1 where an ACK answers the packet."""
     payload: CpPayload
     opens: bool
     """The packet can open a PDC when it carries syn."""
     label: str
-    """Name of `ctl_payload`; empty: none is shown."""
+    """Name that `ctl_payload` has; empty if it is not shown."""
     purpose: str
     answer: str
     section: str = "pds.md §13"
     words: tuple[str, ...] = ("PSN %d", "psn")
-    """The packet in one line: a printf format, and the fields that fill it."""
+    """Text that shows the packet in one line: a printf format, and the fields that fill it."""
 
     @property
     def payload_mask(self) -> int:

@@ -1,4 +1,4 @@
-"""Semantic sublayer: this module holds every header table and code of UE 1.0.1 §3.4.
+"""This module holds every header table and code of the semantic sublayer, SES (UE 1.0.1 §3.4).
 
 Three request headers (standard, medium, small) begin with the same 12 bytes. What the bytes behind them mean depends
 on the opcode (`memory_key` or `match_bits`), on `som` (standard) and on `hd` (medium), so each has its own table.
@@ -137,7 +137,7 @@ class AtomicDatatype(IntEnum):
 
 
 class Space(IntEnum):
-    """Index spaces of a process: RI 15 of one space is another resource than RI 15 of the next (ses.md §2.4)."""
+    """A process has several index spaces: RI 15 of one is another resource than RI 15 of the next (ses.md §2.4)."""
 
     RMA = 0
     SEND = auto()
@@ -168,7 +168,7 @@ class Extension(Enum):
 
 
 class Profile(IntFlag):
-    """Feature profiles (ses.md §4.3); the bits are those of fep_cap (ses.md §2.3)."""
+    """This set of bits names feature profiles (ses.md §4.3); the bits are those of fep_cap (ses.md §2.3)."""
 
     AI_BASE = 1
     AI_FULL = 2
@@ -176,7 +176,7 @@ class Profile(IntFlag):
 
 
 class OpcodeProfile(NamedTuple):
-    """One row of `OPCODE_PROFILES`: what a request opcode is."""
+    """A row of `OPCODE_PROFILES` says what a request opcode is."""
 
     modes: frozenset[Mode]
     forms: frozenset[NextHdr]
@@ -238,7 +238,7 @@ SENDS = tuple(code for code, row in OPCODE_PROFILES.items() if row.selects is Se
 RENDEZVOUS = tuple(code for code, row in OPCODE_PROFILES.items() if row.extension is Extension.RENDEZVOUS)
 _SYNC, _ATOMIC = (Extension.SYNC, Extension.SYNC_ATOMIC), (Extension.ATOMIC, Extension.SYNC_ATOMIC)
 SYNCS = frozenset(code for code, row in OPCODE_PROFILES.items() if row.extension in _SYNC)
-"""Opcodes of a revision after UE 1.0.1: a target executes them only where `sync_operations` is on."""
+"""Opcodes that a revision after UE 1.0.1 adds: a target executes them only where `sync_operations` is on."""
 ATOMICS = frozenset(code for code, row in OPCODE_PROFILES.items() if row.extension in _ATOMIC)
 TAGGED = frozenset(code for code, row in OPCODE_PROFILES.items() if row.space is Space.TAGGED)
 COMPARE_AND_SWAPS = (

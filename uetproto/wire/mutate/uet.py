@@ -192,7 +192,7 @@ class UetHistory:
         self._requests: dict[_Flow, dict[int, tuple[int, bool, int]]] = {}
         """CLEAR_PSN, whether it was a first transmission, and a digest of what it carried, by flow and PSN."""
         self._messages: dict[tuple[_Flow, int], dict[int, int]] = {}
-        """Size by offset of each packet, by flow and message id; the first packet has offset 0."""
+        """Sizes that packets have, by their offset, for each flow and message id; the first packet has offset 0."""
 
     def note(self, frame: Frame) -> None:
         place = _request(frame)
