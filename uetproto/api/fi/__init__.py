@@ -25,45 +25,21 @@ Nothing runs beside the program: virtual time moves in `cq.sread`, `counter.wait
 the receive, and run on. Times are integers of picoseconds, or texts such as "10 us".
 """
 
-from uetproto.api.fi.fabric import (
-    ADDR_UNSPEC,
-    Address,
-    AddressFlag,
-    AddressVector,
-    CompletionQueue,
-    Counter,
-    CqDataEntry,
-    CqEntry,
-    CqErrEntry,
-    CqFormat,
-    CqMsgEntry,
-    CqTaggedEntry,
-    Datatype,
-    Domain,
-    Encapsulation,
-    Endpoint,
-    EpState,
-    EpType,
-    Errno,
-    Fabric,
-    Faults,
-    FepCap,
-    FiError,
-    FileMemory,
-    Flag,
-    Info,
-    Job,
-    MemoryRegion,
-    MrMode,
-    MrState,
-    NodeSpec,
-    Op,
-    Order,
-    PdsConfig,
-    RetryClass,
-    ReturnCode,
-    SesConfig,
-)
+from uetproto.api.fi.address import Address, AddressFlag
+from uetproto.api.fi.av import AddressVector
+from uetproto.api.fi.cq import CompletionQueue, Counter, CqDataEntry, CqEntry, CqErrEntry, CqMsgEntry, CqTaggedEntry
+from uetproto.api.fi.domain import Domain, Job
+from uetproto.api.fi.endpoint import EpState
+from uetproto.api.fi.errors import Errno, FiError, RetryClass
+from uetproto.api.fi.fabric import Datatype, Fabric, Info, Op
+from uetproto.api.fi.flags import ADDR_UNSPEC, CqFormat, EpType, FepCap, Flag, MrMode, Order
+from uetproto.api.fi.memory import MemoryRegion, MrState
+from uetproto.api.fi.node import Encapsulation, NodeSpec
+from uetproto.api.fi.transfers import Endpoint
+from uetproto.api.network import Faults
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.memory import FileMemory
+from uetproto.wire.headers.uet_ses import ReturnCode
 
 __all__ = [
     "ADDR_UNSPEC", "Address", "AddressFlag", "AddressVector", "CompletionQueue", "Counter", "CqDataEntry", "CqEntry",

@@ -6,22 +6,16 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import Self, Unpack
 
-from uetproto.api.fi.address import Address, AddressFlag
-from uetproto.api.fi.av import AddressVector
-from uetproto.api.fi.cq import CompletionQueue, Counter, CqDataEntry, CqEntry, CqErrEntry, CqMsgEntry, CqTaggedEntry
 from uetproto.api.fi.domain import Domain, Job
-from uetproto.api.fi.endpoint import EpState
-from uetproto.api.fi.errors import Errno, FiError, RetryClass, duration, invalid
-from uetproto.api.fi.flags import ADDR_UNSPEC, CqFormat, EpType, FepCap, Flag, MrMode, Order
-from uetproto.api.fi.memory import MemoryRegion, MrState
+from uetproto.api.fi.errors import Errno, FiError, duration, invalid
+from uetproto.api.fi.flags import CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi.node import Encapsulation, FiNetwork, FiNode, NodeSpec
 from uetproto.api.fi.transfers import Endpoint
-from uetproto.api.network import Faults, NetworkKeywords, NetworkOptions
+from uetproto.api.network import NetworkKeywords, NetworkOptions
 from uetproto.api.node import run_until
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import EndpointDriver
-from uetproto.engine.memory import FileMemory
-from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
 
 Op = AtomicOpcode
 """`FI_SUM` is `Op.SUM`, `FI_ATOMIC_READ` is `Op.READ`. The numbers are those of the wire, not those of libfabric."""
@@ -190,12 +184,3 @@ class Fabric:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close(drain=kind is None)
-
-
-__all__ = [
-    "ADDR_UNSPEC", "Address", "AddressFlag", "AddressVector", "CompletionQueue", "Counter", "CqDataEntry", "CqEntry",
-    "CqErrEntry", "CqFormat", "CqMsgEntry", "CqTaggedEntry", "Datatype", "Domain", "Encapsulation", "Endpoint",
-    "EpState", "EpType", "Errno", "Fabric", "Faults", "FepCap", "FiError", "FileMemory", "Flag", "Info", "Job",
-    "MemoryRegion", "MrMode", "MrState", "NodeSpec", "Op", "Order", "PdsConfig", "RetryClass", "ReturnCode",
-    "SesConfig",
-]  # fmt: skip

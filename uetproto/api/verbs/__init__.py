@@ -20,55 +20,35 @@ and at the end of the `with`, where packets under way arrive. These calls also e
 no receive takes: post the receive, and run on. Times are integers of picoseconds, or texts such as "10 us".
 """
 
-from uetproto.api.verbs.network import (
-    AH,
-    ALL,
-    CQ,
-    GRH_SIZE,
-    MR,
-    MULTICAST_QP,
-    OWN_QKEY,
-    PD,
-    QKEY,
-    QP,
-    SRQ,
+from uetproto.api.network import Faults, Pfc, Red
+from uetproto.api.verbs.cq import CQ
+from uetproto.api.verbs.device import PD, AsyncEvent, Device, DeviceAttr, EventType
+from uetproto.api.verbs.errors import Errno, VerbsError
+from uetproto.api.verbs.memory import ALL, MR, Slice
+from uetproto.api.verbs.network import QKEY, Network, connect
+from uetproto.api.verbs.node import NodeSpec
+from uetproto.api.verbs.qp import QP, SRQ
+from uetproto.api.verbs.report import DataPathReport, Side
+from uetproto.api.verbs.work import AH, RecvWr, SendWr
+from uetproto.engine.data_path import Hop, Path, PathConfig, Report, cost
+from uetproto.engine.memory import FileMemory
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import (
     Access,
     AddressVector,
-    AsyncEvent,
-    DataPathReport,
-    Device,
-    DeviceAttr,
-    Errno,
-    EventType,
-    Faults,
-    FileMemory,
-    Hop,
-    MemoryKind,
-    Network,
-    NodeSpec,
     Opcode,
-    Path,
-    PathConfig,
-    Pfc,
     QpState,
     QpType,
-    RecvWr,
-    Red,
-    Report,
-    RoceConfig,
     SendFlags,
-    SendWr,
     Sge,
-    Side,
-    Slice,
     Status,
-    VerbsError,
     WcFlags,
     WcOpcode,
     WorkCompletion,
-    connect,
-    cost,
 )
+from uetproto.engine.roce.memory import MemoryKind
+from uetproto.engine.roce.ud import GRH_SIZE, OWN_QKEY
+from uetproto.wire.headers.roce import MULTICAST_QP
 
 __all__ = [
     "AH", "ALL", "CQ", "GRH_SIZE", "MR", "MULTICAST_QP", "OWN_QKEY", "PD", "QKEY", "QP", "SRQ", "Access",

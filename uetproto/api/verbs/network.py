@@ -4,38 +4,24 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from uetproto.api.network import Faults, NetworkKeywords, NetworkOptions, Pfc, Red
+from uetproto.api.network import NetworkKeywords, NetworkOptions, Pfc, Red
 from uetproto.api.node import run_until
-from uetproto.api.verbs.cq import CQ
-from uetproto.api.verbs.device import PD, AsyncEvent, Device, DeviceAttr, EventType
-from uetproto.api.verbs.errors import Errno, VerbsError, duration, instance, integer, invalid
-from uetproto.api.verbs.memory import ALL, MR, Slice
+from uetproto.api.verbs.device import Device
+from uetproto.api.verbs.errors import VerbsError, duration, instance, integer, invalid
+from uetproto.api.verbs.memory import ALL
 from uetproto.api.verbs.node import NodeSpec, VerbsNetwork, VerbsNode
-from uetproto.api.verbs.qp import QP, SRQ
-from uetproto.api.verbs.report import DataPathReport, DataPaths, Side
-from uetproto.api.verbs.work import AH, RecvWr, SendWr
+from uetproto.api.verbs.qp import QP
+from uetproto.api.verbs.report import DataPathReport, DataPaths
+from uetproto.api.verbs.work import AH
 from uetproto.engine.contract import EndpointDriver, Rng
-from uetproto.engine.data_path import Hop, Path, PathConfig, Report, cost
-from uetproto.engine.memory import FileMemory
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import (
-    Access,
     AddressVector,
-    Opcode,
     QpState,
     QpType,
-    SendFlags,
-    Sge,
-    Status,
-    WcFlags,
-    WcOpcode,
-    WorkCompletion,
 )
-from uetproto.engine.roce.memory import MemoryKind
 from uetproto.engine.roce.psn import BITS, MASK
 from uetproto.engine.roce.qp import REQUIRED, bring_up_steps
-from uetproto.engine.roce.ud import GRH_SIZE, OWN_QKEY
-from uetproto.wire.headers.roce import MULTICAST_QP
 
 QKEY = 0x11111111
 """Q_Key of the UD queue pairs that `connect` brings up."""
@@ -171,12 +157,3 @@ def _bring_up(qp: QP, peer: QP, psns: list[int], given: Mapping[str, Any]) -> No
         wanted["rq_psn"] = given["sq_psn"]
     for state, values in bring_up_steps(qp.qp_type, device.config, {**wanted, **agreed, **given}):
         qp.modify(state, **values)
-
-
-__all__ = [
-    "AH", "ALL", "CQ", "GRH_SIZE", "MR", "MULTICAST_QP", "OWN_QKEY", "PD", "QKEY", "QP", "SRQ", "Access",
-    "AddressVector", "AsyncEvent", "DataPathReport", "Device", "DeviceAttr", "Errno", "EventType", "Faults",
-    "FileMemory", "Hop", "MemoryKind", "Network", "NodeSpec", "Opcode", "Path", "PathConfig", "Pfc", "QpState",
-    "QpType", "RecvWr", "Red", "Report", "RoceConfig", "SendFlags", "SendWr", "Sge", "Side", "Slice", "Status",
-    "VerbsError", "WcFlags", "WcOpcode", "WorkCompletion", "connect", "cost",
-]  # fmt: skip
