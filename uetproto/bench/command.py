@@ -62,7 +62,7 @@ ROWS = (
 
 
 class BenchResult(NamedTuple):
-    """One row of the table: a rate of ours, Scapy's rate, and the ratio asked for."""
+    """Holds a row of the table: a rate of ours, Scapy's rate, and the ratio asked for."""
 
     name: str
     what: str

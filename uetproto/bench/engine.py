@@ -31,7 +31,7 @@ _OK = Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, 1,
 
 
 class Figure(NamedTuple):
-    """One figure: what was measured, and what is required; `most`: it must not be more."""
+    """Holds a figure: what was measured, and what is required; `most`: it must not be more."""
 
     name: str
     what: str

@@ -33,7 +33,7 @@ class CollectiveCounters:
 
 
 class CollectivePart(Protocol):
-    """One rank's part of a collective, such as `runner.Execution`."""
+    """Represents one rank's part of a collective, such as `runner.Execution`."""
 
     counted: CollectiveCounters
     ended: bool
@@ -54,7 +54,7 @@ for all ranks in order before the first part starts."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadRequest:
-    """One collective that all its ranks have asked for."""
+    """Describes a collective that all its ranks have asked for."""
 
     op: str
     """Operation of the catalogue."""

@@ -19,7 +19,7 @@ _NUMBERS = frozenset({ElementKind.INT, ElementKind.FLOAT})
 
 @dataclass(frozen=True, slots=True)
 class ReduceOp:
-    """One reduce operation; the constants are those of torch.distributed."""
+    """Represents a reduce operation; the constants are those of torch.distributed."""
 
     name: str
     kinds: frozenset[ElementKind]

@@ -65,7 +65,7 @@ WIDTHS = (1, 13, 18, 18, 14)
 
 
 class RankTransport(Protocol):
-    """One rank's end of a network.
+    """Represents the end of a rank in a network.
 
     A send and a receive with the same tag match, in either order. The receive has room for exactly the bytes sent;
     otherwise it fails. The send then fails too and nothing is written, except where only the target knows both lengths

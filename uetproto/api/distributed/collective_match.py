@@ -40,7 +40,7 @@ class _Participant:
 
 @dataclass(slots=True)
 class CollectiveMatch:
-    """One collective of a group: it begins when all ranks have joined and ask for the same."""
+    """A collective of a group: it begins when all ranks have joined and ask for the same."""
 
     group: MatchGroup
     sequence: int

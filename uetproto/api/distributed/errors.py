@@ -22,7 +22,7 @@ class DistError(UetError, RuntimeError):
 
 
 class Wait(NamedTuple):
-    """One rank that waits, and the ranks it waits for (collectives.md §1.5)."""
+    """Describes a rank that waits, and the ranks it waits for (collectives.md §1.5)."""
 
     rank: int
     op: str

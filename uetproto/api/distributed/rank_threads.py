@@ -46,7 +46,7 @@ class _Baton:
 
 
 class RankThread:
-    """One rank of a run: its function, its thread and its result."""
+    """Holds a rank of a run: its function, its thread and its result."""
 
     def __init__(self, number: int, threads: "RankThreads") -> None:
         self.number = number

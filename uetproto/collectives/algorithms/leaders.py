@@ -19,7 +19,7 @@ EndOf = Callable[[int], RankTransport]
 
 
 class LeaderPart:
-    """One rank's part: of the ranks of a node only the first one, its leader, takes part in the middle stage."""
+    """Implements one rank's part: of the ranks of a node only the first, its leader, joins the middle stage."""
 
     def __init__(
         self, request: OffloadRequest, node: Sequence[int], place: int, end: RankTransport, output: Array,

@@ -99,9 +99,9 @@ class PatternPhase:
 
     pattern: Pattern
     groups: Ints
-    """One row for each group: the ranks that are its members."""
+    """Holds one row for each group: the ranks that are its members."""
     bounds: Ints
-    """One row for each group: the starts of its blocks in the buffer, and the end of the last one."""
+    """Holds one row for each group: the starts of its blocks in the buffer, and the end of the last one."""
     buffer: Buffer = Buffer.OUTPUT
     first: int = 0
 

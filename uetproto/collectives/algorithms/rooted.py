@@ -72,7 +72,7 @@ class Star(Rooted):
 
 @dataclass(frozen=True, slots=True)
 class Chain(Rooted):
-    """Each member sends to the one before it, or back: member v combines own op all of those behind it.
+    """A chain: each member sends to the one before it, or back: member v combines own op all of those behind it.
 
     With slices it is a pipeline: a slice moves while the slice before it is one hop further.
     """

@@ -104,7 +104,7 @@ class LocalWork(NamedTuple):
 
 
 class Schedule(ABC):
-    """One collective over ranks 0 .. size-1: the steps of a rank alone, or all messages as arrays."""
+    """Describes a collective over ranks 0 .. size-1: the steps of a rank alone, or all messages as arrays."""
 
     op: str
     algorithm: str

@@ -17,7 +17,7 @@ Cancel: TypeAlias = Callable[[], None]
 
 
 class MulticastEnd(Protocol):
-    """One rank's end. Messages to one peer arrive in the order in which they were sent; chunks may be lost.
+    """Represents one rank's end. Messages to one peer arrive in the order in which they were sent; chunks may be lost.
 
     Token, control and grant have different forms, so that they may share a queue pair: no bytes without immediate data,
     no bytes with it, and 12 bytes. Only neighbours on the ring exchange them.

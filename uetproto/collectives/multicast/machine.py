@@ -11,7 +11,7 @@ State = TypeVar("State", bound=Enum)
 
 
 class TransitionRow(NamedTuple, Generic[State]):
-    """One row: names of methods, and the next state."""
+    """Holds a row: names of methods, and the next state."""
 
     when: str
     do: str

@@ -1,4 +1,4 @@
-"""One rank's part of one multicast operation, from the first barrier to the last FIN (collectives.md §3.10).
+"""Runs one rank's part of a multicast operation, from the first barrier to the last FIN (collectives.md §3.10).
 
 The phases are: barrier 1 (all have entered), arm, barrier 2 (all are armed), send and receive, recover, done. Requests
 and grants carry no task id: barrier 1 separates those of two operations.
@@ -15,7 +15,7 @@ from uetproto.errors import UetError
 
 
 class MulticastOperation:
-    """One operation, run by callbacks. `done` is called once: with None, or with the failure of a part; buffers are
+    """Runs an operation by callbacks. `done` is called once: with None, or with the failure of a part; buffers are
     free then.
     """
 

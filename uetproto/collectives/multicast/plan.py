@@ -1,4 +1,4 @@
-"""One operation by multicast, the same for all ranks: its chunks, chains and cutoff (collectives.md §3.10.1, §3.10.2).
+"""Plans an operation by multicast, the same for all ranks (collectives.md §3.10.1, §3.10.2).
 
 A plan is made once and used by every rank. Its blocks are contiguous in the receive buffer: for all_gather one for each
 rank, for broadcast the root's alone.

@@ -1,4 +1,4 @@
-"""One rank of a multicast group: runs operations one after the other, and handles what its end receives.
+"""Implements a rank of a multicast group: runs operations one after the other, and handles what its end receives.
 
 See collectives.md §3.10.
 """
@@ -37,7 +37,7 @@ class PostedOperation:
 
 
 class MulticastRank:
-    """One rank of a group (collectives.md §3.10). All ranks of a group post the same plans in the same order.
+    """Represents a rank of a group (collectives.md §3.10). All ranks of a group post the same plans in the same order.
 
     The end calls `receivers[subgroup].on_chunk`, `on_token`, `on_control` and `on_grant`.
     """

@@ -15,7 +15,7 @@ from uetproto.errors import LocalError
 
 
 class TopologyLink(NamedTuple):
-    """One direction of a cable, from vertex to vertex."""
+    """Represents one direction of a cable, from vertex to vertex."""
 
     source: int
     target: int

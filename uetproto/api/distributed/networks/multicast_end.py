@@ -1,4 +1,4 @@
-"""One rank's end of multicast over RoCE (collectives.md §3.10).
+"""Implements one rank's end of multicast over RoCE (collectives.md §3.10).
 
 Chunks are UD SENDs with immediate to a group; the ring consists of queue pairs of type RC.
 """

@@ -80,7 +80,7 @@ class Awaited(NamedTuple):
 
 
 class PacketEnd:
-    """One rank's `RankTransport`. A subclass moves bytes to other hosts."""
+    """Implements the `RankTransport` of a rank. A subclass moves bytes to other hosts."""
 
     def __init__(self, network: "PacketNetwork", rank: int) -> None:
         self.network = network
