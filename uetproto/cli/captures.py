@@ -9,13 +9,13 @@ import click
 
 from uetproto import Fault, LocalError, Packet, decode
 from uetproto.cli.terminal import printable
+from uetproto.engine.tss.keys import KeyRing
 from uetproto.wire.capture.pcap import LINK_NAMES, CaptureReader, Record
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.stack import CRC_MODES, RD_MODES
 
-if TYPE_CHECKING:  # loaded where there are keys
+if TYPE_CHECKING:  # it needs cryptography
     from uetproto.cli.keys import Keys
-    from uetproto.engine.tss.keys import KeyRing
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -82,13 +82,9 @@ def read_keys(file: str | None) -> "Keys | None":
     return Keys(file)
 
 
-def read_key_ring(file: str | None) -> "KeyRing | None":
+def read_key_ring(file: str | None) -> KeyRing | None:
     """Read the keys alone, for code that opens packets itself. Raises what `read_keys` raises."""
-    if file is None:
-        return None
-    from uetproto.engine.tss.keys import KeyRing
-
-    return KeyRing.read(file)
+    return None if file is None else KeyRing.read(file)
 
 
 def encapsulation_options(command: F) -> F:

@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import reduce
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
 from uetproto.audit.listeners import ListenerFactory, ListenerPair, PacketListener
 from uetproto.audit.parquet import PacketTable, check_parquet, write_findings
 from uetproto.audit.reader.options import Options
-
-if TYPE_CHECKING:  # loaded where something is drawn
-    from uetproto.audit.stats.measure import Measures
+from uetproto.audit.stats.measure import Measures
 
 
 class SideOutputs:
@@ -25,11 +23,10 @@ class SideOutputs:
         self._factories: list[ListenerFactory] = []
         self._measures: Measures | None = None
         if plot is not None:
-            from uetproto.audit.stats import measure
             from uetproto.cli.audit import plot as audit_plot
 
             audit_plot.check(plot)
-            self._measures = measure.Measures(options, number=number, draw=True)
+            self._measures = Measures(options, number=number, draw=True)
             self._factories.append(self._measures)
         if parquet is not None:
             check_parquet(parquet)
