@@ -32,27 +32,27 @@ class SharpConfig:
     # fmt: off
     # Timers (sharp.md §3.4)
     t_join: int = knob(5000 * MILLISECOND, _TIME, TIME,
-        "A group that is not complete after so long is given up.", "sharp.md §3.4")
+        "Time after which a group that is not complete is given up.", "sharp.md §3.4")
     t_ost: int = knob(1000 * MILLISECOND, _TIME, TIME,
-        "The other children of an operation have so long after the first.", "sharp.md §3.4")
+        "Time that the other children of an operation have after the first request.", "sharp.md §3.4")
     t_result: int = knob(500 * MILLISECOND, _TIME, TIME,
-        "The parent has so long for a result; then the request is sent again.", "sharp.md §3.4")
+        "Time after which a request without a result is retransmitted to the parent.", "sharp.md §3.4")
     retry: int = knob(7, range(255 + 1), "",
-        "A request is sent again so often; then the parent is down.", "sharp.md §3.4")
-    t_rnr: int = knob(10 * MILLISECOND, _TIME, TIME, "The sender waits so long after a NACK.", "sharp.md §3.4")
-    rnr_retry: int = knob(7, range(255 + 1), "", "The sender retries so often after a NACK.", "sharp.md §3.4")
+        "Retransmissions after which the parent counts as down.", "sharp.md §3.4")
+    t_rnr: int = knob(10 * MILLISECOND, _TIME, TIME, "Time that a sender waits after a NACK.", "sharp.md §3.4")
+    rnr_retry: int = knob(7, range(255 + 1), "", "NACKs after which a request fails.", "sharp.md §3.4")
     t_lock: int = knob(100 * MILLISECOND, _TIME, TIME,
-        "A lock that is not granted after so long is given up. A LOCK_REQ brings its own time (**choice**).",
+        "Time after which a lock that is not granted is given up. A LOCK_REQ carries its own (**choice**).",
         "sharp.md §3.4")
     t_err: int = knob(1000 * MILLISECOND, _TIME, TIME,
-        "A failed operation is remembered for so long.", "sharp.md §3.4")
+        "Time for which a failed operation is remembered.", "sharp.md §3.4")
     heartbeat: int = knob(1000 * MILLISECOND, _TIME, TIME,
         "The time between two heartbeats on a connection of a READY group; 0: none are sent, and the carrier alone"
         " tells the end of a connection.", "sharp.md §3.4")
     heartbeats_missed: int = knob(3, range(1, 255 + 1), "",
         "A child that does not answer so many heartbeats is down.", "sharp.md §3.1")
     coll_timeout: int = knob(30 * SECOND, _TIME, TIME,
-        "A host gives up a collective after so long: later than every AN would, T_ost + L·T_result·(retry + 1)"
+        "Time after which a host gives up a collective: later than every AN would, T_ost + L·T_result·(retry + 1)"
         " (**choice**).", "sharp.md §3.4")
 
     # The project's rows of sharp.md §5

@@ -236,7 +236,7 @@ class HostGroup:
         """Tell whether a collective waits or has begun."""
         return bool(self.waiting) or any(flow.operations for flow in self.flows)
 
-    def rest(self, now: int) -> None:
+    def idle(self, now: int) -> None:
         """Do nothing: all collectives are complete."""
 
     def locked(self, message: SharpMessage, now: int) -> None:

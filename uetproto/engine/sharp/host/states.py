@@ -57,7 +57,7 @@ GROUP: StateTable = {
     (HostGroupState.READY,   HostGroupInput.ERROR):        ("fail",     HostGroupState.FAILED),
     (HostGroupState.READY,   HostGroupInput.LEAVE):        ("leave",    HostGroupState.LEAVING),
     (HostGroupState.BUSY,    HostGroupInput.COLLECTIVE):   ("begin",    HostGroupState.BUSY),
-    (HostGroupState.BUSY,    HostGroupInput.ALL_DONE):     ("rest",     HostGroupState.READY),
+    (HostGroupState.BUSY,    HostGroupInput.ALL_DONE):     ("idle",     HostGroupState.READY),
     (HostGroupState.BUSY,    HostGroupInput.NACK):         ("wait",     HostGroupState.BUSY),
     (HostGroupState.BUSY,    HostGroupInput.ERROR):        ("fail",     HostGroupState.FAILED),
     (HostGroupState.BUSY,    HostGroupInput.COLL_TIMEOUT): ("time_out", HostGroupState.FAILED),

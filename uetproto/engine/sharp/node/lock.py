@@ -210,7 +210,7 @@ class GroupLock:
             self.group.respond(child, SharpOpcode.UNLOCK_RESP, Status.OK, self.body.pack())
 
     def give_back(self, _: object, message: SharpMessage) -> None:
-        """Answer a LOCK_RESP OK that comes too late with UNLOCK_REQ, as the parent would hold the lock for ever.
+        """Answer a LOCK_RESP OK that comes too late with UNLOCK_REQ, as the parent would never release the lock.
 
         The status says that nobody used the lock, so that a child which requests it again takes part again
         (**choice**).
