@@ -179,14 +179,14 @@ class Captures:
 # Engines --------------------------------------------------------------------------------------------------------------
 
 
-WISH = 0x20
+CLOSE_FIRST = 0x20
 
 
 class Parcel:
     """A row of an input: bytes that arrive at one end, and what happens before and after.
 
     Packed as flags, time, length, bytes. Bits of the flags: 0 the end (0 initiator, 1 target); 1–2 how it was trimmed;
-    3 CE mark; 4 from a stranger; 5 this end wishes to close first; 6 both ends exchange first what they have sent.
+    3 CE mark; 4 from an unknown address; 5 this end closes first; 6 both ends first deliver what they have sent.
     """
 
     HEAD = struct.Struct(">BBH")
@@ -240,9 +240,11 @@ class EngineConversation:
             if head is None:
                 continue
             end = packet.payload_offset + len(packet.payload)
-            wish = WISH if closes and side == 1 else 0  # its initiator wished to close, so ours does
-            closes = (closes and not wish) or head.values.get("ctl_type") == CtlType.CLOSE_CMD
-            self.parcels.append(Parcel(1 - side | wish, 0, data[head.offset : end]))
+            first = (
+                CLOSE_FIRST if closes and side == 1 else 0
+            )  # the initiator of the capture closed, so the new one closes
+            closes = (closes and not first) or head.values.get("ctl_type") == CtlType.CLOSE_CMD
+            self.parcels.append(Parcel(1 - side | first, 0, data[head.offset : end]))
             self._learn(side, packet, dict(head.values), FORMS[head.form].name.endswith(".syn"))
 
     def _learn(self, side: int, packet: Packet, head: dict[str, int], syn: bool) -> None:
@@ -394,7 +396,7 @@ class _Stage:
         flags, side = parcel.flags, parcel.flags & 1
         end, peer = self.ends[side], self.talk.addresses[1 - side]
         self.now += parcel.duration
-        if flags & WISH:
+        if flags & CLOSE_FIRST:
             self._wish_to_close(side)
         if flags & 0x40:
             self._exchange()

@@ -244,7 +244,7 @@ def waits_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("uetproto.engine.roce.requester.rnr_wait_of", lambda code: NEVER)
 
 
-@mutant(9, "nobody did wrong")
+@mutant(9, "no step had a fault")
 def gives_up_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RcRequester, "_retry", lambda self, now, syndrome: self._fail(Status.RETRY_EXC_ERR))
 

@@ -29,7 +29,7 @@ class RoceScope(Enum):
     STEP = "both ends after a step: state, node"
     PACKET = "a packet that leaves: state, node, parsed"
     FIRST = "a send that appears on the wire: state, node, work"
-    TIME = "time has passed, or all has come to rest: state, node, rest"
+    TIME = "time has passed, or nothing is left to do: state, node, at_end"
     PAIR = "two runs, the numbers of the second shifted: state, other, number of the first packet to compare"
     BYTES = "any bytes, from the BTH on: data"
 
@@ -126,9 +126,9 @@ def roce_2_bytes_are_equal(state: RoceState, node: int, done: CompletionRecord) 
         for work in (*done.skipped, done.work):
             place = work.near if work.answered else work.far
             if place is not None and place.data != work.data:
-                raise broken(2, f"{work.opcode.name} {work.wr_id} of {'ab'[node]} ended well, its bytes differ")
+                raise broken(2, f"{work.opcode.name} {work.wr_id} of {'ab'[node]} succeeded, its bytes differ")
             if work.receives and not work.executed:
-                raise broken(2, f"{work.opcode.name} {work.wr_id} of {'ab'[node]} ended well, nobody received it")
+                raise broken(2, f"{work.opcode.name} {work.wr_id} of {'ab'[node]} succeeded, no receive took it")
 
 
 def _received(number: int, done: CompletionRecord, message: PostedWork) -> None:
@@ -220,7 +220,7 @@ def roce_7_nothing_else_is_written(state: RoceState, node: int, access: MemoryAc
     place = access.place
     name = f"{access.length} bytes are written at {access.at:#x} of the {access.where} of {'ab'[node]}"
     if place is None:
-        raise broken(7, f"{name}, where nobody has any")
+        raise broken(7, f"{name}, where no place is")
     if not place.open:
         raise broken(7, f"{name}, {place.use.value}")
     if state.disruptions:
@@ -249,16 +249,16 @@ NEARBY = 1024
 
 
 @invariant(9, RoceScope.TIME)
-def roce_9_every_request_ends(state: RoceState, node: int, rest: bool) -> None:
+def roce_9_every_request_ends(state: RoceState, node: int, at_end: bool) -> None:
     """With rnr_retry < 7, timeout > 0 and any loss, every request ends.
 
     A request succeeds where retry counts are infinite, no step had a fault, and all packets arrive at last.
     """
     qp, shadow = state.ends[node].qp, state.shadows[node]
-    if rest and state.innocent:
+    if at_end and state.innocent:
         wrong = [status.name for status in shadow.errors if status not in spent(qp)]
         if wrong:
-            raise broken(9, f"nobody did wrong, but a request of {'ab'[node]} ended with {wrong[0]}")
+            raise broken(9, f"no step had a fault, but a request of {'ab'[node]} ended with {wrong[0]}")
     waiting = [work.wr_id for work in shadow.sends if work.signaled]
     if qp.state is QpState.ERR and not qp.receives.shared:
         waiting += [receive.wr_id for receive in shadow.receives]
@@ -269,7 +269,7 @@ def roce_9_every_request_ends(state: RoceState, node: int, rest: bool) -> None:
     if not waiting and not qp.requester.posted_now:
         return
     silence = state.now - shadow.heard
-    if rest and (ends(qp) or state.good):
+    if at_end and (ends(qp) or state.good):
         raise broken(9, f"sends of {'ab'[node]} without end:", *waiting)
     if ends(qp) and silence > patience(qp):
         raise broken(9, f"sends of {'ab'[node]} are awaited after {silence} ps of silence:", *waiting)

@@ -57,7 +57,7 @@ class MemoryPlace:
         if self.use in (
             PlaceUse.TARGET,
             PlaceUse.COUNTER,
-        ):  # the sender may have given up, its packets are on their way
+        ):  # its packets may arrive after the send has failed
             return True
         return self.use is not PlaceUse.SOURCE and self.owner is not None and not self.owner.done
 

@@ -75,7 +75,7 @@ class RoceStep(NamedTuple):
 def simpler(step: RoceStep) -> Iterator[RoceStep]:
     """Yield steps with smaller values than `step`, the smallest first."""
     yield from (step._replace(node=node) for node in smaller(step.node))
-    by = max(1, step.number >> 5) if step.action == "advance" else 1  # nobody counts picoseconds
+    by = max(1, step.number >> 5) if step.action == "advance" else 1  # single picoseconds do not matter
     yield from (step._replace(number=number) for number in smaller(step.number, by=by))
     yield from (step._replace(at=at) for at in smaller(step.at))
     if step.fault:

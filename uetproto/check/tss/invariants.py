@@ -38,7 +38,7 @@ def _need(condition: bool, number: int, text: str) -> None:
 
 def tss_1_authentic(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None:
     """A packet that opens is as an endpoint sealed it, from source address to ICV, for a PDC in use (tss.md §7)."""
-    _need(packet in state.genuine, 1, f"{state.name(end)} takes a packet that nobody sealed")
+    _need(packet in state.genuine, 1, f"{state.name(end)} accepts a packet that no endpoint sealed")
 
 
 def tss_2_fresh(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None:
@@ -47,10 +47,10 @@ def tss_2_fresh(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None
     _need(
         state.genuine[packet] in state.keys.values(),
         2,
-        f"{state.name(end)} takes a packet under a key of before",
+        f"{state.name(end)} accepts a packet with an old key",
     )
     age = (state.epochs[header.an] - header.epoch) & 0xFFFF
-    _need(age <= state.terms.lifetime or age >= NEWER, 2, f"{state.name(end)} takes a packet {age} epochs old")
+    _need(age <= state.terms.lifetime or age >= NEWER, 2, f"{state.name(end)} accepts a packet {age} epochs old")
 
 
 def tss_3_counted(state: TssState, end: TssEndpoint, counted: int, refused: int) -> None:

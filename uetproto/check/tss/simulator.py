@@ -290,7 +290,7 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
         packet = SealedPacket(peer.address, end.address, 0, step.data)
         if step.how in ("guess", "insider"):
             if step.how == "insider" and self.terms.same_keys:
-                raise LocalError("forge", "nobody has the key of the other domain")
+                raise LocalError("forge", "the attacker has no key of the other domain")
             packet = packet._replace(data=self._sealed(step, packet))
         elif step.how not in DRESSES:
             raise LocalError("forge", f"{step.how!r}", ", ".join(DRESSES))

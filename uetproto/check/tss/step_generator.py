@@ -98,7 +98,7 @@ class TssStepGenerator(StepGenerator[TssView, TssStep]):
         mode = self._one(("direct", "cluster", "client-server"))
         has_ssi, version = self._random() < 0.5, self._one((4, 6))
         if mode == "direct" and version == 6:
-            has_ssi = True  # else nonces would repeat (tss.md §6)
+            has_ssi = True  # without SSI nonces would repeat (tss.md §6)
         start = self._one(("off", "expected", "random"))
         terms: dict[str, Any] = {
             "mode": mode, "start": start, "ip_version": version, "has_ssi": has_ssi,

@@ -16,7 +16,7 @@ class Guard:
         self.monitor = InvariantMonitor(fep)
         config = fep.initiator.config
         self.monitor.ses = SesRules(config.payload_mtu, config.lone_read_eom)
-        self.monitor.late = True  # a `dc` response waits for its time
+        self.monitor.late = True  # a delivery-complete response is delayed
         self.submit: Callable[[Work, int], None] = fep.submit
         self.deadline: Callable[[], int | None] = fep.deadline
         self.events: Callable[[], list[Event]] = fep.events

@@ -1,6 +1,6 @@
 """The monitor of one endpoint: it stands between PDS and SES, sees all packets, and checks the invariants.
 
-Its shadows are made of what passes: requests and answers (`service.PdsUser`), packets in and out. Whoever drives the
+It derives the shadow state from requests and answers (`service.PdsUser`) and packets in and out. The driver of the
 endpoint calls `receive`, `poll` and `passed` here in place of those of the PDS. Only the PDCs that a call touched are
 examined, and of these only what it changed; now and then, and at the end, all of everything (`scan`).
 """
@@ -267,13 +267,13 @@ class InvariantMonitor:
                 check(shadow, True)
             shadow.state = _CLOSED
             self._just_closed[pdc.local_id] = shadow
-            rests = self.now + self.config.msl
+            quarantine = self.now + self.config.msl
             if shadow.pdc.tx.next != shadow.pdc.tx.start:
                 self.last_psn[pdc.local_id] = shadow.pdc.tx.last
-            self._gone[pdc.peer, pdc.local_id] = rests
-            self._closed.append((rests, shadow))
+            self._gone[pdc.peer, pdc.local_id] = quarantine
+            self._closed.append((quarantine, shadow))
             if shadow.pdc.rx.max_rcvd == (shadow.pdc.rx.start - 1) & M32:
-                self._targets.pop((pdc.peer, shadow.pdc.peer_id, shadow.pdc.rx.start), None)  # nothing came of it
+                self._targets.pop((pdc.peer, shadow.pdc.peer_id, shadow.pdc.rx.start), None)  # no packet was accepted
         self.user.on_closed(pdc)
 
     # Ledgers
@@ -297,7 +297,7 @@ class InvariantMonitor:
                 self._by_peer[pdc.peer_id] = shadow
         else:
             self._initiators.pop((pdc.local_id, shadow.start), None)
-            peer, shadow.peer = shadow.peer, None  # one that a late copy opened, at the Start_PSN of before
+            peer, shadow.peer = shadow.peer, None  # the old one may belong to a PDC that a late copy opened
             if peer is not None:
                 peer.peer = None
             shadow.begin(pdc.tx.start, pdc.rx.start - 1)

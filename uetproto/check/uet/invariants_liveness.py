@@ -21,10 +21,10 @@ def endless(config: PdsConfig) -> bool:
 def lives(config: PdsConfig) -> bool:
     """Return whether budgets are infinite, and nothing else may end a PDC early.
 
-    A target that does not drain may end with read data in its hands. With `secure_start` = expected a late copy from
-    before a renumbering may open a stray PDC, on which the packets of the real one are INVALID_SYN: the pages leave
-    that hole (pds.md §6.6 beside §6.2 item 9). A PDCID that does not rest may meet the stale target of the PDC that had
-    it before, and gets INVALID_SYN (pds.md §20 row 23).
+    A target that does not drain may close with unsent read data. With `secure_start` = expected a late copy from before
+    a renumbering may open a second PDC, which answers packets of the first with INVALID_SYN (pds.md §6.6 beside §6.2
+    item 9). A PDCID without quarantine may meet the stale target of its previous PDC, which answers INVALID_SYN (pds.md
+    §20 row 23).
     """
     harmless = config.close_drain == "drain" and config.secure_start != "expected"
     return endless(config) and harmless and config.pdcid_quarantine == "MSL"

@@ -228,7 +228,7 @@ class ScriptedSes:
             if (pdc.local_id, psn) not in self._refused:
                 self._refused.add((pdc.local_id, psn))
                 return _REFUSALS[how]
-            self._refused.discard((pdc.local_id, psn))  # taken when it comes again
+            self._refused.discard((pdc.local_id, psn))  # it is accepted when it arrives again
             how = OK
         self.delivered += 1
         if pdc.mode is Mode.UUD:

@@ -113,7 +113,7 @@ class RoceEffects:
         operation.settled = True
         area, at = self._place(operation)
         if area is None:
-            operation.match = not operation.length  # of no bytes nothing is required (roce.md §8 check 8)
+            operation.match = not operation.length  # no checks for a message of no bytes (roce.md §8 check 8)
         elif operation.row.do == "write":
             area.put(at, operation.data)
         elif operation.row.do == "read":

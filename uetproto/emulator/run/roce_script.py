@@ -69,7 +69,7 @@ class RoceScript(ScriptRun[RoceStep]):
         """Return the result: what successful sends carried is compared with what is in memory."""
         source, target = hashlib.sha256(), hashlib.sha256()
         match, size = True, 0
-        for work in self._ended_well():
+        for work in self._succeeded():
             found = work.there()
             match = match and found == work.data
             size += work.length
@@ -100,6 +100,6 @@ class RoceScript(ScriptRun[RoceStep]):
             counters={node.name: dict(end.hca.counters) for node, end in zip(self.nodes, simulator.ends, strict=True)},
         )
 
-    def _ended_well(self) -> list[PostedWork]:
+    def _succeeded(self) -> list[PostedWork]:
         """Return sends whose bytes have all arrived."""
         return [work for shadow in self.simulator.shadows for work in shadow.works if work.ended]

@@ -140,7 +140,7 @@ def _class(packet: Packet, ip: Any, dscp: Dscp, capable: bool) -> Iterator[str]:
     if is_data:
         legal = (dscp.data, dscp.data_rtx) if capable else (0,)
     else:
-        legal = (dscp.control, dscp.data) if long_ack else (dscp.control,)  # read data in it: it may be trimmed
+        legal = (dscp.control, dscp.data) if long_ack else (dscp.control,)  # with read data it may be trimmed
     if ip["dscp"] not in legal:
         yield f"DSCP {ip['dscp']}; legal here: {', '.join(map(str, legal))}"
     if is_data and capable and ip["ecn"] == Ecn.NOT_ECT:

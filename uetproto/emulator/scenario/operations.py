@@ -13,10 +13,10 @@
     do = "disable"     a resource index: space = "rma", "send", "tagged", resource_index; "enable": its next generation
 
 `node` does it: by default the initiator, and the target from `receive` on; its peer is the other of the two. A row
-begins when the one before it has begun; `at` is an instant before which it does not, with `after` it waits until the
-row before ("previous"), or each one before ("all"), has ended. `expect` is the return code with which it must end: OK
-by default; TIMED_OUT for a message that nobody asks for, NONE for a receive that no message takes, or a send that no
-receive takes: what is left when nothing else is to come.
+begins after the row before it has begun, and not before the time `at`; with `after` it waits until the row before
+("previous"), or every row before ("all"), has ended. `expect` is the return code with which it must end: by default OK;
+TIMED_OUT for a message that no receive asks for in time; NONE for a receive that gets no message, or a send that no
+receive takes, when nothing is left to do.
 
 Bytes come from the seed; `value` and `datatype` fill a region or a receive with equal elements instead.
 """
