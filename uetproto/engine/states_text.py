@@ -35,9 +35,9 @@ _WRITTEN = (
     "the tests try every pair."
 )
 _HOW_TO_READ = """
-A cell is `action`, and `→ STATE` where the state changes. An action that refuses what it was handed (a PSN outside the
-window, an ACK of packets never sent) leaves the state as it is. *Italics*: the default row of a packet that has no row
-in this state; it is counted. LocalError: the call is refused. Empty: not an input there.
+A cell is `action`, and `→ STATE` where the state changes. An action that returns False (a PSN outside the window, an
+ACK of packets never sent) leaves the state as it is. *Italics* mark the default row of a packet that has no row in this
+state; the packet is counted. LocalError: the call is refused. An empty cell: not an input there.
 """
 
 

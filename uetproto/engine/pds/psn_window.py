@@ -1,9 +1,9 @@
-"""Destination half of one direction of a PDC: which PSNs were received, answered, cleared.
+"""Destination half of a direction of a PDC records which PSNs were received, answered, cleared.
 
 UE 1.0.1 §3.5.11.4 (CACK, CLEAR, SACK), §3.5.12.2 and §3.5.12.5 (window, duplicates); pds.md §2.3, §8, §9.
 
-Pure numbers: no packets, no time. An in-order packet with a plain answer moves CACK and leaves nothing behind; only
-what lies above CACK has a slot.
+It holds numbers only, no packets and no time. An in-order packet with a plain answer moves CACK and leaves no state;
+only PSNs above CACK have a slot.
 """
 
 from dataclasses import dataclass
@@ -19,45 +19,45 @@ MPR_UNIT = 128
 
 
 class Verdict(IntEnum):
-    """Case of a PSN at its destination (pds.md §8.1)."""
+    """The case of a PSN at its destination (pds.md §8.1)."""
 
     NEW = 0
     GAP = 1
-    """ROD: beyond the next expected PSN."""
+    """The PSN lies beyond the next expected one (ROD)."""
     DUPLICATE = 2
-    """Received, and above CACK."""
+    """The PSN was received, and lies above CACK."""
     PRIOR = 3
-    """At or below CACK, within one window."""
+    """The PSN lies at or below CACK, within one window."""
     AHEAD = 4
     BEHIND = 5
 
 
 @dataclass(slots=True)
 class UnansweredSlot:
-    """Slot of a PSN that SES has not answered yet: what its ACK will copy (pds.md §8.3, §8.4)."""
+    """Slot of a PSN that SES has not answered yet; it holds what the ACK will copy (pds.md §8.3, §8.4)."""
 
     ar: int
     retx: int
     marked: bool
     entropy: int
     created: bool
-    """This packet created the PDC."""
+    """The packet created the PDC."""
     asked: bool = False
     """An ACK_REQ waits for the answer."""
 
 
 @dataclass(slots=True)
 class StoredSlot:
-    """Slot of a PSN whose answer is guaranteed and not cleared."""
+    """Slot of a PSN whose guaranteed answer is not cleared."""
 
     next_hdr: int
     response: bytes | None
-    """None: it is not there any more; read data in an ACK may be left unstored (pds.md §10)."""
+    """The stored response; None: it is lost, or is read data that was not stored (pds.md §10)."""
 
 
 @dataclass(slots=True)
 class BufferedSlot:
-    """ROD: a packet after a gap that waits for its turn (`rod_gap = reorder`)."""
+    """Slot of a packet on ROD that is buffered after a gap (`rod_gap = reorder`)."""
 
     packet: Any
     datagram: Any
@@ -70,7 +70,7 @@ class CompleteSlot:
 
 
 class ClosingSlot:
-    """Slot of the CLOSE_CMD: complete when the PDC is drained, and that is its end."""
+    """Slot of the CLOSE_CMD, which is complete when the PDC is drained."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ _INCOMPLETE = (UnansweredSlot, BufferedSlot, ClosingSlot)
 
 
 class PsnWindow:
-    """`cack`, `max_clear`, `max_rcvd` and the slots above CACK. All comparisons are serial (pds.md §2.1)."""
+    """Holds `cack`, `max_clear`, `max_rcvd` and the slots above CACK; all comparisons are serial (pds.md §2.1)."""
 
     __slots__ = (
         "_turn", "buffered", "cack", "max_clear", "max_rcvd", "mp_range", "rod", "sack_track", "slots", "start",
@@ -101,15 +101,15 @@ class PsnWindow:
         self.waiting = 0
         self.buffered = 0
         self._turn = 0
-        """ROD: the next PSN in order while packets after a gap are buffered."""
+        """The next PSN in order on ROD while packets after a gap are buffered."""
 
     @property
     def expected(self) -> int:
-        """ROD: the next PSN in order. It follows the highest one received unless packets after a gap are kept."""
+        """Return the next PSN in order on ROD: it follows the highest one received unless packets are buffered."""
         return self._turn if self.buffered else (self.max_rcvd + 1) & _M32
 
     def classify(self, psn: int) -> Verdict:
-        """The case of an arriving PSN (pds.md §8.1)."""
+        """Return the case of an arriving PSN (pds.md §8.1)."""
         if psn == (self.cack + 1) & _M32 and not self.slots:
             return _NEW  # in order, nothing beyond: as below
         distance = diff32(psn, self.cack)
@@ -129,7 +129,7 @@ class PsnWindow:
         return diff32(psn, self.cack) <= 0 or psn in self.slots
 
     def take(self, psn: int, slot: Slot) -> None:
-        """Marks a NEW psn as received, with what is known of its answer; advances CACK."""
+        """Mark a NEW psn as received, with the state of its answer; advance CACK."""
         if psn == (self.cack + 1) & _M32 and slot is DONE and not self.slots:
             self.cack = self.max_rcvd = psn  # in order: as below, without the slot
             if diff32(psn, self.sack_track) > 0:
@@ -145,14 +145,14 @@ class PsnWindow:
         self._advance()
 
     def keep(self, psn: int, slot: BufferedSlot) -> None:
-        """ROD: a packet after a gap is received, and waits for its turn."""
+        """Buffer a packet on ROD after a gap."""
         if not self.buffered:
             self._turn = (self.max_rcvd + 1) & _M32
         self.buffered += 1
         self._mark(psn, slot)
 
     def next_turn(self) -> BufferedSlot | None:
-        """ROD: the packet whose turn has come, out of the buffer; it is NEW again."""
+        """Remove and return the buffered packet that is next in order on ROD; it is NEW again."""
         if not self.buffered:
             return None
         slot = self.slots.get(self._turn)
@@ -172,7 +172,7 @@ class PsnWindow:
             self.sack_track = psn  # above CACK, else it would not be new
 
     def answer(self, psn: int, slot: StoredSlot | CompleteSlot) -> None:
-        """SES answered the WAITING psn; advances CACK (pds.md §8.2)."""
+        """Take the answer of an unanswered psn; advance CACK (pds.md §8.2)."""
         self.slots[psn] = slot
         self.waiting -= 1
         if isinstance(slot, StoredSlot):
@@ -180,7 +180,7 @@ class PsnWindow:
         self._advance()
 
     def clear(self, value: int) -> bool:
-        """A CLEAR_PSN arrived. False when it clears what was not answered: it is ignored (pds.md §9.3)."""
+        """Clear up to a CLEAR_PSN; return False and ignore it when it clears what was not answered (pds.md §9.3)."""
         if diff32(value, self.max_clear) <= 0:
             return True
         beyond = diff32(value, self.cack)
@@ -197,7 +197,7 @@ class PsnWindow:
         return True
 
     def _advance(self) -> None:
-        """CACK: the highest PSN such that it and all before are complete (pds.md §2.3)."""
+        """Advance CACK to the highest PSN up to which all are complete (pds.md §2.3)."""
         cack, slots = self.cack, self.slots
         while True:
             psn = (cack + 1) & _M32
@@ -215,30 +215,30 @@ class PsnWindow:
             self.sack_track = cack
 
     def lowest_missing(self) -> int:
-        """The lowest PSN that was not received."""
+        """Return the lowest PSN that was not received."""
         psn = (self.cack + 1) & _M32
         while psn in self.slots:
             psn = (psn + 1) & _M32
         return psn
 
     def lose(self, psn: int) -> bool:
-        """A harness loses the guaranteed response of a PSN; False when none is stored."""
+        """Lose the guaranteed response of a PSN, for a harness; return False when none is stored."""
         slot = self.slots.get(psn)
         if isinstance(slot, StoredSlot):
             slot.response = None
         return isinstance(slot, StoredSlot)
 
     def lowest(self, kind: type[UnansweredSlot] | type[StoredSlot]) -> int | None:
-        """The lowest PSN that waits for its answer, or whose guaranteed answer is not cleared."""
+        """Return the lowest PSN that waits for its answer, or whose guaranteed answer is not cleared."""
         psns = [psn for psn, slot in self.slots.items() if isinstance(slot, kind)]
         return min(psns, key=self.above_cack) if psns else None
 
     def above_cack(self, psn: int) -> int:
-        """Sorts PSNs of the window."""
+        """Return the distance from CACK, which sorts PSNs of the window."""
         return diff32(psn, self.cack)
 
     def forget(self) -> None:
-        """The PDC is closed: what lies above CACK is released."""
+        """Release all slots: the PDC is closed."""
         self.slots.clear()
         self.stored = self.waiting = self.buffered = 0
 
@@ -250,7 +250,7 @@ class PsnWindow:
         return trigger if rule == "trigger" else (self.cack + 1) & _M32
 
     def sack_bitmap(self, base: int) -> int:
-        """Bit i: PSN base + i was received, or lies at or below CACK."""
+        """Return the SACK bitmap: bit i says that PSN base + i was received, or lies at or below CACK."""
         slots = self.slots
         done = min(max(diff32(self.cack, base) + 1, 0), SACK_BITS)
         bitmap = (1 << done) - 1
@@ -260,6 +260,6 @@ class PsnWindow:
         return bitmap
 
     def ack_sent(self) -> None:
-        """The tracked base moves on once it was reported and all its bits lie behind."""
+        """Advance the tracked base once an ACK reported it and all its bits lie behind."""
         if diff32(self.max_rcvd, self.sack_track) > SACK_BITS - 1:
             self.sack_track = (self.sack_track + SACK_BITS) & _M32

@@ -1,7 +1,7 @@
-"""Source half of one direction of a PDC: what is in flight, what was acknowledged, when to send again.
+"""Source half of a direction of a PDC records what is in flight, what was acknowledged, and when to retransmit.
 
-UE 1.0.1 §3.5.12.5 to §3.5.12.7, §3.5.20.3; pds.md §5 (tx), §7 (source rules), §11 (loss). Numbers and timers only;
-`pdc_source` makes the packets.
+UE 1.0.1 §3.5.12.5 to §3.5.12.7, §3.5.20.3; pds.md §5 (tx), §7 (source rules), §11 (loss). It holds numbers and
+timers; `source` makes the packets.
 """
 
 from collections import deque
@@ -15,17 +15,17 @@ from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF
 RTO_CAP = 8 * SECOND
-"""RTO never grows beyond (pds.md §11.1)."""
+"""Largest RTO (pds.md §11.1)."""
 RTO_INFINITE = 15
 NACK_INFINITE = 31
 MAX_CLEAR_OFFSET = 0x8000
-"""CLEAR_PSN is at most so far below the PSN that carries it (pds.md §2.1)."""
+"""Largest distance of CLEAR_PSN below the PSN that carries it (pds.md §2.1)."""
 MAX_SYN_OFFSET = 4095
-"""PSNs after Start_PSN that may be used before the PDCID of the target is known (pds.md §6.2)."""
+"""Number of PSNs after Start_PSN that may be used before the PDCID of the target is known (pds.md §6.2)."""
 
 
 class SendRecord:
-    """One PSN-consuming packet that is not acknowledged: a request, or a control packet (`ctl_type` is not None)."""
+    """An un-ACKed packet that consumed a PSN: a request, or a control packet (`ctl_type` is not None)."""
 
     __slots__ = (
         "ar", "clear_psn", "ctl_type", "dst_rcvd", "header", "index", "message", "nack_cnt", "next_hdr", "payload",
@@ -39,7 +39,7 @@ class SendRecord:
         self.psn = psn
         self.message = message
         self.index = index
-        """Packet of the message; of a control packet its ctl_payload."""
+        """Index of the packet in its message; a control packet has its ctl_payload here."""
         self.next_hdr = next_hdr
         self.header = header
         self.payload = payload
@@ -51,22 +51,22 @@ class SendRecord:
         self.nack_cnt = 0
         self.rto_at: int
         self.retx_at: int
-        """When it is due by RTO, by NACK; `SendWindow.arm` sets both."""
+        """Times of the RTO and of the retransmission after a NACK; `SendWindow.arm` sets both."""
 
 
 @cache
 def rto_waits(init: int) -> tuple[int, ...]:
-    """RTO of each back-off level (pds.md §11.1)."""
+    """Return the RTO of each back-off level (pds.md §11.1)."""
     top = next(level for level in range(64) if init << level >= RTO_CAP or not init)
     return tuple(min(init << level, RTO_CAP) for level in range(top + 1))
 
 
 class SendWindow:
-    """`start`, `next`, `una`, `peer_cack`, `mp_range`, the un-ACKed records and their timers (pds.md §5).
+    """The send window: `start`, `next`, `una`, `peer_cack`, `mp_range`, un-ACKed records and timers (pds.md §5).
 
-    Timers are queues, not heaps: all records of one back-off level wait equally long, so within a level the deadlines
-    are in order. An entry is stale, and skipped, when its record has another deadline by now. In ROD only the lowest
-    un-ACKed PSN is timed, because its expiry resends all (§11.3).
+    Timers are queues, not heaps: all records of a back-off level wait equally long, so deadlines within a level are in
+    order. An entry is stale, and skipped, when its record has another deadline. On ROD only the lowest un-ACKed PSN is
+    timed, because its expiry retransmits all (pds.md §11.3).
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class SendWindow:
     )  # fmt: skip
 
     def __init__(self, start: int, rod: bool, config: PdsConfig) -> None:
-        """`rod`: go back to the lowest un-ACKed PSN, whatever is lost."""
+        """Make an empty window; `rod`: a loss goes back to the lowest un-ACKed PSN."""
         self.config = config
         self.rod = rod
         self.start = self.next = self.una = start
@@ -85,9 +85,9 @@ class SendWindow:
         self.mp_range = config.default_mpr * 128
         self.records: dict[int, SendRecord] = {}
         self.sacked = 0
-        """Records that the destination has received."""
+        """Number of records that the destination has received."""
         self.recovery_end: int | None = None
-        """Recovery from an inferred loss goes on until CACK is here (pds.md §11.4)."""
+        """PSN at which CACK ends the recovery from an inferred loss (pds.md §11.4)."""
         self._levels: list[deque[tuple[int, SendRecord]]] = []
         self._waits = rto_waits(config.rto_init_time)
         self._nacked: deque[tuple[int, SendRecord]] | None = None
@@ -95,7 +95,7 @@ class SendWindow:
 
     @property
     def clear_psn(self) -> int:
-        """Everything up to here was acknowledged and answered (pds.md §2.4)."""
+        """Return CLEAR_PSN: all PSNs up to it were acknowledged and answered (pds.md §2.4)."""
         return (self.una - 1) & _M32
 
     @property
@@ -103,25 +103,25 @@ class SendWindow:
         return (self.next - 1) & _M32
 
     def in_window(self, psn: int) -> bool:
-        """psn ≤ CLEAR_PSN + MP_RANGE, or ≤ CACK + MP_RANGE with the literal rule (pds.md §7.1)."""
+        """Return psn ≤ CLEAR_PSN + MP_RANGE, or ≤ CACK + MP_RANGE with the literal rule (pds.md §7.1)."""
         base = (self.peer_cack + 1) & _M32 if self.window_at_cack else self.una
         return (psn - base) & _M32 < self.mp_range or diff32(psn, base) < 0
 
     def room(self) -> int:
-        """How many PSNs from `next` on lie in the window."""
+        """Return how many PSNs from `next` on lie in the window."""
         base = (self.peer_cack + 1) & _M32 if self.window_at_cack else self.una
         return max(0, self.mp_range - ((self.next - base) & _M32))
 
     # In flight
 
     def track(self, record: SendRecord, now: int) -> None:
-        """A first transmission: the record takes PSN `next`."""
+        """Track a first transmission: the record takes PSN `next`."""
         self.records[record.psn] = record
         self.next = (record.psn + 1) & _M32
         self.arm(record, now)
 
     def arm(self, record: SendRecord, now: int) -> None:
-        """RTO after a (re)transmission (pds.md §11.1)."""
+        """Arm the RTO after a (re)transmission (pds.md §11.1)."""
         waits, level = self._waits, record.rto_cnt
         if level >= len(waits):
             level = len(waits) - 1
@@ -134,7 +134,7 @@ class SendWindow:
             levels[level].append((at, record))
 
     def delay(self, record: SendRecord, now: int) -> None:
-        """A NACK asks for a pause: the RTO is suspended until the retransmission (pds.md §11.2)."""
+        """Pause after a NACK: the RTO is suspended until the retransmission (pds.md §11.2)."""
         record.rto_at = NEVER
         record.retx_at = now + self.config.nack_retx_time
         if self._nacked is None:
@@ -142,7 +142,7 @@ class SendWindow:
         self._nacked.append((record.retx_at, record))
 
     def drop_all(self) -> list[SendRecord]:
-        """Forgets what is in flight, in PSN order; no timer stays armed."""
+        """Forget and return what is in flight, in PSN order; no timer stays armed."""
         records = list(self.records.values())
         self.records = {}
         self.sacked = 0
@@ -151,7 +151,7 @@ class SendWindow:
         return records
 
     def renumber(self, delta: int, now: int) -> list[SendRecord]:
-        """Secure start: everything moves by `delta` and is in flight for the first time again (pds.md §6.6)."""
+        """Move all PSNs by `delta` for secure start; all is in flight for the first time again (pds.md §6.6)."""
         records = list(self.records.values())
         self._levels = []
         self._nacked = None
@@ -172,12 +172,12 @@ class SendWindow:
     # Acknowledgements (pds.md §7.2)
 
     def plausible(self, ack: Ack) -> bool:
-        """Step 2: no packet is acknowledged that was never sent, nor one from before the start."""
+        """Return False for an ACK of a packet that was never sent, or from before the start (step 2)."""
         used = (self.next - self.start) & _M32
         return (ack.cack_psn + 1 - self.start) & _M32 <= used and diff32(ack.ack_psn, self.next) < 0
 
     def take_cack(self, cack: int) -> list[SendRecord]:
-        """Step 4: every un-ACKed PSN up to CACK, in order; each gets the default answer."""
+        """Remove and return the un-ACKed records up to CACK, in order; they get the default answer (step 4)."""
         answered: list[SendRecord] = []
         if diff32(cack, self.peer_cack) > 0:
             self.peer_cack = cack
@@ -197,14 +197,14 @@ class SendWindow:
         return answered
 
     def forget(self, record: SendRecord) -> None:
-        """Step 3: acknowledged by its own PSN."""
+        """Remove a record that is acknowledged by its own PSN (step 3)."""
         del self.records[record.psn]
         record.rto_at = record.retx_at = NEVER
         if record.dst_rcvd:
             self.sacked -= 1
 
     def take_sack(self, base: int, bitmap: int, now: int) -> None:
-        """Step 5: a set bit says received, a clear bit says nothing."""
+        """Mark the records whose SACK bit is set; a clear bit says nothing (step 5)."""
         bit = 0
         while bitmap >> bit:
             if bitmap >> bit & 1:
@@ -214,7 +214,7 @@ class SendWindow:
             bit += 1
 
     def mark_received(self, record: SendRecord, now: int) -> None:
-        """The destination has the packet, its answer is missing: no data is resent, the RTO goes on (pds.md §7.2)."""
+        """Mark a packet as received but unanswered: no data is retransmitted, the RTO continues (pds.md §7.2)."""
         if not record.dst_rcvd:
             record.dst_rcvd = True
             self.sacked += 1
@@ -222,24 +222,24 @@ class SendWindow:
             self.arm(record, now)
 
     def unmark(self, record: SendRecord) -> None:
-        """The destination does not have the packet after all, or not its answer."""
+        """Revoke a mark: the destination does not have the packet, or not its answer."""
         if record.dst_rcvd:
             record.dst_rcvd = False
             self.sacked -= 1
 
     def overtaken(self) -> list[SendRecord]:
-        """What was sent before the highest PSN reported as received, and was not: in PSN order (pds.md §11.4)."""
+        """Return the missing records below the highest PSN reported as received, in PSN order (pds.md §11.4)."""
         highest = max((diff32(r.psn, self.una) for r in self.records.values() if r.dst_rcvd), default=-1)
         return self.missing((self.una + highest) & _M32)
 
     def missing(self, up_to: int) -> list[SendRecord]:
-        """The un-ACKed PSNs up to `up_to` that nobody reported as received, in order."""
+        """Return the un-ACKed records up to `up_to` that no ACK reported as received, in order."""
         edge = diff32(up_to, self.una)
         found = [r for r in self.records.values() if not r.dst_rcvd and diff32(r.psn, self.una) <= edge]
         return sorted(found, key=lambda record: diff32(record.psn, self.una))
 
     def advance(self) -> None:
-        """Step 6: una moves over acknowledged PSNs."""
+        """Advance una over acknowledged PSNs (step 6)."""
         una, end, records = self.una, self.next, self.records
         while una != end and una not in records:
             una = (una + 1) & _M32
@@ -248,7 +248,7 @@ class SendWindow:
     # Timers
 
     def deadline(self) -> int:
-        """When the next record is due; NEVER when none is."""
+        """Return when the next record is due; NEVER when none is."""
         at = NEVER
         if self.rod:
             lowest = self.records.get(self.una)
@@ -269,7 +269,7 @@ class SendWindow:
         return at
 
     def expired(self, now: int) -> list[SendRecord]:
-        """The records whose RTO is over, in PSN order; ROD: at most the lowest."""
+        """Return the records whose RTO expired, in PSN order; on ROD at most the lowest."""
         if self.rod:
             lowest = self.records.get(self.una)
             return [lowest] if lowest is not None and lowest.rto_at <= now else []
@@ -283,7 +283,7 @@ class SendWindow:
         return sorted(due, key=lambda record: diff32(record.psn, self.una))
 
     def paused(self, now: int) -> list[SendRecord]:
-        """The records whose pause after a NACK is over, in PSN order."""
+        """Return the records whose pause after a NACK is over, in PSN order."""
         due: list[SendRecord] = []
         nacked = self._nacked
         while nacked and (nacked[0][0] <= now or nacked[0][1].retx_at != nacked[0][0]):
@@ -294,7 +294,7 @@ class SendWindow:
         return sorted(due, key=lambda record: diff32(record.psn, self.una))
 
     def may_repeat(self, count: int) -> bool:
-        """After so many retransmissions by RTO."""
+        """Return True when a packet may be retransmitted after `count` RTOs."""
         limit = self.config.max_rto_retx_cnt
         return limit == RTO_INFINITE or count < limit
 
@@ -303,6 +303,6 @@ class SendWindow:
         return limit == NACK_INFINITE or record.nack_cnt < limit
 
     def from_psn(self, psn: int) -> list[SendRecord]:
-        """ROD: the un-ACKed records from `psn` on, in order (pds.md §11.3)."""
+        """Return the un-ACKed records from `psn` on, in order, for ROD (pds.md §11.3)."""
         distance = diff32(psn, self.una)
         return [r for r in self.records.values() if diff32(r.psn, self.una) >= distance]

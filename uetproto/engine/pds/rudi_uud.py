@@ -1,7 +1,7 @@
-"""Packet delivery without a PDC: RUDI repeats a request until it is answered, UUD sends it once.
+"""Packet delivery without a PDC: RUDI retransmits a request until it is answered, UUD sends it once.
 
 UE 1.0.1 §3.5.7.3, §3.5.7.4, §3.5.12.7; pds.md §3, §11, §12 (nt = 1), §14, §15. A request carries all that its
-destination must know: that end keeps nothing.
+destination must know: the destination keeps no state.
 """
 
 from collections import deque
@@ -26,39 +26,40 @@ from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 
 _M32 = 0xFFFFFFFF
 RUDI_WINDOW = 1024
-"""RUDI requests that may be outstanding; the specification sets no limit, and RUDI has no congestion control."""
+"""Number of RUDI requests that may be outstanding; the specification sets no limit, and RUDI has no congestion
+control."""
 
 REPEATING = frozenset({
     NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP,
     NackCode.NO_PKT_BUFFER, NackCode.NO_SES_MSG_AVAIL, NackCode.NO_RESOURCE,
     NackCode.EXP_NACK_NORMAL, NackCode.EXP_NACK_ERR,
 })  # fmt: skip
-"""Codes that ask for a repetition and mean something without a PDC. Those of class FATAL end the request; all others
-speak of PSNs or PDCs and are ignored (pds.md §12, last paragraph)."""
+"""Codes that ask for a retransmission and apply without a PDC. Codes of class FATAL end the request; all others concern
+PSNs or PDCs and are ignored (pds.md §12, last paragraph)."""
 
 _BLOCK_BITS = 16
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """The `Connection` of one delivered packet, and what its answer copies from it. Nobody changes it.
+    """The `Connection` of a delivered packet, with the fields that its answer copies; it does not change.
 
-    Whoever answers late hands it back; two copies of one request are two exchanges.
+    A late answer hands it back; two copies of one request are two exchanges.
     """
 
     peer: int
     mode: Mode
     pkt_id: int
-    """0 for UUD."""
+    """Packet id; 0 for UUD."""
     retx: int
     marked: int
-    """It arrived with CE."""
+    """The packet arrived with the ECN mark CE."""
     entropy: int
     local_id: int = 0
 
 
 class Outstanding:
-    """A RUDI request without an answer, whole, so that it can be sent again. One timer is enough: see `refused`."""
+    """An unanswered RUDI request, whole, so that it can be retransmitted. It has one timer: see `refused`."""
 
     __slots__ = (
         "due_at", "entropy", "header", "index", "message", "nack_cnt", "next_hdr", "payload", "pkt_id", "refused",
@@ -83,9 +84,9 @@ class Outstanding:
 
 
 class RudiTimers:
-    """One queue for each length of waiting: in it, deadlines are in the order in which they were set.
+    """Timers of RUDI requests: a queue for each waiting time, in which deadlines are in order.
 
-    An entry is stale, and skipped, when its request has another deadline by now.
+    An entry is stale, and skipped, when its request has another deadline.
     """
 
     __slots__ = ("_queues",)
@@ -101,7 +102,7 @@ class RudiTimers:
         queue.append((request.due_at, request))
 
     def deadline(self) -> int:
-        """When the next request is due; NEVER when none is."""
+        """Return when the next request is due; NEVER when none is."""
         first = NEVER
         for queue in self._queues.values():
             while queue and queue[0][1].due_at != queue[0][0]:
@@ -111,7 +112,7 @@ class RudiTimers:
         return first
 
     def due(self, now: int) -> list[Outstanding]:
-        """The requests whose time has come, earliest first; their timers are not armed any more."""
+        """Return the requests that are due, earliest first, and disarm their timers."""
         found: list[tuple[int, Outstanding]] = []
         for queue in self._queues.values():
             while queue and (queue[0][0] <= now or queue[0][1].due_at != queue[0][0]):
@@ -130,35 +131,35 @@ class RudiUud:
         self.config = owner.config
         self.counters = owner.counters
         self.next_id: int | None = None
-        """pkt_id of the next RUDI request, if it is free; None: the first one, which is drawn."""
+        """Next pkt_id of a RUDI request, if it is free; None: the first one, which is drawn."""
         self.outstanding: dict[int, Outstanding] = {}
         """RUDI requests by pkt_id."""
         self._rudi: deque[Outgoing] = deque()
         self._uud: deque[Outgoing] = deque()
         """Messages that are not sent completely."""
         self._timers = RudiTimers()
-        self._rests: dict[int, int] = {}
-        """Until when a block of pkt_ids rests, MSL after the end of its last request (pds.md §15)."""
+        self._block_release: dict[int, int] = {}
+        """Time until which a block of pkt_ids is in quarantine: MSL after the end of its last request (pds.md §15)."""
         self._block = -1
         """Block that `next_id` entered; each has 2^16 pkt_ids, so that time need not be kept for each one."""
         self._resume_at = NEVER
-        """The next block rests until then."""
+        """End of the quarantine of the next block."""
 
     # The source
 
     def send(self, message: Outgoing, now: int) -> None:
-        """Takes a message of mode RUDI or UUD; `pump` sends it, packet by packet."""
+        """Queue a message of mode RUDI or UUD; `pump` sends it, packet by packet."""
         (self._uud if message.mode is Mode.UUD else self._rudi).append(message)
 
     @property
     def quiescent(self) -> bool:
-        """Nothing is queued or outstanding."""
+        """Return True when nothing is queued or outstanding."""
         return not (self._uud or self._rudi or self.outstanding)
 
     def pump(self, now: int, limit: int = NEVER) -> int:
-        """Sends what may leave, UUD first: a datagram does not wait for the window of RUDI.
+        """Send what the window permits, UUD first: a datagram does not wait for the window of RUDI.
 
-        Returns the number of first transmissions, at most `limit`.
+        Return the number of first transmissions, at most `limit`.
         """
         sent = 0
         while self._uud and sent < limit:
@@ -173,7 +174,7 @@ class RudiUud:
         return sent
 
     def _send_uud(self, now: int) -> None:
-        """One packet, complete as soon as it is sent (pds.md §15)."""
+        """Send a UUD packet, which is complete as soon as it is sent (pds.md §15)."""
         message = self._uud[0]
         index, header, payload, last = message.next_packet()
         if last:
@@ -195,15 +196,15 @@ class RudiUud:
         self._transmit(request, 0, now)
 
     def _find_id(self, now: int) -> int | None:
-        """The next pkt_id that is not outstanding; None while it rests."""
+        """Return the next pkt_id that is not outstanding; None while it is in quarantine."""
         pkt_id = self.owner.rng.getrandbits(32) if self.next_id is None else self.next_id
         while pkt_id in self.outstanding:
             pkt_id = (pkt_id + 1) & _M32
         self.next_id = pkt_id
         block = pkt_id >> _BLOCK_BITS
         if block != self._block:
-            if self._rests.get(block, 0) > now:
-                self._resume_at = self._rests[block]
+            if self._block_release.get(block, 0) > now:
+                self._resume_at = self._block_release[block]
                 return None
             self._block = block
         return pkt_id
@@ -217,13 +218,13 @@ class RudiUud:
         self._timers.arm(request, waits[min(request.rto_cnt, len(waits) - 1)], now)
 
     def _repeat(self, request: Outstanding, now: int) -> None:
-        """The same pkt_id again, on another path: the one it took may be what lost it."""
+        """Retransmit a pkt_id with another entropy value: its path may have lost it."""
         drawn = self.owner.rng.getrandbits(16)
         request.entropy = drawn if drawn != request.entropy else drawn ^ 1
         self._transmit(request, 1, now)
 
     def receive_response(self, response: Rudi, datagram: Datagram, now: int) -> None:
-        """The answer of a request: for SES, once; it is late, and ignored, when the request had its end before."""
+        """Hand the answer of a request to SES, once; a late answer is ignored."""
         if datagram.trimmed:
             self.counters.trimmed_rx += 1
             return
@@ -232,12 +233,12 @@ class RudiUud:
             return
         answer = datagram.header[response.size :]
         if is_no_response(answer, response.next_hdr):
-            return  # the real one is still to come
+            return  # the final one follows
         self._forget(request, now)
         self.owner.user.on_response(request.message, request.index, response.next_hdr, answer, now)
 
     def receive_nack(self, nack: Nack, datagram: Datagram, now: int) -> None:
-        """NACK with nt = 1: repeats at once or after NACK_Retx_Time, or ends the request (pds.md §12)."""
+        """Retransmit after a NACK with nt = 1, at once or after NACK_Retx_Time, or end the request (pds.md §12)."""
         request = self._outstanding(nack.psn, datagram)
         if request is None:
             return
@@ -262,7 +263,7 @@ class RudiUud:
             self._repeat(request, now)
 
     def _outstanding(self, pkt_id: int, datagram: Datagram) -> Outstanding | None:
-        """The request that an answer is about; None, counted, when none went to its sender."""
+        """Return the request that an answer is about; None, which is counted, when none went to its sender."""
         request = self.outstanding.get(pkt_id)
         if request is None or request.message.peer != datagram.src:
             self.counters.rudi_late += 1
@@ -272,10 +273,10 @@ class RudiUud:
     def _forget(self, request: Outstanding, now: int) -> None:
         del self.outstanding[request.pkt_id]
         request.due_at = NEVER
-        self._rests[request.pkt_id >> _BLOCK_BITS] = now + self.config.msl
+        self._block_release[request.pkt_id >> _BLOCK_BITS] = now + self.config.msl
 
     def _fail(self, request: Outstanding, error: PdsError, now: int) -> None:
-        """`pds_ses_error`; what was not sent of that message is not sent any more."""
+        """Report `pds_ses_error`; the other packets of the message are not sent any more."""
         self._forget(request, now)
         message = request.message
         cut = bool(self._rudi) and self._rudi[0] is message
@@ -288,11 +289,11 @@ class RudiUud:
     # Time
 
     def deadline(self) -> int:
-        """When `on_time` has something to do; NEVER: no timer is armed."""
+        """Return when `on_time` has something to do; NEVER: no timer is armed."""
         return min(self._timers.deadline(), self._resume_at)
 
     def on_time(self, now: int) -> None:
-        """RTO and NACK_Retx_Time (pds.md §11). `pump` goes on afterwards, if it waited for a pkt_id."""
+        """Run RTO and NACK_Retx_Time (pds.md §11); `pump` continues afterwards, if it waited for a pkt_id."""
         if self._resume_at <= now:
             self._resume_at = NEVER
         limit = self.config.max_rto_retx_cnt
@@ -309,7 +310,7 @@ class RudiUud:
     # The destination
 
     def receive_request(self, request: Rudi | Uud, datagram: Datagram, now: int) -> None:
-        """Delivers every copy. RUDI answers each of them, now or by `respond`, or refuses it; UUD is silent."""
+        """Deliver every copy of a request. RUDI answers or refuses it, now or by `respond`; UUD does not answer."""
         if datagram.trimmed:
             self.counters.trimmed_rx += 1
         if isinstance(request, Rudi):
@@ -348,7 +349,7 @@ class RudiUud:
         return self.owner.user.on_request(exchange, exchange.pkt_id, request.next_hdr, data, at, payload, now)
 
     def respond(self, exchange: Exchange, response: Response, now: int) -> None:
-        """`ses_pds_tx_rsp` for a delivered RUDI request; a placeholder is not sent: the source repeats until the end.
+        """Answer a delivered RUDI request (`ses_pds_tx_rsp`); NO_RESPONSE is not sent, as the source retransmits.
 
         Raises `LocalError` for UUD, which is never answered.
         """

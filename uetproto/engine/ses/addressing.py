@@ -1,4 +1,4 @@
-"""Who can be reached at an endpoint: processes of jobs, their resource indices in three spaces, their regions.
+"""Addressing at a target: processes of jobs, their resource indices in three spaces, their regions.
 
 UE 1.0.1 §3.4.1.6, §3.4.6.3; ses.md §2.1 (address components), §2.2 (relative, absolute), §2.4 (index spaces,
 generations), §14.
@@ -18,17 +18,17 @@ from uetproto.wire.headers.uet_ses import Space
 
 
 class IndexState(IntEnum):
-    """Of a resource index (ses.md §2.4)."""
+    """States of a resource index (ses.md §2.4)."""
 
     ENABLED = 0
     DISABLED_GEN = auto()
-    """After an ordered message met no buffer: nothing overtakes it until the generation has moved on."""
+    """An ordered message met no buffer: no message overtakes it until the generation changes."""
     DISABLED = auto()
-    """By its owner, or its completion queue is gone."""
+    """Its owner disabled the index, or its completion queue was closed."""
 
 
 class ResourceIndex:
-    """One service of a process in one index space: its state and generation, and for messages its receive queue."""
+    """A service of a process in one index space has state, generation and, for messages, a receive queue."""
 
     __slots__ = ("generation", "held", "held_bytes", "number", "pending", "posted", "space", "state")
 
@@ -42,19 +42,19 @@ class ResourceIndex:
         """Messages without a buffer and stopped ones, in the order of their arrival (ses.md §11.3 rule 3)."""
         self.held_bytes = 0
         self.pending = 0
-        """Of these, messages that were stopped (ses.md §5.7)."""
+        """Number of stopped messages in `held` (ses.md §5.7)."""
 
     def disable(self) -> None:
-        """Messages get DISABLED from now on."""
+        """Refuse messages with DISABLED from now on."""
         self.state = IndexState.DISABLED
 
     def refuse_ordered(self) -> None:
-        """No buffer for an ordered message: ENABLED(g) → DISABLED_GEN(g)."""
+        """Enter DISABLED_GEN(g) from ENABLED(g): an ordered message met no buffer."""
         if self.state is IndexState.ENABLED:
             self.state = IndexState.DISABLED_GEN
 
     def enable(self) -> None:
-        """Back from either disabled state, with the next generation."""
+        """Leave either disabled state, with the next generation."""
         if self.state is not IndexState.ENABLED:
             self.state = IndexState.ENABLED
             self.generation = (self.generation + 1) & 0xFF
@@ -62,7 +62,7 @@ class ResourceIndex:
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """A process attached to the endpoint: its resource indices and its regions by key (ses.md §14)."""
+    """A process attached to the endpoint has resource indices, and regions by key (ses.md §14)."""
 
     job_id: int | None
     """None: a service reached by absolute addresses (ses.md §2.2); `EVERY_JOB`: by relative ones of all jobs."""
@@ -70,10 +70,10 @@ class Process:
     spaces: dict[Space, dict[int, ResourceIndex]] = field(default_factory=lambda: {space: {} for space in Space})
     regions: dict[int, Region] = field(default_factory=dict)
     on_change: Callable[[], None] = lambda: None
-    """What was found here before must be looked up again."""
+    """Called when earlier look-ups are no longer valid."""
 
     def open(self, number: int, spaces: Iterable[Space] = tuple(Space)) -> None:
-        """Configures resource index `number`. Raises `LocalError` when it is taken, or none."""
+        """Open resource index `number` in some spaces. Raises `LocalError` when it is taken or not legal."""
         if type(number) is not int or not 0 < number < 1 << 12:
             raise LocalError("resource_index", f"{number!r} is not legal", "1 … 0xfff (0 is reserved)")
         for space in spaces:
@@ -82,18 +82,18 @@ class Process:
             self.spaces[space][number] = ResourceIndex(space, number)
 
     def close(self, number: int) -> None:
-        """Takes resource index `number` out of all spaces; later packets get BAD_INDEX."""
+        """Close resource index `number` in all spaces; later packets get BAD_INDEX."""
         for space in self.spaces.values():
             space.pop(number, None)
         self.on_change()
 
     @property
     def indices(self) -> dict[int, ResourceIndex]:
-        """Those of the RMA space."""
+        """Return the resource indices of the RMA space."""
         return self.spaces[Space.RMA]
 
     def register(self, region: Region) -> Region:
-        """Makes a region reachable. Raises `LocalError` when its key is taken."""
+        """Make a region reachable. Raises `LocalError` when its key is taken."""
         if region.key in self.regions:
             raise LocalError("key", f"{region.key:#x} is registered already")
         self.regions[region.key] = region
@@ -101,28 +101,28 @@ class Process:
 
 
 class Processes:
-    """Who can be reached at this endpoint: by {JobID, PIDonFEP} relative, by PIDonFEP absolute."""
+    """The processes of this endpoint: relative addresses are {JobID, PIDonFEP}, absolute ones PIDonFEP."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, dict[int, Process]] = {}
         self.services: dict[int, Process] = {}
         self.version = 0
-        """Changes with every attach and detach: what was found before must be looked up again."""
+        """Changes with every attach and detach, which make earlier look-ups invalid."""
 
     def _changed(self) -> None:
         self.version += 1
 
     def find(self, job_id: int | None, pid_on_fep: int) -> Process | None:
-        """The process of a job, or with None the service."""
+        """Return the process of a job, or with None the service at an absolute address."""
         return (self.services if job_id is None else self.jobs.get(job_id, {})).get(pid_on_fep)
 
     def of_every_job(self, pid_on_fep: int, number: int) -> Process | None:
-        """The process beside those of the jobs that has resource index `number`; it goes before them."""
+        """Return the process of `EVERY_JOB` that has resource index `number`; it precedes those of the jobs."""
         process = self.find(EVERY_JOB, pid_on_fep)
         return process if process is not None and any(number in space for space in process.spaces.values()) else None
 
     def attach(self, job_id: int | None, pid_on_fep: int, indices: Iterable[int]) -> Process:
-        """Raises `LocalError` for what is taken or not legal."""
+        """Attach a process. Raises `LocalError` for values that are taken or not legal."""
         own = job_id is not None and job_id != EVERY_JOB
         if own and (type(job_id) is not int or not 0 <= job_id < 1 << 24):
             raise LocalError("job_id", f"{job_id!r} is not legal", "None, 0 … 0xffffff")
@@ -139,7 +139,7 @@ class Processes:
         return process
 
     def detach(self, process: Process) -> None:
-        """Later packets of the job get BAD_PID; of a job without processes BAD_JOB_ID."""
+        """Detach a process: later packets get BAD_PID, and BAD_JOB_ID when the job has no process left."""
         place = self.services if process.job_id is None else self.jobs.get(process.job_id, {})
         if place.pop(process.pid_on_fep, None) is None:
             raise LocalError("pid_on_fep", f"{process.pid_on_fep} is not attached")

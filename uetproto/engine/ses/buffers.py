@@ -9,22 +9,22 @@ from uetproto.engine.ses.matching import ALL_BITS
 
 @dataclass(slots=True, eq=False)
 class PostedBuffer:
-    """A posted receive: what it matches, and what is left of its buffer."""
+    """A posted receive holds what it matches, and the rest of its buffer."""
 
     receive: Receive
     memory: Memory
     next: int
-    """Where the next message goes."""
+    """Offset at which the next message begins."""
     end: int
     tag: int = 0
     ignore: int = ALL_BITS
     source: int | None = None
     posted: bool = True
-    """It takes more messages."""
+    """The buffer takes more messages."""
     users: int = 0
-    """Messages under way in it."""
+    """Number of messages that are being stored in the buffer."""
     whole: "PostedBuffer | None" = None
-    """The one that was posted, of which this is a part."""
+    """The posted buffer of which this one is a part."""
 
     @property
     def room(self) -> int:

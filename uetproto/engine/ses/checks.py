@@ -1,7 +1,7 @@
-"""Target: what a request must fulfil, in the order of ses.md §10; the first step that fails gives the return code.
+"""The checks of a request at its target, in the order of ses.md §10; the first that fails gives the return code.
 
-The steps are data: a newcomer reads `CHECKS` beside the table of ses.md. Steps 8 and 11–15 are judged once, at the
-first packet seen of a message; the others at every packet.
+The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are judged once, at the first packet seen of a
+message; the others at every packet.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from uetproto.wire.headers.uet_ses import (
 )
 
 CAS_LENGTH = 32
-"""request_length of a compare-and-swap: its two operands of 128 bits (ses.md §6.3)."""
+"""Value of request_length in a compare-and-swap: its two operands have 128 bits each (ses.md §6.3)."""
 
 
 class BufferRules(Protocol):
@@ -49,30 +49,30 @@ class BufferRules(Protocol):
 
 @dataclass(slots=True)
 class Judgement:
-    """One request under examination; the steps fill in what they find."""
+    """A request under examination; the steps fill in what they find."""
 
     request: SesRequest
     mode: Mode
     payload: int
-    """Bytes that are really there, without extension headers."""
+    """Bytes of the payload that arrived, without extension headers."""
     processes: Processes
     config: SesConfig
     profile: Profile
     message: RxMessage | None
     """State of the message, None at its first packet."""
     extensions: Extensions | None
-    """None: cut short."""
+    """The extension headers; None: they are cut short."""
     room: bool
-    """There is room for the state of another message, or none is needed."""
+    """True when there is room for the state of another message, or none is needed."""
     queues: BufferRules
-    """Decide about restarts, and about a message that finds no buffer (ses.md §5.7, §11.2)."""
+    """Decides about restarts, and about a message that finds no buffer (ses.md §5.7, §11.2)."""
     source: int
     """Fabric address of the initiator."""
     process: Process | None = None
     index: ResourceIndex | None = None
     region: Region | None = None
     buffer: PostedBuffer | None = None
-    """The posted buffer that the message gets; a restart brings its own (ses.md §5.7 D6)."""
+    """The posted buffer that the message gets; a restart has a reserved one (ses.md §5.7 D6)."""
     restarted: bool = False
 
     @property
@@ -81,13 +81,13 @@ class Judgement:
 
     @property
     def body(self) -> int:
-        """Length over which segmentation runs: what the packets carry themselves (ses.md §5.9)."""
+        """Return the length that segmentation divides: the bytes that packets carry themselves (ses.md §5.9)."""
         rendezvous = self.extensions.rendezvous if self.extensions else None
         return rendezvous.eager_length if rendezvous else self.request.request_length
 
     @property
     def amount(self) -> int:
-        """Bytes of the message that this packet stands for: those it carries, or, of a READ, asks for."""
+        """Return the bytes of the message that this packet carries or, in a READ, asks for."""
         r = self.request
         if r.opcode == Opcode.READ:
             return min(r.request_length, self.config.payload_mtu) if r.payload_length is None else r.payload_length
@@ -102,7 +102,7 @@ def _version(j: Judgement) -> _Verdict:
 
 
 def _opcode_known(j: Judgement) -> _Verdict:
-    """In the profiles that this target has; RUDI, medium and small headers are features of their own (§4.3)."""
+    """Check that a profile of the target has the opcode, RUDI, medium and small headers (ses.md §4.3)."""
     try:
         row = OPCODE_PROFILES[Opcode(j.request.opcode)]
     except (KeyError, ValueError):
@@ -114,7 +114,7 @@ def _opcode_known(j: Judgement) -> _Verdict:
 
 
 def _opcode_allowed(j: Judgement) -> _Verdict:
-    """Mode and form of §5.1; the extension is complete; RUDI has no completion data (§5.3)."""
+    """Check mode and form (ses.md §5.1), a complete extension, and no completion data on RUDI (ses.md §5.3)."""
     row, r = j.row, j.request
     datagram = j.mode is Mode.UUD and j.config.uud_opcode == "send" and r.opcode == Opcode.SEND
     fine = (j.mode in row.modes or datagram) and r.next_hdr in row.forms and j.extensions is not None
@@ -137,8 +137,10 @@ def _pid(j: Judgement) -> _Verdict:
 
 
 def _resource_index(j: Judgement) -> _Verdict:
-    """In the space of the opcode; the small header of RMA has the index of the key there: the RMA service of the
-    process is meant (§4.1)."""
+    """Find the resource index in the space of the opcode.
+
+    The small header of RMA has the index of the key there, and means the RMA service of the process (ses.md §4.1).
+    """
     assert j.process is not None
     row = j.row if j.message is None else j.message.row
     indices = j.process.spaces[row.space]
@@ -152,7 +154,7 @@ def _resource_index(j: Judgement) -> _Verdict:
 
 
 def _index_state(j: Judgement) -> _Verdict:
-    """Generations are for messaging only, and not for datagrams (ses.md §2.4)."""
+    """Check state and generation; generations are for messaging only, and not for datagrams (ses.md §2.4)."""
     index = j.index
     assert index is not None
     if index.state is IndexState.DISABLED:
@@ -173,7 +175,7 @@ def _flags_and_lengths(j: Judgement) -> _Verdict:
 
 
 def _well_formed(j: Judgement) -> bool:
-    """The rules of ses.md §7.1 that one packet shows by itself."""
+    """Check the rules of ses.md §7.1 that a packet shows by itself."""
     r, payload, mtu = j.request, j.payload, j.config.payload_mtu
     alone = bool(r.som and r.eom)
     if r.next_hdr != NextHdr.REQUEST_STD and not alone:
@@ -181,7 +183,7 @@ def _well_formed(j: Judgement) -> bool:
     if r.opcode == Opcode.NO_OP:
         return alone and r.request_length == 0 and payload == 0
     if r.opcode in (Opcode.MSG_ERROR, Opcode.DEFERRABLE_RTR):
-        return True  # they have rules of their own (§5.8, §5.12)
+        return True  # other rules hold for them (ses.md §5.8, §5.12)
     if r.opcode in ATOMICS:
         return alone and _operands_fit(j)
     if j.mode is Mode.UUD and not alone:
@@ -194,7 +196,7 @@ def _well_formed(j: Judgement) -> bool:
         ends = r.eom or (lone and r.opcode == Opcode.READ and not j.config.lone_read_eom)
         return bool(ends) == lone and amount == min(length, mtu)
     if j.message is not None and j.message.stopped and r.eom and not payload:
-        return True  # the end of a message that was stopped (§5.7 D3)
+        return True  # the end of a message that was stopped (ses.md §5.7 D3)
     if amount != r.payload_length or r.message_offset % mtu or r.message_offset == 0:
         return False
     end = r.message_offset + amount
@@ -202,7 +204,7 @@ def _well_formed(j: Judgement) -> bool:
 
 
 def _operands_fit(j: Judgement) -> bool:
-    """The operands are there: in the payload, in the extension, or nowhere (ses.md §6.3)."""
+    """Check that the operands are in the payload, in the extension, or absent (ses.md §6.3)."""
     atomic = j.extensions.atomic if j.extensions else None
     if atomic is None:
         return False
@@ -214,7 +216,7 @@ def _operands_fit(j: Judgement) -> bool:
 
 
 def _state(j: Judgement) -> _Verdict:
-    """Answered by a NACK: PDS repeats the packet, SES of the initiator does not notice."""
+    """Check for room; a NACK answers its lack: PDS of the initiator retransmits, and SES is not involved."""
     return None if j.message is not None or j.room else ReturnCode.UNCOR_TRNSNT
 
 
@@ -232,7 +234,7 @@ def _region_job(j: Judgement) -> _Verdict:
 
 
 def _access(j: Judgement) -> _Verdict:
-    """Writing needs the right to write, fetching the right to read as well."""
+    """Check access rights: writing needs the right to write, fetching the right to read as well."""
     region, row = j.region, j.row
     assert region is not None
     writes = j.request.opcode != Opcode.READ
@@ -251,7 +253,7 @@ def _bounds(j: Judgement) -> _Verdict:
 
 
 def target_length(j: Judgement) -> int:
-    """Bytes of the target that the message touches."""
+    """Return the number of bytes of the target that the message touches."""
     atomic = j.extensions.atomic if j.extensions else None
     if atomic is not None and atomic.opcode in COMPARE_AND_SWAPS:
         return ses_atomics.ELEMENT_SIZE.get(atomic.datatype, CAS_LENGTH)  # type: ignore[call-overload, no-any-return]
@@ -259,7 +261,7 @@ def target_length(j: Judgement) -> int:
 
 
 def _buffer(j: Judgement) -> _Verdict:
-    """The oldest receive that matches; without one the message is held, stopped or refused (ses.md §11.2)."""
+    """Find the oldest receive that matches; without one the message is held, stopped or refused (ses.md §11.2)."""
     assert j.index is not None
     if j.request.opcode in DEFERRABLES and (code := j.queues.restarted(j)) is not None:
         return code
@@ -275,7 +277,7 @@ def _buffer_job(j: Judgement) -> _Verdict:
 
 
 def _fits(j: Judgement) -> _Verdict:
-    """A send may be cut at the end of its buffer; an atomic may not."""
+    """Check that the message fits: a send may be truncated, an atomic may not."""
     if j.buffer is None:
         return None
     start = 0 if j.restarted or j.request.opcode in DEFERRABLES else j.request.buffer_offset
@@ -286,7 +288,7 @@ def _fits(j: Judgement) -> _Verdict:
 
 
 def _atomic(j: Judgement) -> _Verdict:
-    """Step 15: operation, datatype, combination; size; alignment."""
+    """Check operation, datatype, size and alignment of an atomic (step 15)."""
     atomic = j.extensions.atomic if j.extensions else None
     if atomic is None:
         return None
@@ -303,12 +305,12 @@ def _atomic(j: Judgement) -> _Verdict:
 
 
 def _address(j: Judgement) -> int:
-    """Of the target, as far as it is known: inside the posted buffer, or as the region counts."""
+    """Return the address at the target: inside the posted buffer, or in the region."""
     return j.request.buffer_offset + (j.buffer.next if j.buffer is not None else 0)
 
 
 def _sender_and_place(r: SesRequest) -> tuple[int, ...]:
-    """Constant in a message (ses.md §15 item 5), but for the generation, which may move meanwhile."""
+    """Return the fields that are constant in a message (ses.md §15 item 5); the generation may change."""
     return r.rel, r.job_id, r.pid_on_fep, r.resource_index, r.initiator
 
 
@@ -326,7 +328,7 @@ def _consistent(j: Judgement) -> _Verdict:
 
 
 def _initiator_error(j: Judgement) -> _Verdict:
-    """The header is good, the payload is not (ses.md §5.13)."""
+    """Check ie: the header is good, the payload is not (ses.md §5.13)."""
     return ReturnCode.INITIATOR_ERROR if j.request.ie else None
 
 
@@ -339,11 +341,11 @@ def _memory(j: Judgement) -> _Verdict:
 
 class Check(NamedTuple):
     step: int
-    """Step of ses.md §10."""
+    """Number of the step in ses.md §10."""
     once: bool
-    """Judged at the first packet of a message only."""
+    """The step is judged at the first packet of a message only."""
     selects: Selects | None
-    """Only for operations that select this; None: for all."""
+    """The step is for operations that select this; None: for all."""
     name: str
     function: Callable[[Judgement], ReturnCode | None]
 
@@ -374,19 +376,19 @@ CHECKS = (
     Check(17, False, _ANY, "ie = 0",                                   _initiator_error),
     Check(18, False, _RMA, "translation and memory access work",       _memory),
 )  # fmt: skip
-"""Step 1 is PDS's: a SES header cut short is not delivered."""
+"""The checks in their order. PDS does step 1: it does not deliver a SES header that is cut short."""
 
 _ADDRESSING = 8
-"""Steps up to this one are judged for MSG_ERROR, up to 4 for DEFERRABLE_RTR (ses.md §10, special paths)."""
+"""Last step that is judged for MSG_ERROR; for DEFERRABLE_RTR it is step 4 (ses.md §10, special paths)."""
 _RESTART = 4
 
 
 _MESSAGE = 15
-"""Up to here a packet is judged before its message has a place; the rest is about the packet alone."""
+"""Last step that is judged before a message has its place; later steps concern the packet alone."""
 
 
 def judge(j: Judgement) -> ReturnCode | None:
-    """Steps 2 to 15: the return code of the first one that fails; None: the message may have its place."""
+    """Judge steps 2 to 15: return the code of the first that fails; None: the message may have its place."""
     first = j.message is None
     last, selects = _MESSAGE, None
     for check in CHECKS:
@@ -406,7 +408,7 @@ def judge(j: Judgement) -> ReturnCode | None:
 
 
 def judge_packet(j: Judgement) -> ReturnCode | None:
-    """Steps 16 to 18, of a packet whose message has its place; None: execute."""
+    """Judge steps 16 to 18 of a packet whose message has its place; None: execute it."""
     selects = j.row.selects
     for check in CHECKS:
         if check.step > _MESSAGE and check.selects in (None, selects):

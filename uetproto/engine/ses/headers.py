@@ -1,4 +1,4 @@
-"""Headers of SES as values: requests of every form with their extensions, and responses.
+"""Headers of SES as values stand here: requests of every form with their extensions, and responses.
 
 `parse_*` read bytes from outside and refuse with `RemoteError`, whose `code` is the return code to answer; `build_*`
 make bytes of values that the engine knows to be legal. Reserved fields are sent as zero and ignored on receipt.
@@ -60,29 +60,29 @@ class SesRequest:
     pid_on_fep: int
     resource_index: int
     buffer_offset: int
-    """In deferrable sends the two restart tokens are in its place: `tokens`."""
+    """Deferrable sends have two restart tokens in its place: `tokens`."""
     initiator: int
     key: int
-    """memory_key, match_bits or, in a DEFERRABLE_RTR, two tokens: `rtr_tokens`."""
+    """Holds memory_key, match_bits or, in a DEFERRABLE_RTR, two tokens: `rtr_tokens`."""
     header_data: int
     payload_length: int | None
-    """Explicit length of a packet with som = 0; None: implied."""
+    """Length of a packet with som = 0; None: the packet implies it."""
     message_offset: int
     request_length: int
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """{initiator_restart_token, target_restart_token} of a deferrable send (ses.md §5.7)."""
+        """Return {initiator_restart_token, target_restart_token} of a deferrable send (ses.md §5.7)."""
         return self.buffer_offset >> 32, self.buffer_offset & 0xFFFFFFFF
 
     @property
     def rtr_tokens(self) -> tuple[int, int]:
-        """{sender_token, receiver_token} of a DEFERRABLE_RTR (ses.md §5.8)."""
+        """Return {sender_token, receiver_token} of a DEFERRABLE_RTR (ses.md §5.8)."""
         return self.key >> 32, self.key & 0xFFFFFFFF
 
 
 def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
-    """The SES request header at byte `at`, which PDS found complete.
+    """Parse the SES request header at byte `at`, which PDS found complete.
 
     Any opcode is read with the form `request_*`: all forms agree in size and in what is used before the opcode is
     judged (wire.md §0). Raises `RemoteError` when `next_hdr` is not a request.
@@ -128,7 +128,7 @@ def build_som(
     resource_index: int, buffer_offset: int, initiator: int, key: int, header_data: int, request_length: int,
     ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
-    """First packet of a message, standard header (ses.md §8.2)."""
+    """Build the header of the first packet of a message, in the standard form (ses.md §8.2)."""
     return SesRequestStdSomHeader.pack(
         opcode, 0, dc, ie, rel, hd, eom, message_id, ri_generation, job_id, pid_on_fep, resource_index,
         buffer_offset, initiator, key, header_data, request_length,
@@ -140,7 +140,7 @@ def build_later(
     resource_index: int, buffer_offset: int, initiator: int, key: int, payload_length: int, message_offset: int,
     request_length: int, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
-    """A later packet of a message, standard header."""
+    """Build the header of a later packet of a message, in the standard form."""
     return SesRequestStdHeader.pack(
         opcode, 0, dc, ie, rel, hd, eom, message_id, ri_generation, job_id, pid_on_fep, resource_index,
         buffer_offset, initiator, key, payload_length, message_offset, request_length,
@@ -151,7 +151,7 @@ def build_medium(
     opcode: int, dc: int, rel: int, job_id: int, pid_on_fep: int, resource_index: int, buffer_offset: int,
     initiator: int, key: int, header_data: int | None, request_length: int, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
-    """A message of one packet, medium header: `header_data` or buffer_offset, not both (ses.md §4.1)."""
+    """Build the medium header of a message of one packet: `header_data` or buffer_offset, not both (ses.md §4.1)."""
     hd = header_data is not None
     shared = buffer_offset if header_data is None else header_data
     return SesRequestMediumHeader.pack(
@@ -164,7 +164,7 @@ def build_small(
     opcode: int, dc: int, rel: int, job_id: int, pid_on_fep: int, resource_index: int, buffer_offset: int,
     request_length: int, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
-    """A message of one packet, small header; of RMA `resource_index` is the index of the key (ses.md §4.1)."""
+    """Build the small header of a message of one packet; on RMA with the index of the key (ses.md §4.1)."""
     return SesRequestSmallHeader.pack(
         opcode=opcode, version=0, dc=dc, ie=0, rel=rel, hd=0, eom=1, som=1, request_length=request_length,
         ri_generation=ri_generation, job_id=job_id, pid_on_fep=pid_on_fep, resource_index=resource_index,
@@ -176,7 +176,7 @@ def build_small(
 
 
 class AtomicExtension(NamedTuple):
-    """What an atomic request asks for (ses.md §6); `compare`, `swap`: right-aligned 128 bits, None without CAS."""
+    """The atomic header (ses.md §6); `compare` and `swap` are right-aligned 128 bits, None without CAS."""
 
     opcode: int
     datatype: int
@@ -186,7 +186,7 @@ class AtomicExtension(NamedTuple):
 
 
 class RendezvousExtension(NamedTuple):
-    """Where the target reads what was not sent (ses.md §5.9)."""
+    """The rendezvous header: where the target reads the bytes that were not sent (ses.md §5.9)."""
 
     eager_length: int
     ri_generation: int
@@ -197,14 +197,14 @@ class RendezvousExtension(NamedTuple):
 
 
 class SyncExtension(NamedTuple):
-    """Sync group (ses.md §5.14); `total`, the field count: 0 in its writes, the number of messages in its end."""
+    """The sync header (ses.md §5.14); `total`, the field count, is 0 in writes, else the number of messages."""
 
     group: int
     total: int
 
 
 class Extensions(NamedTuple):
-    """The extension headers of a request, and how many bytes they have."""
+    """The extension headers of a request, and their size in bytes."""
 
     atomic: AtomicExtension | None = None
     rendezvous: RendezvousExtension | None = None
@@ -216,7 +216,7 @@ _NO_EXTENSIONS = Extensions()
 
 
 def parse_extensions(opcode: int, data: Buffer) -> Extensions:
-    """The extension headers at the start of `data`, what follows the request header of `opcode`.
+    """Parse the extension headers at the start of `data`, which follows the request header of `opcode`.
 
     Raises `RemoteError` with OP_VIOLATION when they are cut short (ses.md §10 step 4).
     """
@@ -259,7 +259,7 @@ def build_extensions(
     rendezvous: RendezvousExtension | None = None,
     sync: SyncExtension | None = None,
 ) -> bytes:
-    """Extension headers in the order of the wire: sync before atomic."""
+    """Build extension headers in the order of the wire: sync precedes atomic."""
     parts = []
     if sync is not None:
         parts.append(SesExtSyncHeader.pack(group=sync.group, count=sync.total))
@@ -294,21 +294,21 @@ class SesResponse:
     opcode: int
     return_code: int
     message_id: int
-    """Of the request. RESPONSE_DATA: read_request_message_id; RESPONSE_DATA_SMALL has none."""
+    """message_id of the request; RESPONSE_DATA has read_request_message_id, RESPONSE_DATA_SMALL has none."""
     job_id: int
     modified_length: int
     ri_generation: int = 0
     payload_length: int = 0
-    """Of data: bytes of this packet."""
+    """Bytes of data in this packet."""
     message_offset: int = 0
     original_request_psn: int = 0
     response_message_id: int = 0
     size: int = 0
-    """Of the header: the data follows it."""
+    """Bytes of the header, which precedes the data."""
 
 
 def parse_ses_response(data: Buffer, next_hdr: int) -> SesResponse:
-    """The SES response at the start of `data`. Raises `RemoteError` for a short one, or another version."""
+    """Parse the SES response at the start of `data`. Raises `RemoteError` for a short one, or another version."""
     if next_hdr == NextHdr.NONE or len(data) < SES_SIZE.get(next_hdr, 0):
         raise RemoteError("SES response cut short", 0)
     if next_hdr == NextHdr.RESPONSE_DATA:
@@ -337,7 +337,7 @@ def build_response(
     opcode: int, return_code: int, message_id: int, job_id: int, modified_length: int,
     which: int = ResponseList.EXPECTED, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
-    """A SES response without data (ses.md §9.2)."""
+    """Build a SES response without data (ses.md §9.2)."""
     return SesResponseHeader.pack(which, opcode, 0, return_code, message_id, ri_generation, job_id, modified_length)
 
 
@@ -345,7 +345,7 @@ def build_response_data(
     message_id: int, job_id: int, payload_length: int, modified_length: int, message_offset: int,
     response_message_id: int = 0, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
-    """Header of data that answers a request with a standard header (ses.md §9.6)."""
+    """Build the header of data that answers a request with a standard header (ses.md §9.6)."""
     return SesResponseDataHeader.pack(
         list=ResponseList.EXPECTED, opcode=ResponseOpcode.RESPONSE_W_DATA, version=0, return_code=ReturnCode.OK,
         response_message_id=response_message_id, ri_generation=ri_generation, job_id=job_id,
@@ -355,7 +355,7 @@ def build_response_data(
 
 
 def build_response_data_small(job_id: int, payload_length: int, original_request_psn: int) -> bytes:
-    """Header of data that answers a medium or small request (ses.md §9.6)."""
+    """Build the header of data that answers a medium or small request (ses.md §9.6)."""
     return SesResponseDataSmallHeader.pack(
         list=ResponseList.EXPECTED, opcode=ResponseOpcode.RESPONSE_W_DATA, version=0, return_code=ReturnCode.OK,
         payload_length=payload_length, job_id=job_id, original_request_psn=original_request_psn,

@@ -1,4 +1,4 @@
-"""Initiator side of SES: operations become messages, answers become completions.
+"""Initiator side of SES turns operations into messages, and answers into completions.
 
 UE 1.0.1 §3.4.1, §3.4.3; ses.md §5, §7.1, §9.3, §12, §13.
 """
@@ -30,19 +30,19 @@ from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import DEFERRABLES, OPCODE_PROFILES, Opcode, ResponseOpcode, ReturnCode, Selects
 
 _LAST_ID = 0xFFFE
-"""0xFFFF is never allocated (ses.md §3)."""
+"""Largest message_id: 0xFFFF is never allocated (ses.md §3)."""
 _IDS = 0xFFFE
-"""How many there are."""
+"""Number of message_ids."""
 _REPAIRS = 256
-"""BAD_GENERATION in a row that are repaired at once (ses.md §12)."""
+"""Number of BAD_GENERATION in a row that are repaired at once (ses.md §12)."""
 _READING = (MessageState.SENDING, MessageState.WAIT, MessageState.DRAIN)
-"""States in which data of a read may come."""
+"""States in which data of a read may arrive."""
 BACK = frozenset({ReturnCode.NO_MATCH, ReturnCode.DISABLED_GEN, ReturnCode.UNCOR_TRNSNT})
-"""Return codes of class back: again, after a while (ses.md §9.5)."""
+"""Return codes of class back: the message is sent again after a wait (ses.md §9.5)."""
 
 
 class SesInitiator:
-    """Makes messages of work and completions of answers."""
+    """Sends messages for operations, and completes the operations."""
 
     def __init__(self, config: SesConfig, pds: PacketDelivery, rng: Rng, events: list[Event]) -> None:
         self.config = config
@@ -54,13 +54,13 @@ class SesInitiator:
         self.short_reads: dict[tuple[Connection | None, int], TxMessage] = {}
         """Reads without a message_id on the wire: by PDC and PSN of the request."""
         self.transfers: dict[MessageTransfer, None] = {}
-        """Messages without an end, in the order of submission."""
+        """Messages that did not end, in the order of submission."""
         self.deferrals: dict[int, MessageTransfer] = {}
         """Deferrable sends by token."""
         self.bad_responses = 0
-        """Answers with the id of another message, and return data for none."""
+        """Number of answers with the id of another message, and of return data for none."""
         self.generations: dict[tuple[int, int, int, int, int], int] = {}
-        """What BAD_GENERATION told: by {peer, JobID, PIDonFEP, space, RI}."""
+        """Generations that BAD_GENERATION reported, by {peer, JobID, PIDonFEP, space, RI}."""
         self._orders: dict[tuple[int, int, int, int], PeerOrder[MessageTransfer]] = {}
         self._next_id = config.first_message_id
         self._next_token = 0 if config.deferral_tokens == "reuse" else 1
@@ -68,13 +68,13 @@ class SesInitiator:
         self._starved: deque[MessageTransfer] = deque()
         """Attempts that wait for a message id."""
         self._due: list[Callable[[int], None]] = []
-        """What a call of PDS brought about: done at the next poll."""
+        """Actions that calls of PDS caused, which run at the next poll."""
         self._timers: list[tuple[int, int, MessageTransfer]] = []
 
     # Work
 
     def submit(self, operation: SesOperation, now: int) -> None:
-        """Queues the messages of one operation. Raises `LocalError` when there are not enough message ids."""
+        """Queue the messages of one operation. Raises `LocalError` when there are not enough message ids."""
         free = _IDS - max(len(self.messages), len(self.transfers))
         if operation.count > free:
             raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
@@ -94,7 +94,7 @@ class SesInitiator:
                 self._send(transfer, now)
 
     def _order_of(self, transfer: MessageTransfer) -> PeerOrder[MessageTransfer] | None:
-        """ROD keeps the order also when a message is refused (ses.md §12, §13.4)."""
+        """Return the order of messages on ROD, which holds also after a refusal (ses.md §12, §13.4)."""
         if transfer.operation.mode is not Mode.ROD:
             return None
         peer, job_id, pid, _, index = self._service(transfer)
@@ -115,7 +115,7 @@ class SesInitiator:
         return transfer.operation.peer, job_id, plan.pid_on_fep, space, plan.resource_index
 
     def _give_token(self, transfer: MessageTransfer) -> None:
-        """T_i of a deferrable send: not that of another one (ses.md §5.7 D1)."""
+        """Allocate T_i of a deferrable send, which no other one has (ses.md §5.7 D1)."""
         while self._next_token in self.deferrals:
             self._next_token = self._after_token(self._next_token)
         transfer.token = self._next_token
@@ -127,7 +127,7 @@ class SesInitiator:
         return token + 1 if token < 0xFFFFFFFF else (0 if self.config.deferral_tokens == "reuse" else 1)
 
     def start(self, transfer: MessageTransfer) -> None:
-        """Queues another attempt; not at once, PDS may be in the middle of something."""
+        """Queue another attempt for the next poll, as PDS may be busy."""
         self._due.append(lambda now: self._send(transfer, now))
 
     def _send(self, transfer: MessageTransfer, now: int) -> None:
@@ -148,7 +148,7 @@ class SesInitiator:
         self.pds.send(attempt, now)
 
     def _allocate(self, transfer: MessageTransfer) -> int:
-        """The next id that is not outstanding; a datagram has none, what goes again may keep its own."""
+        """Return the next id that is not outstanding; a datagram has none, and a retry may keep its own."""
         if transfer.plan.opcode == Opcode.DATAGRAM_SEND:
             return 0
         if transfer.kept_id is not None and transfer.kept_id not in self.messages:
@@ -162,7 +162,7 @@ class SesInitiator:
     # What answers bring about
 
     def look(self, message: TxMessage, now: int) -> None:
-        """All packets of an attempt are answered."""
+        """Continue once all packets of an attempt are answered."""
         transfer = message.transfer
         if transfer is None:
             self.forget(message)
@@ -174,7 +174,7 @@ class SesInitiator:
             self.arm(transfer, now + self.config.rendezvous_time)
 
     def refused(self, message: TxMessage, transfer: MessageTransfer, code: int, generation: int, now: int) -> None:
-        """A return code that is an error: the first one counts (ses.md §9.3, §9.5)."""
+        """Handle a return code that is an error; the first one counts (ses.md §9.3, §9.5)."""
         if transfer.state not in (MessageState.SENDING, MessageState.WAIT):
             return  # in DRAIN: the first error stays
         transfer.code = known = _return_code(code)
@@ -193,7 +193,7 @@ class SesInitiator:
             transfer.step(MessageInput.REFUSED, now)
 
     def wait_before_retry(self, transfer: MessageTransfer, now: int) -> None:
-        """Draws the first wait, doubles it each time (ses.md §12); on ROD the oldest refused one goes first."""
+        """Draw the first wait, and double it each time (ses.md §12); on ROD the oldest refused message is first."""
         config = self.config
         if not transfer.base_wait:
             spread = config.backoff_most - config.backoff_least
@@ -203,7 +203,7 @@ class SesInitiator:
             self.arm(transfer, now + wait)
 
     def take_data(self, transfer: MessageTransfer, answer: SesResponse, data: Buffer) -> ReturnCode | None:
-        """Data of a read or of a fetching atomic (ses.md §9.6); a return code: what is wrong with it."""
+        """Store data of a read or of a fetching atomic (ses.md §9.6); return the code of an error."""
         sink, got, length = transfer.operation.sink, transfer.got, transfer.plan.request_length
         if sink is None or got is None:
             return ReturnCode.OP_VIOLATION
@@ -224,7 +224,7 @@ class SesInitiator:
         return None
 
     def on_return_data(self, pdc: Connection, next_hdr: int, data: Buffer, payload: Buffer, now: int) -> Response:
-        """Data in the return direction: a PDS request of the target (ses.md §9.6, §10 special paths)."""
+        """Take data in the return direction, a PDS request of the target (ses.md §9.6, §10 special paths)."""
         try:
             answer = parse_ses_response(data, next_hdr)
         except RemoteError as error:
@@ -253,14 +253,14 @@ class SesInitiator:
         return self._reply(answer.response_message_id, answer.job_id, code, modified)
 
     def _spoilt(self, message: TxMessage, code: int, now: int) -> None:
-        """Return data that is an error, or wrong: it does not come again, so the read fails."""
+        """Fail a read whose return data is an error or wrong: the data does not come again."""
         if message.transfer is not None:
             self.refused(message, message.transfer, code, 0, now)
         if message.all_answered:
             self.look(message, now)
 
     def _reader(self, pdc: Connection, next_hdr: int, answer: SesResponse) -> TxMessage | None:
-        """Whose data it is: by message id, or of the short forms by the PSN of the request."""
+        """Return the read of some data: by message id, or for the short forms by the PSN of the request."""
         if next_hdr == NextHdr.RESPONSE_DATA:
             message = self.messages.get(answer.message_id)
             return message if message is not None and message.pdc is pdc else None
@@ -273,7 +273,7 @@ class SesInitiator:
         return Response(build_response(ResponseOpcode.RESPONSE, code, message_id, job_id, 0), gtd=True)
 
     def was_read(self, transfer: MessageTransfer, size: int, now: int) -> None:
-        """The target of a rendezvous has read, and acknowledged, `size` bytes."""
+        """Note `size` bytes that the target of a rendezvous has read and acknowledged."""
         transfer.read += size
         message = transfer.attempt
         if transfer.whole and message is not None and message.all_answered:
@@ -282,9 +282,9 @@ class SesInitiator:
     # Deferral (ses.md §5.7, §5.8)
 
     def on_restart(self, request: SesRequest, now: int) -> ReturnCode | Refusal | None:
-        """DEFERRABLE_RTR: token, owner, JobID, deferred; None: the message starts again, nothing else changes.
+        """Check a DEFERRABLE_RTR (token, owner, JobID, state) and restart its message; None: it restarts.
 
-        One that overtakes the answer that stops the message is to come again: PDS repeats it.
+        A DEFERRABLE_RTR that overtakes the answer that stops the message is refused, so that PDS retransmits it.
         """
         theirs, mine = request.rtr_tokens
         transfer = self.deferrals.get(mine)
@@ -319,7 +319,7 @@ class SesInitiator:
     # The end
 
     def forget(self, message: TxMessage) -> None:
-        """Its id may be used again, its PDC may be closed."""
+        """Release the message_id and the PDC of an attempt."""
         if self.messages.get(message.message_id) is message:
             del self.messages[message.message_id]
             if self._starved:
@@ -330,7 +330,7 @@ class SesInitiator:
             self._due.append(lambda now: self._unlock(pdc, now))
 
     def on_closed(self, pdc: Connection) -> None:
-        """Nor does the data come for which a read held the PDC, though its packets are answered (ses.md §5.4)."""
+        """Fail the reads that locked a closed PDC: their data does not come (ses.md §5.4)."""
         for message in [message for message in self.messages.values() if message.pdc is pdc]:
             message.on_error(0, PdsError(PdcErrorReason.PEER_CLOSED), self.pds.now)
 
@@ -339,7 +339,7 @@ class SesInitiator:
             self.pds.unlock(pdc.local_id, now)
 
     def ended(self, transfer: MessageTransfer, now: int) -> None:
-        """A message came to its end; the last one of an operation brings the completion."""
+        """End a message; the last one of an operation makes the completion."""
         if self.transfers.pop(transfer, self) is self:
             return
         transfer.deadline = NEVER
@@ -368,7 +368,7 @@ class SesInitiator:
             self.events.append(completion)
 
     def _resumed(self, transfer: MessageTransfer) -> Callable[[int], None]:
-        """One that waited for an older one: refused before, or not sent yet."""
+        """Return the action that continues a message which waited for an older one."""
 
         def go(now: int) -> None:
             if transfer.state is MessageState.BACKOFF:
@@ -386,7 +386,7 @@ class SesInitiator:
         heapq.heappush(self._timers, (at, transfer.number, transfer))
 
     def on_time(self, now: int) -> None:
-        """What calls of PDS left to be done, and the timers that are due."""
+        """Run the timers that are due, and the actions that calls of PDS caused."""
         timers = self._timers
         while timers and timers[0][0] <= now:
             at, _, transfer = heapq.heappop(timers)
@@ -400,7 +400,7 @@ class SesInitiator:
                 action(now)
 
     def deadline(self) -> int:
-        """When `on_time` has something to do; NEVER: no timer is armed."""
+        """Return when `on_time` has something to do; NEVER: no timer is armed."""
         if self._due:
             return 0
         timers = self._timers

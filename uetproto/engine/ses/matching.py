@@ -1,4 +1,4 @@
-"""Which receive takes which message: the posted receives and the held messages of one receive queue.
+"""Matching of messages and receives: the posted receives and the held messages of one receive queue.
 
 UE 1.0.1 §3.4.3.6; ses.md §2.7, §5.7, §11.3. There is one of each per {process, resource index, space}. In an untagged
 queue a receive fits any match bits; it may still be directed.
@@ -15,17 +15,17 @@ from typing import Generic, Protocol, TypeVar
 from uetproto.errors import LocalError
 
 ALL_BITS = (1 << 64) - 1
-"""As `ignore`: any match bits will do."""
+"""Value of `ignore` with which any match bits match."""
 _INITIATOR = 0xFFFFFFFF << 64
 _BOTH = _INITIATOR | ALL_BITS
 _ASKED = (_BOTH, ALL_BITS, _INITIATOR, 0)
-"""What is compared without a mask: tag and source, tag, source of an untagged receive, nothing."""
+"""Bits that are compared without a mask: tag and source, tag, source of an untagged receive, none."""
 _FEW = 64
-"""Receives that left are not worth the trouble below this."""
+"""Number of numbers of removed receives that are always kept."""
 
 
 class ReceiveCriteria(Protocol):
-    """What a receive is matched by (ses.md §2.7)."""
+    """The fields of a receive that matching reads (ses.md §2.7)."""
 
     @property
     def tag(self) -> int | None:
@@ -41,7 +41,7 @@ class ReceiveCriteria(Protocol):
 
 
 class HeldEntry(Protocol):
-    """What a message without a buffer, or a pending deferral, is matched by."""
+    """The fields of a held message or a pending deferral that matching reads."""
 
     @property
     def match_bits(self) -> int: ...
@@ -56,16 +56,16 @@ HeldT = TypeVar("HeldT", bound=HeldEntry)
 
 
 def matches(receive: ReceiveCriteria, match_bits: int, initiator: int) -> bool:
-    """Whether a message fits a receive (ses.md §2.7)."""
+    """Return True when a message fits a receive (ses.md §2.7)."""
     tag, ignore = _tag(receive)
     return (match_bits | ignore) == (tag | ignore) and receive.source in (None, initiator)
 
 
 class _Line(OrderedDict[int, T]):
-    """Items that are looked up by the same key, by identity, oldest first.
+    """Items of the same key, by identity, oldest first.
 
-    Most lines have one item, and are that item itself: with very many receives, what a match costs is the number of
-    objects that it touches.
+    A line of one item is that item itself: with very many receives, a match costs the number of objects that it
+    touches.
     """
 
     __slots__ = ()
@@ -74,19 +74,19 @@ class _Line(OrderedDict[int, T]):
 class PostedReceives(Generic[ReceiveT]):
     """The receives that wait for a message, in posted order.
 
-    A search is one look-up for each distinct {ignore, directed or not} that is posted, however many receives there are.
-    In the worst case, each receive with a mask of its own, it is linear like a walk from the oldest to the newest. All
-    else takes constant time (`post` on average), but for going through all.
+    A search makes one look-up for each distinct {ignore, directed or not} that is posted, however many receives there
+    are; it is linear when each receive has its own mask. The other operations take constant time (`post` on average),
+    except iteration.
     """
 
     __slots__ = ("_length", "_lines", "_next", "_numbers")
 
     def __init__(self) -> None:
         self._lines: dict[int, dict[int, _Line[ReceiveT] | ReceiveT]] = {}
-        """By the bits of {initiator, match bits} that are compared, then by the value of these."""
+        """Lines by the compared bits of {initiator, match bits}, then by their value."""
         self._numbers: dict[int, int] = {}
-        """By identity of the receive, in posted order. Those of receives that left go when they are more than half: to
-        look for one with every match would cost more."""
+        """Place of each receive in posted order, by identity; those of removed receives go once they are more than
+        half."""
         self._next = 0
         self._length = 0
 
@@ -94,12 +94,12 @@ class PostedReceives(Generic[ReceiveT]):
         return self._length
 
     def __iter__(self) -> Iterator[ReceiveT]:
-        """In posted order, as it is now: receives may leave meanwhile."""
+        """Iterate over a copy in posted order: receives may leave meanwhile."""
         posted = (receive for lines in self._lines.values() for line in lines.values() for receive in _items(line))
         return iter(sorted(posted, key=lambda receive: self._numbers[id(receive)]))
 
     def post(self, receive: ReceiveT) -> None:
-        """Appends a receive. LocalError: it is posted already, or a field does not fit."""
+        """Append a receive. Raises `LocalError` when it is posted already, or a field is illegal."""
         compared, value = _wanted(receive)
         if not _enter(self._lines.setdefault(compared, {}), value, receive):
             raise LocalError("receive", f"{receive!r} is not legal", "one that is not posted already")
@@ -111,11 +111,11 @@ class PostedReceives(Generic[ReceiveT]):
             self._next = self._length
 
     def find(self, match_bits: int, initiator: int) -> ReceiveT | None:
-        """The oldest receive that matches; it stays posted (ses.md §11.3 rule 2)."""
+        """Return the oldest receive that matches; it stays posted (ses.md §11.3 rule 2)."""
         return self._find(initiator << 64 | match_bits)[1]
 
     def take(self, match_bits: int, initiator: int) -> ReceiveT | None:
-        """The oldest receive that matches; it is not posted any more."""
+        """Remove and return the oldest receive that matches."""
         message = initiator << 64 | match_bits
         compared, receive = self._find(message)
         if receive is not None:
@@ -123,11 +123,11 @@ class PostedReceives(Generic[ReceiveT]):
         return receive
 
     def remove(self, receive: ReceiveT) -> bool:
-        """Cancels this very receive; False: it is not posted (ses.md §11.3 rule 7)."""
+        """Remove this receive; return False when it is not posted (ses.md §11.3 rule 7)."""
         return self._leave(*_wanted(receive), receive)
 
     def _find(self, message: int) -> tuple[int, ReceiveT | None]:
-        """The oldest receive that matches, and which bits it compares."""
+        """Return the oldest receive that matches, and which bits it compares."""
         found: ReceiveT | None = None
         found_by = 0
         for compared, lines in self._lines.items():
@@ -149,29 +149,29 @@ class PostedReceives(Generic[ReceiveT]):
 
 
 class HeldMessages(Generic[HeldT]):
-    """Messages without a buffer and pending deferrals together, in arrival order (ses.md §11.3 rule 3).
+    """Messages without a buffer and pending deferrals, in arrival order (ses.md §11.3 rule 3).
 
-    Each is in four lines: by its match bits or any, and its initiator or any. A receive looks into the line of what it
-    asks for. With `ignore` 0 or ALL_BITS the first one there matches: constant time. With another mask what is held (if
-    directed: from its source) is compared one by one, oldest first. All else takes constant time.
+    An entry is in four lines: by its match bits or any, and its initiator or any. A receive searches the line that it
+    selects. With `ignore` 0 or ALL_BITS its first entry matches, in constant time. With another mask the entries (of
+    its source, if directed) are compared one by one, oldest first. The other operations take constant time.
     """
 
     __slots__ = ("_length", "_lines")
 
     def __init__(self) -> None:
         self._lines: dict[int, dict[int, _Line[HeldT] | HeldT]] = {asked: {} for asked in _ASKED}
-        """By what a receive asks for, then by the value of these bits."""
+        """Lines by the bits that a receive selects, then by their value."""
         self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[HeldT]:
-        """In arrival order, as it is now: entries may leave meanwhile."""
+        """Iterate over a copy in arrival order: entries may leave meanwhile."""
         return iter(list(_items(self._lines[0].get(0))))
 
     def hold(self, entry: HeldT) -> None:
-        """Appends an entry. LocalError: it is held already."""
+        """Append an entry. Raises `LocalError` when it is held already."""
         message = entry.initiator << 64 | entry.match_bits
         for bits, lines in self._lines.items():
             if not _enter(lines, message & bits, entry):
@@ -179,7 +179,7 @@ class HeldMessages(Generic[HeldT]):
         self._length += 1
 
     def find(self, receive: ReceiveCriteria) -> HeldT | None:
-        """The oldest entry that matches; it stays held."""
+        """Return the oldest entry that matches; it stays held."""
         compared, value = _wanted(receive)
         asked = compared if compared in _ASKED else compared & _INITIATOR
         for held in _items(self._lines[asked].get(value & asked)):
@@ -188,14 +188,14 @@ class HeldMessages(Generic[HeldT]):
         return None
 
     def take(self, receive: ReceiveCriteria) -> HeldT | None:
-        """The oldest entry that matches; it is not held any more."""
+        """Remove and return the oldest entry that matches."""
         entry = self.find(receive)
         if entry is not None:
             self.remove(entry)
         return entry
 
     def remove(self, entry: HeldT) -> bool:
-        """Forgets this very entry, for instance when its time is up; False: it is not held."""
+        """Remove this entry, for instance when it expires; return False when it is not held."""
         message = entry.initiator << 64 | entry.match_bits
         for bits, lines in self._lines.items():
             if not _leave(lines, message & bits, entry):
@@ -209,7 +209,7 @@ def _tag(receive: ReceiveCriteria) -> tuple[int, int]:
 
 
 def _wanted(receive: ReceiveCriteria) -> tuple[int, int]:
-    """Which bits of {initiator, match bits} a receive compares, and with what."""
+    """Return the bits of {initiator, match bits} that a receive compares, and their value."""
     tag, ignore = _tag(receive)
     source = receive.source
     sender = 0 if source is None else source
@@ -222,7 +222,7 @@ def _wanted(receive: ReceiveCriteria) -> tuple[int, int]:
 
 
 def _enter(lines: dict[int, _Line[T] | T], key: int, item: T) -> bool:
-    """Appends to a line; False: it is there already."""
+    """Append an item to a line; return False when the line has it already."""
     line = lines.get(key)
     if line is None:
         lines[key] = item
@@ -235,7 +235,7 @@ def _enter(lines: dict[int, _Line[T] | T], key: int, item: T) -> bool:
 
 
 def _leave(lines: dict[int, _Line[T] | T], key: int, item: T) -> bool:
-    """Leaves a line, and an empty line goes; False: it is not there."""
+    """Remove an item from a line, and an empty line; return False when the line does not have it."""
     line = lines.get(key)
     if isinstance(line, _Line):
         if line.pop(id(item), None) is None:

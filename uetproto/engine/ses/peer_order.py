@@ -1,7 +1,4 @@
-"""Order on ROD across retries: after a refusal all younger messages to the same service wait for their turn.
-
-ses.md §12: per destination messages are numbered; a refused one goes first.
-"""
+"""Order on ROD across retries: after a refusal, later messages to the same service wait (ses.md §12)."""
 
 from bisect import insort
 from collections import deque
@@ -19,20 +16,20 @@ T = TypeVar("T", bound=OrderedMessage)
 
 
 class PeerOrder(Generic[T]):
-    """Messages to one {FEP, RI} on ROD."""
+    """The messages to one {FEP, RI} on ROD, and which of them may be sent."""
 
     __slots__ = ("open", "refused", "waiting")
 
     def __init__(self) -> None:
         self.open: dict[int, T] = {}
-        """Sent, and not at their end, in the order of submission."""
+        """Messages that were sent and did not end, in the order of submission."""
         self.refused: list[T] = []
-        """Of these, refused and not yet accepted, oldest first; only the oldest open one is sent again."""
+        """Open messages that were refused, oldest first; only the oldest open one is sent again."""
         self.waiting: deque[T] = deque()
-        """Not sent at all."""
+        """Messages of which nothing was sent."""
 
     def holds_back(self, transfer: T) -> bool:
-        """A new message: it waits while a refused one is before it."""
+        """Add a new message; return True when it waits for a refused one before it."""
         if self.refused:
             self.waiting.append(transfer)
             return True
@@ -40,17 +37,17 @@ class PeerOrder(Generic[T]):
         return False
 
     def is_oldest(self, transfer: T) -> bool:
-        """No older message is under way, which may have been refused without our knowing it yet."""
+        """Return True when no older message is open: an older one may have been refused already."""
         return next(iter(self.open), transfer.number) == transfer.number
 
     def refuse(self, transfer: T) -> bool:
-        """A message was refused; True when it is the one whose turn it is."""
+        """Note a refused message; return True when it may be sent again first."""
         if transfer not in self.refused:
             insort(self.refused, transfer, key=lambda other: other.number)
         return self.is_oldest(transfer)
 
     def leave(self, transfer: T) -> list[T]:
-        """A message came to its end; those that go on now."""
+        """Remove a message that ended; return those that continue now."""
         self.open.pop(transfer.number, None)
         if transfer in self.refused:
             self.refused.remove(transfer)

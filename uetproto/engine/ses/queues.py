@@ -38,7 +38,7 @@ from uetproto.wire.headers.uet_ses import ATOMICS, DEFERRABLES, Opcode, Profile,
 
 
 def _same(stop: StoppedMessage, j: Judgement) -> bool:
-    """A restart has the opcode, address and match bits of what was stopped, and comes from the same sender."""
+    """Return True when a message has the sender, opcode, address and match bits of a stopped one."""
     a, b = stop.request, j.request
     return stop.source == j.source and all(
         getattr(a, name) == getattr(b, name)
@@ -47,7 +47,7 @@ def _same(stop: StoppedMessage, j: Judgement) -> bool:
 
 
 def _left(buffer: PostedBuffer) -> bool:
-    """A message of a buffer ended; True when it was the last one that the buffer had."""
+    """Note a message of a buffer that ended; return True when it was the last one that the buffer takes."""
     whole = buffer.whole or buffer
     whole.users -= 1
     return not whole.posted and not whole.users
@@ -70,28 +70,28 @@ class MessageTarget(Protocol):
 
 
 class Queues:
-    """The receive queues of an endpoint's processes, and what waits for them."""
+    """The receive queues of an endpoint's processes, and the messages that wait for receives."""
 
     def __init__(self, target: MessageTarget, events: list[Event]) -> None:
         self.target = target
         self.config = target.config
         self.begin: Callable[[SesOperation, int], None] = lambda operation, now: None
-        """Begins an operation of the endpoint's own: the READ of a rendezvous, a restart."""
+        """Begins an operation of the endpoint itself: the READ of a rendezvous, a restart."""
         self._events = events
         self._stops: deque[StoppedMessage] = deque()
-        """All of them, by the time when they are forgotten."""
+        """Stopped messages in the order in which they expire."""
         self._tokens: dict[int, StoppedMessage] = {}
-        """Those with a reserved buffer, by T_t."""
+        """Stopped messages with a reserved buffer, by T_t."""
         self._next_token = 1
         self._posted: dict[Receive, tuple[ResourceIndex, PostedBuffer]] = {}
-        """Those that a queue has, for `cancel`."""
+        """Receives that a queue has, for `cancel`."""
         self._reading = 0
-        """Rendezvous whose READ is under way."""
+        """Number of rendezvous whose READ is open."""
 
     # The application
 
     def post(self, receive: Receive, now: int) -> None:
-        """fi_recv, fi_trecv. Raises `LocalError` for what cannot be."""
+        """Post a receive (fi_recv, fi_trecv). Raises `LocalError` for an illegal one."""
         self.target.now = now  # a held rendezvous that matches begins its READ
         index = self._index_of(receive)
         memory = as_memory(receive.into)
@@ -117,7 +117,7 @@ class Queues:
                 self._match_held(index, entry, buffer, now)
 
     def cancel(self, receive: Receive) -> bool:
-        """fi_cancel: True when it was posted and no message had matched; it ends in `Cancelled`."""
+        """Cancel a receive (fi_cancel); return True when no message had matched it: it ends in `Cancelled`."""
         index, buffer = self._posted.pop(receive, (None, None))
         if index is None or buffer is None:
             return False
@@ -147,7 +147,7 @@ class Queues:
     # A message and its buffer
 
     def take(self, index: ResourceIndex | None, buffer: PostedBuffer, message: RxMessage, restarted: bool) -> None:
-        """The message gets this buffer, or the next part of it."""
+        """Give a message this buffer, or the next part of it."""
         offset = 0 if message.opcode in DEFERRABLES else message.offset
         message.buffer, message.memory = buffer, buffer.memory
         message.place = buffer.next + offset
@@ -159,7 +159,7 @@ class Queues:
         self._use(index, buffer, offset + message.room)
 
     def _use(self, index: ResourceIndex, buffer: PostedBuffer, size: int) -> None:
-        """A message takes `size` bytes; a buffer that takes no more leaves the queue."""
+        """Take `size` bytes of a buffer; a buffer that takes no more messages leaves the queue."""
         least = buffer.receive.least
         buffer.users += 1
         if least:
@@ -170,7 +170,7 @@ class Queues:
             del self._posted[buffer.receive]
 
     def refuse(self, j: Judgement) -> ReturnCode | None:
-        """No posted receive matches (ses.md §11.2): a return code, or None where the message is held, or stopped."""
+        """Return the code for a message that no receive matches (ses.md §11.2); None: it is held or stopped."""
         config, index, opcode = self.config, j.index, j.request.opcode
         assert index is not None
         if opcode in DEFERRABLES:
@@ -187,7 +187,7 @@ class Queues:
         return ReturnCode.NO_MATCH
 
     def put_aside(self, index: ResourceIndex, message: RxMessage) -> None:
-        """A message without a buffer that was not refused: stopped, or held."""
+        """Stop or hold a message without a buffer."""
         if message.opcode in DEFERRABLES:
             self._stop(index, message, self.target.now)
             return
@@ -202,7 +202,7 @@ class Queues:
     # Held messages
 
     def hold(self, message: RxMessage, pdc: Connection, psn: int, offset: int, payload: Buffer) -> Response:
-        """A packet of a message that no receive has taken: kept, its real answer comes later (ses.md §9.1)."""
+        """Store a packet of a held message, and answer NO_RESPONSE: the final answer follows (ses.md §9.1)."""
         assert message.held is not None
         assert message.memory is not None
         message.memory.write(offset, payload)
@@ -215,7 +215,7 @@ class Queues:
         return Response(header, final=False)
 
     def _match_held(self, index: ResourceIndex, message: RxMessage, buffer: PostedBuffer, now: int) -> None:
-        """A new receive takes a message that came before it."""
+        """Let a new receive take a message that came before it."""
         kept, waiting = message.memory, message.held or ()
         assert kept is not None
         message.held = None
@@ -237,7 +237,7 @@ class Queues:
             self.finish(message)
 
     def drop_held(self, message: RxMessage, code: ReturnCode) -> None:
-        """A held message came to a bad end before a receive took it."""
+        """Drop a held message that failed before a receive took it."""
         assert message.held is not None
         assert message.memory is not None
         index = message.index
@@ -260,7 +260,7 @@ class Queues:
         self._stops.append(stop)
 
     def _reserve(self, stop: StoppedMessage, buffer: PostedBuffer, now: int) -> None:
-        """A receive for a stopped message: its buffer waits for the restart, and DEFERRABLE_RTR goes out (D4)."""
+        """Reserve a buffer for a stopped message, and send DEFERRABLE_RTR (ses.md §5.7 D4)."""
         stop.index.pending -= 1
         size = min(stop.request.request_length, buffer.room) if buffer.receive.least else buffer.room
         stop.buffer = PostedBuffer(buffer.receive, buffer.memory, buffer.next, buffer.next + size, whole=buffer)
@@ -282,7 +282,7 @@ class Queues:
         self.begin(operation, now)
 
     def refuse_restart(self, token: int, code: ReturnCode) -> None:
-        """A good restart was refused: no other will come for the buffer that is reserved."""
+        """End the receive of a restart that was refused: no other restart follows."""
         stop = self._tokens.get(token)
         if stop is not None:
             self._give_up(stop, code)
@@ -292,12 +292,12 @@ class Queues:
             self._give_up(stop, completion.return_code)
 
     def restarted(self, j: Judgement) -> ReturnCode | None:
-        """Whether a deferrable message is a restart: then its buffer is there. A bad token: OP_VIOLATION (D6)."""
+        """Set the buffer of a message that is a restart; return OP_VIOLATION for a bad token (ses.md §5.7 D6)."""
         request = j.request
         theirs, mine = request.tokens
         if mine:
             stop = self._tokens.get(mine)
-        else:  # a restart of one that uses its token again (observed.md `deferral_tokens`), else a message like any
+        else:  # a restart that reuses its token (observed.md `deferral_tokens`), or a new message
             known = (s for s in self._tokens.values() if s.request.tokens[0] == theirs and _same(s, j))
             stop = next(known, None)
             if stop is None:
@@ -308,7 +308,7 @@ class Queues:
         return None
 
     def _forget(self, message: RxMessage) -> None:
-        """The restart has come: its token is used."""
+        """Forget a stopped message whose restart arrived."""
         theirs, mine = message.request.tokens
         for token, stop in list(self._tokens.items()):
             if token == mine or (not mine and stop.request.tokens[0] == theirs and stop.source == message.source):
@@ -316,7 +316,7 @@ class Queues:
                 self._stops.remove(stop)
 
     def _give_up(self, stop: StoppedMessage, code: ReturnCode) -> None:
-        """No restart will come: the receive that waited for it ends in error."""
+        """End in error a receive that waits for a restart."""
         del self._tokens[stop.token]
         if stop in self._stops:
             self._stops.remove(stop)
@@ -329,7 +329,7 @@ class Queues:
         ))  # fmt: skip
 
     def take_back(self, message: RxMessage) -> None:
-        """A stopped message came to a bad end: nobody will ask for it. A buffer that was reserved ends in error."""
+        """Forget a stopped message that failed; a receive whose buffer is reserved ends in error."""
         stop, message.stopped = message.stopped, None
         if stop is None:
             return
@@ -343,7 +343,7 @@ class Queues:
     # The end of a message
 
     def finish(self, message: RxMessage) -> None:
-        """All that the packets carried is there: the rest of a rendezvous is read, or the receive is complete."""
+        """Complete a receive whose packets all arrived, or read the rest of a rendezvous first."""
         rendezvous = message.rendezvous
         if rendezvous is None or message.room <= rendezvous.eager_length:
             self._complete(message, ReturnCode.OK)
@@ -369,7 +369,7 @@ class Queues:
         self._complete(message, code)
 
     def fail(self, message: RxMessage) -> None:
-        """A message with a buffer ended in error."""
+        """End in error the receive of a message that failed."""
         if message.buffer is not None:
             self._complete(message, message.error or ReturnCode.UNCOR)
 
@@ -392,13 +392,13 @@ class Queues:
 
     @property
     def waiting(self) -> bool:
-        """A restart or the data of a rendezvous is to come."""
+        """Return True when a restart or the data of a rendezvous is expected."""
         return bool(self._stops or self._reading)
 
     # Time
 
     def on_time(self, now: int) -> None:
-        """Stopped messages that nobody asked for are forgotten; a restart that does not come ends its receive."""
+        """Forget stopped messages that expired; a receive with a reserved buffer ends in error."""
         while self._stops and self._stops[0].expires <= now:
             stop = self._stops.popleft()
             if stop.buffer is not None:

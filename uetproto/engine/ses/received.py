@@ -1,4 +1,4 @@
-"""State of a message at its target, and the responses that it gets (ses.md §7.2, §9.1, §9.4)."""
+"""State of a message at its target, and the responses that answer it (ses.md §7.2, §9.1, §9.4)."""
 
 from dataclasses import dataclass
 
@@ -12,22 +12,22 @@ from uetproto.engine.ses.segments import Reassembly
 from uetproto.wire.headers.uet_ses import OpcodeProfile, ResponseList, ResponseOpcode, ReturnCode, Space
 
 Key = tuple[int, int]
-"""{local PDCID, message_id}; forms without an id: {local PDCID, 0x10000 + PSN}."""
+"""Holds {local PDCID, message_id}; forms without an id have {local PDCID, 0x10000 + PSN}."""
 
 
 @dataclass(slots=True, eq=False)
 class StoppedMessage:
-    """A message that was stopped, until its restart has come (ses.md §5.7)."""
+    """A message that was stopped, until its restart arrives (ses.md §5.7)."""
 
     request: SesRequest
     source: int
     index: ResourceIndex
     token: int
-    """T_t: names the buffer that is reserved for it."""
+    """Target restart token T_t, which names the reserved buffer."""
     expires: int
     match_bits: int
     buffer: PostedBuffer | None = None
-    """Reserved: DEFERRABLE_RTR was sent."""
+    """The reserved buffer, once DEFERRABLE_RTR was sent."""
 
     @property
     def initiator(self) -> int:
@@ -35,7 +35,7 @@ class StoppedMessage:
 
 
 class RxMessage:
-    """State of a message at its target (ses.md §7.2); created by the first packet seen."""
+    """State of a message at its target, which the first packet seen creates (ses.md §7.2)."""
 
     __slots__ = (
         "arrived", "at", "buffer", "end", "ended", "error", "flags", "generation", "header_data", "held", "identity",
@@ -49,41 +49,41 @@ class RxMessage:
         self.row = row
         self.source = source
         self.at: Key = (0, 0)
-        """Where `SesTarget.messages` has it."""
+        """Key of the message in `SesTarget.messages`."""
         self.index: ResourceIndex | None = None
-        """Of a held message: the queue that holds it."""
+        """The queue that holds a held message."""
         self.opcode = request.opcode
         self.key = request.key
         self.offset = request.buffer_offset
         self.length = request.request_length
         self.end = body
-        """Bytes to expect: what the packets carry or ask for, or what was sent before MSG_ERROR."""
+        """Number of bytes to expect: those that the packets carry or ask for, or that were sent before MSG_ERROR."""
         self.region: Region | None = None
         self.buffer: PostedBuffer | None = None
         """The posted receive that the message got."""
         self.memory: Memory | None = None
         self.place = 0
-        """Where in `memory` its first byte goes."""
+        """Offset in `memory` of the first byte."""
         self.room = 0
-        """Bytes that may be stored there: less than `length` when it is truncated."""
+        """Bytes that may be stored there; less than `length` when the message is truncated."""
         self.arrived = Reassembly(body)
         self.refused = 0
         """Bytes of packets that were not stored."""
         self.ended = False
-        """MSG_ERROR came, or the end of a message that was stopped."""
+        """MSG_ERROR arrived, or the end of a stopped message."""
         self.error: ReturnCode | None = None
         self.header_data: int | None = None
         self.held: list[tuple[Connection, int]] | None = None
         """Packets that wait for their answer: no receive has taken the message yet (ses.md §11.2)."""
         self.overflow = False
-        """It was held."""
+        """The message was held."""
         self.stopped: StoppedMessage | None = None
-        """It will be asked for again (ses.md §5.7)."""
+        """Set while the message is stopped: the target asks for it again (ses.md §5.7)."""
         self.told_stop = False
         self.rendezvous: RendezvousExtension | None = None
         self.sync: SyncExtension | None = None
         self.generation = 0
-        """Of the RI, for the response that tells it."""
+        """Generation of the RI, which some responses carry."""
         self.last_seen = now
         # For `SesTarget._follow`: the bytes that are equal in all packets of a message that was accepted.
         self.identity: bytes | None = None
@@ -94,7 +94,7 @@ class RxMessage:
 
     @property
     def match_bits(self) -> int:
-        """For `HeldMessages`."""
+        """Return the match bits for `HeldMessages`."""
         return self.key if self.row.space is Space.TAGGED else 0
 
     @property
@@ -102,7 +102,7 @@ class RxMessage:
         return self.request.initiator
 
     def write(self, offset: int, payload: Buffer) -> None:
-        """Stores as much as there is room for (ses.md §2.8)."""
+        """Store as much as there is room for (ses.md §2.8)."""
         memory = self.memory
         assert memory is not None
         room = self.room - offset
@@ -112,7 +112,7 @@ class RxMessage:
             memory.write(self.place + offset, memoryview(payload)[:room])
 
     def answer(self) -> Response:
-        """To a packet that was stored: default, or what else there is to say (ses.md §9.1, §9.4)."""
+        """Return the answer to a stored packet: the default one, or one that reports more (ses.md §9.1, §9.4)."""
         if not self.overflow and self.room >= self.length:
             return self.ok
         which = ResponseList.OVERFLOW if self.overflow else ResponseList.EXPECTED
@@ -120,7 +120,7 @@ class RxMessage:
 
 
 def default_response(request: SesRequest, generation: int = 0) -> Response:
-    """Success without anything to report (ses.md §9.1, §9.4)."""
+    """Return the response that reports success and nothing else (ses.md §9.1, §9.4)."""
     return Response(build_response(
         ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id,
         request.request_length, ri_generation=generation,
@@ -130,7 +130,7 @@ def default_response(request: SesRequest, generation: int = 0) -> Response:
 def response(
     request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
 ) -> Response:
-    """Whatever is not a default response is guaranteed; of an error modified_length is 0 (ses.md §9.4, §9.7)."""
+    """Return a response that is guaranteed, as it is no default response; an error has length 0 (ses.md §9.4, §9.7)."""
     return Response(build_response(
         ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, length, which, generation,
     ), gtd=True)  # fmt: skip

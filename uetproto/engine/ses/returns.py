@@ -1,4 +1,4 @@
-"""Read data on its way back: requests of the target in the return direction of a PDC.
+"""Read data travels as requests of the target in the return direction of a PDC.
 
 UE 1.0.1 §3.5.20; ses.md §5.4, §9.6; pds.md §10.
 """
@@ -12,12 +12,12 @@ from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 _MOST_QUEUED = 256
-"""Return packets that wait for the window of a PDC; further reads are accepted when there is room again, so that a
-long read costs no memory."""
+"""Number of return packets that wait for the window of a PDC; further reads are accepted when there is room again, so
+that a long read costs no memory."""
 
 
 class ReturnMessage:
-    """The data of one read packet: `service.Outgoing`."""
+    """The data of one read packet, a `service.Outgoing`."""
 
     __slots__ = ("context", "lock", "message_id", "mode", "next_hdr", "packet", "pdc", "peer", "region", "reserved",
                  "returns", "size")  # fmt: skip
@@ -42,34 +42,34 @@ class ReturnMessage:
         return self.packet
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """The initiator has it, or says why not."""
+        """Take the answer of the initiator: success, or an error."""
         self.returns.open -= 1
         good = response is None or next_hdr == NextHdr.NONE or response[1] & 0x3F in (ReturnCode.OK, ReturnCode.NULL)
         if good and self.region is not None and self.region.on_read is not None:
             self.region.on_read(self.size, now)
 
     def on_error(self, index: int, error: PdsError, now: int) -> None:
-        """The PDC is gone, and with it the read."""
+        """Take the failure of the PDC, which ends the read."""
         self.returns.open -= 1
 
 
 class Returns:
-    """What a target has to send back."""
+    """The read data that a target has to return."""
 
     def __init__(self) -> None:
         self.open = 0
-        """Packets not sent, or not acknowledged."""
+        """Number of packets not sent, or not acknowledged."""
         self._queued: deque[ReturnMessage] = deque()
         self._read: deque[tuple[Region, int]] = deque()
-        """Data that went in ACKs, of regions whose owner wants to know."""
+        """Data sent in ACKs, of regions with `on_read`."""
         self._waiting: dict[Connection, int] = {}
-        """Packets by PDC that are handed to PDS, and not sent."""
+        """Number of packets of each PDC that PDS has and did not send."""
         self._accepted: dict[Connection, deque[tuple[int, Response]]] = {}
-        """Reads that are executed and not accepted yet: {PSN, answer}."""
+        """Reads that are executed and not answered yet: {PSN, answer}."""
 
     @property
     def queued(self) -> bool:
-        """`flush` has something to do."""
+        """Return True when `flush` has something to do."""
         return bool(self._queued or self._read or any(
             self._waiting.get(pdc, 0) < _MOST_QUEUED for pdc in self._accepted
         ))  # fmt: skip
@@ -78,7 +78,7 @@ class Returns:
         self, pdc: Connection, psn: int, next_hdr: int, header: bytes, data: Buffer, region: Region | None,
         accepted: Response,
     ) -> Response | None:  # fmt: skip
-        """Queues data; the answer that accepts the read, or None: later, when there is room."""
+        """Queue data; return the answer that accepts the read, or None: it follows when there is room."""
         self.open += 1
         self._queued.append(ReturnMessage(self, pdc, next_hdr, header, data, region))
         self._waiting[pdc] = waiting = self._waiting.get(pdc, 0) + 1
@@ -88,11 +88,11 @@ class Returns:
         return None
 
     def acknowledged(self, region: Region, size: int) -> None:
-        """Data that went in an ACK."""
+        """Note data that an ACK carries."""
         self._read.append((region, size))
 
     def left(self, pdc: Connection) -> None:
-        """A packet leaves."""
+        """Note that a packet leaves."""
         left = self._waiting.get(pdc, 0) - 1
         if left > 0:
             self._waiting[pdc] = left
@@ -100,7 +100,7 @@ class Returns:
             self._waiting.pop(pdc, None)
 
     def flush(self, pds: PacketDelivery, now: int) -> None:
-        """Hands everything to PDS; accepts reads that waited for room."""
+        """Hand all queued data to PDS, and answer reads that waited for room."""
         while self._queued:
             message = self._queued.popleft()
             if pds.pdcs.get(message.pdc.local_id) is message.pdc:
@@ -120,6 +120,6 @@ class Returns:
                 del self._accepted[pdc]
 
     def closed(self, pdc: Connection) -> None:
-        """The PDC is gone; PDS tells of the packets that it had."""
+        """Forget a released PDC; PDS reports the packets that it had."""
         self._waiting.pop(pdc, None)
         self._accepted.pop(pdc, None)

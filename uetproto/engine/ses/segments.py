@@ -1,4 +1,4 @@
-"""From message to packets and back: the templates of a request, and the bookkeeping of what arrived.
+"""Segmentation and reassembly of a message: templates of its packets, and the record of what arrived.
 
 UE 1.0.1 §3.4.2.1; ses.md §4.1, §7.
 """
@@ -15,17 +15,17 @@ from uetproto.wire.headers.uet_ses import REQUEST_STD, Opcode
 _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
 _POSITION_END = REQUEST_STD.offset_of("request_length") // 8
 _POSITION = Struct(">II")
-"""rsvd4 and payload_length share a word, message_offset has the next: all that differs between later packets."""
+"""Holds rsvd4 and payload_length in a word, message_offset in the next: only these differ between later packets."""
 
 
 def packet_count(length: int, mtu: int) -> int:
-    """N = max(1, ceil(L / M)): an empty message is one packet (ses.md §7.1)."""
+    """Return N = max(1, ceil(L / M)): an empty message is one packet (ses.md §7.1)."""
     return max(1, -(-length // mtu))
 
 
 @dataclass(slots=True, kw_only=True)
 class MessagePlan:
-    """What is equal in all packets of a message (ses.md §7.1 item 4), and where its bytes come from."""
+    """The fields that are equal in all packets of a message (ses.md §7.1 item 4), and the source of its bytes."""
 
     opcode: int
     form: NextHdr = NextHdr.REQUEST_STD
@@ -36,31 +36,31 @@ class MessagePlan:
     resource_index: int = 0
     generation: int = 0
     offset: int = 0
-    """buffer_offset; of deferrable sends the two tokens."""
+    """Holds buffer_offset; deferrable sends have the two tokens there."""
     initiator: int = 0
     key: int = 0
     """Memory key, match bits or the tokens of a restart."""
     header_data: int | None = None
     request_length: int = 0
     body: int = 0
-    """Bytes over which segmentation runs: all, or of a rendezvous the eager ones; 0 for operands in an extension."""
+    """Bytes that segmentation divides: all, or the eager ones of a rendezvous; 0 for operands in an extension."""
     extension: bytes = b""
-    """In every packet, before the payload."""
+    """Extension headers, which precede the payload in every packet."""
     memory: Memory | None = None
     """Source of the payload; None: the packets carry none."""
     start: int = 0
     hd_in_all: bool = True
-    """hd in every packet, or in the SOM packet alone (observed.md `hd_in`)."""
+    """Every packet has hd, or only the first (observed.md `hd_in`)."""
     lone_eom: bool = True
-    """eom in the only packet of a message (`lone_read_eom`)."""
+    """The only packet of a message has eom (`lone_read_eom`)."""
 
     def moved(self, **changes: int | bytes | None) -> "MessagePlan":
-        """The same with other tokens, generation or length: for a retry, or a restart."""
+        """Return a copy with other tokens, generation or length, for a retry or a restart."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
 class RequestSegments:
-    """The packets of one request, made one by one: header and payload of packet k (ses.md §7.1).
+    """The packets of one request: it makes header and payload of packet k (ses.md §7.1).
 
     The header of the SOM packet and that of a later one are built once; in the latter only payload_length and
     message_offset change from packet to packet.
@@ -101,7 +101,7 @@ class RequestSegments:
             self._later, self._last, self._tail = later[:_POSITION_AT], last[:_POSITION_AT], later[_POSITION_END:]
 
     def packet(self, index: int) -> tuple[bytes, Buffer]:
-        """SES header and payload of packet `index`; extension headers stand at the start of the payload."""
+        """Return SES header and payload of packet `index`; extension headers begin the payload."""
         plan = self.plan
         offset = index * self.mtu
         if offset == self._end:
@@ -119,8 +119,10 @@ class RequestSegments:
 
 
 def build_end(plan: MessagePlan, opcode: int, message_id: int, offset: int) -> bytes:
-    """A packet without payload that ends a message early: MSG_ERROR, or the end of one that was stopped
-    (ses.md §5.12, §5.7 D3). `offset`: bytes handed to PDS before."""
+    """Build a packet without payload that ends a message early: MSG_ERROR, or the end of a stopped message.
+
+    `offset` is the number of bytes handed to PDS before (ses.md §5.12, §5.7 D3).
+    """
     hd = plan.header_data is not None and plan.hd_in_all
     return build_later(
         opcode, plan.dc, 0, plan.rel, hd, 1, message_id, plan.job_id, plan.pid_on_fep, plan.resource_index,
@@ -129,11 +131,11 @@ def build_end(plan: MessagePlan, opcode: int, message_id: int, offset: int) -> b
 
 
 _MOST_AHEAD = 32640
-"""Packets that may arrive above a gap: the largest MP_RANGE (pds.md §2.5), as packets leave in order (ses.md §7.1)."""
+"""Number of packets that may arrive above a gap: the largest MP_RANGE (pds.md §2.5), as packets leave in order."""
 
 
 class Reassembly:
-    """Which bytes of a message arrived: everything below `edge`, and single packets above it.
+    """The bytes of a message that arrived: everything below `edge`, and single packets above it.
 
     Constant memory: what lies above the edge is bounded by the window of the PDC. A byte that arrives twice is a
     violation (ses.md §7.1: packets are disjoint), and so is a gap that no window allows.
@@ -148,7 +150,7 @@ class Reassembly:
         self._ahead: dict[int, int] = {}
 
     def add(self, offset: int, size: int) -> bool:
-        """The packet [offset, offset + size); False when some of it was there before, or too much is ahead of it."""
+        """Add the packet [offset, offset + size); return False for a duplicate byte, or a gap too large."""
         if offset == self.edge:
             if offset in self._ahead:
                 return False
@@ -164,7 +166,7 @@ class Reassembly:
         return True
 
     def ranges(self) -> list[tuple[int, int]]:
-        """What has arrived: {offset, bytes}."""
+        """Return the ranges that have arrived: {offset, bytes}."""
         below = [(0, self.edge)] if self.edge else []
         return below + sorted(self._ahead.items())
 

@@ -1,4 +1,4 @@
-"""Sync groups: one operation waits for a set of writes (ses.md §5.14; a revision after UE 1.0.1)."""
+"""Sync groups: an operation waits for a set of writes (ses.md §5.14; a revision after UE 1.0.1)."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from uetproto.engine.ses.received import RxMessage
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 Late = Callable[[ReturnCode | None], None]
-"""Executes the operation that ends a group, and answers it; with a code: it failed."""
+"""Executes the operation that ends a group, and answers it; a code means that it failed."""
 
 
 class _SyncGroup:
@@ -17,22 +17,22 @@ class _SyncGroup:
     def __init__(self, expires: int) -> None:
         self.expires = expires
         self.joined = self.done = 0
-        """Messages that were seen, and that are complete."""
+        """Number of messages that were seen, and that are complete."""
         self.total = 0
-        """Messages of the group with the one that ends it; 0: that one was not seen."""
+        """Number of messages of the group, the end included; 0: the end was not seen."""
         self.late: Late | None = None
         self.error: ReturnCode | None = None
 
 
 class TargetSyncGroups:
-    """Groups by {source FA, group}."""
+    """The sync groups of a target, by {source FA, group}."""
 
     def __init__(self, config: SesConfig) -> None:
         self._config = config
         self._groups: dict[tuple[int, int], _SyncGroup] = {}
 
     def join(self, message: RxMessage, now: int) -> ReturnCode | None:
-        """The first packet of a message. A second end, or more messages than announced: OP_VIOLATION."""
+        """Add the first packet of a message; return OP_VIOLATION for a second end, or more messages than announced."""
         assert message.sync is not None
         key = (message.source, message.sync.group)
         group = self._groups.get(key)
@@ -43,7 +43,7 @@ class TargetSyncGroups:
         total = message.sync.total
         most = group.total or total
         if (total and group.total) or (most and group.joined >= most):
-            message.sync = None  # it does not belong to the group, which fails all the same
+            message.sync = None  # it does not belong to the group, which fails nevertheless
             group.error = group.error or ReturnCode.OP_VIOLATION
             return ReturnCode.OP_VIOLATION
         group.joined += 1
@@ -52,14 +52,14 @@ class TargetSyncGroups:
         return None
 
     def finish(self, message: RxMessage) -> None:
-        """A write of the group is complete."""
+        """Note a complete write of the group."""
         group = self._of(message)
         if group is not None:
             group.done += 1
             self._look(message, group)
 
     def end(self, message: RxMessage, late: Late) -> None:
-        """The operation that ends the group is complete but for its effect, which `late` has: now, or in time."""
+        """Note the operation that ends the group; `late` executes it, now or when the group is complete."""
         group = self._of(message)
         if group is None:  # it was dropped
             late(ReturnCode.DROPPED)
@@ -69,7 +69,7 @@ class TargetSyncGroups:
         self._look(message, group)
 
     def fail(self, message: RxMessage, code: ReturnCode) -> None:
-        """A message of the group failed: so does its end."""
+        """Note a failed message of the group: the end fails, too."""
         group = self._of(message)
         if group is not None:
             group.error = group.error or code
@@ -87,7 +87,7 @@ class TargetSyncGroups:
                 group.late(group.error)
 
     def on_time(self, now: int) -> None:
-        """Groups that are not complete in time are dropped."""
+        """Drop groups that are not complete in time."""
         for key in [key for key, group in self._groups.items() if group.expires <= now]:
             group = self._groups.pop(key)
             if group.late is not None:

@@ -1,4 +1,4 @@
-"""Target side of SES: requests become memory effects, completions and one answer each.
+"""Target side of SES turns requests into memory effects, completions and one answer each.
 
 UE 1.0.1 §3.4.1, §3.4.3.3; ses.md §5, §7.2, §9, §10.
 """
@@ -62,32 +62,32 @@ _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
 _LENGTH_AT = REQUEST_STD.offset_of("request_length") // 8
 _EOM_SOM = 0x03
 _PARTS = Struct(f">BBxx{_POSITION_AT - _ADDRESS_AT}sII4s")
-"""A later packet in coarse parts: opcode, flags; message_id skipped; address to key; payload_length and message_offset;
-request_length."""
+"""Reads a later packet in parts: opcode, flags; message_id skipped; address to key; payload_length and
+message_offset; request_length."""
 _WITHOUT_BYTES = (Selects.NOTHING, Selects.TOKEN)
 _TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
-"""Refusals by the generation of an RI."""
+"""Return codes that refuse by the generation of an RI."""
 
 
 class RequestPacket(NamedTuple):
-    """One request packet as PDS delivers it."""
+    """A request packet as PDS delivers it."""
 
     pdc: Connection
     psn: int
     data: Buffer
     at: int
-    """Where in `data` the SES header begins."""
+    """Offset in `data` at which the SES header begins."""
     payload: Buffer
-    """Without extension headers."""
+    """The payload without extension headers."""
 
 
 def _says_ok(answer: Response | None) -> bool:
-    """A real answer with RC_OK: with `dc` it waits until others can see the effect (ses.md §13.2)."""
+    """Return True for a final answer with RC_OK: with `dc` it waits until the effect is observable (ses.md §13.2)."""
     return answer is not None and answer.final and answer.header[1] & 0x3F == ReturnCode.OK
 
 
 class SesTarget:
-    """Executes requests. `late` takes an answer that comes after its request: {connection, PSN, response, now}."""
+    """Executes requests; `late` takes an answer that follows its request: {connection, PSN, response, now}."""
 
     def __init__(
         self, config: SesConfig, ack_data: int, events: list[Event], late: Callable[[Connection, int, Response, int],
@@ -98,29 +98,29 @@ class SesTarget:
         self.processes = Processes()
         self.messages: dict[Key, RxMessage] = {}
         self.fault: Callable[[SesRequest], ReturnCode | None] | None = None
-        """A harness may let requests fail: asked after the checks of the message, before it has a place."""
+        """A harness lets requests fail by it; it runs after the checks of a message, before the message has a place."""
         self.now = 0
         self.dropped = 0
-        """Datagrams that nobody took (ses.md §5.6)."""
+        """Number of datagrams that were dropped (ses.md §5.6)."""
         self.queues = Queues(self, events)
         self.returns = Returns()
         self.syncs = TargetSyncGroups(config)
         self.restart: Callable[[SesRequest, int], ReturnCode | Refusal | None] = lambda request, now: (
             ReturnCode.OP_VIOLATION
         )
-        """Takes DEFERRABLE_RTR: the initiator here."""
+        """Takes DEFERRABLE_RTR; the initiator of the endpoint sets it."""
         self._ack_data = ack_data
         self._events = events
         self.late = late
         self._answers: deque[tuple[Connection, int, Response]] = deque()
-        """Late answers that are ready: PDC, PSN, answer."""
+        """Late answers that are ready: {PDC, PSN, answer}."""
         self._observable: deque[tuple[int, Connection, int, Response]] = deque()
-        """Answers with `dc` that wait for `write_latency`: when, PDC, PSN, answer."""
+        """Answers with `dc` that wait for `write_latency`: {time, PDC, PSN, answer}."""
         self._idle_at = NEVER
-        """When to look for messages that nobody continues; counts while there are messages. NEVER: all are whole."""
+        """Time of the next look for idle messages, valid while there are messages. NEVER: all are complete."""
 
     def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
-        """The answer of a packet that was left without one; it leaves at the next poll, as PDS may be busy now."""
+        """Queue the answer of a packet that was left without one; it leaves at the next poll, as PDS may be busy."""
         if request.dc and self.config.write_latency and _says_ok(answer):
             self._observable.append((self.now + self.config.write_latency, pdc, psn, answer))
         else:
@@ -131,7 +131,7 @@ class SesTarget:
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | Refusal | None:
-        """One packet: checks, execution, answer (ses.md §10)."""
+        """Take a packet: check it, execute it, answer it (ses.md §10)."""
         self.now = now
         reliable = pdc.mode in PDC_MODES
         if next_hdr == _STD and reliable:
@@ -195,7 +195,7 @@ class SesTarget:
         return answer
 
     def _take_bare(self, j: Judgement, code: ReturnCode | None, now: int) -> Response | Refusal:
-        """NO_OP, MSG_ERROR, DEFERRABLE_RTR, and what is unknown: they bring no bytes, and ask for none."""
+        """Process a request without bytes: NO_OP, MSG_ERROR, DEFERRABLE_RTR, or an unknown opcode."""
         request, message = j.request, j.message
         if request.opcode == Opcode.MSG_ERROR and code in (None, message.error if message else None):
             return self._end_early(request, message)
@@ -216,7 +216,7 @@ class SesTarget:
     def _open(
         self, j: Judgement, message: RxMessage, alone: bool, code: ReturnCode | None, now: int
     ) -> ReturnCode | None:
-        """The first packet seen of a message: its state, and where it goes; or the error that stays with it."""
+        """Give a new message its state and its place, or return the error that stays with it."""
         if j.extensions is not None:
             message.rendezvous, message.sync = j.extensions.rendezvous, j.extensions.sync
         if message.sync is not None:
@@ -232,7 +232,7 @@ class SesTarget:
         return code
 
     def _place(self, j: Judgement, message: RxMessage) -> None:
-        """Where an accepted message goes: its region, the posted buffer, or aside."""
+        """Place an accepted message: in its region, in a posted buffer, or on hold."""
         if message.row.selects is Selects.REGION:
             region = message.region = j.region
             assert region is not None
@@ -244,7 +244,7 @@ class SesTarget:
             self.queues.put_aside(j.index, message)
 
     def _execute(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
-        """An accepted packet of a message that has bytes, or asks for some."""
+        """Execute an accepted packet of a message that has bytes, or asks for some."""
         request = j.request
         if request.som and request.hd:
             message.header_data = request.header_data
@@ -260,14 +260,14 @@ class SesTarget:
         return response(request, code, generation=self._told_with(code, j))
 
     def _told_with(self, code: ReturnCode, j: Judgement) -> int:
-        """ri_generation of an error: where it tells something, or always as observed (ses.md §9.2)."""
+        """Return ri_generation of an error: the real one where it helps, or always as observed (ses.md §9.2)."""
         tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
         return j.index.generation if tells and j.index is not None else 0
 
     def _take_datagram(
         self, j: Judgement, source: int, payload: Buffer, code: ReturnCode | None, now: int
     ) -> Response | Refusal:
-        """UUD: taken, or dropped and counted; nobody is told (ses.md §5.6)."""
+        """Take a datagram, or drop and count it; there is no answer (ses.md §5.6)."""
         code = code or judge_packet(j) or (None if self.fault is None else self.fault(j.request))
         if code is not None or j.buffer is None or j.index is None:
             self.dropped += 1
@@ -288,11 +288,11 @@ class SesTarget:
         return message.ok
 
     def _follow(self, message: RxMessage, data: Buffer, at: int, payload: Buffer, now: int) -> Response | None:
-        """Short way for a later packet of an accepted message; None: the long way must look at it.
+        """Execute a later packet of an accepted message on the fast path; None: the slow path must judge it.
 
-        All bytes of its header that are equal in the packets of a message are those of the packet that was accepted,
-        and nobody was attached or detached since: so steps 2–8, 12–15 and 17, and the consistency of step 16, give
-        what they gave then. Left are the position (step 10), and the memory (step 18).
+        The header bytes that are equal in all packets of a message equal those of the accepted packet, and no process
+        was attached or detached since: steps 2–8, 12–15 and 17, and the consistency of step 16, give the same result.
+        The position (step 10) and the memory (step 18) remain to be checked.
         """
         opcode, flags, identity, stated, offset, tail = _PARTS.unpack_from(data, at)
         region, size, mtu = message.region, len(payload), self.config.payload_mtu
@@ -317,7 +317,7 @@ class SesTarget:
         return message.ok
 
     def _keep(self, message: RxMessage, now: int) -> None:
-        """State from the first packet seen of a message on, accepted or not."""
+        """Keep the state of a message from its first packet on, accepted or not."""
         if self.config.idle_message_time and (not self.messages or self._idle_at == NEVER):
             self._idle_at = now + self.config.idle_message_time
         self.messages[message.at] = message
@@ -358,7 +358,7 @@ class SesTarget:
         return self._finish(message) if message.arrived.complete else message.answer()
 
     def _operate(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
-        """An atomic, once (ses.md §6)."""
+        """Execute an atomic, once (ses.md §6)."""
         request, extensions = j.request, j.extensions
         assert extensions is not None
         atomic, memory = extensions.atomic, message.memory
@@ -408,7 +408,7 @@ class SesTarget:
     def _end_group(
         self, message: RxMessage, packet: RequestPacket, effect: Callable[[], ReturnCode | None]
     ) -> Response | None:
-        """A message of a sync group is complete; the one that ends the group is executed, and answered, in its time."""
+        """Complete a message of a sync group; the end is executed and answered when the group is complete."""
         self.messages.pop(message.at, None)
         sync = message.sync
         assert sync is not None
@@ -428,7 +428,7 @@ class SesTarget:
         return None
 
     def _read(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
-        """READ: the bytes that this packet asks for (ses.md §5.4, §9.6)."""
+        """Read the bytes that a packet of a READ asks for (ses.md §5.4, §9.6)."""
         request, memory = j.request, message.memory
         assert memory is not None
         try:
@@ -443,7 +443,7 @@ class SesTarget:
     def _return_data(
         self, request: SesRequest, pdc: Connection, psn: int, data: bytes, region: Region | None, generation: int
     ) -> Response | None:
-        """In the ACK when all of the message fits one, or on RUDI; else in the return direction, all of it."""
+        """Return data in the ACK when all of the message fits one, or on RUDI; else in the return direction."""
         length = request.request_length
         if request.next_hdr == NextHdr.REQUEST_STD:
             mine = request.message_id or 0 if self.config.response_message_id == "read" else 0
@@ -464,7 +464,7 @@ class SesTarget:
         return self.returns.send(pdc, psn, next_hdr, header, data, region, default_response(request, generation))
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
-        """The data of a read once more, as memory is now (ses.md §9.6)."""
+        """Read the data of an answered read once more, from the present memory (ses.md §9.6)."""
         request = parse_ses_request(data, at, next_hdr)
         j = Judgement(
             request, pdc.mode, len(payload), self.processes, self.config, self.profile, None,
@@ -485,7 +485,7 @@ class SesTarget:
     # Errors and the end of messages
 
     def _stop(self, message: RxMessage, request: SesRequest, amount: int) -> Response:
-        """A packet of a message that was stopped: discarded, RC_OK and OVERFLOW (ses.md §5.7 D2b)."""
+        """Drop a packet of a stopped message, and answer RC_OK and OVERFLOW (ses.md §5.7 D2b)."""
         first = not message.told_stop
         message.told_stop = True
         message.refused += amount
@@ -500,7 +500,7 @@ class SesTarget:
     def _refuse(
         self, message: RxMessage, request: SesRequest, code: ReturnCode, size: int, j: Judgement | None = None
     ) -> Response:
-        """The first error of a message stays with it and is echoed for its other packets (ses.md §10)."""
+        """Refuse a packet; the first error of a message also answers its other packets (ses.md §10)."""
         if message.error is None:
             self._events.append(MessageFailed(message.source, request.message_id or 0, code))
             self._spoil(message, code)
@@ -511,7 +511,7 @@ class SesTarget:
         return response(request, code, generation=message.generation)
 
     def _spoil(self, message: RxMessage, code: ReturnCode) -> None:
-        """The first error of a message: what waits for it hears of it."""
+        """Set the first error of a message, and end what waits for the message."""
         message.error = code
         message.identity = None
         if message.held is not None:
@@ -520,13 +520,13 @@ class SesTarget:
         self.syncs.fail(message, code)
 
     def drop_if_seen(self, message: RxMessage) -> None:
-        """An error record is kept until all bytes of its message were seen."""
+        """Forget a failed message once all its bytes were seen."""
         if message.arrived.received + message.refused >= message.end:
             self.messages.pop(message.at, None)
             self.queues.fail(message)
 
     def _finish(self, message: RxMessage) -> Response:
-        """The last byte is in memory: the completion that the opcode has (ses.md §13.3)."""
+        """Complete a message whose last byte is in memory, with the event of its opcode (ses.md §13.3)."""
         request = message.request
         if message.memory is not None:
             try:
@@ -555,7 +555,7 @@ class SesTarget:
             ))  # fmt: skip
 
     def _end_early(self, request: SesRequest, message: RxMessage | None) -> Response:
-        """MSG_ERROR (ses.md §5.12): the message ends where its initiator stopped."""
+        """End a message where its initiator stopped (MSG_ERROR, ses.md §5.12)."""
         if message is None or request.som or not request.eom or message.ended:
             return response(request, ReturnCode.OP_VIOLATION)
         message.ended = True
@@ -565,13 +565,13 @@ class SesTarget:
 
     @property
     def waiting(self) -> bool:
-        """Answers are late, data is to be returned, or messages are not complete."""
+        """Return True when answers are late, data is to be returned, or messages are not complete."""
         return bool(self._answers or self._observable or self.messages or self.returns.open or self.queues.waiting)
 
     # Time
 
     def on_time(self, now: int) -> None:
-        """Late answers, and messages that nobody continues."""
+        """Send late answers, and drop idle messages."""
         self.now = now
         while self._observable and self._observable[0][0] <= now:
             self._answers.append(self._observable.popleft()[1:])
@@ -585,23 +585,24 @@ class SesTarget:
 
     def _drop_idle(self, now: int) -> None:
         limit = self.config.idle_message_time
-        gone = [k for k, m in self.messages.items() if m.last_seen + limit <= now and not self._rests(m)]
+        gone = [k for k, m in self.messages.items() if m.last_seen + limit <= now and not self._is_complete(m)]
         for key in gone:
             self._abandon(self.messages.pop(key))
-        self._idle_at = min((m.last_seen + limit for m in self.messages.values() if not self._rests(m)), default=NEVER)
+        open_ones = (message for message in self.messages.values() if not self._is_complete(message))
+        self._idle_at = min((message.last_seen + limit for message in open_ones), default=NEVER)
 
-    def _rests(self, message: RxMessage) -> bool:
-        """Whole, and waiting for a receive."""
+    def _is_complete(self, message: RxMessage) -> bool:
+        """Return True when a held message is complete and waits for a receive."""
         return message.held is not None and message.arrived.complete
 
     def _abandon(self, message: RxMessage) -> None:
-        """No more of it will come."""
+        """Drop a message whose other packets will not come."""
         if message.error is None:
             self._spoil(message, ReturnCode.DROPPED)
         self.queues.fail(message)
 
     def deadline(self) -> int:
-        """The next late answer, or the next look at idle messages; NEVER without either."""
+        """Return the time of the next late answer or look at idle messages; NEVER without either."""
         at = self._idle_at if self.messages else NEVER
         if self._observable:
             at = min(at, self._observable[0][0])
@@ -610,12 +611,12 @@ class SesTarget:
         return min(at, self.queues.deadline(), self.syncs.deadline())
 
     def on_closed(self, pdc: Connection) -> None:
-        """No more packets of these messages can come, and nobody takes their answers."""
+        """End the messages of a closed PDC: no packet of them can come, and no answer can leave."""
         gone = pdc.local_id
         for key in [key for key in self.messages if key[0] == gone]:
             message = self.messages.pop(key)
             if message.held is not None and message.arrived.complete:
-                message.held = []  # it is whole: a receive may still take it
+                message.held = []  # it is complete: a receive may still take it
             else:
                 self._abandon(message)
         if self._observable:

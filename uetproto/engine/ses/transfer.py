@@ -1,4 +1,4 @@
-"""Life of a message at its initiator, as a table: attempts, retries, deferral; and one attempt, packet by packet.
+"""Life of a message at its initiator as a table: attempts, retries, deferral; and one attempt, packet by packet.
 
 UE 1.0.1 §3.4.1, §3.4.3; ses.md §7.1, §9.3, §12.
 """
@@ -19,48 +19,50 @@ from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import DEFERRABLES, Opcode, ResponseList, ResponseOpcode, ReturnCode
 
 _OK = bytes((0, ReturnCode.OK))
-"""First two bytes of the default response that says OK."""
+"""First two bytes of the default response with RC_OK."""
 GOOD = (ReturnCode.OK, ReturnCode.NULL)
 
 
 class MessageState(IntEnum):
-    """ses.md §12."""
+    """States of a message at its initiator (ses.md §12)."""
 
     QUEUED = 0
     SENDING = auto()
     WAIT = auto()
-    """The last packet left."""
+    """The last packet was sent."""
     BACKOFF = auto()
-    """Refused for now: it is sent again, whole, after a while."""
+    """The target refused the message for now: it is sent again, whole, after a wait."""
     DEFERRED = auto()
-    """The target stopped it, and will ask for it (ses.md §5.7)."""
+    """The target stopped the message, and will ask for it (ses.md §5.7)."""
     DRAIN = auto()
-    """In error, waiting for what is not acknowledged."""
+    """The message failed and waits for its un-ACKed packets."""
     DONE = auto()
     ERROR = auto()
 
 
 class MessageInput(IntEnum):
+    """Events of a message at its initiator."""
+
     FIRST_SENT = 0
     LAST_SENT = auto()
     REFUSED = auto()
-    """A response with a return code of class perm."""
+    """A response has a return code of class perm."""
     REFUSED_FOR_NOW = auto()
-    """A response of class back."""
+    """A response has a return code of class back."""
     STALE = auto()
-    """BAD_GENERATION: the response has the generation that is good."""
+    """A response says BAD_GENERATION, and has the valid generation."""
     STOPPED = auto()
     """A deferrable message meets no buffer."""
     RESTART = auto()
-    """A good DEFERRABLE_RTR."""
+    """A valid DEFERRABLE_RTR arrived."""
     TIME = auto()
-    """The back-off is over."""
+    """The back-off timer expired."""
     TIMEOUT = auto()
-    """Nobody came for a deferred message, or read a rendezvous."""
+    """The target did not ask for a deferred message, or read a rendezvous, in time."""
     EXHAUSTED = auto()
-    """Refused too often."""
+    """The target refused the message too often."""
     COMPLETE = auto()
-    """Every packet was answered, the data is there, a rendezvous is read."""
+    """All packets are answered, all data arrived, a rendezvous is read."""
     PDS_ERROR = auto()
 
 
@@ -131,7 +133,7 @@ class MessageOwner(Protocol):
 
 
 class MessageTransfer:
-    """One message through all its attempts; each of them is another message to the target and to PDS (ses.md §12)."""
+    """A message through all its attempts, which are different messages to the target and to PDS (ses.md §12)."""
 
     __slots__ = (
         "attempt",
@@ -178,13 +180,13 @@ class MessageTransfer:
         self.kept_id: int | None = None
         """message_id that a restart or a retry keeps (`deferral_tokens`, `retry_message_id`)."""
         self.got = Reassembly(plan.request_length) if operation.sink is not None else None
-        """What came of the data of a read."""
+        """The data of a read that arrived."""
         self.to_read = self.read = 0
-        """Bytes of a rendezvous that its target is to read, and has read."""
+        """Bytes of a rendezvous that its target will read, and has read."""
         self.exposed: Callable[[], None] | None = None
-        """Takes the region of a rendezvous back."""
+        """Withdraws the region of a rendezvous."""
         self.modified: int | None = None
-        """Bytes that the target says it has; None: it did not say."""
+        """Bytes that the target reports as stored; None: it did not report."""
 
     def step(self, event: MessageInput, now: int) -> None:
         action, self.state = _COMPILED[self.state, event]
@@ -192,25 +194,25 @@ class MessageTransfer:
 
     @property
     def whole(self) -> bool:
-        """The data of a read is there; the target of a rendezvous has read what it wants."""
+        """Return True when the data of a read arrived, and the target of a rendezvous has read all."""
         return (self.got is None or self.got.complete) and self.read >= self.to_read
 
     # Actions
 
     def go_on(self, now: int) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def keep_error(self, now: int) -> None:
-        """The return code is kept; MSG_ERROR ends the message if EOM was not sent."""
+        """Keep the return code; MSG_ERROR ends the message if EOM was not sent."""
 
     def send_again(self, now: int) -> None:
-        """A new message, from the first byte on (of a restart: from where its target asked)."""
+        """Send a new message from the first byte on; a restart from where the target asked."""
         self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.owner.start(self)
 
     def back_off(self, now: int) -> None:
-        """Refused: the whole message again after a wait that doubles each time; on ROD in its turn (ses.md §12)."""
+        """Send the whole message again after a wait that doubles each time; on ROD in order (ses.md §12)."""
         self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.refusals += 1
@@ -221,31 +223,31 @@ class MessageTransfer:
             self.owner.wait_before_retry(self, now)
 
     def defer(self, now: int) -> None:
-        """The target will send DEFERRABLE_RTR (ses.md §5.7 D3)."""
+        """Wait for DEFERRABLE_RTR of the target (ses.md §5.7 D3)."""
         self._keep_id(self.owner.config.deferral_tokens == "reuse")
         self._drop_attempt()
         self.owner.arm(self, now + self.owner.config.deferral_time)
 
     def complete(self, now: int) -> None:
-        """Every answer is there: success, or the first error."""
+        """Complete with success or the first error: every answer arrived."""
         self.owner.ended(self, now)
 
     def fail(self, now: int) -> None:
-        """PDS cannot deliver."""
+        """Complete with the error of PDS."""
         self.owner.ended(self, now)
 
     def give_up(self, now: int) -> None:
-        """Nobody came for it in time."""
+        """Complete with a time-out: the target did not ask in time."""
         self.timed_out = True
         self.owner.ended(self, now)
 
     def _keep_id(self, kept: bool) -> None:
-        """What comes next has the id of this attempt."""
+        """Let the next attempt keep the id of this one."""
         if kept and self.attempt is not None:
             self.kept_id = self.attempt.message_id
 
     def _drop_attempt(self) -> None:
-        """What this attempt still hears says nothing any more, and nothing of it may be assumed stored."""
+        """Detach the attempt: its answers count no more, and none of its bytes counts as stored."""
         self.modified = None
         self.read = 0
         if self.got is not None:
@@ -262,7 +264,7 @@ _COMPILED: dict[tuple[MessageState, MessageInput], tuple[Callable[[MessageTransf
 
 
 class TxMessage:
-    """One attempt on its way: `service.Outgoing` for PDS, and the count of its answers."""
+    """An attempt to send a message: a `service.Outgoing` for PDS, which counts its answers."""
 
     __slots__ = (
         "_all_sent", "_answered", "context", "lock", "message_id", "mode", "next_hdr", "opcode", "owner",
@@ -273,7 +275,7 @@ class TxMessage:
         operation, plan = transfer.operation, transfer.plan
         self.owner = owner
         self.transfer: MessageTransfer | None = transfer
-        """None: the message goes on without this attempt."""
+        """The message; None: it continues without this attempt."""
         self.peer: int = operation.peer
         self.mode: Mode = operation.mode
         self.opcode = plan.opcode
@@ -282,20 +284,20 @@ class TxMessage:
         self.context = operation.pdc_context
         self.reserved: bool = operation.reserved
         self.lock = operation.sink is not None and operation.mode in PDC_MODES
-        """A read holds its PDC until it has its data (ses.md §5.4)."""
+        """A read locks its PDC until all data arrived (ses.md §5.4)."""
         self.pdc: Connection | None = None
-        """Of a lock: the PDC that is held."""
+        """The locked PDC."""
         self.psn = 0
-        """Of a lock: PSN of the first packet."""
+        """PSN of the first packet on the locked PDC."""
         self.segments = RequestSegments(plan, message_id, owner.config.payload_mtu)
         self.sent = 0
         self.stopped = False
         self._all_sent = False
-        """EOM has left, in the last packet or in the one that ends the message early."""
+        """EOM was sent, in the last packet or in the one that ends the message early."""
         self._answered = 0
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
-        """Packet after packet; what ends a message early takes the place of the rest (ses.md §5.12, §5.7 D3)."""
+        """Return the next packet, or the one that ends the message early (ses.md §5.12, §5.7 D3)."""
         index = self.sent
         self.sent = index + 1
         transfer = self.transfer
@@ -321,7 +323,7 @@ class TxMessage:
         return self._all_sent and self._answered == self.sent
 
     def began(self, pdc: Connection, psn: int) -> None:
-        """Of a read: the PDC that it holds, and the PSN of its request."""
+        """Note the PDC that a read locks, and the PSN of its request."""
         self.owner.short_reads.pop((self.pdc, self.psn), None)
         self.pdc, self.psn = pdc, psn
         if self.next_hdr != NextHdr.REQUEST_STD:
@@ -330,7 +332,7 @@ class TxMessage:
     # Answers (ses.md §9.3)
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """The answer to one packet; None: the default one."""
+        """Take the answer to a packet; None: the default one."""
         self._answered += 1
         if response is not None and next_hdr != NextHdr.NONE and response[:2] != _OK:
             self._read(next_hdr, response, now)
@@ -365,7 +367,7 @@ class TxMessage:
                 transfer.step(MessageInput.STOPPED, now)
 
     def on_error(self, index: int, error: PdsError, now: int) -> None:
-        """A packet was not delivered, or not answered (pds.md §6.7)."""
+        """Take the failure of a packet, which was not delivered or not answered (pds.md §6.7)."""
         self.owner.forget(self)
         transfer = self.transfer
         if transfer is None:

@@ -1,4 +1,4 @@
-"""Work of the application as messages of SES: which opcode, which header, which fields (ses.md §4.1, §5, §13.5)."""
+"""Work of the application becomes messages of SES: opcode, header form and fields (ses.md §4.1, §5, §13.5)."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
@@ -40,7 +40,7 @@ from uetproto.wire.headers.uet_ses import (
 )
 
 _SHORT = (1 << 14) - 1
-"""request_length of medium and small headers has 14 bits."""
+"""Largest request_length of medium and small headers, which has 14 bits."""
 
 
 OnRead: TypeAlias = Callable[[int, int], None]
@@ -59,7 +59,7 @@ class EndedMessage(Protocol):
 
 
 class SesOperation:
-    """One operation on its way: one message, or several above `max_msg_size`; one completion."""
+    """An operation in progress: one message, or several above `max_msg_size`, and one completion."""
 
     __slots__ = (
         "base", "code", "context", "count", "datatype", "error", "expose", "fetches", "first_id", "length", "limit",
@@ -73,7 +73,7 @@ class SesOperation:
         self.pdc_context = work.pdc_context
         self.reserved = work.reserved
         self.base = base
-        """The plan of the whole, as if there were no limit."""
+        """The plan of the whole operation, without a limit of message size."""
         self.length = length
         self.limit = limit
         self.count = max(1, -(-length // limit))
@@ -85,17 +85,17 @@ class SesOperation:
         self.modified = self.refusals = 0
         self.timed_out = False
         self.sink: Memory | None = None
-        """Where the data of a read or of a fetching atomic goes."""
+        """The memory that takes the data of a read or of a fetching atomic."""
         self.fetches = False
-        """A fetching atomic: one element, in the order of the wire."""
+        """True for a fetching atomic, which returns one element in wire order."""
         self.datatype = 0
         self.expose: Callable[[OnRead], Callable[[], None]] | None = None
-        """Of a rendezvous: makes the source readable; what it returns takes that back."""
+        """Makes the source of a rendezvous readable; the function that it returns ends that."""
         self.on_end: Callable[[Completion, int], None] | None = None
-        """Of an operation that an engine itself began; else the completion is an event."""
+        """Takes the completion of an operation that the engine itself began; else the completion is an event."""
 
     def take_end(self, transfer: EndedMessage, failed: bool) -> None:
-        """A message of it came to its end."""
+        """Take the end of a message of the operation."""
         self.open -= 1
         if failed and self.code == ReturnCode.OK:
             self.code = transfer.code
@@ -107,12 +107,12 @@ class SesOperation:
         self.timed_out = self.timed_out or transfer.timed_out
 
     def from_wire(self, data: Any) -> bytes:
-        """An element as the host has it."""
+        """Return an element in host order."""
         return ses_atomics.wire_order(data, self.datatype)
 
 
 def plan_of(operation: SesOperation, piece: int) -> MessagePlan:
-    """The plan of one message of a job; the completion data goes with the last (ses.md §8.4)."""
+    """Return the plan of one message of an operation; the last one carries the completion data (ses.md §8.4)."""
     if operation.count == 1:
         return operation.base
     base, at = operation.base, piece * operation.limit
@@ -149,7 +149,7 @@ def _check_mode(work: Addressed, legal: tuple[Mode, ...]) -> None:
 
 
 def stretch(memory: Memory, start: object, length: object) -> int:
-    """Bytes of a part of a memory. Raises `LocalError` when it is not inside."""
+    """Return the length of a part of a memory. Raises `LocalError` when the part is not inside."""
     if type(start) is not int or not 0 <= start <= memory.length:
         raise LocalError("start", f"{start!r} is not legal", f"0 … {memory.length}")
     if length is None:
@@ -181,7 +181,7 @@ def _base(work: Addressed, opcode: Opcode, config: SesConfig, **fields: Any) -> 
 
 
 def _form(plan: MessagePlan, config: SesConfig) -> NextHdr:
-    """The shortest header that has all that is needed (ses.md §4.1); standard without `optimized_headers`."""
+    """Return the shortest form that has all needed fields (ses.md §4.1); standard without `optimized_headers`."""
     row = OPCODE_PROFILES[Opcode(plan.opcode)]
     if not config.optimized_headers or plan.request_length > min(config.payload_mtu, _SHORT):
         return NextHdr.REQUEST_STD
@@ -239,7 +239,7 @@ _DATATYPES = ", ".join(f"{t:#04x} {t.name}" for t in AtomicDatatype)
 
 
 def _atomic(work: Atomic, config: SesConfig) -> SesOperation:
-    """One packet. What the tables of ses.md §6 do not have is sent all the same: its target refuses it."""
+    """Plan an atomic of one packet; illegal combinations of ses.md §6 are sent, and the target refuses them."""
     _check_mode(work, PDC_MODES)
     for name in ("opcode", "datatype"):
         value = getattr(work, name)
@@ -342,7 +342,7 @@ _SEND_OPCODES = {
 
 
 def rendezvous(plan: MessagePlan, work: Send, key: int) -> MessagePlan:
-    """The plan with the extension that says where the rest is to be read: in a region that begins with the source."""
+    """Return the plan with the extension that names the region in which the target reads the rest of the source."""
     header = RendezvousExtension(plan.body, 0, work.local_pid, work.local_index, plan.body, key)
     return plan.moved(extension=build_extensions(rendezvous=header))
 
@@ -364,7 +364,7 @@ _KINDS: dict[type, Callable[[Any, SesConfig], SesOperation]] = {
 
 
 def operation_of(work: Addressed, config: SesConfig) -> SesOperation:
-    """Raises `LocalError` naming the field and what is legal."""
+    """Return the operation that does a work. Raises `LocalError` naming the field and what is legal."""
     _check_fields(work)
     operation = _KINDS[type(work)](work, config)
     if operation.count > 1 and operation.base.offset + operation.length > 1 << 64:
