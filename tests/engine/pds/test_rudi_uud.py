@@ -487,7 +487,11 @@ def test_timers_do_not_pile_up(objects: bool) -> None:
         a.rx(*b.sent(), now=now)
         a.plain.deadline()
     assert a.counters.rudi_tx == 6000
-    assert (a.plain.outstanding, sum(map(len, a.plain._timers._queues.values())), len(a.plain._block_release)) == ({}, 0, 1)
+    assert (a.plain.outstanding, sum(map(len, a.plain._timers._queues.values())), len(a.plain._block_release)) == (
+        {},
+        0,
+        1,
+    )
     assert b.plain.quiescent
 
 
