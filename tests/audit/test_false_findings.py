@@ -18,9 +18,9 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
 from uetproto.engine.contract import MICROSECOND, Completion, Mode, Nop
 from uetproto.engine.pds.states import Role
-from uetproto.traffic.generate import World
+from uetproto.traffic.generate import TrafficRun
 from uetproto.traffic.profile import load
-from uetproto.traffic.uet import Doing, UetWorkload
+from uetproto.traffic.uet import OpenOperation, UetWorkload
 from uetproto.wire.capture.pcap import ETHERNET, open_capture
 from uetproto.wire.headers.roce import PMTUS, Operation
 from uetproto.wire.headers.uet_pds import NackCode
@@ -205,7 +205,7 @@ def test_flows_of_one_packet_and_two_keys_stay_bounded() -> None:
 
 def test_applications_close_only_what_they_have_opened() -> None:
     """After its last operation on a PDC an initiator closes it; one that the peer opened to it is the peer's."""
-    world = World(load("mixed", ["endpoints=2", "pdcs=1", "operations_per_pdc=1"]), Nowhere())
+    world = TrafficRun(load("mixed", ["endpoints=2", "pdcs=1", "operations_per_pdc=1"]), Nowhere())
     workload = world.workload
     assert isinstance(workload, UetWorkload)
     initiator, target = workload.stations
@@ -215,6 +215,6 @@ def test_applications_close_only_what_they_have_opened() -> None:
     world.clock.run(10 * MICROSECOND)
     (opened,) = initiator.fep.pds.pdcs.values()
     assert opened.role is Role.TARGET
-    doing = Doing(initiator, target, Op.WRITE, Mode.RUD)
+    doing = OpenOperation(initiator, target, Op.WRITE, Mode.RUD)
     workload.on_event(Completion(doing, target.address, message_id=1, length=0, return_code=C.OK))
     assert list(initiator.fep.pds.pdcs.values()) == [opened]

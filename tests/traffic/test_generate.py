@@ -18,7 +18,7 @@ from tests.support.traffic.generate import (
     records,
 )
 from uetproto.engine.contract import MICROSECOND, NEVER
-from uetproto.traffic.generate import World, generate
+from uetproto.traffic.generate import TrafficRun, generate
 from uetproto.traffic.profile import load, names
 from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.serial import add32, diff32
@@ -133,7 +133,7 @@ def test_protocol_errors_are_answered() -> None:
 
 def generate_counts(name: str, *settings: str) -> set[str]:
     """Return codes of the completions."""
-    world = World(load(name, settings), Nowhere(), packets=4000)
+    world = TrafficRun(load(name, settings), Nowhere(), packets=4000)
     while world.run(1000):
         pass
     return set(world.workload.ended)
@@ -204,7 +204,7 @@ LIVE = effort(4_000, 10_000, 100_000)
 @pytest.mark.parametrize("name", names())
 def test_memory_does_not_grow(name: str) -> None:
     """Live objects after some packets, and after many more; the lower headers that a framer remembers do not count."""
-    world = World(load(name), Nowhere(), until=NEVER)
+    world = TrafficRun(load(name), Nowhere(), until=NEVER)
     counts = []
     for packets in (LIVE, 2 * LIVE, 3 * LIVE):
         while world.tap.packets < packets:
@@ -220,7 +220,7 @@ def test_memory_does_not_grow(name: str) -> None:
 def test_what_many_jobs_need_is_made_when_it_is_met() -> None:
     """Processes and buffers for what is open, not for all that could be."""
     profile = load("mixed", ["jobs=256", "endpoints=64", "operations=send", "modes=rud", "protocol_errors=0"])
-    world = World(profile, Nowhere(), packets=2000)
+    world = TrafficRun(profile, Nowhere(), packets=2000)
     world.workload.start()
     opened = profile.depth * profile.initiators
     feps = [station.fep for station in world.workload.stations]
@@ -233,7 +233,7 @@ def test_what_many_jobs_need_is_made_when_it_is_met() -> None:
 
 def test_datagrams_that_get_lost_do_not_heap_up_buffers() -> None:
     profile = load("sends", ["operations=datagram_send", "modes=uud", "loss=0.5", "jobs=1"])
-    world = World(profile, Nowhere(), packets=5000)
+    world = TrafficRun(profile, Nowhere(), packets=5000)
     while world.run(500):
         most = max(station.posted[1] for station in world.workload.stations)
         assert most <= profile.depth * profile.initiators
@@ -242,14 +242,14 @@ def test_datagrams_that_get_lost_do_not_heap_up_buffers() -> None:
 
 def test_pdcs_that_are_idle_at_once() -> None:
     """The idle time, 1 ps, rings once, not each picosecond of the way to the other end."""
-    world = World(load("mixed", ["pds.idle_time=1"]), Nowhere(), packets=500)
+    world = TrafficRun(load("mixed", ["pds.idle_time=1"]), Nowhere(), packets=500)
     assert not world.run(10_000), "it goes on after so many events"
     assert world.tap.packets == 500
 
 
 def test_a_job_that_is_not_there_with_many_jobs() -> None:
     profile = load("bench", ["jobs=4096", "protocol_errors=1", "operations=no_op", "depth=64"])
-    world = World(profile, Nowhere(), packets=2000)
+    world = TrafficRun(profile, Nowhere(), packets=2000)
     for job in range(1, 4097):
         for station in world.workload.stations:
             station.attach(job)

@@ -13,9 +13,9 @@ from tests.support.traffic.generate import Nowhere, made, records
 from uetproto import LocalError, Packet, decode
 from uetproto.engine.roce.contract import QpType
 from uetproto.engine.roce.segments import KINDS
-from uetproto.traffic.generate import World, generate
+from uetproto.traffic.generate import TrafficRun, generate
 from uetproto.traffic.profile import load, names
-from uetproto.traffic.roce_errors import WAYS, Meets, Way
+from uetproto.traffic.roce_errors import PROTOCOL_ERRORS, ErrorKind, MetReceive
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.roce import MULTICAST_QP
 
@@ -30,8 +30,8 @@ def frames(path: Path) -> list[bytes]:
         return [bytes(record.data) for record in capture]
 
 
-def finished(name: str, *settings: str, packets: int = 3000) -> World:
-    world = World(load(name, settings), Nowhere(), packets=packets)
+def finished(name: str, *settings: str, packets: int = 3000) -> TrafficRun:
+    world = TrafficRun(load(name, settings), Nowhere(), packets=packets)
     while world.run(1000):
         pass
     assert world.tap.packets == packets
@@ -174,12 +174,12 @@ def test_connections_are_closed_and_others_take_their_place(tmp_path: Path) -> N
 # What goes wrong
 
 
-def outcome_of(way: Way, kind: QpType) -> tuple[set[str], set[str], set[str]]:
+def outcome_of(way: ErrorKind, kind: QpType) -> tuple[set[str], set[str], set[str]]:
     """Statuses of sends and receives, and NAKs, if all operations go this way; each may go wrong before it is met."""
     code = next(code for code in KINDS if code in way.opcodes and kind in KINDS[code].services)
     profile = load("roce-mixed", ["depth=1", "protocol_errors=1", "multicast=0", "sizes=40", "roce.rnr_retry=1"])
     profile = replace(profile, operations=type(profile.operations)({code: 1.0}), transports={kind: 1.0})
-    world = World(profile, Nowhere(), packets=300)
+    world = TrafficRun(profile, Nowhere(), packets=300)
     world.workload._ways = {(kind, code): (way,)}
     rounds = 0
     while world.run(500) and rounds < 20:
@@ -204,16 +204,16 @@ RC_OUTCOMES: dict[str, tuple[set[str], set[str], set[str]]] = {
 """roce.md §8, §10."""
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if QpType.RC in way.kinds])
-def test_every_way_ends_as_it_should_on_rc(way: Way) -> None:
-    key = "gone" if way.peer_gone else way.change.__name__ if way.meets is Meets.GOOD else way.meets.name
+@pytest.mark.parametrize("way", [way for way in PROTOCOL_ERRORS if QpType.RC in way.kinds])
+def test_every_way_ends_as_it_should_on_rc(way: ErrorKind) -> None:
+    key = "gone" if way.peer_gone else way.change.__name__ if way.meets is MetReceive.GOOD else way.meets.name
     assert outcome_of(way, QpType.RC) == RC_OUTCOMES[key]
 
 
 @pytest.mark.parametrize(
-    ("way", "kind"), [(way, kind) for kind in (QpType.UC, QpType.UD) for way in WAYS if kind in way.kinds]
+    ("way", "kind"), [(way, kind) for kind in (QpType.UC, QpType.UD) for way in PROTOCOL_ERRORS if kind in way.kinds]
 )
-def test_every_way_is_silent_on_uc_and_ud(way: Way, kind: QpType) -> None:
+def test_every_way_is_silent_on_uc_and_ud(way: ErrorKind, kind: QpType) -> None:
     """Only what the sender itself sees is told (roce.md §10, §11)."""
     own = way.change.__name__ == "_own_key"
     assert outcome_of(way, kind) == ({"LOC_PROT_ERR"} if own else {"SUCCESS"}, set(), set())

@@ -17,7 +17,7 @@ from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 from uetproto.engine.tss.ledger import GrowingLedger, NonceLedger
 from uetproto.engine.tss.opener import Opened, Opener
 from uetproto.traffic import keys_file
-from uetproto.traffic.generate import Outcome, generate
+from uetproto.traffic.generate import TrafficResult, generate
 from uetproto.traffic.mutations import SUFFIX
 from uetproto.traffic.mutations_sealed import OUTSIDE
 from uetproto.traffic.profile import comment_of, load
@@ -33,7 +33,7 @@ SECURITY_HEADER = 38
 """Where it stands over native IPv4: its 12 bytes are not in the packet that comes out."""
 
 
-def made(path: Path, name: str, *settings: str, packets: int = PACKETS, **more: Any) -> Outcome:
+def made(path: Path, name: str, *settings: str, packets: int = PACKETS, **more: Any) -> TrafficResult:
     outcome = generate(load(name, settings), str(path), packets=packets, **more)
     assert outcome.packets == packets
     assert outcome.failure is None

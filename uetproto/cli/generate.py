@@ -17,7 +17,7 @@ from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.toml.values import time
 from uetproto.traffic import keys_file, mutations
 from uetproto.traffic.coverage import table
-from uetproto.traffic.generate import Outcome, generate
+from uetproto.traffic.generate import TrafficResult, generate
 from uetproto.traffic.profile import KEYS, TABLES, load, names
 from uetproto.wire.mutate.mutation import ABOUT, NAMES
 
@@ -135,7 +135,7 @@ def _duration(text: str) -> int:
     return value
 
 
-def _summary(outcome: Outcome) -> Iterator[str]:
+def _summary(outcome: TrafficResult) -> Iterator[str]:
     """Yield the lines of the outcome as text."""
     microseconds = outcome.virtual_time_ps / 10**6
     yield (

@@ -17,17 +17,17 @@ from uetproto.knobs import KeyType
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """Files that come with the package."""
+    """The files of one kind that come with the package."""
 
     kind: str
-    """What an error calls one of them."""
+    """Word for one of the files in errors."""
     folder: Path
 
     def names(self) -> list[str]:
         return sorted(path.stem for path in self.folder.glob("*.toml"))
 
     def find(self, name: str) -> Path:
-        """A TOML file, or one that is shipped. Raises `LocalError` with the names that are."""
+        """Return the path of a TOML file, or of one that is shipped. Raises `LocalError` with the names of those."""
         if name.endswith(".toml") or "/" in name:
             return Path(name)
         names = self.names()
@@ -37,13 +37,13 @@ class Shipped:
 
 
 class TomlFile(ABC):
-    """One file, changed by hand or not. Keys are dotted names; rows of an array of tables are numbered from 0."""
+    """Reads one file, and changes it by hand. Keys are dotted names; rows of an array of tables count from 0."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
     """Short names of keys, for `change`."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `LocalError` for what is not TOML, `OSError` for a file that cannot be read."""
+        """Read the file. Raises `LocalError` for what is not TOML, `OSError` for a file that cannot be read."""
         text = _text_of(path)
         self.path = path
         self.data = _data_of(path, text)
@@ -69,7 +69,7 @@ class TomlFile(ABC):
 
     @abstractmethod
     def table_of(self, name: str, key: str) -> dict[str, Any]:
-        """The table that is to hold `key`, which the user calls `name`. Raises `LocalError` if there can be none."""
+        """Return the table that holds `key`, which the user calls `name`. Raises `LocalError` if there can be none."""
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
         """Return the error for `key`, with the line where it stands, or the table that it should stand in."""
@@ -90,7 +90,7 @@ class SectionReader(Protocol):
 
 
 def upwards(key: str) -> Iterator[str]:
-    """A key, the table that it stands in, the table of that, and so on."""
+    """Yield a key, the table that it stands in, the table of that, and so on."""
     while key:
         yield key
         key = key.rpartition(".")[0]
@@ -127,7 +127,7 @@ def _broken(path: Path, text: str, reason: str) -> LocalError:
 
 
 def harmless(text: str) -> str:
-    """A text of the user as errors show it: without what could be a key, or a part of one (interfaces.md §9)."""
+    """Return a text of the user without what could be a key of a domain, or a part of one (interfaces.md §9)."""
     return re.sub(r"[0-9a-fA-F]{24,}", "…", text)
 
 
@@ -138,7 +138,7 @@ _ASSIGNMENT = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|
 
 
 def lines_of(text: str) -> dict[str, int]:
-    """Where each table and key stands, by its dotted name; rows of an array of tables are numbered from 0."""
+    """Return the line of each table and key, by its dotted name; rows of an array of tables count from 0."""
     found: dict[str, int] = {}
     rows: dict[str, int] = {}
     section = ""

@@ -74,7 +74,7 @@ _HABITS = {
         "The NACKs that are sent in clear, and accepted so.", "[]", "observed.md"
     ),
 }  # fmt: skip
-"""What may differ from node to node."""
+"""Keys that may differ from node to node."""
 SECURITY_KEYS = {
     **{name: _DOMAIN[name] for name in ("sdi", "mode")},
     "key": SECRET.says("The key of AN 0, 64 hexadecimal digits; or `keys`, rows {an, key}.", source="tss.md §3"),
@@ -92,20 +92,20 @@ _KEY_ROW = {"an": integer(0, 1), "key": SECRET}
 OWN_KEYS = {"key": SECRET.says("The key of AN 0 of this node; or `keys`."), **_HABITS}
 _LEGAL = 'key = "64 hexadecimal digits", or keys = [{an = 0, key = "…"}, {an = 1, key = "…"}]'
 _GUARD = 2 * SECOND
-"""Of RP's rotation (tss.md §10)."""
+"""Guard time of the reference provider's rotation (tss.md §10)."""
 _PLACES = {"servers": "server", "ssis": "mode"}
-"""Where the file says what a `DomainConfig` calls otherwise."""
+"""Names in the file of what a `DomainConfig` names otherwise."""
 
 
 def read_section(reader: SectionReader) -> dict[str, Any] | None:
-    """The values of `[security]`; None: there is no such section."""
+    """Return the values of `[security]`; None: there is no such section. Raises `LocalError`."""
     if "security" not in reader.data:
         return None
     return reader.table("security", SECURITY_KEYS, reader.data["security"], nested=("keys",))
 
 
 def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[str, str]:
-    """What the section means for PDS: its policy of secure start (§11)."""
+    """Return the parameters of PDS that the section implies: its policy of secure start (tss.md §11)."""
     if values is None:
         return {}
     pds = reader.data.get("pds")
@@ -117,7 +117,7 @@ def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[st
 def security_of(
     reader: SectionReader, values: Mapping[str, Any] | None, nodes: Mapping[str, Any], target: str
 ) -> Security | None:  # fmt: skip
-    """`[security]`, with what `[nodes.NAME]` adds. Raises `LocalError`."""
+    """Return the security of `[security]` and `[nodes.NAME]`; None: there is none. Raises `LocalError`."""
     tables = reader.data["nodes"]
     if values is None:
         for name, table in tables.items():
@@ -152,12 +152,12 @@ def security_of(
 
 
 def _habits(personality: str) -> dict[str, Any]:
-    """Those that come with a personality: the last one to say something wins, as in `[pds]`."""
+    """Return the habits of a personality; a later setting replaces an earlier one, as in `[pds]`."""
     return {name: _HABITS[name].check(value) for name, value in PERSONALITIES[personality]["security"].items()}
 
 
 def _refused(reader: SectionReader, node: str, error: LocalError) -> LocalError:
-    """What a `DomainConfig` refuses, at its place in the file."""
+    """Return the error for what a `DomainConfig` refuses, at its place in the file."""
     name = _PLACES.get(error.name, error.name)
     own = reader.data["nodes"][node].get("security")
     is_own = name == "key" and own and {"key", "keys"} & set(own)
@@ -175,7 +175,7 @@ _OF_MEMBER = ("epoch", "plain", "clear_nacks")
 
 
 def _slots(reader: SectionReader, path: str, values: Mapping[str, Any]) -> _Slots:
-    """`key`, which is that of AN 0, or `keys`."""
+    """Return the keys that `key`, which is that of AN 0, or `keys` gives."""
     table = reader.data
     for part in path.split("."):
         table = table[part]
@@ -199,20 +199,20 @@ def _slots(reader: SectionReader, path: str, values: Mapping[str, Any]) -> _Slot
 
 
 def _own(reader: SectionReader, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """`[nodes.NAME.security]`: what a node has in place of what all have."""
+    """Return the values of `[nodes.NAME.security]`."""
     path = f"nodes.{name}.security"
     return reader.table(path, OWN_KEYS, table.get("security", {}), nested=("keys",))
 
 
 def _own_slots(reader: SectionReader, name: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> _Slots | None:
-    """The keys of a node that has other ones than the rest."""
+    """Return the keys of a node that has other keys than the rest; None: it has none of its own."""
     if not {"key", "keys"} & set(table.get("security", ())):
         return None
     return _slots(reader, f"nodes.{name}.security", own)
 
 
 def _ssis(reader: SectionReader, nodes: Mapping[str, Any], mode: str) -> dict[int, int]:
-    """By address; all nodes have an SSI, or none has."""
+    """Return the SSI of each node, by address; all nodes have one, or none has."""
     told = {name: node.ssi for name, node in nodes.items() if node.ssi is not None}
     first = next(iter(nodes.values()))
     if not told and mode == "direct" and first.ip_version == 6:
@@ -235,7 +235,7 @@ def _ssis(reader: SectionReader, nodes: Mapping[str, Any], mode: str) -> dict[in
 def _servers(
     reader: SectionReader, values: Mapping[str, Any], mode: str, nodes: Mapping[str, Any], target: str
 ) -> frozenset[int]:  # fmt: skip
-    """The node `server`, in mode client-server by default the target."""
+    """Return the address of the server, in mode client-server by default the target."""
     if mode != "client-server":
         if "server" in values:
             raise reader.refuse("security.server", f"mode {mode} has none", "mode client-server")
@@ -258,7 +258,7 @@ def _rotation(reader: SectionReader, values: Mapping[str, Any], slots: Mapping[s
 
 
 def _epoch_at(reader: SectionReader, values: Mapping[str, Any], slots: Mapping[str, _Slots]) -> RekeyTrigger | None:
-    """A key that was derived for one epoch is of no use in the next (§4)."""
+    """Return when epochs change. A key that was derived for one epoch is of no use in the next (tss.md §4)."""
     for name, keys in slots.items():
         if "epoch_at" in values and any(key.derived for slot in keys for key in slot):
             message = f"node {name} has a key that was derived for one epoch"

@@ -37,13 +37,13 @@ def integer(low: int, high: int) -> KeyType:
 
 
 def size(low: int, high: int) -> KeyType:
-    """A number of bytes within bounds."""
+    """Return the type of numbers of bytes within bounds."""
     legal = f'a whole number, {low} … 0x{high:x}, or a text such as "1 MiB" (B, KiB, MiB, GiB)'
     return KeyType(_between(low, high, _SIZES), legal)
 
 
 def time(low: int = 0, high: int = _DAY) -> KeyType:
-    """A time within bounds, in picoseconds."""
+    """Return the type of times within bounds, in picoseconds."""
     return KeyType(_between(low, high, TIMES), time_legal(low, high))
 
 
@@ -57,7 +57,7 @@ def _is(kind: type) -> Callable[[Any], Any]:
 
 
 def choice(names: Mapping[Any, Any]) -> KeyType:
-    """One of several names; what they stand for is the value."""
+    """Return the type of keys that take one of several names, each of which stands for a value."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, str | bool) or value not in names:
@@ -68,12 +68,12 @@ def choice(names: Mapping[Any, Any]) -> KeyType:
 
 
 def one_of(names: tuple[str, ...]) -> KeyType:
-    """One of several names, which are the values."""
+    """Return the type of keys that take one of several names."""
     return choice(dict(zip(names, names, strict=True)))
 
 
 def or_all(key: KeyType, everything: Any) -> KeyType:
-    """What `key` takes, or the text "all", which stands for `everything`."""
+    """Return a type that takes what `key` takes, or the text "all", which stands for `everything`."""
     return KeyType(lambda value: everything if value == "all" else key.check(value), f'{key.legal}, or "all"')
 
 
@@ -116,7 +116,7 @@ RATE = KeyType(_between(1, 10**15, _RATES), 'bits a second, or a text such as "4
 BYTES = KeyType(_between(0, 1 << 40, _SIZES), 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB)')
 HEX = KeyType(_hex, "bytes in hex")
 SECRET = KeyType(lambda value: DomainKey(key_bytes(value)), "")
-"""A key of a secure domain: its errors do not show it."""
+"""Key of a secure domain; errors do not show it."""
 MEMORY_KEY = KeyType(_memory_key, "a whole number of 64 bits")
 DSCP = integer(0, 63)
 PSN = integer(0, 2**32 - 1)

@@ -11,7 +11,7 @@ class Coverage(ABC):
 
     def __init__(self, possible: Mapping[str, int]) -> None:
         self.possible = possible
-        """Kinds of things, and how many there are of each."""
+        """Number of things of each kind that there are."""
         self.counts: dict[str, Counter[str]] = {kind: Counter() for kind in possible}
 
     def __call__(self, frames: list[bytes]) -> list[bytes]:
@@ -24,7 +24,7 @@ class Coverage(ABC):
         """Count what is in one frame."""
 
     def as_dict(self, statuses: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-        """All counts; of some kinds only the applications know (`Workload.statuses`)."""
+        """Return all counts; the applications know those of some kinds (`Workload.statuses`)."""
         return {kind: dict(sorted((statuses.get(kind) or counts).items())) for kind, counts in self.counts.items()}
 
 
@@ -36,7 +36,7 @@ def name_of(codes: type[IntEnum], value: int) -> str:
 
 
 def table(counts: Mapping[str, Mapping[str, int]], possible: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
-    """Rows for people: kind (in its first row, with how many there are of it), name, count."""
+    """Yield rows of a table: kind (in its first row, with how many of it were met), name, count."""
     for kind, of_kind in counts.items():
         head = f"{kind} {len(of_kind)} of {possible[kind]}"
         for name, count in of_kind.items() or (("none", 0),):

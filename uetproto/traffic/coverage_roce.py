@@ -12,11 +12,11 @@ from uetproto.wire.stack import decode
 
 ACK, RNR_NAK = "ACK", "RNR NAK"
 _TYPES = {0: ACK, 1: RNR_NAK}
-"""By the first two bits of a syndrome; the others are NAKs, or reserved (roce.md §2.1)."""
+"""Names by the first two bits of a syndrome; other values are NAKs, or reserved (roce.md §2.1)."""
 
 
 def opcodes_of(transports: Iterable[QpType]) -> set[int]:
-    """Those that queue pairs of these types send: all of §3 but what 1.5 has added."""
+    """Return the opcodes that queue pairs of these types send: those of roce.md §3 without the additions of 1.5."""
     return {
         opcode_of(Transport(kind), operation)
         for kind in transports
@@ -26,7 +26,7 @@ def opcodes_of(transports: Iterable[QpType]) -> set[int]:
 
 
 def syndrome_name(syndrome: int) -> str:
-    """Of an AETH: ACK, RNR NAK, or the NAK."""
+    """Return the name of the syndrome of an AETH: ACK, RNR NAK, or the NAK."""
     return _TYPES.get(syndrome >> 5 & 3) or name_of(Nak, syndrome & 0x7F)
 
 
@@ -39,7 +39,7 @@ def _possible(transports: Iterable[QpType]) -> dict[str, int]:
 
 
 class RoceCoverage(Coverage):
-    """Of the transports of a profile. The statuses of sends and receives are told by the applications."""
+    """Counts what the transports of a profile send; the applications tell the statuses of sends and receives."""
 
     def __init__(self, profile: RoceProfile) -> None:
         super().__init__(_possible(profile.transports))

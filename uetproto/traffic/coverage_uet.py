@@ -27,7 +27,7 @@ CODES: dict[str, tuple[str, type[IntEnum]]] = {
     "nacks":     ("nack_code",   NackCode),
     "controls":  ("ctl_type",    CtlType),
 }  # fmt: skip
-"""What is counted beside forms and cells of the atomic operations."""
+"""Fields and codes that are counted, besides forms and cells of the atomic operations."""
 
 POSSIBLE: dict[str, int] = {
     "forms": len(UET_FORMS),
@@ -35,11 +35,11 @@ POSSIBLE: dict[str, int] = {
     "requests": len(OPCODE_PROFILES),
     "atomics": sum(map(len, LEGAL.values())),
 }
-"""How many there are of each kind; of atomics, the cells of {AMO, datatype} that are legal (ses.md §6)."""
+"""Number of things of each kind that there are; of atomics, the legal cells of {AMO, datatype} (ses.md §6)."""
 
 
 class UetCoverage(Coverage):
-    """Of any profile."""
+    """Counts what UET endpoints send."""
 
     def __init__(self, profile: UetProfile) -> None:
         super().__init__(POSSIBLE)

@@ -19,37 +19,37 @@ from uetproto.traffic.coverage_uet import UetCoverage
 from uetproto.traffic.mutations import SUFFIX, Mutator
 from uetproto.traffic.mutations_sealed import SealedMutator
 from uetproto.traffic.profile import comment_of
-from uetproto.traffic.profile_file import Profile
+from uetproto.traffic.profile_file import TrafficProfile
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.profile_uet import UetProfile
 from uetproto.traffic.roce import RoceWorkload
 from uetproto.traffic.uet import UetWorkload
-from uetproto.traffic.wire import Change, DirectWire, RecordWriter, Tap
+from uetproto.traffic.wire import Change, DirectWire, RecordWriter, TrafficTap
 from uetproto.traffic.workload import Workload
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 Progress = Callable[[int, int], None]
-"""`progress(packets, picoseconds)`: records written, virtual time. What it raises ends the run."""
+"""`progress(packets, picoseconds)` gets the records written and the virtual time. An exception of it ends the run."""
 
 _SLICE = 2000  # events between two looks at the progress
 
 
 class _Transport(NamedTuple):
-    """What a transport brings along, each made of its profile."""
+    """The parts that a transport provides; each is made from the profile."""
 
     workload: Callable[[Any, DirectWire, Random], Workload]
     coverage: Callable[[Any], Coverage]
 
 
-_TRANSPORTS: dict[type[Profile], _Transport] = {
+_TRANSPORTS: dict[type[TrafficProfile], _Transport] = {
     UetProfile: _Transport(UetWorkload, UetCoverage),
     RoceProfile: _Transport(RoceWorkload, RoceCoverage),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What was written. Times are virtual, in picoseconds."""
+class TrafficResult:
+    """Tells what was written. Times are virtual, in picoseconds."""
 
     profile: str
     seed: int
@@ -57,40 +57,40 @@ class Outcome:
     bytes: int
     virtual_time_ps: int
     operations: Mapping[str, int]
-    """Submitted, by opcode."""
+    """Number of operations submitted, by opcode."""
     completions: Mapping[str, int]
-    """By return code."""
+    """Number of completions, by return code."""
     happened: Mapping[str, int]
-    """On the wire: lost, trimmed, reordered."""
+    """Number of packets lost, trimmed and reordered."""
     nacks: Mapping[str, int]
     mutations: Mapping[str, int]
     coverage: Mapping[str, Mapping[str, int]] | None
     possible: Mapping[str, int] | None
-    """Of each kind that `coverage` has, how many there are."""
+    """Number of things that there are, of each kind that `coverage` has."""
     security: Mapping[str, Any]
     """By address: packets sealed, opened and refused, AN and epoch in use, counters (tss.md §9). Empty: in clear."""
     failure: str | None
-    """Why the traffic is not what it should be: a nonce was used twice."""
+    """Tells why the traffic is not as it should be: a nonce was used twice."""
     capture: str
     side_file: str | None
     keys_file: str | None
-    """Beside a capture of sealed packets."""
+    """Name of the file of keys that stands beside a capture of sealed packets."""
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-class World:
-    """Two endpoints or more over one wire, and what happens there, into `writer`."""
+class TrafficRun:
+    """Runs two endpoints or more over one wire; the tap writes to `writer`."""
 
     def __init__(
-        self, profile: Profile, writer: RecordWriter, *, packets: int | None = None, until: int = NEVER,
+        self, profile: TrafficProfile, writer: RecordWriter, *, packets: int | None = None, until: int = NEVER,
         changes: tuple[Change, ...] = (),
     ) -> None:  # fmt: skip
         self.profile = profile
         self.clock = Clock()
         self.until = until
-        self.tap = Tap(self.clock, writer, packets=packets, until=until, changes=changes)
+        self.tap = TrafficTap(self.clock, writer, packets=packets, until=until, changes=changes)
         self.wire = DirectWire(profile, self.clock, self.chance("wire"), self.tap)
         self.workload = _TRANSPORTS[type(profile)].workload(profile, self.wire, self.chance("workload"))
         self._started = False
@@ -98,7 +98,7 @@ class World:
             self._join(number)
 
     def chance(self, *component: object) -> Random:
-        """Each component draws from a generator of its own, so that one cannot disturb another."""
+        """Return a generator for one component; no component disturbs another one's draws."""
         return Random("/".join(map(str, (self.profile.seed, *component))))
 
     def _join(self, number: int) -> None:
@@ -107,19 +107,19 @@ class World:
         self.workload.join(profile.address(number), initiates, partial(self.chance, number))
 
     def run(self, events: int = -1) -> bool:
-        """Go on for so many events; False when all is written, or nothing is left to happen."""
+        """Run so many events. Return False when all is written, or nothing is left to happen."""
         if not self._started:
             self._started = True
             self.workload.start()
         return self.clock.run(self.until, events)
 
     def finish(self) -> None:
-        """All records up to now are written."""
+        """Write all records up to now."""
         self.tap.drain()
 
 
 def generate(
-    profile: Profile,
+    profile: TrafficProfile,
     output: str,
     *,
     packets: int | None = None,
@@ -127,7 +127,7 @@ def generate(
     mutations: Mapping[str, float] | None = None,
     coverage: bool = False,
     progress: Progress | None = None,
-) -> Outcome:
+) -> TrafficResult:
     """Write traffic of `profile` to the file `output` ("-": standard output) and, of mutations, what was changed; of
     sealed packets, the keys.
 
@@ -160,7 +160,7 @@ def generate(
                 mutator = Mutator(mutations, chance, listed, roce_port=profile.roce_port)
             changes.append(mutator)
         until = NEVER if duration is None else duration
-        world = World(profile, writer, packets=packets, until=until, changes=tuple(changes))
+        world = TrafficRun(profile, writer, packets=packets, until=until, changes=tuple(changes))
         try:
             before = -1
             while world.run(_SLICE):
@@ -177,7 +177,7 @@ def generate(
         if packets is not None and world.tap.packets < packets and duration is None:
             raise LocalError(f"{profile.name}: nothing is left to happen after {world.tap.packets} packets")
     secured = world.workload.secured
-    return Outcome(
+    return TrafficResult(
         profile=profile.name,
         seed=profile.seed,
         packets=world.tap.packets,
@@ -198,12 +198,12 @@ def generate(
     )
 
 
-def _by_address(profile: Profile, report: Mapping[str, Any]) -> dict[str, Any]:
+def _by_address(profile: TrafficProfile, report: Mapping[str, Any]) -> dict[str, Any]:
     return {str(ip_address(profile.address(number))): told for number, told in enumerate(report.values())}
 
 
-def _is_silenced(world: World) -> bool:
-    """Endpoints have packets that they must not send, because no counter is left under their key (tss.md §8)."""
+def _is_silenced(world: TrafficRun) -> bool:
+    """Return whether endpoints hold packets for which no counter is left under their key (tss.md §8)."""
     secured = world.workload.secured
     framers = () if secured is None else secured.framers.values()
     return any(framer.domain.counters.out_invoke_fail for framer in framers)
@@ -211,7 +211,7 @@ def _is_silenced(world: World) -> bool:
 
 @contextmanager
 def _named(output: str) -> Iterator[None]:
-    """A fault of writing, such as a full disk, says which file."""
+    """Add the name of the file to an error of writing, such as a full disk."""
     try:
         yield
     except OSError as error:

@@ -5,20 +5,20 @@ from mmap import ACCESS_COPY, mmap
 from uetproto.engine.contract import Buffer, Rng
 
 PERIOD = 1 << 20
-"""Bytes after which the memory begins anew."""
+"""Number of bytes after which the memory repeats."""
 REGION_LENGTH = 1 << 40
-"""Larger than any message of a profile."""
+"""Number of bytes above that of any message of a profile."""
 
 
 class Repeating:
-    """`length` bytes, of which those at a distance of `PERIOD` are the same ones. A `memory.Memory`."""
+    """Memory of `length` bytes that repeats every `PERIOD` bytes; it is a `memory.Memory`."""
 
     __slots__ = ("_view", "length")
 
     read_only = False
 
     def __init__(self, length: int, rng: Rng | None = None) -> None:
-        """Filled by chance, or with zeros, which take no room until they are written."""
+        """Fill the memory by chance, or with zeros, which take no room until they are written."""
         size = min(length, PERIOD)
         self._view = memoryview(mmap(-1, size, access=ACCESS_COPY) if size else bytearray())
         if rng is not None and size:
@@ -42,11 +42,11 @@ class Repeating:
             done += end - start
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def _pieces(at: int, length: int) -> list[tuple[int, int]]:
-    """Start and end of each part of an access that comes to the end of a period."""
+    """Yield start and end of each part of an access that crosses the end of a period."""
     pieces = []
     while length:
         end = min(PERIOD, at + length)

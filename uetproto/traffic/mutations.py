@@ -14,7 +14,7 @@ SUFFIX = ".mutations.jsonl"
 
 
 def parse(asked: tuple[str, ...]) -> dict[str, float]:
-    """ "NAME=SHARE" texts to shares. Raises `LocalError` for an unknown name, or what is no share."""
+    """Return the shares of "NAME=SHARE" texts. Raises `LocalError` for an unknown name and for what is no share."""
     shares: dict[str, float] = {}
     for text in asked:
         name, equals, value = text.partition("=")
@@ -49,7 +49,7 @@ class Mutator:
         self._watches = not MUTATIONS_OF_HISTORY.keys().isdisjoint(shares)
         self._index = 0
         self.done: Counter[str] = Counter(dict.fromkeys(shares, 0))
-        """How often each was applied; 0 says that it never could."""
+        """Number of times that each mutation was applied; 0: it never could be."""
 
     def __call__(self, frames: list[bytes]) -> list[bytes]:
         written = []
@@ -75,7 +75,7 @@ class Mutator:
         self._history.note(frame, roce_port=self._roce_port)
 
     def _drawn(self) -> str | None:
-        """At most one for a frame."""
+        """Return the frame with at most one mutation."""
         at = self._rng.random()
         for name, share in self._shares:
             if at < share:

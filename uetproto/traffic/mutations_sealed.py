@@ -21,11 +21,11 @@ from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode, encode
 
 OUTSIDE = ("cut", "ip-length")
-"""Made on the sealed frame: no seal covers where it ends, and what length IP tells."""
+"""Mutations of the sealed frame: no seal covers its end and the length that IP tells."""
 
 
 class SealedMutator(Mutator):
-    """Changes frames of a secure domain. What does not open, because it is trimmed, stays as it is."""
+    """Changes frames of a secure domain. A trimmed frame, which does not open, stays as it is."""
 
     def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO, ring: KeyRing) -> None:
         super().__init__(shares, rng, side)
@@ -51,7 +51,7 @@ class SealedMutator(Mutator):
             super()._watch(opened.plain_frame)
 
     def _resealed(self, packet: Packet, opened: Opened, found: Mutation) -> Mutation | None:
-        """The change as it is written; None: it was one of the CRC, which a sealed packet does not have."""
+        """Return the change as it is listed; None for a change of the CRC, which a sealed packet does not have."""
         *_, tss = packet.layers
         before, after = opened.plain_frame, found.frame
         inner = after[tss.offset : -CRC_SIZE]
@@ -70,7 +70,7 @@ class SealedMutator(Mutator):
         return found._replace(frame=bytes(frame[: tss.offset]) + sealed, offset=offset)
 
     def _cipher(self, opened: Opened) -> Cipher:
-        """All endpoints have the same key for an AN."""
+        """Return the cipher; all endpoints have the same key for an AN."""
         found = self._ciphers.get((opened.sdi, opened.an))
         if found is None:
             domain = self._ring[opened.sdi]

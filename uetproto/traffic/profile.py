@@ -9,12 +9,12 @@ from pathlib import Path
 from uetproto.toml.file import Shipped
 from uetproto.toml.page import KeySection
 from uetproto.traffic import profile_roce, profile_security, profile_uet
-from uetproto.traffic.profile_file import UET, Profile, ProfileFile
+from uetproto.traffic.profile_file import UET, ProfileFile, TrafficProfile
 
 _FILES = Shipped("profile", Path(__file__).parent / "profiles")
 
 KEYS = profile_uet.KEYS | profile_roce.KEYS
-"""Of all transports."""
+"""Keys of profiles of all transports."""
 TABLES = profile_uet.TABLES | profile_roce.TABLES
 
 SECTIONS = (
@@ -30,7 +30,7 @@ SECTIONS = (
 names = _FILES.names
 
 
-def load(name: str, settings: Iterable[str] = ()) -> Profile:
+def load(name: str, settings: Iterable[str] = ()) -> TrafficProfile:
     """Read the profile `name`, change it by `settings` ("key=value"), check it.
 
     Raises `LocalError` for what is not legal, `OSError` for a file that cannot be read.
@@ -40,8 +40,8 @@ def load(name: str, settings: Iterable[str] = ()) -> Profile:
     return profile_uet.read(file) if file.transport == UET else profile_roce.read(file)
 
 
-def comment_of(profile: Profile) -> str:
-    """What a reader of the capture has to know (interfaces.md §3)."""
+def comment_of(profile: TrafficProfile) -> str:
+    """Return the comment of the capture (interfaces.md §3)."""
     crc = "on" if profile.crc else "off"
     about = f"uetproto generate {profile.name}, seed {profile.seed}; encapsulation {profile.encapsulated}; crc {crc}"
     security = profile.security

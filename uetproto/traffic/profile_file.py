@@ -28,11 +28,11 @@ _Config = TypeVar("_Config", PdsConfig, SesConfig, RoceConfig)
 
 UET = "uet"
 ROCE: dict[str, QpType] = {kind.name.lower(): kind for kind in QpType}
-"""The transports of RoCE, by name."""
+"""RoCE transports, by name."""
 
 
 class Mix(Generic[_T]):
-    """Things with shares, to be drawn from. Shares need not add up to 1."""
+    """Draws one of several things by their shares, which need not add up to 1."""
 
     __slots__ = ("_limits", "things")
 
@@ -50,7 +50,7 @@ class Mix(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of a message: from `low` to `high`, each as likely as the next."""
+    """Draws the size of a message in bytes, from `low` to `high` with equal chance."""
 
     low: int
     high: int
@@ -60,63 +60,63 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile(ABC):
-    """All that traffic is made of, whatever the transport."""
+class TrafficProfile(ABC):
+    """The parameters of traffic that all transports have."""
 
     name: str
     description: str = ""
     transport: str = UET
     sizes: Mix[Sizes]
     endpoints: int = 2
-    """The first half of them initiate, the others are targets."""
+    """Number of endpoints; the first half initiate, and the others are targets."""
     pdcs: int = 1
     """Connections from one endpoint to another: PDCs of each mode, or queue pairs of each transport. Of UD, which has
     no connections, queue pairs of an endpoint."""
     operations_per_pdc: int = 0
-    """After so many operations connections are closed and others take their place; 0: never."""
+    """Number of operations after which a connection is closed and another opened; 0: never."""
     depth: int = 8
-    """Operations that an initiator has open at once."""
+    """Number of operations that an initiator has open at once."""
     ip: int = 4
     loss: float = 0.0
     reorder: float = 0.0
     trim: float = 0.0
-    """Shares of packets; only data packets are trimmed, and only with UET."""
+    """Shares of packets that are lost, reordered and trimmed; only data packets of UET are trimmed."""
     protocol_errors: float = 0.0
-    """Share of operations that name what is not there, or go wrong in another way on purpose."""
+    """Share of operations that are wrong on purpose, such as a key that does not exist."""
     unexpected: float = 0.0
-    """Share of messages that come before their buffer."""
+    """Share of messages that arrive before their buffer."""
     rate: int = 400 * 10**9
-    """Bits a second that an endpoint can send."""
+    """Rate at which an endpoint sends, in bits a second."""
     delay: int = MICROSECOND
-    """From one endpoint to another."""
+    """Delay from one endpoint to another, in picoseconds."""
     tap: str = "initiator"
     """initiator: what their ports see, in both directions. target: likewise, so what got lost before them is not
     there. wire: all that was sent, by whomever."""
     seed: int = 0
     security: Security | None = None
-    """None: packets in clear; RoCE has no others."""
+    """Security of the endpoints; None: packets are in clear, as those of RoCE always are."""
 
     @property
     def initiators(self) -> int:
         return self.endpoints // 2
 
     def address(self, number: int) -> int:
-        """Of an endpoint; initiators come first."""
+        """Return the address of an endpoint; initiators come first."""
         return address_of(number, self.endpoints, self.ip)
 
     @property
     @abstractmethod
     def encapsulated(self) -> str:
-        """What stands below the transport header, in words."""
+        """Return in words what stands below the transport header."""
 
     @property
     @abstractmethod
     def crc(self) -> bool:
-        """Packets end with the CRC of their transport."""
+        """Return whether packets end with the CRC of their transport."""
 
     @property
     def roce_port(self) -> int:
-        """UDP port that carries RoCE."""
+        """Return the UDP port that carries RoCE."""
         return ROCE_PORT
 
 
@@ -125,7 +125,7 @@ _NETS = {4: 0x0A000001, 6: 0xFD << 120 | 0x0A000001}
 
 
 def address_of(number: int, endpoints: int, ip: int) -> int:
-    """Where one of so many endpoints is."""
+    """Return the address of one of so many endpoints."""
     initiators = endpoints // 2
     return _NETS[ip] + (number if number < initiators else 256 + number - initiators)
 
@@ -134,7 +134,7 @@ def address_of(number: int, endpoints: int, ip: int) -> int:
 
 
 def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
-    """One thing, a list of them, or a table of things and their shares; a text may be a list with commas."""
+    """Return a check for a mix: one thing, a list, or a table of shares; a text may be a list with commas."""
 
     def check(value: Any) -> dict[_T, float]:
         if isinstance(value, str):
@@ -155,7 +155,7 @@ def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
 
 
 def mix_of(names: Mapping[str, _T]) -> KeyType:
-    """A key that takes a mix of things with names."""
+    """Return the type of keys that take a mix of things with names."""
     return KeyType(mix(named(names)), f"one of these, a list, or a table of shares: {', '.join(names)}")
 
 
@@ -169,7 +169,7 @@ def named(names: Mapping[str, _T]) -> Callable[[Any], _T]:
 
 
 def _size(value: Any) -> Sizes:
-    """Bytes, or a range."""
+    """Return the sizes that a value means: a number of bytes, or a range."""
     if isinstance(value, str) and ".." in value:
         low, high = (BYTES.check(_bytes(part)) for part in value.split("..", 1))
     else:
@@ -180,7 +180,7 @@ def _size(value: Any) -> Sizes:
 
 
 def _bytes(value: Any) -> Any:
-    """A key of a table is a text, and so is what stands in a range."""
+    """Return a text of digits as a number: keys of tables and parts of ranges are texts."""
     return int(value) if isinstance(value, str) and re.fullmatch(r"\s*\d+\s*", value) else value
 
 
@@ -195,7 +195,7 @@ def _is_share(value: Any) -> bool:
 
 
 def _transport(value: Any) -> dict[QpType, float] | str:
-    """UET alone, or a mix of those of RoCE."""
+    """Return UET, or the mix of RoCE transports that a value means."""
     return UET if value == UET else mix(named(ROCE))(value)
 
 
@@ -203,7 +203,7 @@ TRANSPORT = KeyType(_transport, f"{UET}; or one of these, a list, or a table of 
 SHARE = KeyType(_share, "a share 0 … 1")
 MAX_ENDPOINTS = 256
 MAX_CONNECTIONS = 60_000
-"""Of an endpoint; PDCIDs are left for reserved PDCs, and to rest."""
+"""Most connections of an endpoint; the other PDCIDs are left for reserved PDCs and for quarantine."""
 
 ABOUT: dict[str, KeyType] = {
     "description": TEXT.says("A text for the reader."),
@@ -230,14 +230,14 @@ COMMON: dict[str, KeyType] = with_defaults({
     "tap": choice({name: name for name in ("initiator", "target", "wire")}).says(
         "Where the capture is taken: at the initiators, at the targets, or of all that was sent."),
     "seed": integer(0, 2**64 - 1).says("The seed of everything that is drawn."),
-}, Profile)  # fmt: skip
+}, TrafficProfile)  # fmt: skip
 _MIXES = ("transport", "operations", "modes", "sizes")
 
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
 class ProfileFile(TomlFile):
-    """One file on its way to a `Profile`, with the keys of its transport."""
+    """Reads one file into a profile, with the keys of its transport."""
 
     aliases: ClassVar[Mapping[str, str]] = {"payload_mtu": "ses.payload_mtu", "path_mtu": "roce.path_mtu"}
 
@@ -245,7 +245,7 @@ class ProfileFile(TomlFile):
         super().__init__(path)
         self.keys: Mapping[str, KeyType] = ABOUT
         self.tables: Mapping[str, Mapping[str, KeyType]] = {}
-        """Parameters of all endpoints, by section."""
+        """Keys of each section that holds parameters of all endpoints."""
 
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         section, dot, _ = key.rpartition(".")
@@ -280,7 +280,7 @@ class ProfileFile(TomlFile):
 
     @property
     def transport(self) -> str:
-        """Its name, or names. Raises `LocalError`."""
+        """Return the name of the transport, or the names. Raises `LocalError`."""
         if "transport" not in self.data:
             return UET
         found = self.check({"transport": self.data["transport"]}, ABOUT)["transport"]
@@ -289,7 +289,7 @@ class ProfileFile(TomlFile):
     def values(
         self, keys: Mapping[str, KeyType], tables: Mapping[str, Mapping[str, KeyType]], *needed: str
     ) -> dict[str, Any]:
-        """The checked values of all keys that stand in no table of parameters; those `needed` are there."""
+        """Return the checked values of all keys outside the sections; `needed` ones must be there."""
         self.keys, self.tables = keys, tables
         values = self.check({name: value for name, value in self.data.items() if name not in tables}, keys)
         for name in needed:
@@ -300,7 +300,7 @@ class ProfileFile(TomlFile):
     def check(
         self, table: Mapping[str, Any], keys: Mapping[str, KeyType], prefix: str = "", nested: tuple[str, ...] = ()
     ) -> dict[str, Any]:
-        """The checked values of a table; `nested` names the tables within, which are left out."""
+        """Return the checked values of a table; `nested` names sub-tables, left out. Raises `LocalError`."""
         checked = {}
         for name, raw in table.items():
             where = f"{prefix}{name}"
@@ -322,7 +322,7 @@ class ProfileFile(TomlFile):
         return checked
 
     def _wrong(self, where: str, raw: Any, keys: Mapping[str, KeyType]) -> tuple[str, Any]:
-        """Key and value to name: of a mix the first part that alone would not do, and of that its name or its share."""
+        """Return key and value for an error: of a mix, the first part that is not legal alone, by name or by share."""
         parts = raw if isinstance(raw, dict) else dict.fromkeys(raw, 1) if isinstance(raw, list) else {}
         for name, share in parts.items() if where in _MIXES else ():
             try:
@@ -334,7 +334,7 @@ class ProfileFile(TomlFile):
         return where, raw
 
     def config(self, kind: type[_Config], section: str, implied: dict[str, Any]) -> _Config:
-        """The parameters of one section; `implied` are in place of the defaults."""
+        """Return the configuration of one section; `implied` replaces the defaults. Raises `LocalError`."""
         table = self.data.get(section, {})
         if not isinstance(table, dict):
             raise self.refuse(section, "is a value", f"the table [{section}]")

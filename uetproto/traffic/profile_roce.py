@@ -8,7 +8,16 @@ from uetproto.engine.roce.contract import Opcode, QpType
 from uetproto.engine.roce.segments import ATOMICS, KINDS
 from uetproto.knobs import KeyType, keys_of
 from uetproto.toml.values import choice
-from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
+from uetproto.traffic.profile_file import (
+    ABOUT,
+    COMMON,
+    MAX_CONNECTIONS,
+    SHARE,
+    Mix,
+    ProfileFile,
+    TrafficProfile,
+    mix_of,
+)
 
 CHOICES: dict[str, Opcode] = {
     "send":         Opcode.SEND,
@@ -34,14 +43,14 @@ TABLES = {"roce": keys_of(RoceConfig)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoceProfile(Profile):
-    """Protocol errors are those of `roce_errors.WAYS`; unexpected are messages that use a receive (§8 check 5)."""
+class RoceProfile(TrafficProfile):
+    """A profile of RoCE: errors as in `roce_errors`, and unexpected messages, which find no receive (roce.md §8)."""
 
     operations: Mix[Opcode]
     transports: Mapping[QpType, float]
-    """An operation goes over one of those that have it."""
+    """Shares of the transports; an operation uses one of those that support it."""
     multicast: float = 0.0
-    """Share of datagrams that go to a group: there is one for each queue pair of a target."""
+    """Share of datagrams that are sent to a group; each queue pair of a target has one."""
     roce: RoceConfig
 
     @property
@@ -58,7 +67,7 @@ class RoceProfile(Profile):
 
     @property
     def largest(self) -> int:
-        """Bytes of the longest message."""
+        """Return the size of the longest message in bytes."""
         return max(size.high for size in self.sizes.things)
 
 
@@ -77,7 +86,7 @@ def read(file: ProfileFile) -> RoceProfile:
 
 
 def _possible(file: ProfileFile, profile: RoceProfile) -> None:
-    """Keys that are legal one by one may not go together."""
+    """Raise `LocalError` for keys that are legal one by one and do not go together."""
     has = [name for name, code in CHOICES.items() if set(KINDS[code].services) & profile.transports.keys()]
     used = {name: code for name, code in CHOICES.items() if code in profile.operations.things}
     for name in used:

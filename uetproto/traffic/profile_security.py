@@ -23,13 +23,13 @@ KEYS: dict[str, KeyType] = {
         "The SSI of the first endpoint; each further one has the next.", source="tss.md §3"
     )
 }
-"""Those that a scenario does not have in this place."""
+"""Keys that a scenario does not have in this section."""
 _NOT_HERE = ("server",)
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A member of the domain, as those who read and seal need it."""
+class ProfileMember:
+    """A member of the domain, as the reader of the section and the sealing of packets need it."""
 
     name: str
     address: int
@@ -39,12 +39,12 @@ class Endpoint:
 
 
 def endpoint_name(number: int) -> str:
-    """By which `Security.members` knows an endpoint; initiators come first."""
+    """Return the name of an endpoint in `Security.members`; initiators come first."""
     return str(number)
 
 
 class _AsScenario:
-    """A profile as the reader of scenarios sees it: all nodes are alike, and none has keys of its own."""
+    """Presents a profile to the reader of scenarios: all nodes are alike, and none has keys of its own."""
 
     def __init__(self, file: ProfileFile, names: tuple[str, ...] = ()) -> None:
         self._file = file
@@ -62,19 +62,19 @@ class _AsScenario:
 
 
 class SecuritySection:
-    """The section of one profile, read in two steps: what it means for PDS, then for the endpoints."""
+    """Reads the section of one profile in two steps: its parameters of PDS, then the security of the endpoints."""
 
     def __init__(self, file: ProfileFile) -> None:
-        """Raises `LocalError` for keys and values that are not legal."""
+        """Read the section. Raises `LocalError` for keys and values that are not legal."""
         self._file = file
         self._values = read_section(_AsScenario(file))
 
     def implied(self) -> dict[str, str]:
-        """Parameters of PDS that come with it: the policy of secure start (§11)."""
+        """Return the parameters of PDS that the section implies: the policy of secure start (tss.md §11)."""
         return start_of(_AsScenario(self._file), self._values)
 
     def security(self, endpoints: int, ip: int, pds: PdsConfig) -> Security | None:
-        """None: traffic in clear. Raises `LocalError`."""
+        """Return the security of the endpoints; None: traffic in clear. Raises `LocalError`."""
         values = self._values
         if values is None:
             return None
@@ -83,7 +83,7 @@ class SecuritySection:
             message = "is missing, mode direct over IPv6 needs it"
             raise self._file.refuse_mix(f"{SECTION}.ssi", "ip", message, "a number, such as 1, or mode cluster")
         members = [
-            Endpoint(
+            ProfileMember(
                 endpoint_name(number), address_of(number, endpoints, ip), ip, pds,
                 None if first is None else first + number,
             )
@@ -96,8 +96,10 @@ class SecuritySection:
             return security
         return self._with_servers(security, nodes, frozenset(one.address for one in targets))
 
-    def _with_servers(self, security: Security, nodes: Mapping[str, Endpoint], servers: frozenset[int]) -> Security:
-        """All of them, where a scenario has one."""
+    def _with_servers(
+        self, security: Security, nodes: Mapping[str, ProfileMember], servers: frozenset[int]
+    ) -> Security:
+        """Return the security with all targets as servers; a scenario has one server."""
         members = {
             name: replace(member, domain=replace(member.domain, servers=servers))
             for name, member in security.members.items()

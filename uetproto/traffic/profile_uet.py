@@ -10,17 +10,26 @@ from uetproto.framing.uet import Encapsulation
 from uetproto.knobs import KeyType, keys_of
 from uetproto.toml.values import choice, integer
 from uetproto.traffic import profile_security
-from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
+from uetproto.traffic.profile_file import (
+    ABOUT,
+    COMMON,
+    MAX_CONNECTIONS,
+    SHARE,
+    Mix,
+    ProfileFile,
+    TrafficProfile,
+    mix_of,
+)
 from uetproto.traffic.profile_security import SecuritySection
 from uetproto.wire.headers.uet_ses import ATOMICS, OPCODE_PROFILES, SYNCS, Opcode, Selects
 
 _CONSEQUENCES = {Opcode.DEFERRABLE_RTR, Opcode.MSG_ERROR}
-"""Requests that nobody submits: they follow from others."""
+"""Opcodes of requests that follow from others, and that no application submits."""
 CHOICES: dict[str, Opcode] = {code.name.lower(): code for code in OPCODE_PROFILES if code not in _CONSEQUENCES}
 """Operations that a profile can ask for, by name."""
 MODES: dict[str, Mode] = {mode.name.lower(): mode for mode in Mode}
 MAX_PROCESSES = 65_536
-"""Of all endpoints, one for each job: each takes some 8 KiB."""
+"""Most processes of all endpoints; each endpoint has one for each job, of some 8 KiB."""
 
 KEYS: dict[str, KeyType] = {
     **ABOUT,
@@ -36,8 +45,8 @@ TABLES = {"pds": keys_of(PdsConfig), "ses": keys_of(SesConfig), profile_security
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UetProfile(Profile):
-    """Protocol errors name a job, process, index, key or place that is not there; unexpected are tagged messages."""
+class UetProfile(TrafficProfile):
+    """A profile of UET. Its errors name a job, process, index, key or address that does not exist."""
 
     operations: Mix[Opcode]
     modes: Mapping[Mode, float]
@@ -80,7 +89,7 @@ def read(file: ProfileFile) -> UetProfile:
 
 
 def _possible(file: ProfileFile, profile: UetProfile) -> None:
-    """Keys that are legal one by one may not go together."""
+    """Raise `LocalError` for keys that are legal one by one and do not go together."""
     modes = ", ".join(mode.name.lower() for mode in profile.modes)
     has = profile_of(profile.ses.profile)
     for code in profile.operations.things:
@@ -105,7 +114,7 @@ def _possible(file: ProfileFile, profile: UetProfile) -> None:
 
 
 def _room(file: ProfileFile, profile: UetProfile) -> None:
-    """What would not fit into queues, messages or memory."""
+    """Raise `LocalError` for what does not fit into queues, messages or memory."""
     processes, ses = profile.jobs * profile.endpoints, profile.ses
     if processes > MAX_PROCESSES:
         message = f"{profile.jobs} jobs at {profile.endpoints} endpoints are {processes:,} processes"

@@ -38,7 +38,7 @@ from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
 from uetproto.traffic.profile_roce import RoceProfile
-from uetproto.traffic.roce_errors import FOREIGN, KEYED, MISSING, NOBODY, PRIVATE, Meets, ways_of
+from uetproto.traffic.roce_errors import FOREIGN, KEYED, MISSING, NOBODY, PRIVATE, MetReceive, ways_of
 from uetproto.traffic.wire import DirectWire
 from uetproto.traffic.workload import LATE_BY, Workload
 from uetproto.wire.headers.roce import MULTICAST_QP
@@ -47,17 +47,17 @@ BASE = 0x2000_0000
 """Address of the first byte of all regions."""
 
 _PLAIN, _LENT = 0x2001, 0x2004
-"""r_keys: of the region that peers work on, and of one that they may take away with SEND_WITH_INV."""
+"""The r_keys of the region that peers work on, and of a region that SEND_WITH_INV may invalidate."""
 _QKEY = 0x1111_1111
 _FIRST_QP = 0x11
 _GROUPS = {4: 0xEF010000, 6: 0xFF12 << 112}
-"""The first multicast group: 239.1.0.0, ff12::."""
+"""Address of the first multicast group: 239.1.0.0, ff12::."""
 _LINGER = 32
-"""Delays of the wire after which a queue pair that is no longer used is destroyed: its last packets have come."""
+"""Number of wire delays after which an unused queue pair is destroyed: its last packets have arrived."""
 
 
 class DatagramFramer(RoceFramer):
-    """Packets are not read from a frame on arrival: a datagram takes its IP header along (§11)."""
+    """Passes packets on as objects; a datagram carries its IP header along (roce.md §11)."""
 
     def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
         super().__init__(address, ip_version, config)
@@ -70,12 +70,12 @@ class DatagramFramer(RoceFramer):
         return frame
 
 
-class Station:
-    """An adapter and what its applications have."""
+class RoceStation:
+    """An adapter, and the resources of its applications."""
 
     def __init__(
         self, address: int, profile: RoceProfile, wire: DirectWire, initiates: bool, chance: Callable[[str], Random],
-        on_event: Callable[["Station", Any], None],
+        on_event: Callable[["RoceStation", Any], None],
     ) -> None:  # fmt: skip
         config = profile.roce
         self.address = address
@@ -86,18 +86,18 @@ class Station:
             address, self.hca, framer(address, profile.ip, config), initiates=initiates,
             on_event=partial(on_event, self),
         )  # fmt: skip
-        self.ends: dict[int, End] = {}
-        """Its queue pairs, by number."""
-        self.datagrams: dict[int, End] = {}
-        """Those of UD, by turn."""
+        self.ends: dict[int, QueuePairEnd] = {}
+        """Queue pairs by number."""
+        self.datagrams: dict[int, QueuePairEnd] = {}
+        """Queue pairs of UD, in the order of their turns."""
         self.memory = Repeating(REGION_LENGTH)
-        """What peers work on."""
+        """Memory that peers read and write."""
         register, self.pd = self.hca.reg_mr, self.hca.alloc_pd()
         source = Repeating(REGION_LENGTH, chance("data") if initiates else None)
         self.source = register(self.pd, source, addr=BASE, access=Access(0))
-        """What its messages are made of."""
+        """Memory that messages are read from."""
         self.scratch = register(self.pd, Repeating(REGION_LENGTH), addr=BASE)
-        """Where what it reads and receives goes."""
+        """Memory that reads and receives write to."""
         register(self.pd, self.memory, addr=BASE, access=FULL_ACCESS, rkey=_PLAIN)
         register(self.pd, self.memory, addr=BASE, rkey=PRIVATE)
         register(self.hca.alloc_pd(), self.memory, addr=BASE, access=FULL_ACCESS, rkey=FOREIGN)
@@ -106,38 +106,38 @@ class Station:
         self._number = _FIRST_QP - 1
 
     def lend_again(self) -> None:
-        """A peer has given back the right to the region: another one is given out under the same key."""
+        """Register the region again under the same key, after a peer has invalidated it."""
         self.hca.dereg_mr(self.lent)
         self.lent = self.hca.reg_mr(self.pd, self.memory, addr=BASE, access=FULL_ACCESS, rkey=_LENT)
 
-    def create(self, kind: QpType, room: int, most: int) -> "End":
-        """A queue pair in RESET, for up to `most` receives of `room` bytes."""
+    def create(self, kind: QpType, room: int, most: int) -> "QueuePairEnd":
+        """Return a queue pair in RESET, for up to `most` receives of `room` bytes."""
         number = self._number + 1
         while number in self.ends or number >= NOBODY:
             number = number + 1 if number < NOBODY else _FIRST_QP
         self._number = number
         self.hca.create_qp(kind, self.pd, number=number, max_recv_wr=most)
         receive = PostRecv(qp_num=number, sg_list=(Sge(BASE, room, self.scratch.lkey),))
-        end = self.ends[number] = End(self, number, self._psns.getrandbits(BITS), receive, most)
+        end = self.ends[number] = QueuePairEnd(self, number, self._psns.getrandbits(BITS), receive, most)
         return end
 
 
 @dataclass(slots=True, eq=False)
-class End:
-    """A queue pair, as one end of a connection; of UD it is that of many."""
+class QueuePairEnd:
+    """A queue pair, as one end of a connection; a queue pair of UD is the end of many."""
 
-    station: Station
+    station: RoceStation
     number: int
     psn: int
-    """Of its first request."""
+    """PSN of the first request."""
     receive: PostRecv
-    """Posted again and again."""
+    """Receive that is posted again and again."""
     most: int
     posted: int = 0
-    """Receives that are not used yet."""
+    """Number of receives that are posted and unused."""
 
-    def bring_up(self, kind: QpType, peer: "End | None", now: int) -> None:
-        """INIT, RTR, RTS: what the two ends of a connection tell each other out of band is known here."""
+    def bring_up(self, kind: QpType, peer: "QueuePairEnd | None", now: int) -> None:
+        """Bring the queue pair to INIT, RTR and RTS, with what the two ends exchange out of band."""
         hca = self.station.hca
         wanted: dict[str, Any] = {
             "pkey_index": 0, "port": 1, "access_flags": FULL_ACCESS, "qkey": _QKEY, "sq_psn": self.psn,
@@ -163,40 +163,40 @@ _Key = tuple[int, int, QpType, int]  # addresses of initiator and target, transp
 
 @dataclass(slots=True, eq=False)
 class RoceConnection:
-    """The way from an initiator to a target on one pair of queue pairs."""
+    """A connection from an initiator to a target, over one pair of queue pairs."""
 
     key: _Key
     kind: QpType
     turn: int
-    near: End
-    far: End
+    near: QueuePairEnd
+    far: QueuePairEnd
     ah: AddressVector
     started: int = 0
-    """Operations."""
+    """Number of operations started."""
     open: int = 0
-    """Those of them that have not ended."""
+    """Number of operations that have not ended."""
 
 
 class RoceWorkload(Workload):
-    """Draws the operations of `profile` and starts the next when one has ended."""
+    """Draws the operations of `profile`, and starts the next when one has ended."""
 
     def __init__(self, profile: RoceProfile, wire: DirectWire, rng: Rng) -> None:
         super().__init__(wire.clock)
         self.profile = profile
         self.wire = wire
         self.rng = rng
-        self.stations: list[Station] = []
-        """Initiators first."""
+        self.stations: list[RoceStation] = []
+        """Stations, initiators first."""
         self.received: Counter[str] = Counter()
-        """Receives that have ended, by status."""
+        """Number of receives that have ended, by status."""
         self.connections: dict[_Key, RoceConnection] = {}
-        """Those in use."""
+        """Connections in use."""
         self.open: dict[int, RoceConnection] = {}
-        """Operations on their way, by wr_id."""
+        """Operations that are open, by wr_id."""
         self._posted = 0
         self._mixes = {code: _transports_of(code, profile) for code in profile.operations.things}
         self._turns = cycle(range(profile.pdcs))
-        """Operations go in turn over so many queue pairs."""
+        """Number of queue pairs over which operations take turns."""
         datagrams = profile.transports.keys() == {QpType.UD}
         self._largest = min(profile.largest, profile.roce.path_mtu) if datagrams else profile.largest
         self._ways = {
@@ -206,7 +206,7 @@ class RoceWorkload(Workload):
         }
 
     def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:
-        self.stations.append(Station(address, self.profile, self.wire, initiates, chance, self._on_event))
+        self.stations.append(RoceStation(address, self.profile, self.wire, initiates, chance, self._on_event))
 
     def start(self) -> None:
         for station in self.stations[: self.profile.initiators]:
@@ -226,8 +226,8 @@ class RoceWorkload(Workload):
 
     # One operation
 
-    def _next(self, station: Station) -> None:
-        """One more: of what kind, over which transport, to whom, how long."""
+    def _next(self, station: RoceStation) -> None:
+        """Draw and start an operation: its kind, transport, target and length."""
         profile, rng = self.profile, self.rng
         code = profile.operations.draw(rng)
         kind = self._mixes[code].draw(rng)
@@ -275,11 +275,11 @@ class RoceWorkload(Workload):
         )  # fmt: skip
 
     def _place(self, size: int) -> int:
-        """Where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
+        """Return where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
         return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
     def _go_wrong(self, work: PostSend, connection: RoceConnection) -> PostSend:
-        """The same, in one of the ways that lead nowhere."""
+        """Start an operation that is wrong in one of the ways of `roce_errors`."""
         ways, far = self._ways[connection.kind, work.opcode], connection.far
         way = ways[int(self.rng.random() * len(ways))]
         # Keys are looked at only if there are bytes.
@@ -288,9 +288,9 @@ class RoceWorkload(Workload):
             self._retire(connection)
             far.destroy()
         elif KINDS[work.opcode].receives:
-            if way.meets is Meets.GOOD:
+            if way.meets is MetReceive.GOOD:
                 self._post(far)
-            elif way.meets is Meets.BAD:
+            elif way.meets is MetReceive.BAD:
                 bad = tuple(replace(part, lkey=MISSING) for part in far.receive.sg_list)
                 self._post(far, replace(far.receive, sg_list=bad))
             elif connection.kind is QpType.RC and self.profile.roce.rnr_retry == ENDLESS:
@@ -298,7 +298,7 @@ class RoceWorkload(Workload):
         return way.change(work, self._largest)
 
     def _to_group(self, work: PostSend, connection: RoceConnection) -> PostSend:
-        """To all targets: each has a queue pair in the group of this turn."""
+        """Send a datagram to all targets: each has a queue pair in the group of this turn."""
         for target in self.stations[self.profile.initiators :]:
             self._post_in_time(self._datagram_end(target, connection.turn))
         return replace(work, ah=AddressVector(self._group(connection.turn)), remote_qpn=MULTICAST_QP)
@@ -308,26 +308,26 @@ class RoceWorkload(Workload):
 
     # The target's part
 
-    def _post_in_time(self, end: End) -> None:
-        """A receive for a message: before it comes or, if it is unexpected, some time after."""
+    def _post_in_time(self, end: QueuePairEnd) -> None:
+        """Post a receive for a message: before it arrives or, if it is unexpected, some time after."""
         if self.profile.unexpected and self.rng.random() < self.profile.unexpected:
             self._post_late(end)
         else:
             self._post(end)
 
-    def _post_late(self, end: End) -> None:
+    def _post_late(self, end: QueuePairEnd) -> None:
         self.clock.at(self.clock.now + LATE_BY * self.profile.delay, self._post, end)
 
-    def _post(self, end: End, receive: PostRecv | None = None) -> None:
-        """One receive more, unless messages that got lost have left as many as can be open."""
+    def _post(self, end: QueuePairEnd, receive: PostRecv | None = None) -> None:
+        """Post one more receive, unless lost messages have left as many as can be open."""
         if end.alive and end.posted < end.most:
             end.posted += 1
             end.station.port.submit(receive or end.receive)
 
     # Queue pairs
 
-    def _connection(self, station: Station, target: Station, kind: QpType) -> RoceConnection:
-        """The next one in turn from a station to another; it is brought up when it is first needed."""
+    def _connection(self, station: RoceStation, target: RoceStation, kind: QpType) -> RoceConnection:
+        """Return the next connection in turn between two stations; it is brought up when it is first needed."""
         turn, limit = next(self._turns), self.profile.operations_per_pdc
         key = (station.address, target.address, kind, turn)
         connection = self.connections.get(key)
@@ -343,14 +343,16 @@ class RoceWorkload(Workload):
             self._retire(connection)
         return connection
 
-    def _connected_ends(self, station: Station, target: Station, kind: QpType) -> tuple[End, End]:
+    def _connected_ends(
+        self, station: RoceStation, target: RoceStation, kind: QpType
+    ) -> tuple[QueuePairEnd, QueuePairEnd]:
         near, far = (end.create(kind, self._largest, self.profile.depth) for end in (station, target))
         near.bring_up(kind, far, self.clock.now)
         far.bring_up(kind, near, self.clock.now)
         return near, far
 
-    def _datagram_end(self, station: Station, turn: int) -> End:
-        """The queue pair of UD of this turn; that of a target is in the group of the turn."""
+    def _datagram_end(self, station: RoceStation, turn: int) -> QueuePairEnd:
+        """Return the queue pair of UD of this turn; that of a target is in the group of the turn."""
         end = station.datagrams.get(turn)
         if end is None:
             most = self.profile.depth * self.profile.initiators
@@ -362,7 +364,7 @@ class RoceWorkload(Workload):
         return end
 
     def _retire(self, connection: RoceConnection) -> None:
-        """Nothing more is started on it: the next operation brings up another."""
+        """Start nothing more on a connection: the next operation brings up another."""
         if self.connections.get(connection.key) is connection:
             del self.connections[connection.key]
 
@@ -372,8 +374,8 @@ class RoceWorkload(Workload):
 
     # What comes of it
 
-    def _on_event(self, station: Station, event: Any) -> None:
-        """Of any station; only completions matter."""
+    def _on_event(self, station: RoceStation, event: Any) -> None:
+        """Handle an event of any station; only completions matter."""
         if not isinstance(event, WorkCompletion):
             return
         if event.receive:
@@ -388,7 +390,7 @@ class RoceWorkload(Workload):
             self.clock.at(self.clock.now + _LINGER * self.profile.delay, self._close, connection)
         self.clock.at(self.clock.now, self._next, station)
 
-    def _on_receive(self, station: Station, event: WorkCompletion) -> None:
+    def _on_receive(self, station: RoceStation, event: WorkCompletion) -> None:
         self.received[event.status.name] += 1
         end = station.ends.get(event.qp_num)
         if end is not None:
@@ -397,7 +399,7 @@ class RoceWorkload(Workload):
             station.lend_again()
 
     def _on_error(self, connection: RoceConnection) -> None:
-        """A queue pair of RC has ended for good; the others can send again."""
+        """Close a queue pair of RC that is in error; other queue pairs can send again."""
         if connection.kind is QpType.RC:
             self._retire(connection)
             return

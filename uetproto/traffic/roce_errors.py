@@ -1,4 +1,4 @@
-"""What goes wrong on purpose on RoCE: a row for each way, with who can go it and what comes of it (roce.md §8–§11)."""
+"""Errors on purpose of RoCE: a row for each, with the operations that can have it and its outcome (roce.md §8–§11)."""
 
 from collections.abc import Callable, Set
 from dataclasses import replace
@@ -12,7 +12,7 @@ from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.wire.headers.roce import MULTICAST_QP
 
 PRIVATE, FOREIGN, MISSING = 0x2002, 0x2003, 0x0BAD
-"""r_keys of a region without remote rights and of one in another domain, and one that is nobody's."""
+"""The r_keys of a region without remote rights, of a region in another domain, and of no region."""
 
 _RC, _UC, _UD = QpType
 _CONNECTED = frozenset((_RC, _UC))
@@ -22,30 +22,30 @@ _EVERY = frozenset(KINDS)
 _SENDS = frozenset((Opcode.SEND, Opcode.SEND_WITH_IMM, Opcode.SEND_WITH_INV))
 _RECEIVED = frozenset(code for code, kind in KINDS.items() if kind.receives)
 KEYED = _EVERY - _SENDS
-"""Those with an r_key and an address at the peer."""
+"""Operations that have an r_key and an address at the peer."""
 
 NOBODY = MULTICAST_QP - 1
-"""A queue pair that is never there."""
+"""Number of a queue pair that never exists."""
 
 
-class Meets(Enum):
-    """The receive that a message finds, if it uses one."""
+class MetReceive(Enum):
+    """Tells which receive a message finds, if it uses one."""
 
     GOOD = "long enough, in a region"
     BAD = "in no region"
     NONE = "none is posted for it"
 
 
-class Way(NamedTuple):
-    """One row."""
+class ErrorKind(NamedTuple):
+    """A row of the table of errors."""
 
     change: Callable[[PostSend, int], PostSend]
-    """Takes the work request, and the bytes that fit into a receive."""
+    """Makes the error of the work request, given the bytes that fit into a receive."""
     kinds: Set[QpType]
     opcodes: Set[Opcode]
-    meets: Meets = Meets.GOOD
+    meets: MetReceive = MetReceive.GOOD
     peer_gone: bool = False
-    """The queue pair at the other end is destroyed before."""
+    """Tells whether the queue pair at the other end is destroyed before."""
 
 
 def _own_key(work: PostSend, _: int) -> PostSend:
@@ -92,30 +92,30 @@ def _as_it_is(work: PostSend, _: int) -> PostSend:
     return work
 
 
-WAYS = (
+PROTOCOL_ERRORS = (
     #   what is wrong          who has it  operations              RC answers; UC and UD drop it
-    Way(_own_key,              _SERVICES,  _EVERY),              # nothing leaves: LOC_PROT_ERR
-    Way(_no_key,               _CONNECTED, KEYED),               # NAK 0x62
-    Way(_no_right,             _CONNECTED, KEYED),               # NAK 0x62
-    Way(_other_domain,         _CONNECTED, KEYED),               # NAK 0x62
-    Way(_no_place,             _CONNECTED, KEYED),               # NAK 0x62
-    Way(_no_key_to_invalidate, {_RC},      {Opcode.SEND_WITH_INV}),  # NAK 0x62
-    Way(_misaligned,           {_RC},      set(ATOMICS)),        # NAK 0x61
-    Way(_too_long,             _SERVICES,  _SENDS),              # NAK 0x61, LOC_LEN_ERR there
-    Way(_as_it_is,             {_RC},      _SENDS, Meets.BAD),   # NAK 0x63, LOC_PROT_ERR there
-    Way(_as_it_is,             _SERVICES,  _RECEIVED, Meets.NONE),  # RNR NAK; RNR_RETRY_EXC_ERR if they have an end
-    Way(_as_it_is,             {_RC},      _EVERY, peer_gone=True),  # RETRY_EXC_ERR
-    Way(_other_q_key,          {_UD},      _EVERY),
-    Way(_no_queue_pair,        {_UD},      _EVERY),
+    ErrorKind(_own_key,              _SERVICES,  _EVERY),              # nothing leaves: LOC_PROT_ERR
+    ErrorKind(_no_key,               _CONNECTED, KEYED),               # NAK 0x62
+    ErrorKind(_no_right,             _CONNECTED, KEYED),               # NAK 0x62
+    ErrorKind(_other_domain,         _CONNECTED, KEYED),               # NAK 0x62
+    ErrorKind(_no_place,             _CONNECTED, KEYED),               # NAK 0x62
+    ErrorKind(_no_key_to_invalidate, {_RC},      {Opcode.SEND_WITH_INV}),  # NAK 0x62
+    ErrorKind(_misaligned,           {_RC},      set(ATOMICS)),        # NAK 0x61
+    ErrorKind(_too_long,             _SERVICES,  _SENDS),              # NAK 0x61, LOC_LEN_ERR there
+    ErrorKind(_as_it_is,             {_RC},      _SENDS, MetReceive.BAD),   # NAK 0x63, LOC_PROT_ERR there
+    ErrorKind(_as_it_is,             _SERVICES,  _RECEIVED, MetReceive.NONE),  # RNR NAK; RNR_RETRY_EXC_ERR at last
+    ErrorKind(_as_it_is,             {_RC},      _EVERY, peer_gone=True),  # RETRY_EXC_ERR
+    ErrorKind(_other_q_key,          {_UD},      _EVERY),
+    ErrorKind(_no_queue_pair,        {_UD},      _EVERY),
 )  # fmt: skip
 
 
-def ways_of(kind: QpType, code: Opcode, profile: RoceProfile, room: int) -> tuple[Way, ...]:
-    """The ways that an operation can go wrong, one at least; `room` bytes fit into a receive."""
+def ways_of(kind: QpType, code: Opcode, profile: RoceProfile, room: int) -> tuple[ErrorKind, ...]:
+    """Return the errors that an operation can have, at least one; `room` bytes fit into a receive."""
     longest = profile.roce.path_mtu if kind is _UD else profile.roce.max_message
     return tuple(
         way
-        for way in WAYS
+        for way in PROTOCOL_ERRORS
         if kind in way.kinds
         and code in way.opcodes
         and (way.change is not _too_long or room < longest)

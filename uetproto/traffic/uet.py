@@ -34,9 +34,9 @@ from uetproto.framing.tss import Secured
 from uetproto.framing.uet import UetFramer
 from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
-from uetproto.traffic.profile_security import Endpoint, endpoint_name
+from uetproto.traffic.profile_security import ProfileMember, endpoint_name
 from uetproto.traffic.profile_uet import UetProfile
-from uetproto.traffic.wire import DirectWire, Port
+from uetproto.traffic.wire import DirectWire, TrafficPort
 from uetproto.traffic.workload import LATE_BY, Workload
 from uetproto.wire.headers.uet_ses import (
     ATOMICS,
@@ -59,31 +59,31 @@ ATOMIC_LENGTH = 4096
 
 _PLAIN, _ATOMIC, _READ_ONLY, _MISSING = 1, 2, 3, 0x0BAD
 _ELEMENTS = 8
-"""Most elements of one atomic operation."""
+"""Number of elements of the largest atomic operation."""
 _NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)
 
 _Asked = Write | Read | Atomic | Send | Nop
 
 
 @dataclass(slots=True, eq=False)
-class Station:
-    """An endpoint and what its applications have."""
+class UetStation:
+    """An endpoint, and the resources of its applications."""
 
     address: int
     fep: Fep
-    port: Port
+    port: TrafficPort
     source: Repeating
-    """What its messages are made of."""
+    """Memory that messages are read from."""
     scratch: Repeating
-    """Where what it reads and receives goes."""
+    """Memory that reads and receives write to."""
     done: Counter[tuple[int, Mode]] = field(default_factory=Counter)
-    """Operations since the PDCs to a peer were closed, by peer and mode."""
+    """Number of operations since the PDCs to a peer were closed, by peer and mode."""
     posted: Counter[int] = field(default_factory=Counter)
-    """Buffers for untagged messages, by job."""
+    """Number of buffers for untagged messages that are posted, by job."""
     _shared: tuple[Region, ...] = ()
-    """Regions that all processes have."""
+    """Regions of every process."""
     _jobs: set[int] = field(default_factory=set)
-    """Those whose process is there."""
+    """Jobs whose process is attached."""
 
     def __post_init__(self) -> None:
         memory = Repeating(REGION_LENGTH)
@@ -93,7 +93,7 @@ class Station:
         )
 
     def attach(self, job: int) -> None:
-        """The process of a job with its regions, when it is first needed: few of many jobs may be met."""
+        """Attach the process of a job with its regions, when it is first needed: traffic may use few of many jobs."""
         if job in self._jobs:
             return
         self._jobs.add(job)
@@ -104,40 +104,40 @@ class Station:
 
 
 @dataclass(slots=True, eq=False)
-class Doing:
-    """One operation that is open: comes back as the context of its `Completion`."""
+class OpenOperation:
+    """One open operation; it is the context of its `Completion`."""
 
-    station: Station
-    target: Station
+    station: UetStation
+    target: UetStation
     code: Opcode
     mode: Mode
     receive: Receive | None = None
-    """The buffer that is its alone."""
+    """Buffer that only this operation uses."""
     ended: bool = False
 
 
 _CELLS = tuple((opcode, datatype) for opcode, datatypes in LEGAL.items() for datatype in sorted(datatypes))
 _STRIDE = 101
-"""Prime, and larger than any row of the table: neighbours differ in both."""
+"""Step through the table: a prime above the size of any row, so that neighbours differ in both indices."""
 
 
 class UetWorkload(Workload):
-    """Draws the operations of `profile` and starts the next when one has ended."""
+    """Draws the operations of `profile`, and starts the next when one has ended."""
 
     def __init__(self, profile: UetProfile, wire: DirectWire, rng: Rng) -> None:
         super().__init__(wire.clock)
         self.profile = profile
         self.wire = wire
         self.rng = rng
-        self.stations: list[Station] = []
-        """Initiators first."""
+        self.stations: list[UetStation] = []
+        """Stations, initiators first."""
         self._mixes = {code: _modes_of(code, profile) for code in profile.operations.things}
         self._turns = cycle(range(profile.pdcs))
-        """Messages go in turn on so many PDCs to a peer: those of different contexts never share one (pds.md §6.1)."""
+        """Number of PDCs to a peer over which messages take turns; different contexts never share one (pds.md §6.1)."""
         self._tag = 0
         self._cell = 0
         self._most = profile.depth * profile.initiators
-        """Messages that can be open to one target."""
+        """Number of messages that can be open to one target."""
         if profile.security is not None:
             self.secured = Secured(profile.security, lambda: wire.clock.now)
             self.secured.ledger = GrowingLedger()
@@ -148,14 +148,14 @@ class UetWorkload(Workload):
         framer = self._framer(address)
         port = self.wire.attach(address, fep, framer, initiates=initiates, on_event=self.on_event)
         source = Repeating(REGION_LENGTH, chance("data") if initiates else None)
-        self.stations.append(Station(address, fep, port, source, Repeating(REGION_LENGTH)))
+        self.stations.append(UetStation(address, fep, port, source, Repeating(REGION_LENGTH)))
 
     def _framer(self, address: int) -> UetFramer:
         profile = self.profile
         if self.secured is None:
             return UetFramer(address, profile.ip, profile.how, ecn_capable=profile.pds.ecn_capable)
         name = endpoint_name(len(self.stations))
-        return self.secured.framer(Endpoint(name, address, profile.ip, profile.pds), profile.how)
+        return self.secured.framer(ProfileMember(name, address, profile.ip, profile.pds), profile.how)
 
     def start(self) -> None:
         for station in self.stations[: self.profile.initiators]:
@@ -166,8 +166,8 @@ class UetWorkload(Workload):
         return nacks_of(station.fep.pds.nack_tx for station in self.stations)
 
     def on_event(self, event: Event) -> None:
-        """Of any endpoint."""
-        if isinstance(event, Completion) and isinstance(event.context, Doing):
+        """Handle an event of any endpoint."""
+        if isinstance(event, Completion) and isinstance(event.context, OpenOperation):
             doing = event.context
             doing.ended = True
             code = event.return_code
@@ -177,10 +177,10 @@ class UetWorkload(Workload):
             self._close_sometimes(doing)
             self.clock.at(self.clock.now, self._next, doing.station)
         elif isinstance(event, Received) and event.spent and event.receive.tag is None:
-            target: Station = event.receive.context
+            target: UetStation = event.receive.context
             target.posted[event.receive.job_id or 0] -= 1
 
-    def _close_sometimes(self, doing: Doing) -> None:
+    def _close_sometimes(self, doing: OpenOperation) -> None:
         limit = self.profile.operations_per_pdc
         if not limit or doing.mode not in PDC_MODES:
             return
@@ -195,8 +195,8 @@ class UetWorkload(Workload):
 
     # One operation
 
-    def _next(self, station: Station) -> None:
-        """One more: of what kind, in which mode, to whom, how long."""
+    def _next(self, station: UetStation) -> None:
+        """Draw and start an operation: its kind, mode, target and length."""
         profile, rng = self.profile, self.rng
         code = profile.operations.draw(rng)
         mode = self._mixes[code].draw(rng)
@@ -205,7 +205,7 @@ class UetWorkload(Workload):
         job = 1 + (int(rng.random() * profile.jobs) if profile.jobs > 1 else 0)
         for end in (station, target):
             end.attach(job)
-        doing = Doing(station, target, code, mode)
+        doing = OpenOperation(station, target, code, mode)
         common = {
             "peer": target.address, "mode": mode, "job_id": job, "resource_index": INDEX,
             "initiator": station.address & 0xFFFFFFFF, "context": doing,
@@ -221,11 +221,11 @@ class UetWorkload(Workload):
         station.port.submit(work)
 
     def _place(self, size: int) -> int:
-        """Where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
+        """Return where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
         return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
     def _key(self, key: int, mode: Mode) -> int:
-        """The key of a region, as the mode and the header form need it."""
+        """Return the key of a region, as the mode and the header form need it."""
         if mode is Mode.RUDI:
             return key | IDEMPOTENT_SAFE
         if self.profile.ses.optimized_headers and self.rng.random() < 0.5:
@@ -235,19 +235,19 @@ class UetWorkload(Workload):
     def _sync(self, code: Opcode) -> tuple[int, int] | None:
         return (1, 0) if code in SYNCS else None
 
-    def _write(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
+    def _write(self, doing: OpenOperation, common: dict[str, Any], size: int) -> _Asked:
         return Write(
             **common, data=doing.station.source, start=self._place(size), length=size, offset=self._place(size),
             key=_PLAIN if doing.code in SYNCS else self._key(_PLAIN, doing.mode), sync=self._sync(doing.code),
         )  # fmt: skip
 
-    def _read(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
+    def _read(self, doing: OpenOperation, common: dict[str, Any], size: int) -> _Asked:
         return Read(
             **common, into=doing.station.scratch, start=0, length=size, offset=self._place(size),
             key=self._key(_PLAIN, doing.mode),
         )  # fmt: skip
 
-    def _send(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
+    def _send(self, doing: OpenOperation, common: dict[str, Any], size: int) -> _Asked:
         kind = SendKind.PLAIN
         if doing.code in RENDEZVOUS:
             kind = SendKind.RENDEZVOUS
@@ -261,7 +261,7 @@ class UetWorkload(Workload):
             local_index=INDEX,
         )  # fmt: skip
 
-    def _atomic(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
+    def _atomic(self, doing: OpenOperation, common: dict[str, Any], size: int) -> _Asked:
         opcode, datatype = self._next_cell(OPCODE_PROFILES[doing.code].fetches)
         element = ELEMENT_SIZE[datatype]
         one = OPCODE_PROFILES[doing.code].fetches or opcode in COMPARE_AND_SWAPS
@@ -278,7 +278,7 @@ class UetWorkload(Workload):
             offset=0 if tag is not None else offset,
         )  # fmt: skip
 
-    def _no_op(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
+    def _no_op(self, doing: OpenOperation, common: dict[str, Any], size: int) -> _Asked:
         return Nop(**common)
 
     def _next_tag(self) -> int:
@@ -286,7 +286,7 @@ class UetWorkload(Workload):
         return self._tag
 
     def _next_cell(self, fetches: bool) -> tuple[AtomicOpcode, AtomicDatatype]:
-        """The legal cells in turn, so that all are met soon: READ fetches, INVAL does not (ses.md §6.1)."""
+        """Return the next of the legal cells, so that all are met soon: READ fetches, INVAL does not (ses.md §6.1)."""
         while True:
             cell = _CELLS[self._cell * _STRIDE % len(_CELLS)]
             self._cell += 1
@@ -295,8 +295,8 @@ class UetWorkload(Workload):
 
     # The target's part
 
-    def _post(self, doing: Doing, work: _Asked) -> None:
-        """The buffer for a message: before it comes or, if it has a tag, perhaps some time after."""
+    def _post(self, doing: OpenOperation, work: _Asked) -> None:
+        """Post the buffer for a message: before it arrives or, if it has a tag, perhaps some time after."""
         tag = getattr(work, "tag", None)
         if tag is None:
             self._post_untagged(doing.target, work.job_id)
@@ -307,23 +307,23 @@ class UetWorkload(Workload):
         else:
             doing.target.port.submit(receive)
 
-    def _post_late(self, doing: Doing) -> None:
+    def _post_late(self, doing: OpenOperation) -> None:
         if not doing.ended and doing.receive is not None:
             doing.target.port.submit(doing.receive)
 
-    def _post_untagged(self, target: Station, job: int) -> None:
-        """One buffer more, unless datagrams that got lost have left as many as messages can be open."""
+    def _post_untagged(self, target: UetStation, job: int) -> None:
+        """Post one more buffer, unless lost datagrams have left as many as messages can be open."""
         if target.posted[job] < self._most:
             target.posted[job] += 1
             target.port.submit(self._buffer(target, job, None))
 
-    def _buffer(self, target: Station, job: int, tag: int | None) -> Receive:
+    def _buffer(self, target: UetStation, job: int, tag: int | None) -> Receive:
         return Receive(into=target.scratch, job_id=job, tag=tag, resource_index=INDEX, context=target)
 
     # What goes wrong on purpose
 
     def _wrong(self, work: _Asked) -> _Asked:
-        """The same, to what is not there."""
+        """Start an operation on something that does not exist."""
         ways = [_no_process, _no_index]
         if not (isinstance(work, Send) and work.kind is SendKind.RENDEZVOUS):  # which is read from a process of its job
             ways.append(_no_job)
@@ -363,7 +363,7 @@ def _read_only(work: Any) -> _Asked:
     return cast("_Asked", replace(work, key=_READ_ONLY))
 
 
-_MAKERS: dict[Opcode, Callable[[UetWorkload, Doing, dict[str, Any], int], _Asked]] = {
+_MAKERS: dict[Opcode, Callable[[UetWorkload, OpenOperation, dict[str, Any], int], _Asked]] = {
     Opcode.NO_OP: UetWorkload._no_op,
     **dict.fromkeys((Opcode.WRITE, Opcode.SYNC_WRITE), UetWorkload._write),
     Opcode.READ: UetWorkload._read,

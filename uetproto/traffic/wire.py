@@ -16,20 +16,20 @@ from uetproto.emulator.network.switch import MIN_TRIM_SIZE, trim
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Rng, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
-from uetproto.traffic.profile_file import Profile
+from uetproto.traffic.profile_file import TrafficProfile
 from uetproto.wire.headers.ethernet import UDP, IpProtocol
 
 RING = 32
 """Number of first transmissions that leave in a row."""
 REORDER_TIME = 10 * MICROSECOND
-"""Time in picoseconds by which a reordered packet is late."""
+"""Time by which a reordered packet is late."""
 
 _BATCH = 1024
 """Number of records sorted and written at once."""
 _PS = 1000
 """Picoseconds in a nanosecond."""
 _LEFT = MIN_TRIM_SIZE[IpProtocol.UDP] - UDP.size
-"""Number of bytes from the PDS header on that trimming leaves; it is the same over native IP."""
+"""Number of bytes that trimming leaves of a packet, from the PDS header on; with native IP there are as many."""
 _DSCP = Dscp()
 
 _WireRecord = tuple[int, int, bytes]
@@ -37,17 +37,17 @@ _WireRecord = tuple[int, int, bytes]
 
 
 class RecordWriter(Protocol):
-    """A writer of a capture file, such as `wire.capture.pcap` has."""
+    """Takes frames, as `uetproto.wire.capture` writers do."""
 
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None: ...
 
 
 Change = Callable[[list[bytes]], list[bytes]]
-"""Changes frames before they are written: it takes frames in order and returns those to write."""
+"""A step between the tap and the file: takes frames in order, and returns frames as they are written."""
 
 
-class Tap:
-    """A tap writes records in the order of time, up to `packets` of them or up to the instant `until`."""
+class TrafficTap:
+    """Writes records in the order of time to `writer`, up to `packets` records or up to the instant `until`."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Tap:
         self.bytes = 0
         """Number of bytes of the frames written."""
         self.last = 0
-        """Time of the last record in picoseconds."""
+        """Time of the last record, in picoseconds."""
 
     def _batch(self) -> int:
         return _BATCH if self._left is None else min(_BATCH, max(1, self._left))
 
     def add(self, records: Iterable[tuple[int, bytes]]) -> None:
-        """Add records, whose times are now or later."""
+        """Add records, with times from now on."""
         pending, number = self._pending, self._number
         for at, frame in records:
             number += 1
@@ -87,7 +87,7 @@ class Tap:
             self.drain()
 
     def drain(self) -> None:
-        """Write the records up to now: those that are added later have later times."""
+        """Write the records before now: no record that is added later stands before them."""
         pending = self._pending
         pending.sort()
         end = bisect_right(pending, min(self._clock.now, self._until), key=_time_of)
@@ -113,35 +113,36 @@ def _time_of(record: _WireRecord) -> int:
 
 
 class DirectWire:
-    """The wire between the endpoints: each packet arrives, or is lost, trimmed, or late."""
+    """Connects the endpoints: each packet arrives, or is lost, trimmed or late."""
 
-    def __init__(self, profile: Profile, clock: Clock, rng: Rng, tap: Tap) -> None:
+    def __init__(self, profile: TrafficProfile, clock: Clock, rng: Rng, tap: TrafficTap) -> None:
         self.clock = clock
         self.profile = profile
         self.rng = rng
         self.tap = tap
-        self.ports: dict[int, Port] = {}
+        self.ports: dict[int, TrafficPort] = {}
         """Ports by fabric address."""
-        self.groups: dict[int, list[Port]] = {}
-        """Ports that receive what is sent to a multicast group, by its address."""
+        self.groups: dict[int, list[TrafficPort]] = {}
+        """Ports that receive what is sent to a multicast group."""
         self.faulty = bool(profile.loss or profile.trim or profile.reorder)
         self.happened: Counter[str] = Counter()
 
     def attach(
         self, address: int, engine: Engine, framer: Framer, *, initiates: bool, on_event: Callable[[Any], None]
-    ) -> "Port":
-        """Attach an endpoint. The place of the tap decides whether its packets are recorded on departure or arrival."""
+    ) -> "TrafficPort":
+        """Join an endpoint. Where the tap sits decides whether what it sends is recorded when it leaves, or when and if
+        it arrives."""
         at_arrival = {"initiator": not initiates, "target": initiates, "wire": False}[self.profile.tap]
-        kind = Port if self.profile.security is None else SealedPort
+        kind = TrafficPort if self.profile.security is None else SealedTrafficPort
         port = self.ports[address] = kind(self, engine, framer, at_arrival, on_event)
         return port
 
 
-class Port:
-    """A port drives one endpoint: it delivers and sends packets, runs the timers, and passes the events on."""
+class TrafficPort:
+    """Drives one endpoint: delivers arrivals, polls for packets, runs timers and collects events."""
 
     sends_frames = False
-    """Tells whether the frame passes, as the header of its packet."""
+    """Tells whether the frame itself travels, as the header of its packet."""
 
     def __init__(
         self, wire: DirectWire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Any], None]
@@ -172,7 +173,7 @@ class Port:
         self.step()
 
     def step(self) -> None:
-        """Send and tell what a call has brought about; while the port is busy no packet leaves."""
+        """Send what a call has made ready, and hand on events; nothing can leave while the port is busy."""
         engine, clock = self._engine, self._clock
         now = clock.now
         if not self._coming:
@@ -194,7 +195,7 @@ class Port:
         self.step()
 
     def _wake(self, due: int) -> None:
-        """Run the timers, unless an earlier event has replaced this one."""
+        """Run a timer, unless an earlier one has replaced it."""
         if due == self._timer:
             self._timer = NEVER
             self.step()
@@ -243,7 +244,7 @@ class Port:
                 self._clock.at(arrival, port.take, train)
 
     def _disturb(self, packet: Datagram, frame: bytes, arrival: int, records: list[tuple[int, bytes]]) -> bool:
-        """Return whether a packet arrives with the others; drop, trim or delay it by chance."""
+        """Return whether the packet arrives with the others; else drop, trim or delay it here."""
         wire = self._wire
         profile, chance = wire.profile, wire.rng.random
         if profile.loss and chance() < profile.loss:
@@ -268,7 +269,7 @@ class Port:
         return not after
 
 
-class SealedPort(Port):
+class SealedTrafficPort(TrafficPort):
     """A port with security opens a sealed frame when it arrives, with the keys of that moment (tss.md §9)."""
 
     sends_frames = True

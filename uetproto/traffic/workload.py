@@ -13,7 +13,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.framing.tss import Secured
 
 LATE_BY = 8
-"""Delays of the wire after which the buffer of an unexpected message is posted."""
+"""Number of wire delays after which the buffer of an unexpected message is posted."""
 
 
 class Workload(ABC):
@@ -22,24 +22,24 @@ class Workload(ABC):
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.started: Counter[str] = Counter()
-        """Operations, by opcode."""
+        """Number of operations started, by opcode."""
         self.ended: Counter[str] = Counter()
-        """By return code, or by status."""
+        """Number of operations ended, by return code or status."""
         self.secured: Secured | None = None
-        """What seals and opens; None: packets in clear."""
+        """Seals and opens packets; None: packets are in clear."""
 
     @abstractmethod
     def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:
-        """One endpoint more; initiators join first. `chance` has a generator for each of its components."""
+        """Add an endpoint; initiators join first. `chance` returns a generator for each of its components."""
 
     @abstractmethod
     def start(self) -> None:
-        """Every initiator fills its room."""
+        """Start operations at every initiator, as many as it may have open."""
 
     @abstractmethod
     def naks(self) -> dict[str, int]:
-        """Refusals sent, by what they say."""
+        """Return the number of refusals sent, by their code."""
 
     def statuses(self) -> Mapping[str, Counter[str]]:
-        """What a report of coverage counts and no packet shows, by kind."""
+        """Return the counts of coverage that no packet shows, by kind."""
         return {}

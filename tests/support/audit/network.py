@@ -32,12 +32,12 @@ from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Role, State
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
-from uetproto.traffic.profile_file import Profile
+from uetproto.traffic.profile_file import TrafficProfile
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.profile_uet import UetProfile
 from uetproto.traffic.roce import RoceWorkload
 from uetproto.traffic.uet import UetWorkload
-from uetproto.traffic.wire import DirectWire, Port
+from uetproto.traffic.wire import DirectWire, TrafficPort
 from uetproto.traffic.workload import Workload
 
 FindingPlace = int | str
@@ -94,7 +94,7 @@ class Record(NamedTuple):
     """Who sent it."""
 
 
-class End(Port):
+class End(TrafficPort):
     """An endpoint: its frames are seen when they leave and when they arrive, and only frames go in between."""
 
     def __init__(
@@ -144,7 +144,7 @@ class End(Port):
 class Network(DirectWire):
     """What is between the ends, and what was seen there."""
 
-    def __init__(self, profile: Profile, chance: Random, before: Faults, behind: Faults, most: int) -> None:
+    def __init__(self, profile: TrafficProfile, chance: Random, before: Faults, behind: Faults, most: int) -> None:
         """`before` and `behind`: what happens up to the middle and from there on; it ends when `most` frames left."""
         super().__init__(profile, Clock(), chance, None)  # type: ignore[arg-type]  # no tap: records are kept here
         self._before, self._behind = before, behind
@@ -210,7 +210,7 @@ class Run:
     """All that one emulation is made of."""
 
     seed: int
-    profile: Profile
+    profile: TrafficProfile
     before: Faults
     behind: Faults
     most: int
@@ -235,7 +235,7 @@ class Run:
         return Random("/".join(map(str, (self.seed, *component))))
 
 
-def _workload(profile: Profile, network: Network, chance: Random) -> Workload:
+def _workload(profile: TrafficProfile, network: Network, chance: Random) -> Workload:
     if isinstance(profile, RoceProfile):
         return RoceWorkload(profile, network, chance)
     assert isinstance(profile, UetProfile)

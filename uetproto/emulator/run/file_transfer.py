@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from uetproto.emulator.run.files import Extent, TargetFile, compare, data_extent
 from uetproto.emulator.run.result import Memories
-from uetproto.emulator.scenario.settings import Run
+from uetproto.emulator.scenario.settings import RunConfig
 from uetproto.engine.memory import BufferMemory, Memory
 from uetproto.wire.malloc import keep_freed_memory
 
@@ -16,7 +16,7 @@ IN_MEMORY = 64 << 20
 class FileTransfer:
     """An input and the memory that it is written to."""
 
-    def __init__(self, run: Run, owned: ExitStack) -> None:
+    def __init__(self, run: RunConfig, owned: ExitStack) -> None:
         """Open the files; `owned` closes them. Raises `LocalError` or `OSError` for an input that cannot be read."""
         assert run.input is not None
         keep_freed_memory()

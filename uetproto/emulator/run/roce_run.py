@@ -7,7 +7,7 @@ from uetproto.emulator.run.result import Memories, RunResult
 from uetproto.emulator.run.scenario_run import ScenarioRun
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.roce_settings import DEFAULT_PKEY, QpSetup
-from uetproto.emulator.scenario.settings import Node, Scenario
+from uetproto.emulator.scenario.settings import NodeConfig, Scenario
 from uetproto.engine import data_path
 from uetproto.engine.roce.contract import AddressVector, ModifyQp, QpType
 from uetproto.engine.roce.hca import Hca
@@ -95,7 +95,7 @@ class RoceRun(ScenarioRun):
         for group in setup.groups:
             hca.attach_mcast(setup.number, group)
 
-    def framer(self, node: Node) -> RoceFramer:
+    def framer(self, node: NodeConfig) -> RoceFramer:
         return RoceFramer(node.address, node.ip_version, node.roce)
 
     def dscp(self) -> Dscp:

@@ -13,7 +13,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NodeAttachment
 from uetproto.emulator.network.tap import Capture, FrameWriter
 from uetproto.emulator.run.verify import FrameJudge
-from uetproto.emulator.scenario.settings import Node, Scenario
+from uetproto.emulator.scenario.settings import NodeConfig, Scenario
 from uetproto.engine.contract import Engine
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
@@ -59,7 +59,7 @@ class ScenarioRun(ABC):
     # Building
 
     @abstractmethod
-    def framer(self, node: Node) -> Framer:
+    def framer(self, node: NodeConfig) -> Framer:
         """Return the framer for the NIC of a node."""
 
     def dscp(self) -> Dscp:

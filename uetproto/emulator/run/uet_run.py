@@ -5,7 +5,7 @@ from uetproto.emulator.run.result import Memories, RunResult, counters_of
 from uetproto.emulator.run.scenario_run import ScenarioRun
 from uetproto.emulator.run.scripted_fep import ScriptedFep
 from uetproto.emulator.run.verify import EngineGuards, FrameJudge
-from uetproto.emulator.scenario.settings import Node, Scenario
+from uetproto.emulator.scenario.settings import NodeConfig, Scenario
 from uetproto.emulator.scenario.target_faults import refusals
 from uetproto.engine import Fep
 from uetproto.engine.pds.nacks import nacks_of
@@ -24,14 +24,14 @@ class UetRun(ScenarioRun):
         self.feps = {name: self._fep(node) for name, node in scenario.nodes.items()}
         self.engines.update(self.feps)
 
-    def _fep(self, node: Node) -> Fep:
+    def _fep(self, node: NodeConfig) -> Fep:
         kind = ScriptedFep if self.scenario.steps else Fep
         chance = self.chance(node.name, "engine")
         fep = kind(node.address, chance, pds=node.pds, ses=node.ses, ip_version=node.ip_version)
         fep.target.fault = refusals(rule for rule in self.scenario.target_faults if rule.node == node.name)
         return fep
 
-    def _preset(self, node: Node) -> None:
+    def _preset(self, node: NodeConfig) -> None:
         pds, run_ = self.feps[node.name].pds, self.scenario.run
         if node.preset.peer_pdcid and node.name in (run_.initiator, run_.target):
             first = node.name == run_.initiator
@@ -47,7 +47,7 @@ class UetRun(ScenarioRun):
         for name in (run_.initiator, run_.target):
             self.engines[name] = guards.of(self.feps[name])
 
-    def framer(self, node: Node) -> UetFramer:
+    def framer(self, node: NodeConfig) -> UetFramer:
         how = self.scenario.encapsulation
         if self.secured is not None:
             return self.secured.framer(node, how)

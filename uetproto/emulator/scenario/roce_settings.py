@@ -41,24 +41,24 @@ _FROM_CONFIG = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpSetup:
-    """`[qp.NAME]`."""
+    """A queue pair, as `[qp.NAME]` sets it up."""
 
     name: str
     node: str
     peer: str | None = None
-    """The queue pair at the other end; None: UD."""
+    """Name of the queue pair at the other end; None: UD."""
     number: int
     sq_psn: int | None = None
-    """Of its first request; None: drawn."""
+    """PSN of the first request; None: drawn."""
     p_key: int = DEFAULT_PKEY
     pd: str = ""
-    """Its protection domain at the node: that of all others and of the regions, unless it is named."""
+    """Name of its protection domain at the node; empty: that of the regions."""
     srq: str | None = None
-    """The shared receive queue that it takes its receives from: all of a node that name the same share it."""
+    """Name of the shared receive queue; queue pairs of a node that name the same share it."""
     groups: tuple[int, ...] = ()
     """Multicast groups that it joins."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Those of libibverbs, in place of what the configuration of the node says."""
+    """Attributes of libibverbs, in place of those of the node's configuration."""
 
 
 def _access(value: Any) -> Access:
@@ -93,7 +93,7 @@ _NOT_FOR_ROCE = ("pds", "ses", "preset", "security")
 
 
 def check_sections(reader: SectionReader, kind: Any) -> None:
-    """Raises `LocalError` for a section that belongs to another transport."""
+    """Raise `LocalError` for a section that belongs to another transport."""
     wrong = ("roce", "qp") if kind == UET else _NOT_FOR_ROCE
     for name in wrong:
         if name in reader.data:
@@ -105,7 +105,7 @@ def check_sections(reader: SectionReader, kind: Any) -> None:
 def queue_pairs(
     reader: SectionReader, kind: QpType, ends: tuple[str, str], nodes: Mapping[str, Any]
 ) -> dict[str, QpSetup]:
-    """All queue pairs of a run. Raises `LocalError`."""
+    """Return all queue pairs of a run. Raises `LocalError`."""
     tables = reader.data.get("qp")
     if tables is None:
         tables = {name: {} for name in ends}

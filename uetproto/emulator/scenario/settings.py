@@ -76,8 +76,8 @@ ALIASES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """`[run]`: one message, or as many as the input needs; or what the operations say, with scripted SES the steps."""
+class RunConfig:
+    """The keys of `[run]`: one message, or as many as the input needs; or operations, or the steps of a script."""
 
     # fmt: off
     description: str = knob("", TEXT, "", "A text for the reader.")
@@ -109,47 +109,47 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """`[nodes.NAME]`, with the parameters and presets that hold for it."""
+class NodeConfig:
+    """A node of the scenario, with the parameters and presets that apply to it."""
 
     name: str
     address: int
     ip_version: int
     rate: int | None
-    """Of its cable, bits a second; None: that of the fabric."""
+    """Rate of its cable in bits a second; None: that of the fabric."""
     pds: PdsConfig
     ses: SesConfig
     preset: Preset
     """Numbers that the endpoint would draw otherwise, for the first PDC."""
     pkt_id: int | None
-    """Of its first RUDI request; None: drawn."""
+    """The pkt_id of its first RUDI request; None: drawn."""
     roce: RoceConfig = field(default_factory=RoceConfig)
     ssi: int | None = None
-    """Its secure source id, in sealed packets (tss.md §3)."""
+    """Secure source identifier, in sealed packets (tss.md §3)."""
     data_path: DataPath | None = None
-    """How its bytes come to the NIC, for the report; None: nobody asks."""
+    """How the bytes of the node come to the NIC, for the report; None: it has no such line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """All that a run needs."""
+    """A scenario holds all that a run needs."""
 
     name: str
-    run: Run
+    run: RunConfig
     fabric: NetworkConfig
     encapsulation: Encapsulation
-    nodes: dict[str, Node]
+    nodes: dict[str, NodeConfig]
     faults: Faults
     faults_from: tuple[str, ...]
     """Nodes whose frames are at risk."""
     steps: tuple[FrameStep, ...]
-    """What happens on the wire, if the run is scripted."""
+    """Steps that say what happens on the wire, if the run is scripted."""
     script: tuple[ScriptRow[Any], ...]
-    """What happens, with scripted SES, and over RoCE where there are steps."""
+    """Steps of a script with scripted SES, and over RoCE."""
     operations: tuple[OperationRow, ...] = ()
-    """What the applications do, if there is no input."""
+    """Operations of the applications, if there is no input."""
     target_faults: tuple[TargetFault, ...] = ()
-    """What targets refuse."""
+    """Requests that targets refuse."""
     taps: tuple[str, ...]
     """Nodes whose port is tapped."""
     qps: dict[str, QpSetup] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Scenario:
     path: PathConfig = field(default_factory=PathConfig)
     """Hops of the data paths."""
     security: Security | None = None
-    """None: packets travel in clear."""
+    """Security of the nodes; None: packets travel in clear."""
 
 
 def _packets(value: Any) -> frozenset[int]:
@@ -175,7 +175,7 @@ def _share(value: Any) -> float:
 
 # Keys of each section -------------------------------------------------------------------------------------------------
 
-_RUN = keys_of(Run)
+_RUN = keys_of(RunConfig)
 
 _FABRIC = {
     "topology": one_of(("switch", "pair", *LAYOUTS)).says("How the nodes are joined."),
@@ -322,7 +322,7 @@ def load(name: str, settings: Iterable[str] = ()) -> Scenario:
 
 
 class _Reader(TomlFile):
-    """One file on its way to a `Scenario`."""
+    """Reads one file into a `Scenario`."""
 
     aliases = ALIASES
 
@@ -362,7 +362,7 @@ class _Reader(TomlFile):
         return super().refuse(key, value, legal)
 
     def table(self, path: str, keys: Mapping[str, KeyType], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The checked values of one table; `nested` names the tables within, which are left out."""
+        """Return the checked values of one table; `nested` names sub-tables, left out. Raises `LocalError`."""
         if not isinstance(value, dict):
             raise self.refuse(path, "is a value", f"the table [{path}]")
         checked = {}
@@ -428,7 +428,7 @@ class _Reader(TomlFile):
         )
 
     def operations(
-        self, rows: list[Any], run: Run, qps: dict[str, QpSetup], nodes: dict[str, Node]
+        self, rows: list[Any], run: RunConfig, qps: dict[str, QpSetup], nodes: dict[str, NodeConfig]
     ) -> tuple[OperationRow, ...]:
         if run.transport == UET:
             return operations_of(rows, run, self.table, self.where, self.refuse)
@@ -443,8 +443,8 @@ class _Reader(TomlFile):
             raise self.refuse(name, "has no row", "rows [[operation]], or an input")
         return rows
 
-    def nodes(self, start: Mapping[str, str]) -> dict[str, Node]:
-        """`start`: parameters of PDS that come with security."""
+    def nodes(self, start: Mapping[str, str]) -> dict[str, NodeConfig]:
+        """Return the nodes; `start` holds parameters of PDS that security implies. Raises `LocalError`."""
         tables = self.data.get("nodes", {})
         if not isinstance(tables, dict) or len(tables) < 2:
             raise self.refuse("nodes", "there must be two nodes at least, each a table [nodes.NAME]")
@@ -454,7 +454,7 @@ class _Reader(TomlFile):
         for name in presets:
             if name not in tables:
                 raise self.refuse(f"preset.{name}", "no such node", ", ".join(tables))
-        nodes: dict[str, Node] = {}
+        nodes: dict[str, NodeConfig] = {}
         for name, table in tables.items():
             values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses", "roce", "security"))
             if "address" not in values and name not in self.nodes_of_file:
@@ -471,7 +471,7 @@ class _Reader(TomlFile):
             personality = values.get("personality", "default")
             pds = self.config(PdsConfig, _PDS, "pds", f"nodes.{name}", personality, start)
             preset, pkt_id = self.preset(f"preset.{name}", presets.get(name, {}), pds)
-            nodes[name] = Node(
+            nodes[name] = NodeConfig(
                 name=name,
                 address=address,
                 ip_version=version,
@@ -505,7 +505,7 @@ class _Reader(TomlFile):
             raise self.refuse(where or node, value, error.legal) from None
 
     def preset(self, path: str, table: Any, pds: PdsConfig) -> tuple[Preset, int | None]:
-        """The numbers of a PDC, and the first pkt_id."""
+        """Return the preset numbers of a PDC, and the first pkt_id. Raises `LocalError`."""
         values = self.table(path, _PRESET, table)
         live = [key for key in (*_LIVE, "ack_gen_count") if key in values]
         missing = [key for key in _LIVE if key not in values]
@@ -518,7 +518,7 @@ class _Reader(TomlFile):
         return Preset(**values), pkt_id
 
     def rows(self, rows: list[Any], words: ScriptSyntax) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
-        """Key of each row, its action, the value, and the keys that go with it."""
+        """Yield the key of each row, its action, the value, and the keys that go with it. Raises `LocalError`."""
         for number, row in enumerate(rows):
             path = f"step.{number}"
             values = self.table(path, words.keys, row)
@@ -545,7 +545,7 @@ class _Reader(TomlFile):
             for path, action, value, more in self.rows(rows, REAL)
         )
 
-    def script(self, rows: list[Any], run: Run, syntax: ScriptSyntax) -> tuple[ScriptRow[Any], ...]:
+    def script(self, rows: list[Any], run: RunConfig, syntax: ScriptSyntax) -> tuple[ScriptRow[Any], ...]:
         assert syntax.steps is not None
         script: list[ScriptRow[Any]] = []
         messages = 0
@@ -560,7 +560,7 @@ class _Reader(TomlFile):
             script += [ScriptRow(where, step, header) for step in syntax.steps(action, value, more, context)]
         return tuple(script)
 
-    def run(self, nodes: Mapping[str, Node]) -> Run:
+    def run(self, nodes: Mapping[str, NodeConfig]) -> RunConfig:
         values = self.table("run", _RUN, self.data.get("run", {}))
         for key, default in zip(("initiator", "target"), nodes, strict=False):
             name = values.setdefault(key, default)
@@ -581,20 +581,20 @@ class _Reader(TomlFile):
                 raise self.refuse("run.input", "does not go with rows [[step]] over RoCE: they make the data up")
             if len(nodes) != 2:
                 raise self.refuse("step", f"rows [[step]] over RoCE have two nodes, here are {len(nodes)}")
-            return Run(**values)
+            return RunConfig(**values)
         if "operation" in self.data:
             for key in ("input", "ses"):
                 if key in values:
                     raise self.refuse(f"run.{key}", "does not go with rows [[operation]]", "without it")
             if "step" in self.data:
                 raise self.refuse("operation", "does not go with rows [[step]]", "one of them")
-            return Run(**values)
+            return RunConfig(**values)
         if values.get("ses") == "scripted":
             if "input" in values:
                 raise self.refuse("run.input", "does not go with ses = 'scripted': its steps make the data up")
             if len(nodes) != 2:
                 raise self.refuse("run.ses", f"'scripted' has two nodes, here are {len(nodes)}")
-            return Run(**values)
+            return RunConfig(**values)
         if (mode := values.get("mode", Mode.ROD)) not in PDC_MODES:
             message = f"{mode.name.lower()!r} is not legal for the WRITE of this run"
             raise self.refuse("run.mode", message, "rod, rud; with ses = 'scripted' also rudi, uud")
@@ -603,17 +603,17 @@ class _Reader(TomlFile):
                 "run", "input is missing", "the path of a .npy file or of any other file; or rows [[operation]]"
             )
         values["input"] = self.input(Path(values["input"]).expanduser())
-        return Run(**values)
+        return RunConfig(**values)
 
     def input(self, path: Path) -> Path:
-        """By hand: from here; in a file: from beside it, and a bare name may be that of a shipped file."""
+        """Return the path of the input: set by hand, from here; in a file, from beside it, or of a shipped file."""
         if "run.input" in self.given:
             return path
         beside = self.path.parent / path
         shipped = SHIPPED / path
         return shipped if path.name == str(path) and not beside.exists() and shipped.exists() else beside
 
-    def fabric(self, nodes: dict[str, Node], run: Run) -> tuple[NetworkConfig, Encapsulation]:
+    def fabric(self, nodes: dict[str, NodeConfig], run: RunConfig) -> tuple[NetworkConfig, Encapsulation]:
         values = self.table("fabric", _FABRIC, self.data.get("fabric", {}))
         if run.transport != UET:
             self.roce_fabric(values, nodes)
@@ -638,7 +638,7 @@ class _Reader(TomlFile):
         self,
         fabric: NetworkConfig,
         how: Encapsulation,
-        nodes: Iterable[Node],
+        nodes: Iterable[NodeConfig],
         uet: bool,
         security: Security | None,
         extension: int,
@@ -660,7 +660,7 @@ class _Reader(TomlFile):
             )
 
     def layout(self, values: dict[str, Any], nodes: int) -> Layout | None:
-        """Of several switches, if the topology has them; its keys are taken out of `values`."""
+        """Return the layout of a topology with several switches; its keys are removed from `values`."""
         own = {name: values.pop(name) for name in LAYOUT_KEYS if name in values}
         try:
             return layout_of(values.get("topology", "switch"), nodes, own)
@@ -669,7 +669,7 @@ class _Reader(TomlFile):
             raise self.refuse(f"fabric.{name}", error.value, error.legal) from None
 
     def optional(self, kind: type[_Optional], name: str, values: dict[str, Any], default: bool) -> _Optional | None:
-        """What the fabric has if `name` is true, and by default if one of its own keys is there, or `default` is."""
+        """Return an optional part of the fabric: wanted by `name`, or by default if one of its keys is there."""
         own = {f.name: values.pop(f"{name}_{f.name}") for f in fields(kind) if f"{name}_{f.name}" in values}
         wanted = values.pop(name, bool(own) or default)
         if own and not wanted:
@@ -679,8 +679,8 @@ class _Reader(TomlFile):
         except LocalError as error:
             raise self.refuse("fabric", f"{error.name}: {error.value}", error.legal) from None
 
-    def roce_fabric(self, values: dict[str, Any], nodes: dict[str, Node]) -> None:
-        """What RoCEv2 does not have is refused; `crc` is its ICRC."""
+    def roce_fabric(self, values: dict[str, Any], nodes: dict[str, NodeConfig]) -> None:
+        """Raise `LocalError` for what RoCEv2 does not have; `crc` is its ICRC."""
         if "trim" in self.data.get("faults", {}):
             raise self.refuse("faults.trim", "does not go with RoCEv2, which has no trimming", "drop")
         for key in values:
@@ -692,13 +692,13 @@ class _Reader(TomlFile):
             for name, node in nodes.items():
                 nodes[name] = replace(node, roce=replace(node.roce, icrc=values["crc"]))
 
-    def faults(self, nodes: Mapping[str, Node]) -> tuple[Faults, tuple[str, ...]]:
+    def faults(self, nodes: Mapping[str, NodeConfig]) -> tuple[Faults, tuple[str, ...]]:
         values = self.table("faults", _FAULTS, self.data.get("faults", {}), nested=("target",))
         at_risk = self.members("faults.from", values.pop("from", None), nodes) or tuple(nodes)
         return Faults(**values), at_risk
 
-    def target_faults(self, run: Run) -> tuple[TargetFault, ...]:
-        """Rows `[[faults.target]]`."""
+    def target_faults(self, run: RunConfig) -> tuple[TargetFault, ...]:
+        """Return the rows `[[faults.target]]`. Raises `LocalError`."""
         rows = self.data.get("faults", {}).get("target", [])
         if not isinstance(rows, list):
             kind = "a table" if isinstance(rows, dict) else "a value"
@@ -719,7 +719,7 @@ class _Reader(TomlFile):
             found.append(TargetFault(node, fits, packets, values["answer"]))
         return tuple(found)
 
-    def members(self, path: str, chosen: tuple[str, ...] | None, nodes: Mapping[str, Node]) -> tuple[str, ...]:
+    def members(self, path: str, chosen: tuple[str, ...] | None, nodes: Mapping[str, NodeConfig]) -> tuple[str, ...]:
         if chosen == ("all",):
             return tuple(nodes)
         chosen = tuple(dict.fromkeys(name.removesuffix(".0") for name in chosen or ()))

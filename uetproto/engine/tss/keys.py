@@ -22,7 +22,7 @@ KEY_SIZE = 32
 MASK_SIZE = 12
 DERIVED_SIZE = KEY_SIZE + MASK_SIZE  # what a client is given: its packet key and its IV mask (tss.md §4)
 _SHORT = 24
-"""Characters of a text that errors show: far fewer than a key has."""
+"""Number of characters of a text that errors show: far fewer than a key has."""
 
 _MOST = 1 << 22
 """Bytes of a file that are read: what is larger is no file of keys, but a capture."""
@@ -34,7 +34,7 @@ class DomainKey:
 
     value: bytes
     epoch: int | None = None
-    """The only epoch that it is for; None: all."""
+    """Epoch that the key is for; None: all epochs."""
 
     def __post_init__(self) -> None:
         if len(self.value) not in (KEY_SIZE, DERIVED_SIZE):
@@ -108,7 +108,7 @@ class DomainConfig:
 
     @property
     def overhead(self) -> int:
-        """Bytes that sealing adds: security header and ICV (tss.md §7.4)."""
+        """Return the bytes that sealing adds: security header and ICV (tss.md §7.4)."""
         return (TSS_SSI if self.ssis else TSS).size + ICV_SIZE
 
     def ssi_of(self, src: int, dst: int) -> int | None:
@@ -116,12 +116,12 @@ class DomainConfig:
         return self.ssis.get(self.client(src, dst) if self.mode == "client-server" else src)
 
     def client(self, src: int, dst: int) -> int:
-        """Which end of a packet is the client."""
+        """Return the address of the client, of the two ends of a packet."""
         return dst if src in self.servers else src
 
 
 def _harmless(value: object) -> str:
-    """A value as errors show it: nothing that could be a key in the wrong place."""
+    """Return a value as errors show it, without what could be a key in the wrong place."""
     is_short = isinstance(value, str | int | None) and len(str(value)) <= _SHORT
     return shown(value) if is_short else f"a {type(value).__name__}"
 
@@ -135,7 +135,7 @@ _LEGAL_KEYS = f'[{{an = 0, key = "{2 * KEY_SIZE} hexadecimal digits"}}, …]'
 
 
 class KeyRing(Mapping[int, DomainConfig]):
-    """The secure domains that someone has keys of, by SDI."""
+    """Maps SDI to secure domain, for the domains whose keys are known."""
 
     def __init__(self, domains: Mapping[int, DomainConfig]) -> None:
         self._domains = dict(domains)
@@ -168,7 +168,7 @@ class KeyRing(Mapping[int, DomainConfig]):
 
     @classmethod
     def parse(cls, text: str, name: str = "keys") -> "KeyRing":
-        """The keys of a text; `name` stands for it in errors."""
+        """Return the keys of a text; `name` stands for it in errors. Raises `LocalError`."""
         try:
             data = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
@@ -254,7 +254,7 @@ def _check_names(row: Mapping[str, object], legal: tuple[str, ...]) -> None:
 
 @contextmanager
 def _inside(place: str) -> Iterator[None]:
-    """Errors name the place in the file."""
+    """Add the place in the file to errors."""
     try:
         yield
     except LocalError as error:
