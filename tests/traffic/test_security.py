@@ -410,7 +410,7 @@ def test_a_key_without_counters_ends_the_traffic(tmp_path: Path) -> None:
         (
             "mixed",
             (*SEALED, "security.mode=client-server", "security.ssi=1"),
-            "--set security.mode: the targets are the servers: 2, with one prefix of nonces; legal with SSI or over",
+            "--set security.mode: the targets are the servers: 2, with one prefix of nonces; legal: one, with SSI",
         ),
         ("roce-rc", SEALED, "--set security.key: unknown key with transport rc; legal: "),
     ],
