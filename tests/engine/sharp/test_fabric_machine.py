@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.sharp.fabric import HOSTS, A, B, S, Wire
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.host.endpoint import (
+from uetproto.engine.sharp.host.work import (
     Aggregate,
     AggregateDone,
     AggregateFailed,
@@ -24,7 +24,7 @@ from uetproto.engine.sharp.host.endpoint import (
     JoinGroup,
     LeaveGroup,
 )
-from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import Coll, Dtype, Op, SharpOpcode

@@ -11,7 +11,7 @@ from tests.support.sharp.node_operations import aggregate, only, ready, stream, 
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LLT, SAT, Net
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.host.endpoint import GroupFailed, GroupJoined, GroupLeft, LeaveGroup
+from uetproto.engine.sharp.host.work import GroupFailed, GroupJoined, GroupLeft, LeaveGroup
 from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, LockBody, SharpMessage
 from uetproto.wire.headers.sharp import Coll, Op, SharpOpcode, Status
 

@@ -9,8 +9,9 @@ from tests.support.sharp.fabric import HOSTS, A, S, Wire
 from tests.support.sharp.node_operations import aggregate, chunk, ready, request, streaming
 from tests.support.sharp.nodes import GROUP, JOB, LEAF_A, LLT, SAT, SPINE, Net
 from uetproto.engine.contract import SECOND
-from uetproto.engine.sharp.host.endpoint import Aggregate, LeaveGroup, SharpHost
-from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.host.endpoint import SharpHost
+from uetproto.engine.sharp.host.work import Aggregate, LeaveGroup
+from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.messages import (
     Heartbeat,
     JoinRequest,

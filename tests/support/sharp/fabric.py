@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.contract import Element
-from uetproto.engine.sharp.host.endpoint import Attachment, JoinGroup, SharpHost
+from uetproto.engine.sharp.host.endpoint import SharpHost
+from uetproto.engine.sharp.host.work import Attachment, JoinGroup
 from uetproto.engine.sharp.manager.agent import SharpAgent
-from uetproto.engine.sharp.manager.aggregation_manager import JobGrant, SharpManager
+from uetproto.engine.sharp.manager.aggregation_manager import SharpManager
+from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.options import SharpOptions

@@ -1,12 +1,8 @@
 """Parts that tests of sharp share, first needed for endpoint."""
 
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.host.endpoint import (
-    Aggregate,
-    Attachment,
-    JoinGroup,
-    SharpHost,
-)
+from uetproto.engine.sharp.host.endpoint import SharpHost
+from uetproto.engine.sharp.host.work import Aggregate, Attachment, JoinGroup
 from uetproto.engine.sharp.messages import JoinResponse, SharpMessage, parse
 from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import Coll, Dtype, Op, SharpOpcode

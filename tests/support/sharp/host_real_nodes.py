@@ -3,8 +3,8 @@
 from tests.support.sharp.fabric import HOSTS, Wire
 from uetproto.engine.contract import SECOND
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.host.endpoint import Aggregate, AggregateDone
-from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.host.work import Aggregate, AggregateDone
+from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import Coll, Dtype, Op
 

@@ -17,7 +17,7 @@ from uetproto.collectives.offload import OffloadRequest
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.work import GroupJoined
 from uetproto.engine.sharp.management import OTHER_PORT, PARENT_PORT
-from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.options import BY_NAME
 from uetproto.errors import LocalError
 from uetproto.knobs import BOOL, knobs_of

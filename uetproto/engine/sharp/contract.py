@@ -59,6 +59,3 @@ class Ports(Protocol):
 
     def join(self, group: int, qkey: int, now: int) -> None:
         """Receive messages to a multicast group from now on."""
-
-
-__all__ = ["Element", "OutgoingMessage", "Ports"]

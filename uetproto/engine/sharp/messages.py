@@ -286,10 +286,3 @@ def children_of(bitmap: bytes) -> frozenset[int]:
     """Return the children that a bitmap names."""
     bits = int.from_bytes(bitmap, "big")
     return frozenset(child for child in range(256) if bits >> 255 - child & 1)
-
-
-__all__ = [
-    "CHILD_AT", "FLAGS_AT", "HEADER", "HEADER_SIZE", "NONE", "NOT_APPLICABLE", "Heartbeat", "JoinRequest",
-    "JoinResponse", "LockBody", "SharpFault", "SharpMessage", "SharpTarget", "bitmap_of", "children_of", "parse",
-    "status_or",
-]  # fmt: skip

@@ -263,9 +263,3 @@ def hcoll_takes(options: SharpOptions, coll: Coll, nbytes: int, leaders: int, os
 def nccl_takes(options: SharpOptions, members: int) -> bool:
     """Tell whether NCCL requests SHARP for a communicator of so many nodes."""
     return bool(options.collnet_enable and not options.sharp_disable and members >= options.group_size_thresh)
-
-
-__all__ = [
-    "BY_NAME", "DYNAMIC", "NCCL_PRESETS", "OPTIONS", "Option", "OptionKind",
-    "SharpOptions", "hcoll_takes", "nccl_takes",
-]  # fmt: skip

@@ -13,6 +13,3 @@ def compile_table(table: StateTable, owner: type) -> CompiledTable:
     The classes call it at import, so that a name which is no method of `owner` raises `AttributeError` there.
     """
     return {pair: (getattr(owner, action), after) for pair, (action, after) in table.items()}
-
-
-__all__ = ["CompiledTable", "StateTable", "compile_table"]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.api.sharp_worlds import FOUR, LEAF_SPINE, bits, fold, network_of, run, sharp_of, world
 from uetproto.api import distributed as dist
-from uetproto.api.distributed.networks.sharp import SharpError
+from uetproto.api.distributed.networks.sharp_errors import SharpError
 from uetproto.engine.contract import SECOND
 from uetproto.engine.sharp.host.states import HostGroupState
 from uetproto.errors import LocalError, UetError

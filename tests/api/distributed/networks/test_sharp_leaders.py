@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.api.sharp_worlds import bits, fold, network_of, run, sharp_of, world
 from uetproto.api import distributed as dist
-from uetproto.api.distributed.networks.sharp import SharpError
+from uetproto.api.distributed.networks.sharp_errors import SharpError
 
 OVER = pytest.mark.parametrize("transport", ["roce", "uet"])
 RANKS = 8

@@ -9,7 +9,7 @@ import pytest
 from tests.support.api.sharp_worlds import network_of, run, sharp_of, world
 from uetproto import decode
 from uetproto.api import distributed as dist
-from uetproto.api.distributed.networks.sharp import SharpError
+from uetproto.api.distributed.networks.sharp_errors import SharpError
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.errors import LocalError
 from uetproto.wire.capture.pcap import open_capture

@@ -9,7 +9,8 @@ from tests.support.sharp.host_endpoint import (
 )
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.host.endpoint import (
+from uetproto.engine.sharp.host.endpoint import SharpHost
+from uetproto.engine.sharp.host.work import (
     Aggregate,
     AggregateDone,
     AggregateFailed,
@@ -18,7 +19,6 @@ from uetproto.engine.sharp.host.endpoint import (
     GroupLeft,
     JoinGroup,
     LeaveGroup,
-    SharpHost,
 )
 from uetproto.engine.sharp.messages import LockBody, SharpFault
 from uetproto.engine.sharp.options import SharpOptions

@@ -9,7 +9,7 @@ from tests.support.sharp.host_real_nodes import (
     run,
 )
 from uetproto.engine.contract import MILLISECOND, SECOND
-from uetproto.engine.sharp.host.endpoint import Aggregate, AggregateDone, AggregateFailed, GroupJoined, JoinGroup
+from uetproto.engine.sharp.host.work import Aggregate, AggregateDone, AggregateFailed, GroupJoined, JoinGroup
 from uetproto.wire.headers.sharp import Coll, Dtype, Op, Status
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.sharp.fabric import HOSTS, KEY, SEVEN, A, B, S, Wire
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.host.endpoint import Aggregate, AggregateDone, GroupJoined, GroupLeft, LeaveGroup
-from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.host.work import Aggregate, AggregateDone, GroupJoined, GroupLeft, LeaveGroup
+from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.manager.mads import Mad, read
 from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError

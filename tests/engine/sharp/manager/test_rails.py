@@ -7,8 +7,8 @@ import pytest
 from tests.support.sharp.fabric import HOSTS, A, B, S, Wire
 from uetproto.engine.contract import SECOND
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.host.endpoint import Aggregate, AggregateDone, Attachment, JoinGroup
-from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.host.work import Aggregate, AggregateDone, Attachment, JoinGroup
+from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.manager.mads import Mad, read
 from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
 from uetproto.engine.sharp.options import SharpOptions

@@ -7,7 +7,7 @@ from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SA
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.management import ALL_PORTS, OTHER_PORT, PARENT_PORT
 from uetproto.engine.sharp.manager.agent import SharpAgent
-from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.manager.mads import Mad, read
 from uetproto.engine.sharp.messages import SharpFault, SharpMessage
 from uetproto.engine.sharp.node.aggregation_node import SharpNode

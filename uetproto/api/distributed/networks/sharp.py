@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from uetproto.api.distributed.choice import choose
 from uetproto.api.distributed.networks.packets import PacketNetwork
-from uetproto.api.distributed.networks.sharp_errors import SharpError, SharpRefusedError, failure, no_job
+from uetproto.api.distributed.networks.sharp_errors import SharpRefusedError, failure, no_job
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, layout_of_cables
 from uetproto.api.distributed.networks.sharp_groups import Communicator, RankHost
 from uetproto.api.distributed.networks.sharp_parts import SharpCollective, SharpPart
@@ -22,7 +22,7 @@ from uetproto.collectives.dtypes import Array
 from uetproto.collectives.offload import CollectivePart, Ended, Offload, OffloadRequest, PartFactory
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.sharp.host.work import Trouble
-from uetproto.engine.sharp.manager.aggregation_manager import JobGrant, Rail
+from uetproto.engine.sharp.manager.grants import JobGrant, Rail
 from uetproto.errors import UetError
 from uetproto.wire.headers.sharp import LibsharpStatus
 
@@ -144,6 +144,3 @@ def sharp_offload(
     """Return the offload of a network whose world exists, with `fabric` in it."""
     fabric.start(network.world, ranks, layout_of_cables(cables, len(ranks)), psn)
     return SharpOffload(fabric, network)
-
-
-__all__ = ["LEADERS", "SharpError", "SharpOffload", "sharp_offload"]

@@ -7,7 +7,7 @@ from uetproto.api.distributed.networks.sharp_fabric import SharpFabric
 from uetproto.collectives.offload import OffloadRequest
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.sharp.host.work import Trouble
-from uetproto.engine.sharp.manager.aggregation_manager import Rail
+from uetproto.engine.sharp.manager.grants import Rail
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import LibsharpStatus, Status
 
@@ -77,6 +77,3 @@ def no_job(ranks: tuple[int, ...], status: LibsharpStatus, dead: Iterable[str]) 
     if names := ", ".join(sorted(dead)):
         text += f"; dead: {names}"
     return SharpRefusedError(text, status)
-
-
-__all__ = ["SharpError", "SharpRefusedError", "failure", "no_job"]

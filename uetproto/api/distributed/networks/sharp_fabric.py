@@ -20,7 +20,8 @@ from uetproto.engine.sharp.host.endpoint import SharpHost
 from uetproto.engine.sharp.host.states import HostGroupState
 from uetproto.engine.sharp.management import TrapRaised
 from uetproto.engine.sharp.manager.agent import SharpAgent
-from uetproto.engine.sharp.manager.aggregation_manager import DEFAULT_USER_DATA, AttachPoint, JobGrant, SharpManager
+from uetproto.engine.sharp.manager.aggregation_manager import DEFAULT_USER_DATA, SharpManager
+from uetproto.engine.sharp.manager.grants import AttachPoint, JobGrant
 from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.options import SharpOptions
@@ -213,8 +214,3 @@ def _switches(
             ports={port: guids[end] for port, end in enumerate(ends, 1) if end >= layout.size},
             hosts={port: guids[end] for port, end in enumerate(ends, 1) if end < layout.size},
         )
-
-
-__all__ = [
-    "PRESETS", "SharpFabric", "an_name", "layout_of_cables", "settings",
-]  # fmt: skip

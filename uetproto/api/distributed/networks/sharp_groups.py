@@ -18,7 +18,7 @@ from uetproto.engine.sharp.host.work import (
     JoinGroup,
     Trouble,
 )
-from uetproto.engine.sharp.manager.aggregation_manager import JobGrant, Rail
+from uetproto.engine.sharp.manager.grants import JobGrant, Rail
 
 Told: TypeAlias = Callable[[bytearray | None, Trouble | None], None]
 """A callback for one aggregation, with its result or its failure."""
@@ -137,6 +137,3 @@ class Communicator:
             (member, operation.part(start, end))
             for member, start, end in zip(members, ends[:-1], ends[1:], strict=True)
         ]
-
-
-__all__ = ["Communicator", "RankHost", "SharpMember", "Told"]

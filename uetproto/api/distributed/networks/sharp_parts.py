@@ -11,7 +11,7 @@ from uetproto.collectives.offload import CollectiveCounters, CollectivePart, End
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.sharp.host.work import Trouble
-from uetproto.engine.sharp.manager.aggregation_manager import Rail
+from uetproto.engine.sharp.manager.grants import Rail
 from uetproto.errors import UetError
 
 Failure = Callable[[int, Trouble, Rail], TransportError]
@@ -133,6 +133,3 @@ class SharpPart:
         if error is None and self._asked.op in ("all_reduce", "reduce", "reduce_scatter"):
             self._op.finish(self._output, len(self._asked.ranks))
         self._done(error)
-
-
-__all__ = ["SharpCollective", "SharpPart"]

@@ -138,5 +138,3 @@ _MAKERS: dict[str, Callable[[OffloadRequest, int, Array, Array], list[SharpOpera
     "all_reduce": _all_reduce, "reduce": _reduce, "broadcast": _broadcast, "barrier": _barrier,
     "reduce_scatter": _reduce_scatter, "all_gather": _all_gather,
 }  # fmt: skip
-
-__all__ = ["ALGORITHM", "COLLECTIVES", "DTYPES", "OPS", "SharpOperation", "check", "operations"]

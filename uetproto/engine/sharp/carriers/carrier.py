@@ -121,6 +121,3 @@ def check(data: Buffer) -> None:
     size = len(data)
     if size % WORD or not HEADER_SIZE <= size <= LONGEST:
         raise LocalError("data", f"{size} bytes are not legal", f"{HEADER_SIZE} … {LONGEST}, a multiple of {WORD}")
-
-
-__all__ = ["LONGEST", "WORD", "Carrier", "CarrierConnection", "check"]

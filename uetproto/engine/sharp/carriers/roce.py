@@ -235,6 +235,3 @@ class RoceCarrier(Carrier):
             self.ended(connection, handle, now)
         else:
             self.broken(connection, now)
-
-
-__all__ = ["Receives", "RoceCarrier"]

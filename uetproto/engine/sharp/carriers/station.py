@@ -62,6 +62,3 @@ class SharpStation:
                 else:
                     self._events.append(event)
         return for_carrier
-
-
-__all__ = ["SharpStation", "Task"]

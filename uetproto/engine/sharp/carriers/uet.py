@@ -215,6 +215,3 @@ def _drop_reason(event: Received, data: bytes) -> str | None:
     if (event.data, event.job_id) != (values.header_data, values.job_id):
         return "bad_values"
     return "mcast" if values.multicast else None
-
-
-__all__ = ["PID_ON_FEP", "RESOURCE_INDEX", "HeaderValues", "UetCarrier", "values_of"]

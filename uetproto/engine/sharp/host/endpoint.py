@@ -11,13 +11,8 @@ from uetproto.engine.sharp.host.group import HostGroup
 from uetproto.engine.sharp.host.states import HostGroupInput, HostGroupState
 from uetproto.engine.sharp.host.work import (
     Aggregate,
-    AggregateDone,
     AggregateFailed,
-    Attachment,
     Event,
-    GroupFailed,
-    GroupJoined,
-    GroupLeft,
     JoinGroup,
     LeaveGroup,
     Trouble,
@@ -220,9 +215,3 @@ def unsupported(work: Aggregate) -> Status | None:
     if (work.op in _INTEGER_OPS and work.dtype in _FLOATS) or located == (work.tag_dtype == Dtype.NULL):
         return Status.OP_DTYPE_ILLEGAL
     return None
-
-
-__all__ = [
-    "Aggregate", "AggregateDone", "AggregateFailed", "Attachment", "GroupFailed", "GroupJoined", "GroupLeft",
-    "JoinGroup", "LeaveGroup", "SharpHost", "Trouble", "Work", "check", "unsupported",
-]  # fmt: skip

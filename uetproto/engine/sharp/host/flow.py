@@ -216,6 +216,3 @@ class TreeFlow:
     def open_of(self, operation: HostOperation) -> list[int]:
         """Return the pieces of an operation that were sent and have no result."""
         return [number for number in self.missing if 0 <= number - operation.first < operation.pieces]
-
-
-__all__ = ["HostOperation", "TreeFlow"]

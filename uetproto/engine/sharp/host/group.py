@@ -396,5 +396,3 @@ class HostGroup:
 
 
 HostGroup.compiled = compile_table(GROUP, HostGroup)
-
-__all__ = ["HostGroup"]

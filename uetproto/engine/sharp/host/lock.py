@@ -119,5 +119,3 @@ class HostLock:
 
 
 HostLock.compiled = compile_table(LOCK, HostLock)
-
-__all__ = ["HostLock"]

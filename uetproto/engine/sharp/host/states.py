@@ -113,5 +113,3 @@ LOCK: StateTable = {
     (HostLockState.HELD,      HostLockInput.RELEASE):      ("unlock",  HostLockState.RELEASING),
     (HostLockState.RELEASING, HostLockInput.RELEASED):     ("drop",    HostLockState.FREE),
 }  # fmt: skip
-
-__all__ = ["GROUP", "LOCK", "HostGroupInput", "HostGroupState", "HostLockInput", "HostLockState"]

@@ -157,9 +157,3 @@ Event: TypeAlias = GroupJoined | GroupLeft | AggregateDone | AggregateFailed | G
 def libsharp_of(status: Status) -> LibsharpStatus:
     """Return the published code of a status; ERROR (-1) for a status without one (sharp.md §2.7)."""
     return next((one for one in COUNTERPARTS.get(status, ()) if isinstance(one, LibsharpStatus)), LibsharpStatus.ERROR)
-
-
-__all__ = [
-    "Aggregate", "AggregateDone", "AggregateFailed", "Attachment", "Event", "GroupFailed", "GroupJoined", "GroupLeft",
-    "JoinGroup", "LeaveGroup", "Trouble", "Work", "libsharp_of",
-]  # fmt: skip

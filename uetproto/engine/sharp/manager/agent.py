@@ -221,5 +221,3 @@ SERVED: dict[tuple[int, int], Callable[[SharpAgent, Values, int], tuple[Values, 
     (AmMethod.GET, _A.AN_ACTIVE_JOBS): SharpAgent.get_an_active_jobs,
 }
 """Maps method and attribute to the method that serves them."""
-
-__all__ = ["SERVED", "SharpAgent"]

@@ -394,6 +394,3 @@ def _depth(tree: AggregationTree, node: TreeNode) -> int:
 def _places(tree: AggregationTree, ports: Sequence[int]) -> list[tuple[int, int]]:
     """Return the leaf AN and the child_idx of each port."""
     return [(leaf, tree.nodes[leaf].index_of(port)) for port in ports if (leaf := tree.leaf_of(port)) is not None]
-
-
-__all__ = ["DEFAULT_USER_DATA", "AttachPoint", "JobGrant", "Rail", "SharpManager"]

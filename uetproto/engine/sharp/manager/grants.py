@@ -83,6 +83,3 @@ class KnownJob:
     """Connections of hosts: (AN, tree, child_idx, connection)."""
     streams: list[tuple[int, bool]] = field(default_factory=list)
     """ANs on which the job has a semaphore, and whether exclusively."""
-
-
-__all__ = ["AttachPoint", "JobGrant", "KnownAn", "KnownJob", "Rail", "Share"]

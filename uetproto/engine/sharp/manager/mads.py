@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from uetproto.engine.contract import Buffer
 from uetproto.wire.codec import Values, codec_of
-from uetproto.wire.headers.sharp import AmAttribute, AmMethod, MadStatus
 from uetproto.wire.headers.sharp_am import AM, AM_CLASS, ATTRIBUTES
 
 SIZE = 256
@@ -66,6 +65,3 @@ def child_rows(children: dict[int, int]) -> Values:
     for at, (index, qpn) in enumerate(children.items()):
         rows |= {f"child{at}_idx": index, f"child{at}_qpn": qpn}
     return rows
-
-
-__all__ = ["SIZE", "AmAttribute", "AmMethod", "Mad", "MadStatus", "child_rows", "children_of", "read"]

@@ -241,6 +241,3 @@ def _nodes(fabric: FabricGraph, shape: _TreeShape) -> Iterator[TreeNode]:
         ans = [TreeChild(child, False) for _, child in sorted(lower.get(guid, ()))]
         yield TreeNode(guid, above, (*hosts, *ans))
         queue.extend((child.guid, guid) for child in ans)
-
-
-__all__ = ["AggregationTree", "FabricGraph", "FabricSwitch", "Subtree", "TreeChild", "TreeNode", "build_trees"]

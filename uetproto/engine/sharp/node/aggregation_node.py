@@ -393,6 +393,3 @@ class SharpNode:
         lock = self.lock_of(group) if group.tree.mode else group.lock
         if lock is not None:
             lock.end()
-
-
-__all__ = ["SharpNode"]

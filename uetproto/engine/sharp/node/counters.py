@@ -72,6 +72,3 @@ class PortsByConnection(dict[int | None, PortCounters]):
             if port in (number, ALL_PORTS):
                 total.update(counters.read())
         return total
-
-
-__all__ = ["PortCounters", "PortsByConnection"]

@@ -451,5 +451,3 @@ class AggregationGroup:
 
 
 AggregationGroup.compiled = compile_table(GROUP, AggregationGroup)
-
-__all__ = ["AggregationGroup", "GroupNode"]

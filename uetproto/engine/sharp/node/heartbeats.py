@@ -71,6 +71,3 @@ class HeartbeatMonitor:
             ).pack())  # fmt: skip
         if conns:
             self.watch()
-
-
-__all__ = ["HeartbeatMonitor"]

@@ -264,5 +264,3 @@ class GroupLock:
 
 
 GroupLock.compiled = compile_table(LOCK, GroupLock)
-
-__all__ = ["GroupLock"]

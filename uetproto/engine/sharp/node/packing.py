@@ -55,6 +55,3 @@ def retransmitted(data: bytes) -> bytes:
 def is_retransmission(data: bytes | bytearray) -> bool:
     """Tell whether RETX is set in a message."""
     return bool(data[_LOW_FLAGS] & _RETX)
-
-
-__all__ = ["address_result", "is_retransmission", "pack_for", "pack_result", "retransmitted"]

@@ -260,6 +260,3 @@ def _length(message: SharpMessage) -> int:
     """Return the bytes of the vector that a chunk stands for, also with NODATA."""
     size, _ = element_or_status(message.coll, message.op, message.dtype, message.tag_dtype, True)
     return message.count * size
-
-
-__all__ = ["ChunkStream", "SatOperations"]

@@ -33,6 +33,3 @@ class TimerQueue:
             owner = heappop(self._heap)[2]
             owner.deadline = NEVER
             owner.expired()
-
-
-__all__ = ["TimerQueue"]
