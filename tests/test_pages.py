@@ -54,6 +54,14 @@ def test_links_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_the_architecture_names_files_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    names = {path.relative_to(ROOT / "uetproto").as_posix() for path in (ROOT / "uetproto").rglob("*.py")}
+    named = set(re.findall(r"`([a-z_/]+\.py)`", text)) - {"tests/test_arrows.py", "tests/api/test_driver.py"}
+    assert len(named) > 30, "the page is not read"
+    assert {name for name in named if not any(f"/{full}".endswith(f"/{name}") for full in names)} == set()
+
+
 @each_page
 def test_python(page: str, here: Path) -> None:
     """The blocks one after the other, in one process, with warnings as errors."""
