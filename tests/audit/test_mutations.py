@@ -27,7 +27,8 @@ from uetproto.traffic.generate import generate
 from uetproto.wire.capture.pcap import PcapWriter, open_capture
 from uetproto.wire.mutate import roce as mutate_roce
 from uetproto.wire.mutate import uet as mutate_uet
-from uetproto.wire.mutate.mutation import NAMES, FrameHistory, Mutation, mutate
+from uetproto.wire.mutate.frame import Mutation
+from uetproto.wire.mutate.mutation import NAMES, FrameHistory, mutate
 
 PACKETS = 300
 EACH = effort(2, 3, 60)

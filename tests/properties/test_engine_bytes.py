@@ -39,7 +39,7 @@ from uetproto.engine.tss.keys import KeyRing
 from uetproto.engine.tss.opener import Opened, Opener
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.mutate.mutation import mutate_transport
+from uetproto.wire.mutate.havoc import mutate_transport
 
 KEY = 7
 

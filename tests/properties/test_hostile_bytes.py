@@ -36,7 +36,7 @@ from uetproto.engine.ses.headers import OPTIMIZED_KEY
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.uet_pds import CtlType, NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import REQUEST_MEDIUM, REQUEST_SMALL, REQUEST_STD, REQUEST_STD_SOM, Opcode
-from uetproto.wire.mutate.mutation import mutate_transport, transport_headers
+from uetproto.wire.mutate.havoc import mutate_transport, transport_headers
 from uetproto.wire.serial import diff32
 
 STD = NextHdr.REQUEST_STD

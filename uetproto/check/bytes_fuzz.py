@@ -30,7 +30,8 @@ from uetproto.errors import LocalError
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.headers.uet_pds import CtlType, PdsType
-from uetproto.wire.mutate.mutation import MUTATIONS, mutate_transport
+from uetproto.wire.mutate.havoc import mutate_transport
+from uetproto.wire.mutate.mutation import MUTATIONS
 from uetproto.wire.packet import Packet
 from uetproto.wire.serial import diff32
 from uetproto.wire.stack import TRIMMED_DSCP, decode, encode, walk

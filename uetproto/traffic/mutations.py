@@ -8,7 +8,8 @@ from typing import TextIO
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
 from uetproto.wire.forms import ROCE_PORT
-from uetproto.wire.mutate.mutation import MUTATIONS_OF_HISTORY, NAMES, FrameHistory, Mutation, mutate
+from uetproto.wire.mutate.frame import Mutation
+from uetproto.wire.mutate.mutation import MUTATIONS_OF_HISTORY, NAMES, FrameHistory, mutate
 
 SUFFIX = ".mutations.jsonl"
 

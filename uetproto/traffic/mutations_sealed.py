@@ -15,8 +15,7 @@ from uetproto.engine.tss.opener import Opened, Opener, place
 from uetproto.traffic.mutations import Mutator
 from uetproto.wire.crc import CRC_SIZE
 from uetproto.wire.mutate import uet as mutate_uet
-from uetproto.wire.mutate.frame import Frame
-from uetproto.wire.mutate.mutation import Mutation
+from uetproto.wire.mutate.frame import Frame, Mutation
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode, encode
 

@@ -16,7 +16,9 @@ from uetproto.wire.forms import FORMS
 from uetproto.wire.headers.ethernet import internet_checksum
 from uetproto.wire.headers.roce import BTH, GRH, LRH, SEQUENCES, BthOpcode
 from uetproto.wire.icrc import vcrc
-from uetproto.wire.mutate.mutation import MUTATIONS, MUTATIONS_OF_HISTORY, FrameHistory, Mutation, transport_headers
+from uetproto.wire.mutate.frame import Mutation
+from uetproto.wire.mutate.havoc import transport_headers
+from uetproto.wire.mutate.mutation import MUTATIONS, MUTATIONS_OF_HISTORY, FrameHistory
 
 NATIVE = ("local", "global")
 BTH_AT = {"ipv4": 42, "ipv6": 62, "v1": 54, "local": 8, "global": 48}

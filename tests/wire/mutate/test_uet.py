@@ -17,14 +17,9 @@ from uetproto.wire.forms import FORMS, UET_FORMS
 from uetproto.wire.headers.ethernet import internet_checksum
 from uetproto.wire.headers.uet_pds import NackCode, PdsType
 from uetproto.wire.headers.uet_ses import Opcode, ResponseOpcode, ReturnCode
-from uetproto.wire.mutate.mutation import (
-    MUTATIONS,
-    MUTATIONS_OF_HISTORY,
-    FrameHistory,
-    Mutation,
-    mutate_transport,
-    transport_headers,
-)
+from uetproto.wire.mutate.frame import Mutation
+from uetproto.wire.mutate.havoc import mutate_transport, transport_headers
+from uetproto.wire.mutate.mutation import MUTATIONS, MUTATIONS_OF_HISTORY, FrameHistory
 from uetproto.wire.serial import diff32
 
 PCAPS = paths.PCAPS

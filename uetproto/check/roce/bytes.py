@@ -13,7 +13,8 @@ from uetproto.wire.forms import FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.headers import ethernet, roce
 from uetproto.wire.headers.ethernet import EtherType, IpProtocol
 from uetproto.wire.headers.roce import BTH_FOLLOWS, SEQUENCES, Lnh
-from uetproto.wire.mutate.mutation import MUTATIONS, mutate_transport
+from uetproto.wire.mutate.havoc import mutate_transport
+from uetproto.wire.mutate.mutation import MUTATIONS
 from uetproto.wire.packet import Layer, Packet, Trailer
 from uetproto.wire.stack import RD_MODES, TRIMMED_DSCP, decode, encode, walk
 

@@ -5,7 +5,7 @@ What UET and RoCE have in common is here; `uet.py` and `roce.py` say which field
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
@@ -184,6 +184,8 @@ def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
 Change = Callable[[Frame, Rng], Mutation | None]
 Ruled = tuple[Change, str | None]
 """A change, and the id of the rule that an audit reports for it."""
+RuledByHistory = tuple[Callable[[Frame, Rng, Any], Mutation | None], str]
+"""A change that needs earlier frames, and the rule; the last argument is the history of the protocol."""
 
 
 # What can go wrong with any packet ------------------------------------------------------------------------------------

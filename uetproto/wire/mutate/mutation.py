@@ -9,32 +9,16 @@ the rule named can find it. None: it does not apply to this frame. Pure; chance 
 All take `link` and `roce_port`, which `decode` takes as well.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
 
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.mutate import roce, uet
 from uetproto.wire.mutate.frame import Mutation, Rng, open_frame
-from uetproto.wire.mutate.havoc import mutate_transport, transport_headers
-
-__all__ = [
-    "ABOUT",
-    "MUTATIONS",
-    "MUTATIONS_OF_HISTORY",
-    "NAMES",
-    "FrameHistory",
-    "Mutate",
-    "MutateWithHistory",
-    "Mutation",
-    "Rng",
-    "mutate",
-    "mutate_transport",
-    "transport_headers",
-]  # fmt: skip
 
 
 class FrameHistory:
-    """A history keeps earlier frames, for mutations that contradict them. Its oldest flows and packets are
-    forgotten."""
+    """A history keeps earlier frames, for mutations that contradict them; it forgets the oldest."""
 
     def __init__(self, flows: int = 256, packets: int = 64) -> None:
         self.uet = uet.UetHistory(flows, packets)
@@ -43,71 +27,40 @@ class FrameHistory:
     def note(self, data: bytes, *, link: str = "ethernet", roce_port: int = ROCE_PORT) -> None:
         """Remember a frame as it was before any mutation."""
         frame = open_frame(data, link, roce_port)
-        if frame is None:
-            return
-        if frame.is_roce:
-            self.roce.note(frame)
-        else:
-            self.uet.note(frame)
+        if frame is not None:
+            (self.roce if frame.is_roce else self.uet).note(frame)
 
 
-class Mutate(Protocol):
-    def __call__(
-        self, data: bytes, rng: Rng, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT
-    ) -> Mutation | None: ...
+def mutate(
+    name: str,
+    data: bytes,
+    rng: Rng,
+    history: FrameHistory | None = None,
+    *,
+    link: str = "ethernet",
+    roce_port: int = ROCE_PORT,
+) -> Mutation | None:
+    """Apply the mutation `name` of `NAMES`; `history` holds the frames before, where the mutation needs them.
 
-
-class MutateWithHistory(Protocol):
-    def __call__(
-        self, data: bytes, rng: Rng, history: FrameHistory, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT
-    ) -> Mutation | None: ...
-
-
-def _ruled(found: Mutation | None, rule: str | None) -> Mutation | None:
-    """Add the rule to a mutation; return None where the frame was wrong in this way before."""
+    Return None if it does not apply, or if it changes nothing. Raises `KeyError` for an unknown name.
+    """
+    if name not in ABOUT:
+        raise KeyError(name)
+    frame = open_frame(data, link, roce_port)
+    if frame is None:
+        return None
+    found, rule = None, None
+    changes, contradictions = _TABLES[frame.is_roce]
+    if name in changes:
+        change, rule = changes[name]
+        found = change(frame, rng)
+    elif name in contradictions and history is not None:
+        contradict, rule = contradictions[name]
+        found = contradict(frame, rng, history.roce if frame.is_roce else history.uet)
     if found is None or found.before == found.after:
         return None
     return found if rule is None else found._replace(rule=rule)
 
-
-def _single(name: str) -> Mutate:
-    def changed(data: bytes, rng: Rng, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT) -> Mutation | None:
-        frame = open_frame(data, link, roce_port)
-        if frame is None:
-            return None
-        changes = roce.CHANGES if frame.is_roce else uet.CHANGES
-        if name not in changes:
-            return None
-        change, rule = changes[name]
-        return _ruled(change(frame, rng), rule)
-
-    return changed
-
-
-def _historic(name: str) -> MutateWithHistory:
-    def changed(
-        data: bytes, rng: Rng, history: FrameHistory, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT
-    ) -> Mutation | None:
-        frame = open_frame(data, link, roce_port)
-        if frame is None:
-            return None
-        if not frame.is_roce:
-            change, rule = uet.CHANGES_OF_HISTORY[name]
-            return _ruled(change(frame, rng, history.uet), rule)
-        if name not in roce.CHANGES_OF_HISTORY:
-            return None
-        contradict, rule = roce.CHANGES_OF_HISTORY[name]
-        return _ruled(contradict(frame, rng, history.roce), rule)
-
-    return changed
-
-
-MUTATIONS: dict[str, Mutate] = {name: _single(name) for name in uet.CHANGES}
-MUTATIONS_OF_HISTORY: dict[str, MutateWithHistory] = {name: _historic(name) for name in uet.CHANGES_OF_HISTORY}
-"""Mutations that need earlier frames, by name; the tables of `uet.py` and `roce.py` say the field, its value, the
-rule."""
-
-NAMES = (*MUTATIONS, *MUTATIONS_OF_HISTORY)
 
 ABOUT: dict[str, str] = {
     "bad-crc":                "one bit of the CRC32C or ICRC behind the packet",
@@ -136,12 +89,12 @@ ABOUT: dict[str, str] = {
 }  # fmt: skip
 """Text that says what is wrong after a mutation, in a line."""
 
+_TABLES = (uet.CHANGES, uet.CHANGES_OF_HISTORY), (roce.CHANGES, roce.CHANGES_OF_HISTORY)
 
-def mutate(
-    name: str, data: bytes, rng: Rng, history: FrameHistory, *, link: str = "ethernet", roce_port: int = ROCE_PORT
-) -> Mutation | None:
-    """Apply the mutation `name` of `NAMES`; `history` holds the frames before. Return None if it does not apply."""
-    alone = MUTATIONS.get(name)
-    if alone is None:
-        return MUTATIONS_OF_HISTORY[name](data, rng, history, link=link, roce_port=roce_port)
-    return alone(data, rng, link=link, roce_port=roce_port)
+MUTATIONS: dict[str, Callable[..., Mutation | None]] = {name: partial(mutate, name) for name in uet.CHANGES}
+MUTATIONS_OF_HISTORY: dict[str, Callable[..., Mutation | None]] = {
+    name: partial(mutate, name) for name in uet.CHANGES_OF_HISTORY
+}
+"""Mutations that need earlier frames; the tables of `uet.py` and `roce.py` say the field, its value, the rule."""
+
+NAMES = (*MUTATIONS, *MUTATIONS_OF_HISTORY)

@@ -4,8 +4,6 @@ What is not in the tables below has no meaning for RoCE. A rule is named `ROCE-â
 contradicts.
 """
 
-from collections.abc import Callable
-
 from uetproto.wire.crc import crc32c
 from uetproto.wire.forms import ROCE_FORMS
 from uetproto.wire.headers.roce import BTH, OPERATIONS, PMTUS, RD_OPCODES, RESPONSES, Load, Nak, Operation, Transport
@@ -15,6 +13,7 @@ from uetproto.wire.mutate.frame import (
     Mutation,
     Rng,
     Ruled,
+    RuledByHistory,
     bad_crc,
     below,
     cut,
@@ -233,8 +232,6 @@ def psn_two_contents(frame: Frame, rng: Rng, seen: RoceHistory) -> Mutation | No
 
 # The tables -----------------------------------------------------------------------------------------------------------
 
-Contradict = Callable[[Frame, Rng, RoceHistory], Mutation | None]
-
 CHANGES: dict[str, Ruled] = {
     # name                     what                rule of the audit
     "bad-crc":                (bad_crc,            "ROCE-ICRC"),
@@ -253,6 +250,6 @@ CHANGES: dict[str, Ruled] = {
     "payload-flip-crc-fixed": (payload_flip,       None),
 }  # fmt: skip
 
-CHANGES_OF_HISTORY: dict[str, tuple[Contradict, str]] = {
+CHANGES_OF_HISTORY: dict[str, RuledByHistory] = {
     "psn-two-contents": (psn_two_contents, "ROCE-PSN-TWO-CONTENTS"),
 }

@@ -1,7 +1,5 @@
 """This module makes UET packets wrong: for each mutation by name, a field and its value (interfaces.md §7)."""
 
-from collections.abc import Callable
-
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Field
 from uetproto.wire.forms import FIRST, UET_FORMS
@@ -12,6 +10,7 @@ from uetproto.wire.mutate.frame import (
     Mutation,
     Rng,
     Ruled,
+    RuledByHistory,
     bad_crc,
     below,
     cut,
@@ -278,8 +277,6 @@ def offset_overlap(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
 
 # The tables -----------------------------------------------------------------------------------------------------------
 
-Contradict = Callable[[Frame, Rng, UetHistory], Mutation | None]
-
 CHANGES: dict[str, Ruled] = {
     # name                     what                  rule of the audit
     "bad-crc":                (bad_crc,             "WIRE-CRC"),
@@ -303,7 +300,7 @@ CHANGES: dict[str, Ruled] = {
     "payload-flip-crc-fixed": (payload_flip,        None),
 }  # fmt: skip
 
-CHANGES_OF_HISTORY: dict[str, tuple[Contradict, str]] = {
+CHANGES_OF_HISTORY: dict[str, RuledByHistory] = {
     "offset-overlap":   (offset_overlap,   "SES-OFFSET-OVERLAP"),
     "som-twice":        (som_twice,        "SES-SOM-TWICE"),
     "psn-two-contents": (psn_two_contents, "PDS-PSN-TWO-CONTENTS"),
