@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from scapy.packet import Packet, Padding
+from scapy.packet import Packet, Padding, Raw
 
-from uetproto.wire.fields import Header
-
-__all__ = ["INSIDE", "FormLayer", "inside_of", "last_of", "layer_of"]
+from uetproto.layers.fields import plain_field
+from uetproto.wire.codec import class_name
+from uetproto.wire.fields import Field, Header
 
 INSIDE: list[Callable[[Any, bytes], Any]] = []
 """Functions that find the layer of what a layer carries without a code; None if it is not theirs."""
@@ -39,19 +39,28 @@ class FormLayer(Packet):  # type: ignore[misc]
         return clone
 
 
-def layer_of(header: Header, base: type, fields: list[Any], dispatch: Callable[..., Any]) -> Any:
-    """Return the layer of a form, named as the form in CamelCase; Scapy looks for `dispatch_hook` in the class
-    itself."""
+def _fitting(cls: Any, /, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> Any:
+    """Dissect bytes that are too short for a layer as Raw."""
+    return Raw if _pkt and len(_pkt) < cls.header.size else cls
+
+
+def layer_of(
+    header: Header,
+    base: type,
+    field_of: Callable[[Header, Field], Any] = plain_field,
+    dispatch: Callable[..., Any] = _fitting,
+) -> Any:
+    """Return the layer of a form, named as the form in CamelCase; `field_of` makes the field of Scapy for a row."""
     return type(Packet)(
-        "".join(word.capitalize() for word in header.name.replace(".", "_").split("_")),
+        class_name(header).removesuffix("Header"),
         (base,),
         {
             "__module__": base.__module__,
             "__doc__": f"{header.title} ({header.spec}), form `{header.name}`.",
             "name": header.title,
             "header": header,
-            "fields_desc": fields,
-            "dispatch_hook": classmethod(dispatch),
+            "fields_desc": [field_of(header, row) for row in header.fields],
+            "dispatch_hook": classmethod(dispatch),  # Scapy looks for it in the class itself
         },
     )
 

@@ -22,14 +22,24 @@ from scapy.fields import (
 
 from uetproto.wire.fields import Field, Header
 
-__all__ = ["plain_field"]
-
+_COMPUTED = {
+    ("bth", "padcnt"), ("grh", "paylen"), ("lrh", "pktlen"), ("lrh", "lnh"),
+    ("sharp", "ext_words"), ("sharp", "payload_len"),
+}  # fmt: skip
+"""Fields that are computed when a packet is built, unless they are set."""
 _UNSIGNED = {8: ByteField, 16: ShortField, 24: ThreeBytesField, 32: IntField, 64: LongField}
 _SIGNED = {8: SignedByteField, 16: SignedShortField, 32: SignedIntField, 64: SignedLongField}
 
 
 def plain_field(header: Header, row: Field) -> Any:
     """Return the field of Scapy for a row of `header`."""
+    field = _typed(header, row)
+    if (header.name, row.name) in _COMPUTED:
+        field.default = None
+    return field
+
+
+def _typed(header: Header, row: Field) -> Any:
     aligned = header.offset_of(row.name) % 8 == 0
     if row.signed:
         return _SIGNED[row.bits](row.name, row.default)

@@ -18,7 +18,6 @@ from scapy.packet import Packet, Padding, Raw, bind_top_down
 
 from uetproto.errors import LocalError
 from uetproto.layers.base import INSIDE, FormLayer, inside_of, last_of, layer_of
-from uetproto.layers.fields import plain_field
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import ROCE_FORMS, ROCE_PORT
 from uetproto.wire.headers import roce
@@ -26,8 +25,6 @@ from uetproto.wire.headers.ethernet import IPV4, EtherType
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc_of, vcrc
 from uetproto.wire.stack import RD_MODES
 
-_COMPUTED = {("bth", "padcnt"), ("grh", "paylen"), ("lrh", "pktlen"), ("lrh", "lnh")}
-_NATIVE = {"Lrh": roce.Lnh.LOCAL, "Grh": roce.Lnh.GLOBAL}
 _rd = "raw"
 
 # Layers --------------------------------------------------------------------------------------------------------------
@@ -54,21 +51,6 @@ class RoceLayer(FormLayer):
     def mysummary(self) -> Any:
         fields = (f"{field.name}={self.sprintf(f'%{field.name}%')}" for field in self.fields_desc)
         return " ".join((self.name, *(text for text in fields if not text.startswith("rsvd"))))
-
-
-def _layer(header: Header, base: type = RoceLayer) -> Any:
-    fields = []
-    for row in header.fields:
-        field = plain_field(header, row)
-        if (header.name, row.name) in _COMPUTED:
-            field.default = None
-        fields.append(field)
-    return layer_of(header, base, fields, _dispatch)
-
-
-def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> Any:
-    """Dissect bytes that are too short for a layer as Raw."""
-    return Raw if _pkt and len(_pkt) < cls.header.size else cls
 
 
 class _BthLayer(RoceLayer):
@@ -190,8 +172,7 @@ class RoceVcrc(Packet):  # type: ignore[misc]
 
 
 def _icrc(first: Any, bth: bytes, rest: bytes) -> int | None:
-    """Return the ICRC over the headers below `first`, a BTH that is built as `bth`, and `rest`; None without headers
-    below."""
+    """Return the ICRC over the headers below `first`, a BTH built as `bth`, and `rest`; None if nothing is below."""
     parts = [("bth", bth)]
     above = bth + rest + bytes(ICRC_SIZE)
     layer = first.underlayer
@@ -213,7 +194,7 @@ def _icrc(first: Any, bth: bytes, rest: bytes) -> int | None:
 
 _BASES: dict[Header, type] = {roce.BTH: _BthLayer, roce.GRH: _GrhLayer, roce.LRH: _LrhLayer}
 ROCE_LAYERS: dict[str, Any] = {
-    form: _layer(header, _BASES.get(header, RoceLayer)) for form, header in ROCE_FORMS.items()
+    form: layer_of(header, _BASES.get(header, RoceLayer)) for form, header in ROCE_FORMS.items()
 }
 """Layers of the RoCE forms, by the name that each form has (roce.md §0)."""
 

@@ -15,15 +15,12 @@ from scapy.fields import FieldListField, ShortField, StrField
 from scapy.packet import Packet, Padding, Raw
 
 from uetproto.layers.base import INSIDE, FormLayer, layer_of
-from uetproto.layers.fields import plain_field
 from uetproto.wire import inside
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import MCAST_FORMS, SHARP_FORMS
 from uetproto.wire.headers import roce, sharp, sharp_am
 from uetproto.wire.packet import Layer
 from uetproto.wire.packet import Packet as Decoded
-
-_COMPUTED = {("sharp", "ext_words"), ("sharp", "payload_len")}
 
 # Layers --------------------------------------------------------------------------------------------------------------
 
@@ -121,25 +118,12 @@ class McastLayer(FormLayer):
         return " ".join((self.header.title, *(f"{name}={self.getfieldval(name)}" for name in self.header.names)))
 
 
-def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> Any:
-    """Dissect bytes that are too short for a layer as Raw."""
-    return Raw if _pkt and len(_pkt) < cls.header.size else cls
-
-
-def _layer(header: Header, base: type) -> Any:
-    fields = [plain_field(header, row) for row in header.fields]
-    for field in fields:
-        if (header.name, field.name) in _COMPUTED:
-            field.default = None
-    return layer_of(header, base, fields, _dispatch)
-
-
 _BASES: dict[Header, type] = {sharp.SHARP: _BaseLayer, sharp_am.AM: _AmLayer}
 SHARP_LAYERS: dict[str, Any] = {
-    form: _layer(header, _BASES.get(header, SharpLayer)) for form, header in SHARP_FORMS.items()
+    form: layer_of(header, _BASES.get(header, SharpLayer)) for form, header in SHARP_FORMS.items()
 }
 """Layers of the SHARP forms, by the name that each form has (sharp.md §2)."""
-MCAST_LAYERS: dict[str, Any] = {form: _layer(header, McastLayer) for form, header in MCAST_FORMS.items()}
+MCAST_LAYERS: dict[str, Any] = {form: layer_of(header, McastLayer) for form, header in MCAST_FORMS.items()}
 """Layers that multicast immediates have."""
 
 for _cls in (*SHARP_LAYERS.values(), *MCAST_LAYERS.values()):

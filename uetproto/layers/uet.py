@@ -55,9 +55,8 @@ from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
 
 @dataclass
 class Settings:
-    """The setting `crc` says whether a CRC32C ends a packet. Dissecting, as in `uetproto.decode`: on, off, or auto
-    (it is there if it matches, or if the headers account for all but exactly 4 bytes). Building: off leaves it out,
-    on and auto append it."""
+    """The setting `crc` says whether a CRC32C ends a packet: when dissecting as in `uetproto.decode`; when building,
+    off leaves it out, on and auto append it."""
 
     crc: Literal["auto", "on", "off"] = "auto"
     trimmed_dscp: frozenset[int] = TRIMMED_DSCP
@@ -92,8 +91,7 @@ def _headers_above(packet: Any) -> tuple[Header, ...]:
 
 @cache
 def _code_for(header: Header, by: str, above: tuple[Header, ...]) -> int:
-    """Return the value of the field `by` of `header` that announces the headers `above`; its default if there is
-    none."""
+    """Return the value of the field `by` of `header` that announces the headers `above`, else its default."""
     rows = [row for row in rows_after(header) if row.by == by]
     ours = {h for row in rows for group in (*row.then.values(), row.otherwise or ()) for h in group}
     wanted = [h for h in above if h in ours]
@@ -142,8 +140,7 @@ class UetLayer(FormLayer):
     # Dissecting
 
     def following(self) -> list[_LayerChoice]:
-        """Return what is still to come behind this layer, by the rows of `NEXT`; last `_RESERVED` if a code is
-        reserved."""
+        """Return what is still to come behind this layer; `_RESERVED` is the last one if a code is reserved."""
         todo, reserved = [], []
         for by, then, otherwise in self.rows:
             choice = then.get(self.fields[by], otherwise) if by else otherwise
@@ -223,10 +220,6 @@ def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, _underlayer: Any = Non
     return cls
 
 
-def _layer(header: Header) -> Any:
-    return layer_of(header, UetLayer, [_field(header, row) for row in header.fields], _dispatch)
-
-
 class Uet(Packet):  # type: ignore[misc]
     """This layer follows UDP: it dissects to the PDS or TSS layer that the first two bytes announce, or to Raw."""
 
@@ -240,7 +233,7 @@ class Uet(Packet):  # type: ignore[misc]
         return _choice(FIRST).of(_pkt) if _in_order(_underlayer) else Raw
 
 
-LAYERS: dict[str, Any] = {form: _layer(header) for form, header in UET_FORMS.items()}
+LAYERS: dict[str, Any] = {form: layer_of(header, UetLayer, _field, _dispatch) for form, header in UET_FORMS.items()}
 """Layers of the UET forms, by the name that each form has (wire.md §0)."""
 
 for _cls in LAYERS.values():

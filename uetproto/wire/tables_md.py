@@ -1,13 +1,13 @@
 """This module writes TABLES.md, which shows every header table in words."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from uetproto.wire.fields import Field, Header, Origin
 from uetproto.wire.forms import LOWER_FORMS, MCAST_FORMS, NEXT, ROCE_FORMS, SHARP_FORMS, UET_FORMS, Next
 from uetproto.wire.headers.roce import OPERATIONS, SEQUENCES, BthOpcode, Load, Operation, Transport
 from uetproto.wire.headers.sharp import BODIES, VECTORS, SharpOpcode
-from uetproto.wire.headers.uet_pds import CONTROLS
-from uetproto.wire.headers.uet_ses import OPCODE_PROFILES
+from uetproto.wire.headers.uet_pds import CONTROLS, CtlType
+from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
 _HEAD = """\
 # Headers
@@ -24,87 +24,94 @@ def tables_markdown() -> str:
 
 def _lines() -> Iterator[str]:
     yield _HEAD
-    yield "## Ultra Ethernet Transport"
-    yield ""
-    for header in UET_FORMS.values():
-        yield from _header(header)
-    yield "## Which header follows which"
-    yield ""
-    yield "All rows of a header apply, in order. Of several candidates the first is taken whose fixed values match."
-    yield ""
-    yield "| after | by | value | follows |"
-    yield "|---|---|---|---|"
-    for rule in NEXT:
-        yield from _next(rule)
-    yield ""
-    yield "## Requests of SES"
-    yield ""
-    yield "The delivery modes that may carry each opcode, and what its headers hold (UE 1.0.1 §3.4.1.4)."
-    yield ""
-    yield "| opcode | name | modes | headers | index space | key selects | extension | profiles |"
-    yield "|---:|---|---|---|---|---|---|---|"
-    for opcode, profile in OPCODE_PROFILES.items():
-        modes = ", ".join(mode.name for mode in sorted(profile.modes))
-        forms = ", ".join(form.name.removeprefix("REQUEST_") for form in sorted(profile.forms))
-        profiles = ", ".join(str(bit.name) for bit in profile.profiles)
-        yield (
-            f"| 0x{int(opcode):02x} | {opcode.name} | {modes} | {forms} | {profile.space.name} "
-            f"| {profile.selects.name} | {profile.extension.name} | {profiles} |"
-        )
-    yield ""
-    yield "## Control packets of a PDC"
-    yield ""
-    yield "The purpose of each type, its fields, and what answers it (UE 1.0.1 §3.5.16)."
-    yield ""
-    yield "| ctl_type | name | sender | psn | ar | ctl_payload | opens a PDC | purpose | answer | section |"
-    yield "|---:|---|---|---|---:|---|---|---|---|---|"
-    for kind, row in CONTROLS.items():
-        payload = f"{row.label}: {row.payload.value}" if row.label else row.payload.value
-        yield (
-            f"| {int(kind)} | {kind.name} | {row.sender.value} | {row.psn.value} | {row.ar} | {payload} "
-            f"| {'yes' if row.opens else ''} | {row.purpose} | {row.answer} | {row.section} |"
-        )
-    yield ""
-    yield "## RDMA over InfiniBand transport"
-    yield ""
-    for header in ROCE_FORMS.values():
-        yield from _header(header)
-    yield "## What follows a BTH"
-    yield ""
-    yield "Then payload, pad and ICRC. All other opcodes are unknown; 0x40 to 0x5f are raw unless asked for."
-    yield ""
-    yield "| opcode | name | headers | payload bytes |"
-    yield "|---:|---|---|---|"
-    for number, headers in sorted(SEQUENCES.items()):
-        load = OPERATIONS[Operation(number & 0x1F)].load if number >> 5 != Transport.CNP else Load.NONE
-        yield f"| 0x{number:02x} | {BthOpcode(number).name} | {_names(headers) or '–'} | {_LOADS[load]} |"
-    yield ""
-    yield "## SHARP"
-    yield ""
-    yield "Who laid a header out stands behind its size, and in a row that differs. Nobody else speaks what is ours."
-    yield ""
-    for header in SHARP_FORMS.values():
-        yield from _header(header)
+    yield from _section("Ultra Ethernet Transport", headers=UET_FORMS)
+    yield from _section(
+        "Which header follows which",
+        "All rows of a header apply, in order. Of several candidates the first is taken whose fixed values match.",
+    )
+    rows = (cells for rule in NEXT for cells in _next(rule))
+    yield from _table("| after | by | value | follows |", "|---|---|---|---|", rows)
+    yield from _section(
+        "Requests of SES",
+        "The delivery modes that may carry each opcode, and what its headers hold (UE 1.0.1 §3.4.1.4).",
+    )
+    head = "| opcode | name | modes | headers | index space | key selects | extension | profiles |"
+    yield from _table(head, "|---:|---|---|---|---|---|---|---|", map(_request, OPCODE_PROFILES))
+    yield from _section(
+        "Control packets of a PDC",
+        "The purpose of each type, its fields, and what answers it (UE 1.0.1 §3.5.16).",
+    )
+    head = "| ctl_type | name | sender | psn | ar | ctl_payload | opens a PDC | purpose | answer | section |"
+    yield from _table(head, "|---:|---|---|---|---:|---|---|---|---|---|", map(_control, CONTROLS))
+    yield from _section("RDMA over InfiniBand transport", headers=ROCE_FORMS)
+    yield from _section(
+        "What follows a BTH",
+        "Then payload, pad and ICRC. All other opcodes are unknown; 0x40 to 0x5f are raw unless asked for.",
+    )
+    yield from _table("| opcode | name | headers | payload bytes |", "|---:|---|---|---|", map(_bth, sorted(SEQUENCES)))
+    yield from _section(
+        "SHARP",
+        "Who laid a header out stands behind its size, and in a row that differs. Nobody else speaks what is ours.",
+        SHARP_FORMS,
+    )
     yield "A base header is followed by what its flags name, then by the body of its opcode."
     yield ""
-    yield "| opcode | name | body |"
-    yield "|---:|---|---|"
-    for code in SharpOpcode:
-        body = BODIES[code].name if code in BODIES else "the vector" if code in VECTORS else "–"
-        yield f"| 0x{code:02x} | {code.name} | {body}{', ranks' if code == SharpOpcode.GROUP_JOIN_REQ else ''} |"
+    yield from _table("| opcode | name | body |", "|---:|---|---|", map(_sharp, SharpOpcode))
+    yield from _section("Multicast immediates", headers=MCAST_FORMS)
+    yield from _section("Below", headers=LOWER_FORMS)
+    yield from _section("Codes")
+    headers = UET_FORMS | ROCE_FORMS | SHARP_FORMS | MCAST_FORMS | LOWER_FORMS
+    fields = (field for header in headers.values() for field in header.fields)
+    enums = {field.values.__name__: field.values for field in fields if field.values}
+    for name, enum in enums.items():
+        yield f"### {name}"
+        yield ""
+        yield from _table("| value | name |", "|---:|---|", ((f"0x{int(code):02x}", str(code.name)) for code in enum))
+
+
+def _section(title: str, text: str = "", headers: Mapping[str, Header] | None = None) -> Iterator[str]:
+    yield f"## {title}"
     yield ""
-    yield "## Multicast immediates"
-    yield ""
-    for header in MCAST_FORMS.values():
+    if text:
+        yield text
+        yield ""
+    for header in (headers or {}).values():
         yield from _header(header)
-    yield "## Below"
+
+
+def _table(head: str, rule: str, rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    yield head
+    yield rule
+    for cells in rows:
+        yield f"| {' | '.join(map(str, cells))} |"
     yield ""
-    for header in LOWER_FORMS.values():
-        yield from _header(header)
-    yield "## Codes"
-    yield ""
-    tables = (UET_FORMS, ROCE_FORMS, SHARP_FORMS, MCAST_FORMS, LOWER_FORMS)
-    yield from _codes(header for forms in tables for header in forms.values())
+
+
+def _request(opcode: Opcode) -> tuple[object, ...]:
+    profile = OPCODE_PROFILES[opcode]
+    modes = ", ".join(mode.name for mode in sorted(profile.modes))
+    forms = ", ".join(form.name.removeprefix("REQUEST_") for form in sorted(profile.forms))
+    kinds = (profile.space.name, profile.selects.name, profile.extension.name)
+    profiles = ", ".join(str(bit.name) for bit in profile.profiles)
+    return f"0x{int(opcode):02x}", opcode.name, modes, forms, *kinds, profiles
+
+
+def _control(kind: CtlType) -> tuple[object, ...]:
+    row = CONTROLS[kind]
+    payload = f"{row.label}: {row.payload.value}" if row.label else row.payload.value
+    opens = "yes" if row.opens else ""
+    fields = (row.sender.value, row.psn.value, row.ar, payload, opens)
+    return int(kind), kind.name, *fields, row.purpose, row.answer, row.section
+
+
+def _bth(opcode: int) -> tuple[object, ...]:
+    load = OPERATIONS[Operation(opcode & 0x1F)].load if opcode >> 5 != Transport.CNP else Load.NONE
+    return f"0x{opcode:02x}", BthOpcode(opcode).name, _names(SEQUENCES[opcode]) or "–", _LOADS[load]
+
+
+def _sharp(code: SharpOpcode) -> tuple[object, ...]:
+    body = BODIES[code].name if code in BODIES else "the vector" if code in VECTORS else "–"
+    return f"0x{code:02x}", code.name, f"{body}, ranks" if code == SharpOpcode.GROUP_JOIN_REQ else body
 
 
 _LOADS = {Load.FULL: "PMTU", Load.SOME: "1 … PMTU", Load.ANY: "0 … PMTU", Load.NONE: "0", Load.WORD: "8"}
@@ -116,15 +123,14 @@ def _header(header: Header) -> Iterator[str]:
     origin = "" if header.origin is Origin.PUBLISHED else f", {header.origin.value}"
     yield f"{header.title}, {header.size} bytes ({header.spec}){origin}"
     yield ""
-    yield "| offset | bits | field | values | meaning |"
-    yield "|---:|---:|---|---|---|"
-    offset = 0
-    for field in header.fields:
-        bits = f"{field.bits} signed" if field.signed else str(field.bits)
-        meaning = field.doc if field.origin is None else f"{field.doc} [{field.origin.value}]".lstrip()
-        yield f"| {offset} | {bits} | {field.name} | {_values(field)} | {meaning} |"
-        offset += field.bits
-    yield ""
+    rows = (_field(header, field) for field in header.fields)
+    yield from _table("| offset | bits | field | values | meaning |", "|---:|---:|---|---|---|", rows)
+
+
+def _field(header: Header, field: Field) -> tuple[object, ...]:
+    bits = f"{field.bits} signed" if field.signed else field.bits
+    meaning = field.doc if field.origin is None else f"{field.doc} [{field.origin.value}]".lstrip()
+    return header.offset_of(field.name), bits, field.name, _values(field), meaning
 
 
 def _values(field: Field) -> str:
@@ -135,27 +141,15 @@ def _values(field: Field) -> str:
     return ", ".join(names.get(value, str(int(value))) for value in field.only)
 
 
-def _next(row: Next) -> Iterator[str]:
+def _next(row: Next) -> Iterator[tuple[object, ...]]:
     after = _names(row.after)
     names = {int(code): str(code.name) for code in row.after[0][row.by].values or ()} if row.by else {}
     for value, candidates in row.then.items():
-        yield f"| {after} | {row.by} | {names.get(int(value), int(value))} | {_names(candidates) or 'nothing'} |"
+        yield after, row.by, names.get(int(value), int(value)), _names(candidates) or "nothing"
         after = ""
     otherwise = "reserved" if row.otherwise is None else _names(row.otherwise) or "nothing"
-    yield f"| {after} | {row.by or ''} | {'any other' if row.then else 'always'} | {otherwise} |"
+    yield after, row.by or "", "any other" if row.then else "always", otherwise
 
 
 def _names(headers: Iterable[Header]) -> str:
     return ", ".join(header.name for header in headers)
-
-
-def _codes(headers: Iterable[Header]) -> Iterator[str]:
-    enums = {field.values.__name__: field.values for header in headers for field in header.fields if field.values}
-    for name, enum in enums.items():
-        yield f"### {name}"
-        yield ""
-        yield "| value | name |"
-        yield "|---:|---|"
-        for code in enum:
-            yield f"| 0x{int(code):02x} | {code.name} |"
-        yield ""
