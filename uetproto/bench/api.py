@@ -1,4 +1,4 @@
-"""The rows of `uetproto bench` about the API: large operations over the emulated fabric, in memory and in files.
+"""Measures the API for `uetproto bench`: large operations over the emulated fabric, in memory and in files.
 
 Each runs in a process of its own, for its own peak of memory. `python -m uetproto.bench.api write 1024` runs one.
 """

@@ -1,4 +1,4 @@
-"""The rows of `uetproto bench` about the audit: how fast it reads a capture, and what closed PDCs leave behind."""
+"""Measures the audit for `uetproto bench`: how fast it reads a capture, and what closed PDCs leave behind."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The rows of `uetproto bench` about collectives: a large one with packets, and schedules of thousands of ranks.
+"""Measures collectives for `uetproto bench`: a large one with packets, and schedules of thousands of ranks.
 
 The first runs in a process of its own, for its own peak of memory: `python -m uetproto.bench.collective 64`.
 """

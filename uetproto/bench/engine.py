@@ -1,4 +1,4 @@
-"""The rows of `uetproto bench` about the state machines: packet delivery alone, without frames, links or bytes.
+"""Measures the state machines for `uetproto bench`: packet delivery alone, without frames, links or bytes.
 
 A row requires a rate, a size or a time, not a ratio: there is nothing comparable to measure beside it.
 """
@@ -48,7 +48,7 @@ class Figure(NamedTuple):
 
 
 class BenchStream:
-    """A message of many packets without bytes: `service.Outgoing`."""
+    """Describes a message of many packets without bytes; it is a `service.Outgoing`."""
 
     __slots__ = ("context", "index", "left")
 
@@ -67,7 +67,7 @@ class BenchStream:
 
 
 class BenchResponder:
-    """A SES that accepts everything: `service.PdsUser`."""
+    """Implements a SES that accepts everything; it is a `service.PdsUser`."""
 
     __slots__ = ("answered", "delivered")
 
@@ -203,7 +203,7 @@ def _layer(path: str) -> str | None:
 
 
 class Tagged(NamedTuple):
-    """A posted receive: `ses.matching`."""
+    """Describes a posted receive, as `ses.matching` takes it."""
 
     tag: int
     ignore: int

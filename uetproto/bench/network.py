@@ -1,4 +1,4 @@
-"""The rows of `uetproto bench` about collectives of the network: multicast all_gather, SHARP all_reduce.
+"""Measures collectives of the network for `uetproto bench`: multicast all_gather, SHARP all_reduce.
 
 Each runs in a process of its own, for its own peak of memory: `python -m uetproto.bench.network multicast 188`.
 """
@@ -22,7 +22,7 @@ HOSTS_PER_LEAF = 16
 
 
 class BenchRow(NamedTuple):
-    """A run and its limits."""
+    """Describes a run and its limits."""
 
     way: str
     ranks: int

@@ -1,4 +1,4 @@
-"""The rows of `uetproto bench` about sealed packets: sealing and opening alone, and a gradient in clear and sealed."""
+"""Measures sealed packets for `uetproto bench`: sealing and opening alone, and a gradient in clear and sealed."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -11,7 +11,7 @@ from uetproto.collectives.algorithms.schedule import Ints
 
 
 class MessageColumns(NamedTuple):
-    """Messages in ranks and elements: the columns of `Schedule.arrays`."""
+    """Holds messages in ranks and elements: the columns of `Schedule.arrays`."""
 
     step: Ints
     src: Ints

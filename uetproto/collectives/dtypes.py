@@ -1,4 +1,4 @@
-"""The element types that collectives move and reduce (collectives.md §1.6), as NumPy dtypes.
+"""Defines the element types that collectives move and reduce (collectives.md §1.6), as NumPy dtypes.
 
 bfloat16 and float8 are those of `ml_dtypes`, which is imported only when one of them is named: an array of such a type
 has imported it already.

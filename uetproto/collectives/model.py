@@ -24,7 +24,7 @@ SECOND = 10**12
 
 
 class Path(NamedTuple):
-    """The costs of messages between two ranks."""
+    """Describes what messages between two ranks take."""
 
     alpha: int = 1_000_000
     """Picoseconds for each message."""
@@ -64,7 +64,7 @@ class _ModelEnd:
 
 
 class ModelNetwork(CollectiveNetwork):
-    """A network of ranks with a `Path` between each two."""
+    """Implements a network of ranks with a `Path` between each two."""
 
     def __init__(self, size: int, path: Path | Callable[[int, int], Path] | None = None) -> None:
         """Makes the network. `path`: the same between all ranks, or a function of source and destination."""

@@ -17,7 +17,7 @@ from uetproto.errors import LocalError, UetError
 
 @dataclass(slots=True)
 class CollectiveCounters:
-    """Steps, messages and bytes of one rank in collectives."""
+    """Holds the steps, messages and bytes of one rank in collectives."""
 
     steps: int = 0
     messages: int = 0
@@ -28,12 +28,15 @@ class CollectiveCounters:
 
     def add(self, other: "CollectiveCounters") -> None:
         """Adds the counts of another part."""
-        for name in CollectiveCounters.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.steps += other.steps
+        self.messages += other.messages
+        self.bytes_sent += other.bytes_sent
+        self.bytes_received += other.bytes_received
+        self.bytes_reduced += other.bytes_reduced
 
 
 class CollectivePart(Protocol):
-    """Represents one rank's part of a collective, such as `runner.Execution`."""
+    """Describes one rank's part of a collective, such as `runner.Execution`."""
 
     counted: CollectiveCounters
     ended: bool
@@ -42,7 +45,7 @@ class CollectivePart(Protocol):
         """Begins; all ranks have their part."""
 
     def fail(self, error: UetError) -> None:
-        """Ends it with an error from outside."""
+        """Fails it from outside."""
 
 
 Ended: TypeAlias = Callable[[UetError | None], None]

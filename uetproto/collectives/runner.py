@@ -43,7 +43,7 @@ class ScratchPool:
 
 
 class Execution:
-    """The execution of one rank's part of a schedule.
+    """Executes one rank's part of a schedule.
 
     `ranks`: the rank in the transport of each rank of the schedule. `input`, `output`: contiguous, with the counts of
     the schedule; the same array where the operation is in place, and without elements where the rank has none. `gamma`:

@@ -65,7 +65,7 @@ WIDTHS = (1, 13, 18, 18, 14)
 
 
 class RankTransport(Protocol):
-    """Represents the end of a rank in a network.
+    """Describes the end of a rank in a network.
 
     A send and a receive with the same tag match, in either order. The receive has room for exactly the bytes sent;
     otherwise it fails. The send then fails too and nothing is written, except where only the target knows both lengths
@@ -185,7 +185,7 @@ def deliver(source: int, target: int, send: MessageHalf, receive: MessageHalf, l
 
 
 class CollectiveNetwork(ABC):
-    """All ends of a network, and its time."""
+    """Holds all ends of a network, and its time."""
 
     size: int
     timers: CollectiveTimers

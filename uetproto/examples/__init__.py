@@ -1,4 +1,4 @@
-"""Programs that teach torch.distributed over an emulated network: run one with `python -m uetproto.examples.fsdp`.
+"""Shows torch.distributed over an emulated network by programs, such as `python -m uetproto.examples.fsdp`.
 
     point_to_point   send and receive, a shift around the ring, a batch, any source
     collectives      what each collective does to the tensors of four ranks

@@ -13,7 +13,7 @@ RANKS = 4
 
 
 def broadcast(rank: int) -> tuple[Array, Any]:
-    """Copies rank 1's tensor to all ranks."""
+    """Sends rank 1's tensor to all ranks."""
     x = np.array([10 * rank, 10 * rank + 1])
     before = x.copy()
     dist.broadcast(x, src=1)
@@ -37,7 +37,7 @@ def all_reduce(rank: int) -> tuple[Array, Any]:
 
 
 def scatter(rank: int) -> tuple[Array, Any]:
-    """Distributes rank 0's list."""
+    """Gives each rank an item of rank 0's list."""
     parts = list(np.arange(8).reshape(4, 2)) if rank == 0 else None
     x = np.zeros(2, int)
     dist.scatter(x, parts, src=0)

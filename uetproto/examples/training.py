@@ -24,7 +24,7 @@ NAMES = tuple(scheduled("all_reduce"))
 
 
 class TrainingData(NamedTuple):
-    """Training data and first weights."""
+    """Holds training data and first weights."""
 
     inputs: Array
     targets: Array
@@ -79,7 +79,7 @@ def together(rank: int, task: TrainingData) -> tuple[Array, Array]:
 
 
 class TrainingResult(NamedTuple):
-    """The result of one algorithm."""
+    """Holds the result of one algorithm."""
 
     same_everywhere: bool
     """Whether all ranks have the same bits."""

@@ -1,4 +1,4 @@
-"""torch.distributed over an emulated network: `from uetproto.api import distributed as dist`.
+"""Provides torch.distributed over an emulated network: `from uetproto.api import distributed as dist`.
 
 All ranks run as functions of one process, in virtual time::
 

@@ -1,4 +1,4 @@
-"""Collectives (collectives.md §1.3): the arguments of each, and how its tensors become one vector."""
+"""Implements the collectives (collectives.md §1.3): each checks its arguments and makes its tensors one vector."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from uetproto.collectives.reduce_ops import ReduceOp
 def broadcast(
     tensor: Any, src: int, group: Group = None, async_op: bool = False, *, algorithm: str | None = None
 ) -> Work | None:
-    """Copies the tensor of `src` to the tensors of all ranks."""
+    """Copy the tensor of `src` to the tensors of all ranks."""
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("broadcast", group, async_op, algorithm, [array], [array], root=("src", src))
 
@@ -44,7 +44,7 @@ def scatter(
     tensor: Any, scatter_list: Sequence[Any] | None = None, src: int = 0, group: Group = None,
     async_op: bool = False, *, algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copies item i of the list of `src` to the tensor of group rank i. Only `src` passes a list."""
+    """Copy item i of the list of `src` to the tensor of group rank i. Only `src` passes a list."""
     output = checked_tensor("tensor", tensor, writable=True)
     found = find_group(group)
     inputs = list_of_root("scatter_list", scatter_list, "src", src, found, writable=False)
@@ -57,7 +57,7 @@ def gather(
     tensor: Any, gather_list: Sequence[Any] | None = None, dst: int = 0, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copies the tensors of all ranks into the list of `dst`. Only `dst` passes a list."""
+    """Copy the tensors of all ranks into the list of `dst`. Only `dst` passes a list."""
     source = checked_tensor("tensor", tensor)
     found = find_group(group)
     outputs = list_of_root("gather_list", gather_list, "dst", dst, found, writable=True)
@@ -70,7 +70,7 @@ def all_gather(
     tensor_list: Sequence[Any], tensor: Any, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copies the tensors of all ranks into every list. Sizes may differ if they are the same in all lists."""
+    """Copy the tensors of all ranks into every list. Sizes may differ if they are the same in all lists."""
     source = checked_tensor("tensor", tensor)
     outputs = tensors("tensor_list", tensor_list, max(get_world_size(group), 0) or len(tensor_list), writable=True)
     sizes = own_size("tensor_list", outputs, source, group)
@@ -80,7 +80,7 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Any, input_tensor: Any, group: Group = None, async_op: bool = False, *, algorithm: str | None = None
 ) -> Work | None:  # fmt: skip
-    """Copies the inputs of all ranks, one after the other, into every output."""
+    """Copy the inputs of all ranks, one after the other, into every output."""
     output, source = (
         checked_tensor("output_tensor", output_tensor, writable=True),
         checked_tensor("input_tensor", input_tensor),
@@ -132,7 +132,7 @@ def all_to_all(
     output_tensor_list: Sequence[Any], input_tensor_list: Sequence[Any], group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copies item j of the inputs of rank i to item i of the outputs of rank j, for all group ranks i and j."""
+    """Copy item j of the inputs of rank i to item i of the outputs of rank j, for all group ranks i and j."""
     size = max(get_world_size(group), 0) or len(output_tensor_list)
     outputs = tensors("output_tensor_list", output_tensor_list, size, writable=True)
     inputs = tensors("input_tensor_list", input_tensor_list, size)

@@ -1,4 +1,4 @@
-"""The errors of `dist`: misuse and failures (collectives.md §1.4, §1.5).
+"""Defines the errors of `dist`, for misuse and for failures (collectives.md §1.4, §1.5).
 
 A wrong argument is a `ValueError` or a `TypeError`, as in torch.distributed, and also a `LocalError`.
 """
@@ -18,7 +18,7 @@ class TensorError(LocalError, TypeError):
 
 
 class DistError(UetError, RuntimeError):
-    """Base of the errors of an operation that failed."""
+    """Is the base of the errors of an operation that failed."""
 
 
 class Wait(NamedTuple):
@@ -50,11 +50,11 @@ class DeadlockError(DistError):
 
 
 class SizeMismatchError(DistError):
-    """Raised for a send and a receive that match but differ in the number or type of elements."""
+    """Tells that a send and a receive match but differ in the number or type of elements."""
 
 
 class CollectiveMismatchError(DistError):
-    """Raised when ranks call different collectives at the same position; it names the rank and the argument."""
+    """Tells that ranks call different collectives at the same position, and names the rank and the argument."""
 
 
 class BufferModifiedError(DistError):
@@ -67,7 +67,7 @@ def modified(op: str) -> BufferModifiedError:
 
 
 class TimeoutError(DistError, builtins.TimeoutError):
-    """Raised when an operation took longer than its time-out, in virtual time."""
+    """Tells that an operation took longer than its time-out, in virtual time."""
 
 
 class AbortedError(DistError):

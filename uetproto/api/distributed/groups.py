@@ -1,4 +1,4 @@
-"""Functions that make process groups and describe them, and the group that a call names (collectives.md §1.1)."""
+"""Makes process groups, describes them, and finds the group that a call names (collectives.md §1.1)."""
 
 import warnings
 from collections.abc import Iterable

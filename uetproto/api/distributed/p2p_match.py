@@ -26,7 +26,7 @@ class P2PGroup(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Post:
-    """A send or a receive: one half of a point-to-point message."""
+    """Describes a send or a receive, which is one half of a point-to-point message."""
 
     work: Work
     sends: bool

@@ -31,7 +31,7 @@ class GroupWorld(Protocol):
 
 
 class ProcessGroup:
-    """Some ranks of a world, which communicate among themselves. `dist.new_group` makes it."""
+    """Holds some ranks of a world, which communicate among themselves. `dist.new_group` makes it."""
 
     def __init__(self, world: GroupWorld, number: int, ranks: Sequence[int], timeout: int, mark: int) -> None:
         self.number = number

@@ -7,7 +7,7 @@ from uetproto.errors import UetError
 
 
 class RankState:
-    """The state of one rank in a run. `RankScheduler` and the functions that the rank calls change it."""
+    """Holds the state of one rank in a run. `RankScheduler` and the functions that the rank calls change it."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -108,7 +108,7 @@ class RankThread:
 
 
 class RankThreads:
-    """The threads of all ranks of a run."""
+    """Holds the threads of all ranks of a run."""
 
     def __init__(self, size: int, owner: object) -> None:
         self.owner = owner

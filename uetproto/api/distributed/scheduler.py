@@ -30,7 +30,7 @@ reads of the clock without anything else, reading it takes time."""
 
 
 class Event(NamedTuple):
-    """A line of the trace of a run."""
+    """Describes an event in the trace of a run."""
 
     now: int
     """Picoseconds."""

@@ -55,7 +55,7 @@ class WorkScheduler(Protocol):
 
 
 class Work:
-    """Represents an operation of one rank. `dist.isend(...)` and every call with `async_op=True` return one."""
+    """Describes an operation of one rank. `dist.isend(...)` and every call with `async_op=True` return one."""
 
     def __init__(self, scheduler: WorkScheduler, rank: int, group: WorkGroup, op: str, sequence: int) -> None:
         """`rank`: global. `op`: with its arguments, as reports show it. `sequence`: among those of its group."""

@@ -20,7 +20,7 @@ _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 
 
 class LinkMeter:
-    """Counts the payload of the collective's messages on links.
+    """Measures the payload of the collective's messages on links.
 
     Frames with the same length and the same first bytes are decoded once.
     """

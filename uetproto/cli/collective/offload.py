@@ -29,7 +29,7 @@ CARRIERS = {"sharp": ("uet", "roce"), "hcoll_sharp": ("uet", "roce"), "multicast
 
 
 class Offer(NamedTuple):
-    """The grant of the manager to a group of ranks."""
+    """Describes what the manager grants to a group of ranks."""
 
     costs: SharpCosts
     threshold: int | None

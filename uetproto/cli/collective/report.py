@@ -1,4 +1,4 @@
-"""Reports the results of `uetproto collective`: one collective in full, several in a table, a sweep over ranks."""
+"""Prints the results of `uetproto collective`: one collective in full, several in a table, a sweep over ranks."""
 
 from collections.abc import Iterator, Sequence
 

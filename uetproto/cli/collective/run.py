@@ -61,7 +61,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCase:
-    """The parameters of a run of one operation by one algorithm."""
+    """Describes a run of one operation by one algorithm."""
 
     op: str
     algorithm: str | None

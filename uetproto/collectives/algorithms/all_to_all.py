@@ -1,6 +1,7 @@
 """all_to_all: every rank sends one block to every other rank (collectives.md §3.6)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -17,9 +18,13 @@ Partner: TypeAlias = Callable[[Ints, Ints], Ints]
 """Function that returns the partners of ranks in steps 1 .. N-1."""
 
 
-def pairwise(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan in which rank r sends to r+s and receives from r-s in step s: each step is a permutation."""
-    return _direct(request, to=lambda r, s: (r - s) % request.size, source=lambda r, s: (r + s) % request.size)
+def pairwise(request: ScheduleRequest, *, at_once: bool = False) -> PlannedSchedule:
+    """Return a plan in which rank r sends to r+s and receives from r-s in step s: each step is a permutation.
+
+    `at_once`: all blocks are sent in one step.
+    """
+    size = request.size
+    return _direct(request, to=lambda r, s: (r - s) % size, source=lambda r, s: (r + s) % size, at_once=at_once)
 
 
 def xor(request: ScheduleRequest) -> PlannedSchedule:
@@ -31,11 +36,7 @@ def xor(request: ScheduleRequest) -> PlannedSchedule:
     return _direct(request, to=np.bitwise_xor, source=np.bitwise_xor)
 
 
-def linear(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan that sends all blocks in one step."""
-    return _direct(
-        request, to=lambda r, s: (r - s) % request.size, source=lambda r, s: (r + s) % request.size, at_once=True
-    )
+linear = partial(pairwise, at_once=True)
 
 
 class _Blocks:

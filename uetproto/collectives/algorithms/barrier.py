@@ -3,12 +3,13 @@
 See collectives.md §3.7.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from uetproto.collectives.algorithms.doubling import RecursiveDoubling
-from uetproto.collectives.algorithms.pattern import Moves, Pattern, PatternPhase, SchedulePart, everyone, steps_for
+from uetproto.collectives.algorithms.pattern import Moves, Pattern, PatternPhase, everyone, steps_for
 from uetproto.collectives.algorithms.plan import PlannedSchedule
 from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.rooted import Star
@@ -20,7 +21,7 @@ RADIX = 4
 
 @dataclass(frozen=True, slots=True)
 class Dissemination(Pattern):
-    """Round k sends a token to rank r+2^k: after it a rank knows of the 2^(k+1) ranks up to itself."""
+    """Sends a token to rank r+2^k in round k, after which a rank knows of 2^(k+1) ranks: there are the fewest steps."""
 
     size: int
 
@@ -51,11 +52,11 @@ class TwoPasses(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class Knomial(Pattern):
-    """Recursive k-ing: in round i, groups of k ranks at distances of k^i exchange tokens, all at once.
+    """Runs recursive k-ing: in round i, groups of k ranks at distances of k^i exchange tokens, all at once.
 
     The ranks that take part are a multiple of the largest power of k, and the last round has groups of that multiple.
     Of the first 2e ranks the odd ones are extras and the even ones their proxies, as in recursive doubling
-    (collectives.md §3.5), which this pattern is for k = 2.
+    (collectives.md §3.5), which this pattern is for k = 2. A larger k has fewer steps, and more messages in each.
     """
 
     size: int
@@ -97,24 +98,15 @@ class Knomial(Pattern):
         return Moves.join(*parts)
 
 
-def dissemination(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan with the fewest steps."""
-    return _tokens(request, Dissemination(request.size))
-
-
-def ring(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of two passes around the ring, one message at a time."""
-    return _tokens(request, TwoPasses(request.size))
-
-
-def knomial(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of recursive k-ing: fewer steps than doubling, more messages in each."""
-    return _tokens(request, Knomial(request.size))
+def tokens(pattern: Callable[[int], Pattern], request: ScheduleRequest) -> PlannedSchedule:
+    """Return the plan of one pattern."""
+    return request.in_place(_phase(pattern(request.size)))
 
 
 def counter(request: ScheduleRequest) -> PlannedSchedule:
     """Return a plan in which rank 0 counts all ranks and then releases them (collectives.md §5)."""
-    return _tokens(request, Star(request.size, up=True, at_once=True), Star(request.size, up=False, at_once=True))
+    up, down = Star(request.size, up=True, at_once=True), Star(request.size, up=False, at_once=True)
+    return request.in_place(_phase(up), _phase(down, first=up.length))
 
 
 def service(request: ScheduleRequest) -> PlannedSchedule:
@@ -123,15 +115,6 @@ def service(request: ScheduleRequest) -> PlannedSchedule:
     return PlannedSchedule(request.op, request.algorithm, request.size, lambda _: Counts(0, 0, 1), (part,))
 
 
-def _tokens(request: ScheduleRequest, *patterns: Pattern) -> PlannedSchedule:
-    """Return patterns one after the other, in messages of no bytes."""
-    parts: list[SchedulePart] = []
-    first = 0
-    for pattern in patterns:
-        parts.append(
-            PatternPhase(
-                pattern, everyone(request.size), np.zeros((1, pattern.blocks + 1), dtype=np.int32), first=first
-            )
-        )
-        first += pattern.length
-    return request.in_place(*parts)
+def _phase(pattern: Pattern, first: int = 0) -> PatternPhase:
+    """Return a pattern with messages of no bytes."""
+    return PatternPhase(pattern, everyone(pattern.size), np.zeros((1, pattern.blocks + 1), dtype=np.int32), first=first)

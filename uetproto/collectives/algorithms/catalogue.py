@@ -12,9 +12,11 @@ from typing import TypeAlias
 import numpy as np
 
 from uetproto.collectives.algorithms import all_to_all, barrier, doubling, hierarchical, naive, ring, rooted, trees
+from uetproto.collectives.algorithms.barrier import Dissemination, Knomial, TwoPasses
 from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.algorithms.plan import PlannedSchedule
 from uetproto.collectives.algorithms.request import ScheduleRequest
+from uetproto.collectives.algorithms.rooted import Binomial, Star
 from uetproto.collectives.algorithms.schedule import Ints, Schedule
 from uetproto.collectives.costs import formulas
 from uetproto.collectives.costs.formulas import CostCase, Costs, Expected, Formula
@@ -25,7 +27,7 @@ Maker: TypeAlias = Callable[[ScheduleRequest], PlannedSchedule]
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """A row of the registry: an algorithm of one operation."""
+    """Describes an algorithm of one operation, in a row of the registry."""
 
     make: Maker | None
     """Makes its schedule; None: the network carries it out, there is no schedule."""
@@ -75,23 +77,24 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "multicast":          _network,
     },
     "broadcast": {
-        "binomial":           Algorithm(rooted.binomial_broadcast, partial(formulas.binomial, reduces=False)),
-        "linear":             Algorithm(rooted.linear_broadcast, formulas.linear_vectors),
+        "binomial":           Algorithm(partial(rooted.broadcast, Binomial), partial(formulas.binomial, reduces=False)),
+        "linear":             Algorithm(partial(rooted.broadcast, Star), formulas.linear_vectors),
         "sharp":              _network,
         "multicast":          _network,
     },
     "reduce": {
-        "binomial":           Algorithm(rooted.binomial_reduce, partial(formulas.binomial, reduces=True)),
-        "linear":             Algorithm(rooted.linear_reduce, partial(formulas.linear_vectors, to_root=True)),
+        "binomial":           Algorithm(partial(rooted.reduce, Binomial), partial(formulas.binomial, reduces=True)),
+        "linear":             Algorithm(partial(rooted.reduce, Star), partial(formulas.linear_vectors, to_root=True)),
         "sharp":              _network,
     },
     "scatter": {
-        "binomial":           Algorithm(rooted.binomial_scatter, partial(formulas.binomial_blocks, to_root=False)),
-        "linear":             Algorithm(rooted.linear_scatter, formulas.linear_blocks),
+        "binomial":           Algorithm(partial(rooted.scatter, Binomial), formulas.binomial_blocks),
+        "linear":             Algorithm(partial(rooted.scatter, Star), formulas.linear_blocks),
     },
     "gather": {
-        "binomial":           Algorithm(rooted.binomial_gather, partial(formulas.binomial_blocks, to_root=True)),
-        "linear":             Algorithm(rooted.linear_gather, partial(formulas.linear_blocks, to_root=True)),
+        "binomial":           Algorithm(partial(rooted.gather, Binomial),
+                                        partial(formulas.binomial_blocks, to_root=True)),
+        "linear":             Algorithm(partial(rooted.gather, Star), partial(formulas.linear_blocks, to_root=True)),
     },
     "all_to_all": {
         "pairwise":           Algorithm(all_to_all.pairwise, formulas.direct),
@@ -100,10 +103,10 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "bruck":              Algorithm(all_to_all.bruck, formulas.bruck, equal_blocks=True),
     },
     "barrier": {
-        "dissemination":      Algorithm(barrier.dissemination, formulas.dissemination),
-        "ring":               Algorithm(barrier.ring, formulas.ring_barrier),
+        "dissemination":      Algorithm(partial(barrier.tokens, Dissemination), formulas.dissemination),
+        "ring":               Algorithm(partial(barrier.tokens, TwoPasses), formulas.ring_barrier),
         "service":            Algorithm(barrier.service, formulas.service),
-        "knomial":            Algorithm(barrier.knomial, formulas.knomial),
+        "knomial":            Algorithm(partial(barrier.tokens, Knomial), formulas.knomial),
         "counter":            Algorithm(barrier.counter, formulas.counter),
         "sharp":              _network,
     },

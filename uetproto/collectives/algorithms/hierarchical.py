@@ -1,4 +1,4 @@
-"""all_reduce over nodes of several ranks: within a node first, between nodes next, then back (collectives.md §3.8)."""
+"""Plans an all_reduce over nodes of several ranks: within a node, between nodes, and back (collectives.md §3.8)."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""An all_reduce in three stages: to the leader of each node, among the leaders by the network, and back.
+"""Runs an all_reduce in three stages: to the leader of each node, among the leaders by the network, and back.
 
 See HCOLL in collectives.md §3.8. The stages within nodes are schedules; the middle stage is whatever `among` makes,
 such as SHARP. With sockets in the place of nodes it is HCOLL's multichannel.

@@ -1,4 +1,4 @@
-"""Patterns of messages among the members 0 .. size-1 of a group, over the blocks of a vector that all members hold.
+"""Defines patterns: messages among the members 0 .. size-1 of a group, over blocks of a vector that all members hold.
 
 A block that moves keeps its position. This is what makes an algorithm a pattern, and lets a hierarchical algorithm run
 the same pattern among the ranks of a node and among the nodes. An algorithm that moves blocks elsewhere writes its
@@ -17,7 +17,7 @@ from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 
 class Moves(NamedTuple):
-    """The messages of a pattern. Columns go together by broadcasting, and all have as many axes."""
+    """Holds the messages of a pattern. Columns go together by broadcasting, and all have as many axes."""
 
     step: Ints
     src: Ints
@@ -79,7 +79,7 @@ def steps_for(size: int) -> int:
 
 
 class SchedulePart(Protocol):
-    """A piece of a schedule: messages in the steps from `first` on."""
+    """Describes a piece of a schedule, with messages in the steps from `first` on."""
 
     @property
     def first(self) -> int:
@@ -95,7 +95,7 @@ class SchedulePart(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PatternPhase:
-    """A pattern that groups of ranks run at once, each on its own range of elements."""
+    """Holds a pattern that groups of ranks run at once, each on its own range of elements."""
 
     pattern: Pattern
     groups: Ints

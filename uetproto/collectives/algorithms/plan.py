@@ -1,4 +1,4 @@
-"""A schedule made of parts: patterns one after the other, or side by side in the same steps."""
+"""Makes a schedule of parts: patterns follow one another, or share the same steps."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ def no_locals(rank: int) -> dict[int, LocalWork]:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSchedule(Schedule):
-    """A schedule with its parts and the local work around them. Nothing is computed before it is needed."""
+    """Holds the parts of a schedule and the local work around them. Nothing is computed before it is needed."""
 
     op: str
     algorithm: str

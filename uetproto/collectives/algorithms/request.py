@@ -10,7 +10,7 @@ from uetproto.collectives.algorithms.schedule import Buffer, Counts, Ints, Local
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRequest:
-    """The checked arguments of `catalogue.schedule`."""
+    """Holds the checked arguments of `catalogue.schedule`."""
 
     op: str
     algorithm: str

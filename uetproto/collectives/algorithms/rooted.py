@@ -1,9 +1,10 @@
-"""Operations with a root: broadcast, reduce, scatter, gather, by a binomial tree or one peer after the other.
+"""Plans operations with a root (broadcast, reduce, scatter, gather) by a binomial tree or one peer after the other.
 
 See collectives.md §3.2. Patterns are written for root 0: virtual rank v stands for rank v + root.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class Rooted(Pattern):
 @dataclass(frozen=True, slots=True)
 class Binomial(Rooted):
     """The parent of v is v without its lowest bit; v sends to its largest child first, and receives from the smallest
-    first.
+    first. An up edge thus reduces the own value, then the children in ascending order.
     """
 
     @property
@@ -101,15 +102,16 @@ def _from_root(request: ScheduleRequest) -> Ints:
     return np.roll(everyone(request.size), -request.root, axis=1)
 
 
-def _whole(request: ScheduleRequest, pattern: Rooted) -> PlannedSchedule:
-    """Return a plan of reduce or broadcast: every edge carries the vector."""
+def vector(tree: type[Rooted], request: ScheduleRequest, *, up: bool) -> PlannedSchedule:
+    """Return a plan of reduce (`up`) or broadcast, in which every edge of the tree carries the vector."""
     ends = np.array([[0, request.count]])
-    return request.in_place(PatternPhase(pattern, _from_root(request), ends), root=request.root)
+    phase = PatternPhase(tree(request.size, up), _from_root(request), ends)
+    return request.in_place(phase, root=request.root)
 
 
-def _blocks(request: ScheduleRequest, pattern: Rooted) -> PlannedSchedule:
-    """Return a plan of scatter or gather: blocks pass through SCRATCH, in virtual order."""
-    bounds, ranks = request.bounds, _from_root(request)
+def blocks(tree: type[Rooted], request: ScheduleRequest, *, up: bool) -> PlannedSchedule:
+    """Return a plan of gather (`up`) or scatter: blocks pass through SCRATCH, in virtual order."""
+    bounds, ranks, pattern = request.bounds, _from_root(request), tree(request.size, up, own_blocks=True)
     sizes = np.diff(bounds)
     ends = bounds_of(sizes[ranks[0]].tolist())
     shift = int(bounds[request.root])
@@ -132,41 +134,5 @@ def _blocks(request: ScheduleRequest, pattern: Rooted) -> PlannedSchedule:
     return PlannedSchedule(request.op, request.algorithm, request.size, counts, (phase,), work, root=request.root)
 
 
-def binomial_broadcast(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a broadcast whose edges all carry the whole vector."""
-    return _whole(request, Binomial(request.size, up=False))
-
-
-def binomial_reduce(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a reduce that combines the own value, then the children in ascending order."""
-    return _whole(request, Binomial(request.size, up=True))
-
-
-def binomial_scatter(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a scatter that sends to each child the blocks of its whole subtree."""
-    return _blocks(request, Binomial(request.size, up=False, own_blocks=True))
-
-
-def binomial_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a gather that receives from each child the blocks of its whole subtree."""
-    return _blocks(request, Binomial(request.size, up=True, own_blocks=True))
-
-
-def linear_broadcast(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a broadcast in which the root sends to one rank after the other."""
-    return _whole(request, Star(request.size, up=False))
-
-
-def linear_reduce(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a reduce in which the root receives from one rank after the other."""
-    return _whole(request, Star(request.size, up=True))
-
-
-def linear_scatter(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a scatter in which the root sends each rank its block."""
-    return _blocks(request, Star(request.size, up=False, own_blocks=True))
-
-
-def linear_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a gather in which the root receives each rank's block."""
-    return _blocks(request, Star(request.size, up=True, own_blocks=True))
+broadcast, reduce = partial(vector, up=False), partial(vector, up=True)
+scatter, gather = partial(blocks, up=False), partial(blocks, up=True)

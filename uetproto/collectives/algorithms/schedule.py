@@ -79,7 +79,7 @@ class Local(NamedTuple):
 
 
 class ScheduleStep(NamedTuple):
-    """The work of one rank in one step."""
+    """Describes what one rank does in one step."""
 
     number: int
     before: tuple[Local, ...]
@@ -97,7 +97,7 @@ class Counts(NamedTuple):
 
 
 class LocalWork(NamedTuple):
-    """The local work of a rank around one step."""
+    """Holds the local work of a rank around one step."""
 
     before: tuple[Local, ...] = ()
     after: tuple[Local, ...] = ()

@@ -1,4 +1,4 @@
-"""Binary trees over the ranks: reduce towards the root, broadcast back (collectives.md §3.4)."""
+"""Builds binary trees over the ranks, which reduce towards the root and broadcast back (collectives.md §3.4)."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""The costs of algorithms: formulas, counted bytes, and the choice between algorithms."""
+"""Computes the costs of algorithms by formulas, counts their bytes, and chooses between them."""

@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
 
 
 class AlgorithmChoice(NamedTuple):
-    """The chosen algorithm and its candidates."""
+    """Holds the chosen algorithm and its candidates."""
 
     op: str
     length: int

@@ -17,7 +17,9 @@ from uetproto.errors import LocalError
 
 
 class Costs(NamedTuple):
-    """The time model (collectives.md §0.1, §2): a message of `len` bytes costs alpha + len*beta, a fold len*gamma."""
+    """Defines the time model (collectives.md §0.1, §2): a message of `len` bytes takes alpha + len*beta, a fold
+    len*gamma.
+    """
 
     alpha: float
     """Seconds for each message."""
@@ -28,7 +30,7 @@ class Costs(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """Steps, bytes and time of one collective by its formula."""
+    """Holds steps, bytes and time of one collective by its formula."""
 
     steps: int
     sent: float
@@ -41,7 +43,7 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CostCase:
-    """The arguments of a formula."""
+    """Holds the arguments of a formula."""
 
     N: int
     D: float
@@ -195,7 +197,7 @@ def linear_blocks(c: CostCase, *, to_root: bool = False) -> Expected:
     return _linear(c, c.n, to_root, reduces=False)
 
 
-def binomial_blocks(c: CostCase, to_root: bool) -> Expected:
+def binomial_blocks(c: CostCase, *, to_root: bool = False) -> Expected:
     subtrees = [min(v & -v, c.N - v) for v in range(1, c.N)]
     sent = (max(subtrees, default=0) if to_root else c.N - 1) * c.n
     time = c.lg * c.costs.alpha + (c.N - 1) * c.n * c.costs.beta
@@ -416,7 +418,7 @@ def nccl_time(
 
 
 class LeafSpine(NamedTuple):
-    """Blocks on a leaf-spine fabric with ranks placed one after the other (collectives.md §3.10.7)."""
+    """Counts as blocks what crosses a leaf-spine fabric with ranks in order (collectives.md §3.10.7)."""
 
     traversals: int
     """Blocks over all links: `trav`."""

@@ -1,4 +1,4 @@
-"""The formulas of collectives in switches: SHARP (sharp.md §4.4) and multicast (collectives.md §3.10.7)."""
+"""Computes collectives in switches by formulas: SHARP (sharp.md §4.4) and multicast (collectives.md §3.10.7)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ HEADER = 32
 
 
 class SharpCosts(NamedTuple):
-    """The symbols of the cost model (sharp.md §4.4)."""
+    """Holds the symbols of the cost model (sharp.md §4.4)."""
 
     levels: int
     """Aggregation nodes from a host to the root: `L`."""
@@ -80,7 +80,7 @@ def multicast_traversals(size: int, leaves: int, block: int, roots: int) -> int:
 
 
 class MulticastCosts(NamedTuple):
-    """The costs of a fabric for multicast (collectives.md §3.0)."""
+    """Holds the costs of a fabric for multicast (collectives.md §3.0)."""
 
     alpha: float
     """Seconds of a message of the barriers at the start."""
@@ -97,7 +97,7 @@ NOTHING = Costs(0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InNetworkCase:
-    """The arguments of a formula."""
+    """Holds the arguments of a formula."""
 
     size: int
     """Number of ranks: N."""

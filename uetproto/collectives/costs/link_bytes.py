@@ -24,7 +24,7 @@ PART = 1 << 18
 
 @dataclass(frozen=True)
 class LinkBytes:
-    """The bytes of messages on links."""
+    """Holds the bytes that messages put on links."""
 
     topology: Topology
     links: Floats

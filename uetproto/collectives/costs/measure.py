@@ -1,4 +1,4 @@
-"""What a collective took, measured at its transport, and the numbers of its formula.
+"""Measures a collective at its transport, and computes the numbers of its formula.
 
 `MeasuredCollective` is the JSON object of `uetproto collective` (interfaces.md §10).
 """
@@ -123,7 +123,7 @@ def promised(schedule: Schedule, topology: Topology, itemsize: int, *, relay: bo
 
 
 class LinkCount(NamedTuple):
-    """The counts of one direction of a cable."""
+    """Holds the counts of one direction of a cable."""
 
     link: str
     """Names of its ends, as in "rank0 > leaf0"."""
@@ -135,7 +135,7 @@ class LinkCount(NamedTuple):
 
 
 class GroupPort(NamedTuple):
-    """Copies of multicast frames that a switch made for one of its ports."""
+    """Tells how many copies of multicast frames a switch made for one of its ports."""
 
     switch: str
     port: str
@@ -145,7 +145,7 @@ class GroupPort(NamedTuple):
 
 
 class AggregationPort(NamedTuple):
-    """Counters of an aggregation node for one of its ports."""
+    """Holds the counters of an aggregation node for one of its ports."""
 
     node: str
     port: str
@@ -155,7 +155,7 @@ class AggregationPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InNetwork:
-    """What the network reports of a collective that it carried out."""
+    """Describes how the network carried out a collective."""
 
     groups: tuple[GroupPort, ...] = ()
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class InNetwork:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCollective:
-    """The measurements of one collective."""
+    """Holds the measurements of one collective."""
 
     op: str
     algorithm: str

@@ -1,4 +1,4 @@
-"""Real tensors for a collective, and the check of its results against NumPy.
+"""Makes real tensors for a collective, and checks its results against NumPy.
 
 Elements are drawn from a seed. Floats are small whole numbers, whose sums have the same bits in any order of additions;
 where they round all the same, as narrow types and AVG do, a result may be off by one rounding for each rank.

@@ -1,4 +1,4 @@
-"""The barriers of multicast, by messages of no bytes: a schedule of collectives.md §3.7 over a `RankTransport`.
+"""Implements the barriers of multicast by messages of no bytes: a schedule of collectives.md §3.7.
 
 All barriers are of this kind, because ring control messages have no room for the number of a round.
 """
@@ -14,7 +14,7 @@ from uetproto.collectives.transport import RankTransport
 
 
 class TransportBarrier:
-    """The barrier of one rank. It has its own group, so that no other collective uses its tags."""
+    """Implements the barrier of one rank. It has its own group, so that no other collective uses its tags."""
 
     def __init__(self, transport: RankTransport, group: int = 0, ranks: Sequence[int] | None = None) -> None:
         """Makes the barrier. `ranks`: those of the transport that take part; None: all."""

@@ -1,6 +1,6 @@
 """The configuration of multicast, which is the same on all ranks of a group (collectives.md §3.10.1)."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from uetproto.errors import LocalError
 
@@ -45,8 +45,9 @@ class MulticastConfig:
     """Largest number of operations of a rank that are posted and not done."""
 
     def __post_init__(self) -> None:
+        values = asdict(self)
         for name in _COUNTS:
-            _whole(name, getattr(self, name), 1, "a whole number from 1 on")
+            _whole(name, values[name], 1, "a whole number from 1 on")
         _whole("least", self.least, 0, "picoseconds from 0 on")
         if self.link_rate is not None:
             _whole("link_rate", self.link_rate, 1, "None, or bytes a second from 1 on")

@@ -17,7 +17,7 @@ Cancel: TypeAlias = Callable[[], None]
 
 
 class MulticastEnd(Protocol):
-    """Represents one rank's end. Messages to one peer arrive in the order in which they were sent; chunks may be lost.
+    """Describes one rank's end. Messages to one peer arrive in the order in which they were sent; chunks may be lost.
 
     Token, control and grant have different forms, so that they may share a queue pair: no bytes without immediate data,
     no bytes with it, and 12 bytes. Only neighbours on the ring exchange them.
@@ -31,7 +31,7 @@ class MulticastEnd(Protocol):
         """Return virtual time, picoseconds."""
 
     def after(self, delay: int, action: Callable[[], None]) -> Cancel:
-        """Calls an action after `delay` picoseconds."""
+        """Runs an action after `delay` picoseconds."""
 
     def barrier(self, done: Done) -> None:
         """Enters the barrier; `done`: every rank has entered as often as this one."""
@@ -58,12 +58,12 @@ class MulticastEnd(Protocol):
         """Lets peers read a buffer of `length` bytes; None: one whose content is not used."""
 
     def unregister(self, grant: ReadGrant) -> None:
-        """Ends the access of peers to a buffer."""
+        """Withdraws the access of peers to a buffer."""
 
 
 @dataclass(slots=True)
 class MulticastCounters:
-    """The counters of one rank in one operation. Chunks that arrive before the next one is armed count here too."""
+    """Holds the counters of one rank in one operation. Chunks that come before the next one is armed count here."""
 
     chunks_sent: int = 0
     bytes_sent: int = 0

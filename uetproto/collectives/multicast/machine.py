@@ -1,10 +1,11 @@
-"""A state machine with a table like that of the page: guard, action, next state (collectives.md §3.10.3, §3.10.5)."""
+"""Runs state machines by tables of guard, action and next state, as in collectives.md §3.10.3 and §3.10.5."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from uetproto.collectives.multicast.end import Done
+from uetproto.collectives.multicast.end import Done, MulticastCounters, MulticastEnd
+from uetproto.collectives.multicast.plan import MulticastPlan
 from uetproto.errors import UetError
 
 State = TypeVar("State", bound=Enum)
@@ -22,18 +23,38 @@ Table: TypeAlias = Mapping[State, tuple[TransitionRow[State], ...]]
 """Rows of each state, of which the first whose guard holds is taken. A state without rows is the last one."""
 
 
-class Machine(Generic[State]):
-    """Takes rows while a guard holds. An action that waits for completions ends its row with the last of them."""
+class MachineContext(NamedTuple):
+    """Holds what the machines of an operation share."""
 
-    def __init__(
-        self, table: Table[State], state: State, moved: Callable[[], None], failed: Callable[[UetError], None]
-    ) -> None:
-        """Starts in the first state. `moved`: called after rows were taken, when no further one can be."""
+    plan: MulticastPlan
+    rank: int
+    end: MulticastEnd
+    counted: MulticastCounters
+    moved: Callable[[], None]
+    """Called after rows were taken, when no further one can be."""
+    failed: Callable[[UetError], None]
+
+
+class Machine(Generic[State]):
+    """Takes rows while a guard holds. An action that waits for completions ends its row with the last of them.
+
+    A subclass names its table. Its rows are compiled when the class is made: an unknown method fails at import.
+    """
+
+    _rows: Mapping[State, tuple[tuple[Callable[[Any], bool], Callable[[Any], None], State], ...]]
+
+    def __init_subclass__(cls, *, table: Table[State]) -> None:
+        cls._rows = {
+            state: tuple((getattr(cls, row.when), getattr(cls, row.do), row.then) for row in rows)
+            for state, rows in table.items()
+        }
+
+    def __init__(self, state: State, context: MachineContext) -> None:
+        """Starts in the first state."""
         self.state = state
-        self._table = table
-        self._moved = moved
-        self._failed = failed
-        self._taken: TransitionRow[State] | None = None
+        self.plan, self.rank, self.end, self.counted, self._moved, self._failed = context
+        self._next_state: State | None = None
+        """State after the row in progress."""
         self._open = 0
         """Completions that the row waits for."""
         self._nested = False
@@ -42,7 +63,7 @@ class Machine(Generic[State]):
     @property
     def ended(self) -> bool:
         """Return whether it is in its last state."""
-        return not self._table.get(self.state)
+        return not self._rows.get(self.state)
 
     def advance(self) -> None:
         """Takes rows whose guards hold now. It is not recursive, because completions may come at once."""
@@ -50,13 +71,13 @@ class Machine(Generic[State]):
             return
         self._nested, moved = True, False
         while not self._open and not self._stopped:
-            if self._taken is not None:
-                self.state, self._taken, moved = self._taken.then, None, True
-            row = next((row for row in self._table.get(self.state, ()) if getattr(self, row.when)()), None)
+            if self._next_state is not None:
+                self.state, self._next_state, moved = self._next_state, None, True
+            row = next((row for row in self._rows.get(self.state, ()) if row[0](self)), None)
             if row is None:
                 break
-            self._taken = row
-            getattr(self, row.do)()
+            _, action, self._next_state = row
+            action(self)
         self._nested = False
         if moved:
             self._moved()

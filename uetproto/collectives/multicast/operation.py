@@ -7,6 +7,7 @@ and grants carry no task id: barrier 1 separates those of two operations.
 from collections.abc import Sequence
 
 from uetproto.collectives.multicast.end import Cancel, Done, MulticastCounters, MulticastEnd
+from uetproto.collectives.multicast.machine import MachineContext
 from uetproto.collectives.multicast.plan import MulticastPlan
 from uetproto.collectives.multicast.receiver import Receiver, ReceiverState
 from uetproto.collectives.multicast.recovery import ChunkRequester, ChunkResponder, Holdings
@@ -32,10 +33,10 @@ class MulticastOperation:
         self._cancel: Cancel | None = None
         self._grant = end.register(into, plan.bytes)
         holdings = Holdings(plan, receivers)
-        shared = self.counted, self._moved, self.fail
-        self.sender = None if source is None else ChunkSender(plan, rank, task, end, source, into, *shared)
-        self.requester = ChunkRequester(plan, rank, end, holdings, into, *shared)
-        self.responder = ChunkResponder(plan, rank, end, holdings, self._grant, *shared)
+        context = MachineContext(plan, rank, end, self.counted, self._moved, self.fail)
+        self.sender = None if source is None else ChunkSender(context, task, source, into)
+        self.requester = ChunkRequester(context, holdings, into)
+        self.responder = ChunkResponder(context, holdings, self._grant)
 
     def start(self) -> None:
         """Enters the operation."""

@@ -17,7 +17,7 @@ SECOND = 10**12
 
 
 class Subgroup(NamedTuple):
-    """A byte range of every block, with its own multicast group and chunk ids."""
+    """Describes a byte range of every block, with its own multicast group and chunk ids."""
 
     number: int
     start: int
@@ -41,7 +41,7 @@ class Subgroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MulticastPlan:
-    """The plan of one operation. `all_gather` and `broadcast` make it."""
+    """Holds the plan of one operation. `all_gather` and `broadcast` make it."""
 
     op: str
     size: int

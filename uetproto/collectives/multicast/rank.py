@@ -29,7 +29,7 @@ class PostedOperation:
     """Error that ended it before it began."""
 
     def fail(self, error: UetError) -> None:
-        """Ends it, and all later ones with it, from outside; earlier ones continue."""
+        """Fails it, and all later ones with it, from outside; earlier ones continue."""
         if self.operation is not None:
             self.operation.fail(error)
         elif self.error is None:
@@ -37,7 +37,7 @@ class PostedOperation:
 
 
 class MulticastRank:
-    """Represents a rank of a group (collectives.md §3.10). All ranks of a group post the same plans in the same order.
+    """Implements a rank of a group (collectives.md §3.10). All ranks of a group post the same plans in the same order.
 
     The end calls `receivers[subgroup].on_chunk`, `on_token`, `on_control` and `on_grant`.
     """

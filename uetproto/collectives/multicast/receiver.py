@@ -1,9 +1,9 @@
-"""The receiver of one rank in one subgroup: a bitmap and a short path for each chunk (collectives.md §3.10.4).
+"""Receives the chunks of one subgroup at one rank: a bitmap and a short path for each (collectives.md §3.10.4).
 
 It lives as long as its rank, and is armed for one operation after the other.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 
 from uetproto.collectives.multicast.end import MulticastCounters
@@ -155,7 +155,7 @@ class Receiver:
         return start - first, (first + self._chunks if end < 0 else end) - start
 
     def fetched(self, block: int, idx: int, chunks: int) -> None:
-        """Marks a run of chunks as fetched."""
+        """Records that a run of chunks was fetched."""
         first = block * self._chunks + idx
         self.seen[first : first + chunks] = bytes((_HERE,)) * chunks
         self.recvd[block] += chunks
@@ -166,11 +166,7 @@ class Receiver:
     @property
     def bitmap(self) -> int:
         """Return the bitmap: bit i is chunk id i; bits of own chunks are 0."""
-        return sum(1 << chunk for chunk in self.set_bits())
-
-    def set_bits(self) -> Iterator[int]:
-        """Return the chunk ids that are set, ascending."""
-        return (chunk for chunk, seen in enumerate(self.seen) if seen == _HERE)
+        return sum(1 << chunk for chunk, seen in enumerate(self.seen) if seen == _HERE)
 
     def _stop(self, event: ReceiverInput) -> None:
         """Stops polling: late datagrams stay in their queue until they are foreign."""

@@ -5,12 +5,11 @@ its part.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from uetproto.collectives.multicast.end import MulticastCounters, MulticastEnd
-from uetproto.collectives.multicast.machine import Machine, Table, TransitionRow
+from uetproto.collectives.multicast.machine import Machine, MachineContext, Table, TransitionRow
 from uetproto.collectives.multicast.plan import MulticastPlan, Subgroup
 from uetproto.collectives.multicast.receiver import Receiver
 from uetproto.collectives.multicast.wire import FIN, ReadGrant, RingImmediate, RingMessage
@@ -63,7 +62,7 @@ RESPONDER: Table[ResponderState] = {
 
 
 class Gap(NamedTuple):
-    """A maximal run of missing chunks in one block."""
+    """Describes a maximal run of missing chunks in one block."""
 
     part: Subgroup
     idx: int
@@ -103,20 +102,17 @@ class Holdings:
         return self._block(owner) * self._plan.length + gap.part.offset(gap.idx)
 
     def fetched(self, owner: int, gap: Gap) -> None:
-        """Marks a gap as fetched."""
+        """Records that a gap was fetched."""
         self._receivers[gap.part.number].fetched(self._block(owner), gap.idx, gap.chunks)
 
 
-class ChunkRequester(Machine[RequesterState]):
+class ChunkRequester(Machine[RequesterState], table=REQUESTER):
     """Requests one block after the other from F(r), and reads its gaps."""
 
-    def __init__(
-        self, plan: MulticastPlan, rank: int, end: MulticastEnd, holdings: Holdings, into: memoryview | None,
-        counted: MulticastCounters, moved: Callable[[], None], failed: Callable[[UetError], None],
-    ) -> None:  # fmt: skip
-        super().__init__(REQUESTER, RequesterState.INIT, moved, failed)
-        self.plan, self.rank, self.end, self.holdings, self.counted = plan, rank, end, holdings, counted
-        self.source = plan.source(rank)
+    def __init__(self, context: MachineContext, holdings: Holdings, into: memoryview | None) -> None:
+        super().__init__(RequesterState.INIT, context)
+        self.holdings = holdings
+        self.source = self.plan.source(self.rank)
         self._into = into
         self._owners: deque[int] = deque()
         """Owners of the missing blocks; the first one is being fetched."""
@@ -202,16 +198,13 @@ class ChunkRequester(Machine[RequesterState]):
         self.end.control(self.source, FIN.pack(), complete)
 
 
-class ChunkResponder(Machine[ResponderState]):
+class ChunkResponder(Machine[ResponderState], table=RESPONDER):
     """Grants V(r) the blocks that this rank holds, until its FIN."""
 
-    def __init__(
-        self, plan: MulticastPlan, rank: int, end: MulticastEnd, holdings: Holdings, grant: ReadGrant,
-        counted: MulticastCounters, moved: Callable[[], None], failed: Callable[[UetError], None],
-    ) -> None:  # fmt: skip
-        super().__init__(RESPONDER, ResponderState.INIT, moved, failed)
-        self.plan, self.end, self.holdings, self.counted = plan, end, holdings, counted
-        self.visitor = plan.visitor(rank)
+    def __init__(self, context: MachineContext, holdings: Holdings, grant: ReadGrant) -> None:
+        super().__init__(ResponderState.INIT, context)
+        self.holdings = holdings
+        self.visitor = self.plan.visitor(self.rank)
         self._grant = grant
         self._arrived: deque[RingImmediate] = deque()
 

@@ -3,14 +3,11 @@
 Subgroups send in parallel: a row posts a batch for each of them. All share one token.
 """
 
-from collections.abc import Callable
 from enum import Enum
 
-from uetproto.collectives.multicast.end import MulticastCounters, MulticastEnd
-from uetproto.collectives.multicast.machine import Machine, Table, TransitionRow
-from uetproto.collectives.multicast.plan import SECOND, MulticastPlan, Subgroup
+from uetproto.collectives.multicast.machine import Machine, MachineContext, Table, TransitionRow
+from uetproto.collectives.multicast.plan import SECOND, Subgroup
 from uetproto.collectives.multicast.wire import CHUNK_SHIFT
-from uetproto.errors import UetError
 
 
 class SenderState(Enum):
@@ -41,23 +38,18 @@ SENDER: Table[SenderState] = {
 """Table of the sender. A row that posts chunks ends with its send completions."""
 
 
-class ChunkSender(Machine[SenderState]):
+class ChunkSender(Machine[SenderState], table=SENDER):
     """The sender of a rank that has a block to send. Its inputs are `post`, `token` and `arm`."""
 
-    def __init__(
-        self, plan: MulticastPlan, rank: int, task: int, end: MulticastEnd, source: memoryview,
-        into: memoryview | None, counted: MulticastCounters, moved: Callable[[], None],
-        failed: Callable[[UetError], None],
-    ) -> None:  # fmt: skip
-        super().__init__(SENDER, SenderState.IDLE, moved, failed)
-        block = plan.block(rank)
+    def __init__(self, context: MachineContext, task: int, source: memoryview, into: memoryview | None) -> None:
+        super().__init__(SenderState.IDLE, context)
+        block = self.plan.block(self.rank)
         assert block is not None
-        self.plan, self.rank, self.end, self.counted = plan, rank, end, counted
         self._block, self._task = block, task
         self._source, self._into = source, into
         self._posted = self._armed = False
-        self._turn = plan.starts(rank)
-        self._next = [0] * len(plan.subgroups)
+        self._turn = self.plan.starts(self.rank)
+        self._next = [0] * len(self.plan.subgroups)
         """Index of the chunk that each subgroup sends next."""
 
     # Events

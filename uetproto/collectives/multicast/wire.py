@@ -1,4 +1,4 @@
-"""The contents of multicast messages: immediate data of 32 bits, and the grant (collectives.md §3.10.1)."""
+"""Defines the contents of multicast messages: immediate data of 32 bits, and the grant (collectives.md §3.10.1)."""
 
 from enum import IntEnum
 from struct import Struct
@@ -13,7 +13,7 @@ CHUNK_IDS = 1 << 24
 
 
 class ChunkImmediate(NamedTuple):
-    """Immediate data of a chunk: bits 0-7 hold the task id, bits 8-31 the chunk id."""
+    """Packs the immediate data of a chunk: bits 0-7 hold the task id, bits 8-31 the chunk id."""
 
     task_id: int
     chunk_id: int
@@ -29,7 +29,7 @@ class ChunkImmediate(NamedTuple):
 
 
 class RingMessage(IntEnum):
-    """Type of a ring control message."""
+    """Defines the types of ring control messages."""
 
     NEED_FETCH = 0
     FIN = 1
@@ -40,7 +40,7 @@ FIN_OWNER = 0xDEAD
 
 
 class RingImmediate(NamedTuple):
-    """Immediate data of a ring control message: bits 0-2 hold the type, bits 3-31 the owner."""
+    """Packs the immediate data of a ring control message: bits 0-2 hold the type, bits 3-31 the owner."""
 
     type: int
     owner: int

@@ -1,1 +1,1 @@
-"""Topologies: graphs of nodes and switches, the GPU matrix of a host, and their drawings."""
+"""Describes topologies: graphs of nodes and switches, and the GPU matrix of a host. Draws schedules."""

@@ -1,4 +1,4 @@
-"""A schedule as SVG: one line for each rank, time downwards, one arrow for each message; plain text without a library.
+"""Draws a schedule as SVG, without a library: a line for each rank, time downwards, an arrow for each message.
 
 The colour of an arrow shows where in the vector its elements are. Elements of full arrows are folded, those of dashed
 arrows stored.

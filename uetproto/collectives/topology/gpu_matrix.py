@@ -1,10 +1,10 @@
-"""The distances between the devices of one host: the matrix of `nvidia-smi topo -m` (collectives.md §4.1).
+"""Holds the distances between the devices of one host: the matrix of `nvidia-smi topo -m` (collectives.md §4.1).
 
 `gpu_matrix_text` parses and prints it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple, Self
@@ -13,7 +13,7 @@ from uetproto.errors import LocalError
 
 
 class Class(NamedTuple):
-    """A class of connection: a label of the matrix."""
+    """Describes a class of connection, a label of the matrix."""
 
     label: str
     rank: int
@@ -41,7 +41,7 @@ _ORDER = {label: place for place, label in enumerate(CLASSES)}
 
 
 class GpuConnection(NamedTuple):
-    """A connection between two devices: a label, and the number of NVLinks."""
+    """Describes a connection between two devices: a label, and the number of NVLinks."""
 
     label: str
     nvlinks: int = 0
@@ -86,7 +86,7 @@ SOCKET = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speeds:
-    """Bytes per second, in one direction, of the parts of a path."""
+    """Holds the bytes per second, in one direction, of the parts of a path."""
 
     nvlink: int = NVLINK["A100"]
     pcie: int = 12 * GB
@@ -94,9 +94,9 @@ class Speeds:
     socket: int = SOCKET["Skylake"]
 
     def __post_init__(self) -> None:
-        for name in ("nvlink", "pcie", "socket"):
-            if getattr(self, name) <= 0:
-                raise LocalError(name, getattr(self, name), "more than 0 bytes a second")
+        for name, speed in asdict(self).items():
+            if speed <= 0:
+                raise LocalError(name, speed, "more than 0 bytes a second")
 
     def bandwidth(self, connection: GpuConnection) -> int:
         """Return the bytes per second of the slowest part of the path."""
@@ -114,7 +114,7 @@ def worst(connections: Iterable[GpuConnection]) -> GpuConnection:
 
 @dataclass(frozen=True)
 class GpuMatrix:
-    """The devices of one host, GPUs first and then NICs, and the connection between any two."""
+    """Holds the devices of one host, GPUs first and then NICs, and the connection between any two."""
 
     devices: tuple[str, ...]
     rows: tuple[tuple[GpuConnection, ...], ...]
@@ -139,12 +139,12 @@ class GpuMatrix:
                 if here != there or here == X:
                     names = f"{self.devices[a]} and {self.devices[b]}"
                     raise LocalError("rows", f"{here} and {there} between {names}", "the same both ways, and not X")
-        for name, many in (
-            ("cpu_affinity", len(self.gpus)), ("numa_affinity", len(self.gpus)), ("gpu_numa_id", len(self.gpus)),
-            ("nic_names", len(self.nics)),
+        for name, values, devices in (
+            ("cpu_affinity", self.cpu_affinity, self.gpus), ("numa_affinity", self.numa_affinity, self.gpus),
+            ("gpu_numa_id", self.gpu_numa_id, self.gpus), ("nic_names", self.nic_names, self.nics),
         ):  # fmt: skip
-            if len(getattr(self, name)) not in (0, many):
-                raise LocalError(name, f"{len(getattr(self, name))} values", f"{many}, or none")
+            if len(values) not in (0, len(devices)):
+                raise LocalError(name, f"{len(values)} values", f"{len(devices)}, or none")
 
     @cached_property
     def gpus(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The text of `nvidia-smi topo -m`: parsed, and printed in the same form (collectives.md §4.1)."""
+"""Parses the text of `nvidia-smi topo -m`, and prints it in the same form (collectives.md §4.1)."""
 
 import re
 from typing import NamedTuple

@@ -15,7 +15,7 @@ from uetproto.errors import LocalError
 
 
 class TopologyLink(NamedTuple):
-    """Represents one direction of a cable, from vertex to vertex."""
+    """Describes one direction of a cable, from vertex to vertex."""
 
     source: int
     target: int
@@ -23,7 +23,7 @@ class TopologyLink(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """Ranks 0 … `size` - 1, switches, and the cables between them."""
+    """Holds the ranks 0 … `size` - 1, the switches, and the cables between them."""
 
     kind: str
     size: int

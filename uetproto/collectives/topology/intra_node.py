@@ -1,4 +1,4 @@
-"""Hops within a node: bytes and time, but no packets (collectives.md §4.1)."""
+"""Moves messages within a node: they take time, but no packets (collectives.md §4.1)."""
 
 from collections import Counter
 from collections.abc import Callable

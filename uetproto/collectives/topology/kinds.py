@@ -1,4 +1,4 @@
-"""The usual topologies, by name: pair, switch, leaf-spine, fat-tree, rails (collectives.md §4.2).
+"""Builds the usual topologies by name: pair, switch, leaf-spine, fat-tree, rails (collectives.md §4.2).
 
 `topology(kind, ranks, **parameters)` makes one. Ranks fill its slots in order, or as `places` says.
 """

@@ -1,1 +1,1 @@
-"""The networks of `distributed`: UET, RoCE, SHARP and multicast over the emulator, or a model without packets."""
+"""Provides the networks of `distributed`: UET, RoCE, SHARP and multicast over the emulator."""

@@ -15,7 +15,7 @@ _GPUS = 8
 
 
 class Hosts:
-    """The ranks of each host, each rank with a NIC of its own; the i-th ranks of all hosts form rail i."""
+    """Holds the ranks of each host. Each rank has a NIC of its own; the i-th ranks of all hosts form rail i."""
 
     def __init__(self, ranks: Sequence[Sequence[int]], cross_nic: int = PREFER_SAME_NIC) -> None:
         self.ranks = [list(host) for host in ranks]

@@ -1,4 +1,4 @@
-"""all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
+"""Runs all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
 
 Each group of ranks has its own multicast groups, one for each subgroup, and its own queue pairs, made at its first
 operation. After a failure its ranks are no longer in step: the next operation makes them anew.
@@ -35,7 +35,7 @@ _NAMES = tuple(part.name for part in fields(MulticastConfig))
 
 
 class MulticastOffload(Offload):
-    """The algorithm "multicast"."""
+    """Implements the algorithm "multicast"."""
 
     algorithms: Mapping[str, tuple[str, ...]] = {"all_gather": (ALGORITHM,), "broadcast": (ALGORITHM,)}
 

@@ -105,14 +105,14 @@ class Nowhere:
         return bytes(length)
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Drops the bytes."""
+        """Drop the bytes."""
 
     def flush(self) -> None:
         """Does nothing."""
 
 
 class MulticastGroupEnd:
-    """The `MulticastEnd` of one rank in one group of ranks."""
+    """Implements the `MulticastEnd` of one rank in one group of ranks."""
 
     machines: MulticastRank
 

@@ -1,4 +1,4 @@
-"""The common part of networks with packets, UET and RoCE (collectives.md §5).
+"""Implements what networks with packets, UET and RoCE, have in common (collectives.md §5).
 
 In the usual way a receive is granted. The receiver tells the sender, in a small message of its own, where the bytes may
 go; the sender writes them there with completion data or an immediate, and the receiver learns when all of them have
@@ -242,7 +242,7 @@ class GrantingEnd(PacketEnd):
 
     @abstractmethod
     def close(self, slot: int, awaited: Awaited) -> None:
-        """Ends the access of peers to a slot."""
+        """Withdraws the access of peers to a slot."""
 
     @abstractmethod
     def send_record(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
@@ -258,7 +258,7 @@ def _ignore(failure: TransportError | None) -> None:
 
 
 class PacketNetwork(CollectiveNetwork):
-    """All ranks, each a node of an emulated network."""
+    """Holds all ranks, each of which is a node of an emulated network."""
 
     def __init__(self, size: int, world: EmulatedNetwork, intra: Mapping[str, Any]) -> None:
         """Makes the network. `intra`: `hosts`, and the costs of a hop within a host."""

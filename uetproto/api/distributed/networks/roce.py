@@ -57,7 +57,7 @@ _ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 
 
 class RoceEnd(GrantingEnd):
-    """The end of one rank."""
+    """Moves the messages of one rank by RDMA WRITE."""
 
     network: "RoceNetwork"
 
@@ -174,7 +174,7 @@ def _carrier(hca: Hca, element: Element, options: SharpOptions) -> RoceCarrier:
 
 
 class RoceNetwork(PacketNetwork):
-    """All ranks, each with an adapter."""
+    """Holds all ranks, each of which has an adapter."""
 
     def __init__(self, size: int, **given: Any) -> None:
         """Makes the network. Raises `ArgumentError` for options that are not legal.

@@ -1,4 +1,4 @@
-"""Collectives by SHARP: aggregation nodes run them, for all ranks or for the leaders of nodes (sharp.md §4.3).
+"""Runs collectives by SHARP, in aggregation nodes, for all ranks or for the leaders of nodes (sharp.md §4.3).
 
 Trees, connections and groups are created by the first collective of a group of ranks.
 """
@@ -31,7 +31,7 @@ LEADERS = "hcoll_sharp"
 
 
 class SharpOffload(Offload):
-    """The collectives that aggregation nodes run."""
+    """Offers the collectives that aggregation nodes run."""
 
     algorithms: Mapping[str, tuple[str, ...]] = {
         **dict.fromkeys(COLLECTIVES, (ALGORITHM,)), "all_reduce": (ALGORITHM, LEADERS),

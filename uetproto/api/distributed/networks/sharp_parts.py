@@ -19,7 +19,7 @@ Failure = Callable[[int, Trouble, Rail], TransportError]
 
 
 class SharpCollective:
-    """A collective of all ranks, which fall back together.
+    """Joins the parts of a collective: all ranks fall back together.
 
     With a fallback, results count once all ranks have theirs. This agreement, for which a library would need messages,
     takes no time here.

@@ -1,4 +1,4 @@
-"""Collectives as operations of SHARP: operations, types, and where results go (sharp.md §4.3)."""
+"""Translates collectives to operations of SHARP: operations, types, and where results go (sharp.md §4.3)."""
 
 from collections.abc import Callable
 from sys import byteorder

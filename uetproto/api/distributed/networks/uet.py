@@ -42,7 +42,7 @@ _MAILBOX = 0
 
 
 class UetEnd(GrantingEnd):
-    """The end of one rank in the way "write"."""
+    """Moves the messages of one rank in the way "write"."""
 
     network: "UetNetwork"
 
@@ -102,7 +102,7 @@ class UetEnd(GrantingEnd):
 
 
 class UetSendingEnd(PacketEnd):
-    """The end of one rank in the way "send"."""
+    """Moves the messages of one rank in the way "send"."""
 
     network: "UetNetwork"
 
@@ -164,7 +164,7 @@ def _carrier(fep: Fep, element: Element, options: SharpOptions) -> UetCarrier:
 
 
 class UetNetwork(PacketNetwork):
-    """All ranks, each with a fabric endpoint."""
+    """Holds all ranks, each of which has a fabric endpoint."""
 
     def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
         """Makes the network. Raises `ArgumentError` for options that are not legal.
