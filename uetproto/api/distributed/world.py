@@ -19,7 +19,7 @@ from uetproto.errors import LocalError, UetError
 
 
 class World:
-    """Holds ranks and their network. `World(4).run(program)` runs a program in each rank; `dist.run` makes the world."""
+    """Holds ranks and their network. `World(4).run(program)` runs a program in each; `dist.run` makes the world."""
 
     def __init__(
         self, ranks: int = 2, *, transport: str | CollectiveNetwork = "model",

@@ -57,7 +57,7 @@ def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, Sharp
 
 
 class SharpFabric:
-    """Holds the aggregation nodes and hosts of a world, and the manager; it is created before the world that uses it."""
+    """Holds the aggregation nodes and hosts of a world, and the manager. It is made before the world that uses it."""
 
     def __init__(
         self, config: SharpConfig, options: SharpOptions, carrier_of: Callable[[Any, Any, SharpOptions], Carrier],
