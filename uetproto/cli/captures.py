@@ -1,9 +1,9 @@
-"""Shared by the commands that read captures: options, decoding of a record, report of damage."""
+"""Holds what the commands that read captures share: options, decoding of a record, report of damage."""
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -32,6 +32,17 @@ class Decoding(NamedTuple):
     sharp: bool = False
     mcast: bool = False
     keys: "Keys | None" = None
+
+    @property
+    def transports(self) -> dict[str, Any]:
+        """Return what says where the transports are, by the names of the fields of `audit.reader.options.Options`."""
+        return {name: getattr(self, name) for name in ("crc", "udp_port", "ip_protocol", "roce_port", "rd")}
+
+    @property
+    def arguments(self) -> list[str]:
+        """Return the words of a command line that make another command read the packets in the same way."""
+        told = [(name, value) for name, value in self.transports.items() if value != self._field_defaults[name]]
+        return [word for name, value in told for word in (f"--{name.replace('_', '-')}", str(value))]
 
     def packet(self, record: Record) -> Packet:
         return self.explained(record)[0]
@@ -87,26 +98,24 @@ def read_key_ring(file: str | None) -> KeyRing | None:
     return None if file is None else KeyRing.read(file)
 
 
-def encapsulation_options(command: F) -> F:
-    """Add `--udp-port` and `--ip-protocol`, which identify UET."""
-    for option in (
-        _number("--ip-protocol", 255, IP_PROTOCOL, "IP protocol of UET without UDP."),
-        _number("--udp-port", 65535, UDP_PORT, "UDP port of UET."),
-    ):
-        command = option(command)
-    return command
+def encapsulation_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--udp-port` and `--ip-protocol`, which identify UET; the command gets a `Decoding` as `decoding`."""
+
+    @wraps(command)
+    def with_decoding(*arguments: Any, **values: Any) -> None:
+        decoding = Decoding(**{name: values.pop(name) for name in Decoding._fields if name in values})
+        command(*arguments, decoding=decoding, **values)
+
+    add_protocol = _number("--ip-protocol", 255, IP_PROTOCOL, "IP protocol of UET without UDP.")
+    return _number("--udp-port", 65535, UDP_PORT, "UDP port of UET.")(add_protocol(with_decoding))
 
 
-def decoding_options(command: F) -> F:
-    """Add the options of `Decoding`."""
-    for option in (
-        _mode("--rd", RD_MODES, "raw", "How to read opcodes 0x40-0x5f of RoCE: as a vendor's (raw), or as RD."),
-        _number("--roce-port", 65535, ROCE_PORT, "UDP port of RoCEv2."),
-        encapsulation_options,
-        _mode("--crc", CRC_MODES, "auto", "Whether a CRC32C ends each packet; auto tests whether one fits."),
-    ):
-        command = option(command)
-    return command
+def decoding_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say how records are read; the command gets a `Decoding` as `decoding`."""
+    add_mode = _mode("--rd", RD_MODES, "raw", "How to read opcodes 0x40-0x5f of RoCE: as a vendor's (raw), or as RD.")
+    add_port = _number("--roce-port", 65535, ROCE_PORT, "UDP port of RoCEv2.")
+    add_crc = _mode("--crc", CRC_MODES, "auto", "Whether a CRC32C ends each packet; auto tests whether one fits.")
+    return add_crc(encapsulation_options(add_port(add_mode(command))))
 
 
 def _mode(name: str, modes: Sequence[str], default: str, text: str) -> Callable[[F], F]:

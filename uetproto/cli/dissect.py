@@ -331,13 +331,7 @@ def command(
     as_json: bool,
     limit: int | None,
     only: int | None,
-    sharp: bool,
-    mcast: bool,
-    crc: str,
-    udp_port: int,
-    ip_protocol: int,
-    roce_port: int,
-    rd: str,
+    decoding: Decoding,
     keys_file: str | None,
 ) -> None:
     """Show every header of every packet of captures.
@@ -346,7 +340,7 @@ def command(
     fields are numbers; it names its "file" if several are given.
     """
     keys = read_keys(keys_file)
-    decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, sharp, mcast, keys)
+    decoding = decoding._replace(keys=keys)
     show = _json_writer(len(files) > 1) if as_json else _text_writer(len(files) > 1)
     left = limit
     faults = 0

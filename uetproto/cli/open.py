@@ -53,9 +53,7 @@ Damage and sealed packets that do not open are faults.""",
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @encapsulation_options
 @click.pass_context
-def command(
-    ctx: click.Context, file: str, keys_file: str, output: str, as_json: bool, udp_port: int, ip_protocol: int
-) -> None:
+def command(ctx: click.Context, file: str, keys_file: str, output: str, as_json: bool, decoding: Decoding) -> None:
     """Write a capture with its sealed packets opened: without security header and ICV, with correct lengths and CRC.
 
     A comment at each opened packet has SDI, AN, epoch and TSC. Packets that do not open stay sealed, with the reason as
@@ -70,7 +68,6 @@ def command(
         if os.path.exists(output) and os.path.exists(given) and os.path.samefile(output, given):
             raise LocalError(f"-o {output}", f"would overwrite {name}")
     keys = Keys(keys_file)
-    decoding = Decoding(udp_port=udp_port, ip_protocol=ip_protocol)
     with open_capture(file) as reader:
         packets = rewrite(reader, output, _ABOUT, lambda record: _opened(record, decoding, keys))
         damaged = report_damage(file, reader)

@@ -20,11 +20,10 @@ from uetproto.cli.audit.annotated_capture import Named, check_marked, check_outp
 from uetproto.cli.audit.junit import junit
 from uetproto.cli.audit.outcome import AuditOutcome, json_lines
 from uetproto.cli.audit.side_outputs import SideOutputs
-from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
+from uetproto.cli.captures import Decoding, check_files, decoding_options, keys_option, read_key_ring
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.summary import count
 from uetproto.cli.terminal import painter, printable, status, width
-from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 
 _DEFAULTS = Options()
 _LISTED = 8  # names in a message
@@ -121,11 +120,7 @@ def command(
     number: int | None,
     parquet: str | None,
     junit_file: str | None,
-    crc: str,
-    udp_port: int,
-    ip_protocol: int,
-    roce_port: int,
-    rd: str,
+    decoding: Decoding,
     keys_file: str | None,
 ) -> None:
     """Judge captures of any implementation: follow each PDC, message and queue pair, and print what departs from the
@@ -150,13 +145,13 @@ def command(
     known = None if baseline is None else _known(baseline)
     options = Options(
         complete=complete, ordered=ordered, mirror=mirror, rules=rules, keys=read_key_ring(keys_file),
-        personality=personality, max_flows=max_flows, crc=crc, udp_port=udp_port, ip_protocol=ip_protocol,
-        roce_port=roce_port, rd=rd,
+        personality=personality, max_flows=max_flows, **decoding.transports,
     )  # fmt: skip
     side_outputs = SideOutputs(options, plot=plot, number=number, parquet=parquet)
     with status() as show, side_outputs:
         report = audit(files, options, lambda packets: show(count(packets, "packet")), side_outputs.listen)
-    outcome = AuditOutcome(report, Severity(fail_on), options=_reading(options, keys_file))
+    reading = decoding.arguments if keys_file is None else [*decoding.arguments, "--keys", keys_file]
+    outcome = AuditOutcome(report, Severity(fail_on), options=reading)
     outcome.findings, outcome.hidden = (report.findings, []) if known is None else known.split(report.findings)
     aside = "-" in (output, junit_file)
     if as_json:
@@ -208,16 +203,6 @@ def _known(file: str) -> Baseline:
         named = ", ".join(strange[:_LISTED])
         click.echo(f"uetproto: {printable(file)}: hides nothing of {printable(named)}{rest}: no such rule", err=True)
     return known
-
-
-def _reading(options: Options, keys_file: str | None) -> tuple[str, ...]:
-    """Return the options that other commands need to read the packets in the same way."""
-    said = {
-        "--crc": (options.crc, "auto"), "--udp-port": (options.udp_port, UDP_PORT), "--rd": (options.rd, "raw"),
-        "--ip-protocol": (options.ip_protocol, IP_PROTOCOL), "--roce-port": (options.roce_port, ROCE_PORT),
-        "--keys": (keys_file, None),
-    }  # fmt: skip
-    return tuple(word for name, (value, usual) in said.items() if value != usual for word in (name, str(value)))
 
 
 def _list(rules: tuple[str, ...], excused: Container[str], as_json: bool) -> None:

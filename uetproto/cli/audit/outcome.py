@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ class AuditOutcome:
     findings: list[Finding] = field(default_factory=list)
     hidden: list[Finding] = field(default_factory=list)
     """Lists the findings that the baseline hides."""
-    options: tuple[str, ...] = ()
+    options: Sequence[str] = ()
     """Holds the options that other commands need to read the packets in the same way."""
 
     def fails(self, finding: Finding) -> bool:

@@ -160,6 +160,3 @@ def _unit(longest: int) -> tuple[int, str]:
         if longest >= 10 * unit:
             return unit, name
     return (1, "ns") if longest < 1_000 else (10**3, "µs")
-
-
-__all__ = ["check", "check_number", "plot"]

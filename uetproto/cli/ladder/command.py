@@ -262,11 +262,7 @@ def command(
     limit: int | None,
     every: bool,
     columns: int | None,
-    crc: str,
-    udp_port: int,
-    ip_protocol: int,
-    roce_port: int,
-    rd: str,
+    decoding: Decoding,
     keys_file: str | None,
 ) -> None:
     """Draw a message sequence chart: a lifeline for a host, an arrow for a packet.
@@ -281,7 +277,7 @@ def command(
     if svg is not None and os.path.exists(svg) and os.path.exists(file) and os.path.samefile(svg, file):
         raise click.UsageError("--svg would overwrite the capture")
     keys = read_keys(keys_file)
-    decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, keys=keys)
+    decoding = decoding._replace(keys=keys)
     tally = LadderTally()
     numbered = numbers is not None or bool(marks)
     with open_capture(file) as reader:

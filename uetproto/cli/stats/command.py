@@ -13,7 +13,7 @@ from uetproto.audit.stats.measure import measure
 from uetproto.audit.stats.meters import Measurements
 from uetproto.cli.audit import plot as audit_plot
 from uetproto.cli.audit.annotated_capture import check_output
-from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
+from uetproto.cli.captures import Decoding, check_files, decoding_options, keys_option, read_key_ring
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.stats import text as stats_text
 from uetproto.cli.summary import count
@@ -70,11 +70,7 @@ def command(
     plot: str | None,
     mirror: bool,
     max_flows: int,
-    crc: str,
-    udp_port: int,
-    ip_protocol: int,
-    roce_port: int,
-    rd: str,
+    decoding: Decoding,
     keys_file: str | None,
 ) -> None:
     """Measure captures of any implementation: bytes and packets, retransmissions and their causes, reordering, windows,
@@ -86,10 +82,7 @@ def command(
     if plot is not None:
         audit_plot.check(plot)
         check_output("--plot", plot, [*(("FILE", file) for file in files), ("--keys", keys_file)])
-    options = Options(
-        mirror=mirror, keys=read_key_ring(keys_file), max_flows=max_flows, crc=crc, udp_port=udp_port,
-        ip_protocol=ip_protocol, roce_port=roce_port, rd=rd,
-    )  # fmt: skip
+    options = Options(mirror=mirror, keys=read_key_ring(keys_file), max_flows=max_flows, **decoding.transports)
     with status() as show:
         report, measured = measure(
             files, options, lambda packets: show(count(packets, "packet")), interface=interface, number=number,
