@@ -6,7 +6,7 @@ complete. *Order*: the rule depends on the order of capture, and is judged only 
 sending.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
@@ -53,6 +53,16 @@ Verdict = Violation | Inconclusive | None
 
 Check = Callable[[Any, ObservedPacket], Verdict]
 """A check takes the tracker's state of what it follows, and the packet."""
+
+
+def always(expected: str, seen: str) -> Check:
+    """Return a check for an event that is a violation whatever the packet."""
+    return lambda state, packet: Violation(expected, seen)
+
+
+def not_observable(page: str, reasons: Mapping[str, Sequence[int]]) -> tuple[tuple[str, str], ...]:
+    """Return the numbered invariants of a page that no packet can contradict, as "pds 1", each with the reason."""
+    return tuple((f"{page} {number}", reason) for reason, numbers in reasons.items() for number in numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

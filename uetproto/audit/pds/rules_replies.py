@@ -1,8 +1,8 @@
 """Judges the answers to requests of a PDC: ACKs, bitmaps, NACKs, the end of the PDC."""
 
-from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent, PsnRecord
+from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation, always
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import add32, diff32
 
@@ -19,12 +19,12 @@ def _unsent(state: PdcDirection, seen: ObservedPacket) -> Violation:
 
 
 def _retx(state: PdcDirection, seen: ObservedPacket) -> Violation:
-    was = _was(state)
+    was = state.earlier
     return Violation(f"retx {was.head.retx} as in packet {was.number}", f"retx {seen.head.retx}", (was.number,))
 
 
 def _behind_clear(state: PdcDirection, seen: ObservedPacket) -> Violation:
-    was = _was(state)
+    was = state.earlier
     expected = f"CACK_PSN from {was.clear} on, the CLEAR_PSN of packet {was.number}"
     return Violation(expected, str(seen.head.cack_psn), (was.number,))
 
@@ -43,7 +43,7 @@ def _fell(state: PdcDirection, seen: ObservedPacket) -> Violation:
 
 
 def _two_targets(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive:
-    was = _was(state)
+    was = state.earlier
     if was.head.retx or was.head.psn in state.copies:
         return Inconclusive("the request came again: a copy that outlives its PDC opens another")
     return Violation(f"spdcid {state.peer} as before", str(seen.head.spdcid), (was.number,))
@@ -55,10 +55,6 @@ def _sack_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation:
 
 def _sack_zero(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"bits up to CACK_PSN {seen.head.cack_psn} set", f"that of PSN {state.subject} is not")
-
-
-def _mpr_zero(state: PdcDirection, seen: ObservedPacket) -> Violation:
-    return Violation("mpr of at least 1", "mpr 0")
 
 
 def _clear_and_cack(state: PdcDirection, seen: ObservedPacket) -> Verdict:
@@ -159,11 +155,6 @@ def _numbers(seen: ObservedPacket) -> str:
     return f"CACK_PSN {head.cack_psn}, ACK_PSN {add32(head.cack_psn, head.ack_psn_offset)}"
 
 
-def _was(state: PdcDirection) -> PsnRecord:
-    assert state.was is not None
-    return state.was
-
-
 REPLIES: tuple[Rule, ...] = (
     Rule(id="PDS-ACK-EARLY", on=PdsEvent.ACK_EARLY, of=PdsEvent.ACK, check=_early, cite="UE 1.0.1 §3.5.11.4.5",
          covers=("pds 17",), says="Nothing before Start_PSN is acknowledged."),
@@ -189,8 +180,8 @@ REPLIES: tuple[Rule, ...] = (
          says="A bit of a SACK bitmap stands for a PSN that was sent."),
     Rule(id="PDS-SACK-ZERO", on=PdsEvent.SACK_ZERO, of=PdsEvent.SACK, check=_sack_zero, severity=Severity.WARNING,
          cite="UE 1.0.1 §3.5.11.14", covers=("pds 18",), says="The bits of a SACK bitmap up to CACK_PSN are 1."),
-    Rule(id="PDS-MPR-ZERO", on=PdsEvent.MPR_ZERO, of=PdsEvent.SACK, check=_mpr_zero, severity=Severity.NOTE,
-         cite=CHOICE, says="A receiver offers a window."),
+    Rule(id="PDS-MPR-ZERO", on=PdsEvent.MPR_ZERO, of=PdsEvent.SACK, check=always("mpr of at least 1", "mpr 0"),
+         severity=Severity.NOTE, cite=CHOICE, says="A receiver offers a window."),
     Rule(id="PDS-CLEAR-REQ-CACK", on=PdsEvent.ASKS, check=_clear_and_cack, cite="UE 1.0.1 §3.5.20.1",
          covers=("pds 14", "pds 40"), says="An ACK that asks to clear its PSN does not cover it."),
     Rule(id="PDS-CLOSE-ASKED", on=PdsEvent.ASKS, check=_close_asked, cite="UE 1.0.1 §3.5.8.3", covers=("pds 31",),

@@ -5,8 +5,8 @@ from typing import Any
 from uetproto.audit.finding import opcode_name
 from uetproto.audit.pds.tracker_rudi import AuditedDatagram, RudiExchange
 from uetproto.audit.pds.tracker_rudi import RudiEvent as E
-from uetproto.audit.reader.observed import Head, ObservedPacket
-from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Verdict, Violation
+from uetproto.audit.reader.observed import ObservedPacket
+from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Verdict, Violation, always
 from uetproto.engine.contract import Mode
 from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
@@ -15,16 +15,14 @@ IDEMPOTENT_SAFE = 1 << 63
 
 
 def _operation(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    row = OPCODE_PROFILES.get(getattr(ses, "opcode", None))  # type: ignore[arg-type]
+    row = OPCODE_PROFILES.get(getattr(seen.ses, "opcode", None))  # type: ignore[arg-type]
     if row is None:
         return Inconclusive("unknown opcode")
-    return None if Mode.RUDI in row.modes else Violation("WRITE or READ", opcode_name(ses.opcode))
+    return None if Mode.RUDI in row.modes else Violation("WRITE or READ", opcode_name(seen.ses.opcode))
 
 
 def _completion_data(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    return Violation("hd 0", "hd 1") if getattr(ses, "hd", 0) else None
+    return Violation("hd 0", "hd 1") if getattr(seen.ses, "hd", 0) else None
 
 
 def _key(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
@@ -49,19 +47,14 @@ def _unasked(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
     return Violation(f"a request with pkt_id {exchange.pkt_id}", "none") if exchange.first is None else None
 
 
-def _silent(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
-    return Violation("a response", "none")
-
-
 def _datagram_opcode(datagram: AuditedDatagram, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses is None:
+    if seen.ses is None:
         return Inconclusive("no SES header")
-    return None if ses.opcode == Opcode.DATAGRAM_SEND else Violation("DATAGRAM_SEND", opcode_name(ses.opcode))
+    return None if seen.ses.opcode == Opcode.DATAGRAM_SEND else Violation("DATAGRAM_SEND", opcode_name(seen.ses.opcode))
 
 
 def _datagram_whole(datagram: AuditedDatagram, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
+    ses = seen.ses
     if ses is None:
         return Inconclusive("no SES header")
     return None if ses.som and ses.eom else Violation("som 1, eom 1", f"som {ses.som}, eom {ses.eom}")
@@ -95,7 +88,7 @@ RULES: tuple[Rule, ...] = (
           "Requests that are not answered have different pkt_ids.", Requires.ABSENCE),
     _rule("RUDI-UNASKED", E.RESPONSE, _unasked, RUDI, _WARNING, ("ses 11",),
           "A response has the pkt_id of a request.", Requires.ABSENCE),
-    _rule("RUDI-SILENT", E.SILENT, _silent, RUDI, _NOTE, ("ses 11", "pds 45"),
+    _rule("RUDI-SILENT", E.SILENT, always("a response", "none"), RUDI, _NOTE, ("ses 11", "pds 45"),
           "A request is answered.", Requires.ABSENCE),
     _rule("UUD-OPCODE", E.DATAGRAM, _datagram_opcode, "UE 1.0.1 §3.4.1.4", _ERROR, (),
           "UUD carries DATAGRAM_SEND only."),

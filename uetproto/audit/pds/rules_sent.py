@@ -1,9 +1,8 @@
 """Judges the requests that an end of a PDC sends: PSNs, SYN packets, CLEAR_PSNs."""
 
-from uetproto.audit.pds.tracker_sent import UnknownPdc
-from uetproto.audit.pds.tracker_state import FAR, M32, PdcDirection, PdsEvent, PsnRecord
+from uetproto.audit.pds.tracker_state import FAR, M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation, always
 from uetproto.wire.serial import add32, diff32
 
 COPIES = 1 + 5 + 5
@@ -15,7 +14,7 @@ _OF_ANOTHER = Inconclusive("PSNs between were not seen: it may be of another PDC
 
 
 def _two_contents(state: PdcDirection, seen: ObservedPacket) -> Verdict:
-    was = _was(state)
+    was = state.earlier
     content = -1 - seen.head.ctl_type if "ctl_type" in seen.head._fields else seen.content
     if was.content is None or content is None:
         return Inconclusive("content not known")
@@ -27,7 +26,7 @@ def _two_contents(state: PdcDirection, seen: ObservedPacket) -> Verdict:
 
 
 def _retx_missing(state: PdcDirection, seen: ObservedPacket) -> Verdict:
-    was, head = _was(state), seen.head
+    was, head = state.earlier, seen.head
     if head.retx or was.head.retx or head == was.head:
         return None  # copies that the network made are equal
     if was.content != seen.content:
@@ -49,7 +48,7 @@ def _copies(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
 def _backoff(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     """Compare the intervals of three copies without a NACK: the second is not shorter than the first."""
     psn = seen.head.psn
-    times = [_was(state).time_ns, *state.copies.get(psn, ())]
+    times = [state.earlier.time_ns, *state.copies.get(psn, ())]
     if state.pdc.rod or len(times) < 3 or not seen.head.retx:
         return Inconclusive("fewer than three copies, or ROD")
     if psn in state.nacked:
@@ -69,12 +68,8 @@ def _mode(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive
     return Violation(f"{state.mode} as in other packets of the PDC", head.form, tuple(others))
 
 
-def _no_spdcid(state: UnknownPdc, seen: ObservedPacket) -> Violation:
-    return Violation("a PDCID other than 0", "spdcid 0")
-
-
 def _dpdcid(state: PdcDirection, seen: ObservedPacket) -> Violation:
-    return Violation(f"dpdcid {state.peer} as before", str(seen.head.dpdcid), (_was(state).number,))
+    return Violation(f"dpdcid {state.peer} as before", str(seen.head.dpdcid), (state.earlier.number,))
 
 
 def _late_syn(state: PdcDirection, seen: ObservedPacket) -> Violation:
@@ -83,7 +78,7 @@ def _late_syn(state: PdcDirection, seen: ObservedPacket) -> Violation:
 
 
 def _syn_again(state: PdcDirection, seen: ObservedPacket) -> Verdict:
-    was, head = _was(state), seen.head
+    was, head = state.earlier, seen.head
     if was.head.retx or not head.retx or "psn_offset" not in head._fields or "psn_offset" in was.head._fields:
         return None
     if was.content != seen.content:
@@ -105,7 +100,7 @@ def _start_distance(state: PdcDirection, seen: ObservedPacket) -> Verdict:
 
 
 def _renumbered(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
-    was = _was(state)
+    was = state.earlier
     if was.content == seen.content:
         return None
     offset = seen.head.psn_offset
@@ -135,7 +130,7 @@ def _clear_not_below(state: PdcDirection, seen: ObservedPacket) -> Violation:
 
 
 def _clear_fell(state: PdcDirection, seen: ObservedPacket) -> Violation:
-    was = _was(state)
+    was = state.earlier
     clear = add32(seen.head.psn, seen.head.clear_psn_offset)
     relation = "at least" if diff32(was.head.psn, seen.head.psn) <= 0 else "at most"
     expected = f"CLEAR_PSN {relation} {was.clear}, that of PSN {was.head.psn} in packet {was.number}"
@@ -159,11 +154,6 @@ def _window(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"at most {state.range} PSNs behind CLEAR_PSN", str(-seen.head.clear_psn_offset))
 
 
-def _was(state: PdcDirection) -> PsnRecord:
-    assert state.was is not None
-    return state.was
-
-
 SENT: tuple[Rule, ...] = (
     Rule(id="PDS-PSN-TWO-CONTENTS", on=PdsEvent.AGAIN, check=_two_contents, cite="UE 1.0.1 §3.5.11.4",
          covers=("pds 20",), says="A PSN stands for one packet: all its copies carry the same."),
@@ -178,8 +168,9 @@ SENT: tuple[Rule, ...] = (
          cite="UE 1.0.1 §3.5.11.4", covers=("pds 20",), says="PSNs are used without gaps."),
     Rule(id="PDS-MODE", on=PdsEvent.MODE, of=PdsEvent.FIRST, check=_mode, cite="UE 1.0.1 §3.5.8.1", covers=("pds 28",),
          says="A PDC has one delivery mode."),
-    Rule(id="PDS-SPDCID-ZERO", on=PdsEvent.SPDCID_ZERO, of=PdsEvent.FIRST, check=_no_spdcid, cite="UE 1.0.1 §3.5.8.2",
-         covers=("pds 26",), says="The sender of a request or a control packet has a PDCID."),
+    Rule(id="PDS-SPDCID-ZERO", on=PdsEvent.SPDCID_ZERO, of=PdsEvent.FIRST, cite="UE 1.0.1 §3.5.8.2",
+         check=always("a PDCID other than 0", "spdcid 0"), covers=("pds 26",),
+         says="The sender of a request or a control packet has a PDCID."),
     Rule(id="PDS-DPDCID", on=PdsEvent.DPDCID, of=PdsEvent.AGAIN, check=_dpdcid, cite="UE 1.0.1 §3.5.8.2",
          covers=("pds 27",), says="The receiver of a PDC keeps its PDCID."),
     Rule(id="PDS-SYN-LATE", on=PdsEvent.LATE_SYN, of=PdsEvent.FIRST, check=_late_syn, cite="UE 1.0.1 §3.5.8.2",

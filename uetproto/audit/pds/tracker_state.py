@@ -230,6 +230,12 @@ class PdcDirection:
         return None if self.pdc.rod is None else "ROD" if self.pdc.rod else "RUD"
 
     @property
+    def earlier(self) -> PsnRecord:
+        """Return `was` at an event that has one."""
+        assert self.was is not None
+        return self.was
+
+    @property
     def peer(self) -> int:
         """Return the PDCID of the receiver; 0: not known."""
         return self.other.id

@@ -28,8 +28,8 @@ class ObservedPacket(NamedTuple):
     """UDP source port, or the field of the entropy header, which selects the path."""
     head: Head
     """Header that leads the transport: PDS header, BTH or security header."""
-    ses: Head | None
-    """SES request or response that follows it."""
+    ses: Head
+    """SES request or response that follows it; None if there is none."""
     more: tuple[Head, ...]
     """Headers that follow: CC states and extensions, RETH, AETH and others of RoCE."""
     size: int

@@ -4,17 +4,12 @@ from collections.abc import Callable
 
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.roce.tracker_requests import Contradicted, conflicts
-from uetproto.audit.roce.tracker_state import BEFORE, FULL, IDLE, KEY, M24, QpStream, RequestRecord, RoceEvent
-from uetproto.audit.rule import Check, Inconclusive, Requires, Rule, Severity, Verdict, Violation
+from uetproto.audit.roce.tracker_state import BEFORE, FULL, IDLE, KEY, M24, QpStream, RoceEvent
+from uetproto.audit.rule import Check, Inconclusive, Requires, Rule, Severity, Verdict, Violation, not_observable
 from uetproto.wire.headers.roce import Operation
 
 _ALIGNMENT = 8
 _BEGIN_OF_READ = frozenset({Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY})
-
-
-def _was(state: QpStream) -> RequestRecord:
-    assert state.was is not None
-    return state.was
 
 
 def _name(operation: int) -> str:
@@ -35,7 +30,7 @@ def _unless_doubtful(check: Callable[[QpStream, ObservedPacket], Verdict]) -> Ch
 
 @_unless_doubtful
 def _order(state: QpStream, seen: ObservedPacket) -> Violation | Inconclusive:
-    was, operation = _was(state), seen.head.opcode & 0x1F
+    was, operation = state.earlier, seen.head.opcode & 0x1F
     if state.dead:
         return Inconclusive("a NAK has ended the connection")
     behind = (seen.head.psn + 1) & M24
@@ -48,7 +43,7 @@ def _order(state: QpStream, seen: ObservedPacket) -> Violation | Inconclusive:
 
 @_unless_doubtful
 def _two_contents(state: QpStream, seen: ObservedPacket) -> Verdict:
-    was, operation = _was(state), seen.head.opcode & 0x1F
+    was, operation = state.earlier, seen.head.opcode & 0x1F
     if was.operation == operation and (was.content is None or seen.content is None):
         return Inconclusive("content not known")
     if was.operation == operation and was.content == seen.content:
@@ -217,15 +212,12 @@ RULES = (
          cite="IBTA annex A17", says="Congestion notifications answer packets with CE."),
 )  # fmt: skip
 
-NOT_OBSERVABLE = (
-    ("roce 1", "Completions are inside an end."),
-    ("roce 2", "Memory is inside an end."),
-    ("roce 6", "Receives are inside an end."),
-    ("roce 7", "Memory is inside an end."),
-    ("roce 8", "The limit is the peers' own, and told outside of the connection."),
-    ("roce 9", "Completions are inside an end."),
-    ("roce 10", "Every rule here compares PSN and MSN modulo 2^24."),
-    ("roce 11", "It speaks of the codec."),
-    ("roce 12", "Completions are inside an end."),
-)
+NOT_OBSERVABLE = not_observable("roce", {
+    "Completions are inside an end.": (1, 9, 12),
+    "Memory is inside an end.": (2, 7),
+    "Receives are inside an end.": (6,),
+    "The limit is the peers' own, and told outside of the connection.": (8,),
+    "Every rule here compares PSN and MSN modulo 2^24.": (10,),
+    "It speaks of the codec.": (11,),
+})  # fmt: skip
 """Lists the invariants of roce.md §15 that no packet can contradict, and why."""

@@ -246,6 +246,12 @@ class QpStream:
         self.original: tuple[int, int] | None = None
         self.expected_msn = 0
 
+    @property
+    def earlier(self) -> RequestRecord:
+        """Return `was` at an event that has one."""
+        assert self.was is not None
+        return self.was
+
     def flow(self) -> Flow:
         """Return transport, addresses and queue pair: the destination's, of UD the sender's."""
         flow: dict[str, Any] = {"transport": Transport(self._transport).name}

@@ -6,8 +6,8 @@
 from typing import Any
 
 from uetproto.audit.finding import opcode_name
-from uetproto.audit.reader.observed import Head, ObservedPacket
-from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Verdict, Violation
+from uetproto.audit.reader.observed import ObservedPacket
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Verdict, Violation, not_observable
 from uetproto.audit.ses import rules_answers, rules_cross_message
 from uetproto.audit.ses.request_layout import COMMON, LAYOUTS, common_of
 from uetproto.audit.ses.rules_rows import ERROR, HEADER, NOTE, OPCODES, WARNING, ses_rule
@@ -123,10 +123,9 @@ def _sync_count(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 
 
 def _opcode_change(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.opcode in (message.opcode, Opcode.MSG_ERROR) or message.opcode == Opcode.MSG_ERROR:
+    if seen.ses.opcode in (message.opcode, Opcode.MSG_ERROR) or message.opcode == Opcode.MSG_ERROR:
         return None
-    return Violation(opcode_name(message.opcode), opcode_name(ses.opcode), _others(message, seen))
+    return Violation(opcode_name(message.opcode), opcode_name(seen.ses.opcode), _others(message, seen))
 
 
 def _changed(*names: str) -> Any:
@@ -148,7 +147,7 @@ def _others(message: AuditedMessage, seen: ObservedPacket) -> tuple[int, ...]:
 
 
 def _hd_later(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
+    ses = seen.ses
     if ses.som or not ses.eom:
         return None
     if not message.head.som:
@@ -162,15 +161,13 @@ def _hd_later(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 
 
 def _som_twice(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if not ses.som or message.som is None or message.som == seen.head.psn:
+    if not seen.ses.som or message.som is None or message.som == seen.head.psn:
         return None
     return Violation("one packet with SOM", "another one", _number_of(message, message.som))
 
 
 def _eom_twice(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if not ses.eom or message.eom is None or message.eom == seen.head.psn:
+    if not seen.ses.eom or message.eom is None or message.eom == seen.head.psn:
         return None
     return Violation("one packet with EOM", "another one", _number_of(message, message.eom))
 
@@ -181,7 +178,7 @@ def _number_of(message: AuditedMessage, psn: int) -> tuple[int, ...]:
 
 
 def _overlap(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    if seen.ses.som:  # type: ignore[union-attr]  # a request
+    if seen.ses.som:
         return None
     due = _due(message, seen)
     if due is None or due == seen.head.psn:
@@ -225,41 +222,37 @@ def _beyond(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 
 
 def _eom_early(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
     offset, size = _reach(message, seen)
-    if not ses.eom or size < 0 or offset + size >= message.body:
+    if not seen.ses.eom or size < 0 or offset + size >= message.body:
         return None
-    if ses.opcode == Opcode.MSG_ERROR or (message.may_end_early and not size):
+    if seen.ses.opcode == Opcode.MSG_ERROR or (message.may_end_early and not size):
         return None
     return Violation(f"EOM at the end, {message.body}", f"EOM at {offset + size}")
 
 
 def _eom_missing(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
     offset, size = _reach(message, seen)
-    if ses.eom or size < 0 or offset + size < message.body or ses.opcode == Opcode.MSG_ERROR:
+    if seen.ses.eom or size < 0 or offset + size < message.body or seen.ses.opcode == Opcode.MSG_ERROR:
         return None
     return Violation(f"EOM where all {message.body} bytes are there", f"eom 0 at {offset + size}")
 
 
 def _payload_size(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
     _, size = _reach(message, seen)
-    if not message.mtu or (ses.som and ses.eom):
+    if not message.mtu or (seen.ses.som and seen.ses.eom):
         return None
     if size < 0:
         return Inconclusive("length not known")
-    if size == message.mtu or (ses.eom and size < message.mtu):
+    if size == message.mtu or (seen.ses.eom and size < message.mtu):
         return None
-    least = "at most " if ses.eom else ""
+    least = "at most " if seen.ses.eom else ""
     return Violation(f"{least}{message.mtu} bytes, as in other packets", f"{size}", _others(message, seen))
 
 
 def _path_mtu(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if not message.path_mtu or not ses.som:
+    if not message.path_mtu or not seen.ses.som:
         return None
-    if ses.eom:
+    if seen.ses.eom:
         if seen.size <= message.path_mtu:
             return None
         return Violation(f"at most {message.path_mtu} bytes, as in earlier messages", f"{seen.size}")
@@ -301,8 +294,8 @@ def _unfinished(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 
 
 def _error_flags(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    return None if ses.eom and not ses.som else Violation("som 0, eom 1", f"som {ses.som}, eom {ses.eom}")
+    som, eom = seen.ses.som, seen.ses.eom
+    return None if eom and not som else Violation("som 0, eom 1", f"som {som}, eom {eom}")
 
 
 def _error_late(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
@@ -398,23 +391,19 @@ REQUEST_RULES: tuple[Rule, ...] = (
 
 RULES = REQUEST_RULES + rules_cross_message.RULES + rules_answers.RULES
 
-NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
-    ("ses 7", "A first packet has no field for its length; its payload is judged (SES-PAYLOAD-SIZE)."),
-    ("ses 8", "The memory of the target is inside an end."),
-    ("ses 9", "The memory of the target is inside an end; that packets end within their message is judged."),
-    ("ses 10", "The memory of the target is inside an end."),
-    ("ses 17", "Completions are inside an end."),
-    ("ses 18", "What a later read returns may have been written by somebody else."),
-    ("ses 19", "The memory of the target is inside an end; what others wrote meanwhile does not show."),
-    ("ses 21", "Other agents, and the target itself, may change the value in between."),
-    ("ses 22", "How often the target executes it is inside an end; that its answer stays the same is judged."),
-    ("ses 23", "The memory of the target is inside an end."),
-    ("ses 24", "Which receives were posted is inside an end."),
-    ("ses 25", "Which receives were posted is inside an end."),
-    ("ses 26", "Receives and completions are inside an end."),
-    ("ses 30", "Which buffer was reserved is inside an end."),
-    ("ses 31", "Completions are inside an end."),
-    ("ses 35", "A retry is a new message, which nothing relates to the first."),
-    ("ses 36", "The state of the ends does not go over the wire."),
-)
+NOT_OBSERVABLE = not_observable("ses", {
+    "A first packet has no field for its length; its payload is judged (SES-PAYLOAD-SIZE).": (7,),
+    "The memory of the target is inside an end.": (8, 10, 23),
+    "The memory of the target is inside an end; that packets end within their message is judged.": (9,),
+    "Completions are inside an end.": (17, 31),
+    "What a later read returns may have been written by somebody else.": (18,),
+    "The memory of the target is inside an end; what others wrote meanwhile does not show.": (19,),
+    "Other agents, and the target itself, may change the value in between.": (21,),
+    "How often the target executes it is inside an end; that its answer stays the same is judged.": (22,),
+    "Which receives were posted is inside an end.": (24, 25),
+    "Receives and completions are inside an end.": (26,),
+    "Which buffer was reserved is inside an end.": (30,),
+    "A retry is a new message, which nothing relates to the first.": (35,),
+    "The state of the ends does not go over the wire.": (36,),
+})  # fmt: skip
 """Lists the invariants of ses.md §15 that no capture can show, and why."""

@@ -49,28 +49,25 @@ def _selects(message: AuditedMessage) -> Selects | None:
 
 
 def _default_error(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.opcode != _R.DEFAULT_RESPONSE or ses.return_code in _GOOD:
+    if seen.ses.opcode != _R.DEFAULT_RESPONSE or seen.ses.return_code in _GOOD:
         return None
-    return Violation("OK or NULL", code_name(ses.return_code), answer.others)
+    return Violation("OK or NULL", code_name(seen.ses.return_code), answer.others)
 
 
 def _default_list(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.opcode != _R.DEFAULT_RESPONSE or ses.list == ResponseList.EXPECTED:
+    if seen.ses.opcode != _R.DEFAULT_RESPONSE or seen.ses.list == ResponseList.EXPECTED:
         return None
-    return Violation("list EXPECTED", f"list {ses.list}", answer.others)
+    return Violation("list EXPECTED", f"list {seen.ses.list}", answer.others)
 
 
 def _null(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or ses.return_code != _C.NULL:
+    if seen.ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or seen.ses.return_code != _C.NULL:
         return None
     return Violation("a return code that says something", "NULL", answer.others)
 
 
 def _data_header(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
+    ses = seen.ses
     if ses.opcode > _R.NO_RESPONSE or (ses.opcode == _R.RESPONSE_W_DATA) == (type(ses) is not PLAIN):
         return None
     return Violation("RESPONSE_W_DATA with data, and only then", f"{_R(ses.opcode).name} in {ses.form}", answer.others)
@@ -80,7 +77,7 @@ def _data_header(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
 
 
 def _wrong_id(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
+    ses = seen.ses
     request = answer.request
     if type(ses) is SHORT:
         if answer.psn is None or ses.original_request_psn == answer.psn:
@@ -98,19 +95,17 @@ def _wrong_id(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
 
 
 def _wrong_job(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
     request = answer.request
     job = request.job if isinstance(request, ReturnedData) else None if request is None else request.job_id
     if job is None:
         return _UNSEEN
-    if ses.job_id == job or (ses.job_id == 0 and _made_by_pds(ses)):
+    if seen.ses.job_id == job or (seen.ses.job_id == 0 and _made_by_pds(seen.ses)):
         return None
-    return Violation(f"job_id {job}", f"{ses.job_id}", answer.others)
+    return Violation(f"job_id {job}", f"{seen.ses.job_id}", answer.others)
 
 
 def _without_data(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.opcode != _R.RESPONSE_W_DATA:
+    if seen.ses.opcode != _R.RESPONSE_W_DATA:
         return None
     if answer.message is None:
         return _UNSEEN
@@ -120,8 +115,7 @@ def _without_data(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
 
 
 def _overflow(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.list != ResponseList.OVERFLOW:
+    if seen.ses.list != ResponseList.OVERFLOW:
         return None
     if answer.message is None:
         return _UNSEEN
@@ -131,7 +125,7 @@ def _overflow(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
 
 
 def _modified(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
+    ses = seen.ses
     if type(ses) is not PLAIN:
         return None
     message = answer.message
@@ -149,50 +143,46 @@ def _modified(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
 
 
 def _amo_code(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.return_code not in _AMO_CODES:
+    if seen.ses.return_code not in _AMO_CODES:
         return None
     if answer.message is None:
         return _UNSEEN
     if answer.message.opcode in ATOMICS:
         return None
     return Violation(
-        "another code", f"{code_name(ses.return_code)} for {opcode_name(answer.message.opcode)}", answer.others
+        "another code", f"{code_name(seen.ses.return_code)} for {opcode_name(answer.message.opcode)}", answer.others
     )
 
 
 def _messaging_code(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.return_code not in _MESSAGING_CODES:
+    if seen.ses.return_code not in _MESSAGING_CODES:
         return None
     if answer.message is None:
         return _UNSEEN
     if _selects(answer.message) is not Selects.REGION:
         return None
-    if answer.message.head.ri_generation and ses.return_code in _GENERATION_CODES:
+    if answer.message.head.ri_generation and seen.ses.return_code in _GENERATION_CODES:
         return Inconclusive("a rendezvous may have told the generation")
     return Violation(
-        "another code", f"{code_name(ses.return_code)} for {opcode_name(answer.message.opcode)}", answer.others
+        "another code", f"{code_name(seen.ses.return_code)} for {opcode_name(answer.message.opcode)}", answer.others
     )
 
 
 def _twice(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or answer.earlier is None:
+    if seen.ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or answer.earlier is None:
         return None
     earlier, number = answer.earlier
-    if type(earlier) is type(ses) and earlier == ses:
+    if type(earlier) is type(seen.ses) and earlier == seen.ses:
         return None
     reads = answer.message is None or answer.message.atomic is None
     if earlier.opcode == _R.RESPONSE_W_DATA and reads:
         return Inconclusive("data need not be kept: it may have been read again")
-    same = "the same once more"
-    return Violation(f"{code_name(earlier.return_code)}, {same}", code_name(ses.return_code), (*answer.others, number))
+    expected = f"{code_name(earlier.return_code)}, the same once more"
+    return Violation(expected, code_name(seen.ses.return_code), (*answer.others, number))
 
 
 def _unguaranteed(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or "req" not in seen.head._fields:
+    if seen.ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or "req" not in seen.head._fields:
         return None
     if answer.message is None:
         return _UNSEEN
@@ -200,37 +190,35 @@ def _unguaranteed(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
         return Inconclusive("another packet of the message may have the guaranteed response")
     if seen.head.req == AckReq.CLEAR or answer.earlier is not None:
         return None
-    return Violation(f"req CLEAR with {code_name(ses.return_code)}", f"req {seen.head.req}", answer.others)
+    return Violation(f"req CLEAR with {code_name(seen.ses.return_code)}", f"req {seen.head.req}", answer.others)
 
 
 # Generations ----------------------------------------------------------------------------------------------------------
 
 
 def _same_generation(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.return_code != _C.BAD_GENERATION or type(ses) is SHORT:
+    if seen.ses.return_code != _C.BAD_GENERATION or type(seen.ses) is SHORT:
         return None
     if answer.message is None:
         return _UNSEEN
-    if ses.ri_generation != answer.message.head.ri_generation:
+    if seen.ses.ri_generation != answer.message.head.ri_generation:
         return None
-    return Violation("another generation than that of the request", f"{ses.ri_generation}", answer.others)
+    return Violation("another generation than that of the request", f"{seen.ses.ri_generation}", answer.others)
 
 
 def _other_generation(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
+    ses = seen.ses
     if type(ses) is SHORT or not ses.ri_generation or ses.return_code in _GENERATION_CODES:
         return None
     return Violation("ri_generation 0", f"{ses.ri_generation} with {code_name(ses.return_code)}", answer.others)
 
 
 def _accepted(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
     message = answer.message
-    if message is None or answer.psn is None or not message.sender.rod or ses.return_code != _C.OK:
+    if message is None or answer.psn is None or not message.sender.rod or seen.ses.return_code != _C.OK:
         return None
     refused = message.sender.refused.get(message.index)
-    if refused is None or not message.length or type(ses) is SHORT or ses.modified_length != message.length:
+    if refused is None or not message.length or type(seen.ses) is SHORT or seen.ses.modified_length != message.length:
         return None
     if _selects(message) is Selects.REGION:
         return None  # it has no generation
@@ -241,8 +229,7 @@ def _accepted(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
 
 
 def _rod_no_match(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.return_code != _C.NO_MATCH or answer.message is None or not answer.message.sender.rod:
+    if seen.ses.return_code != _C.NO_MATCH or answer.message is None or not answer.message.sender.rod:
         return None
     if answer.message.opcode in DEFERRABLES:
         return None
@@ -250,15 +237,15 @@ def _rod_no_match(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
 
 
 def _stop_list(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
     message = answer.message
-    if message is None or not message.stopped or ses.opcode != _R.RESPONSE or ses.return_code != _C.OK:
+    if message is None or not message.stopped or seen.ses.opcode != _R.RESPONSE or seen.ses.return_code != _C.OK:
         return None
-    return None if ses.list == ResponseList.OVERFLOW else Violation("list OVERFLOW", f"list {ses.list}", answer.others)
+    given = seen.ses.list
+    return None if given == ResponseList.OVERFLOW else Violation("list OVERFLOW", f"list {given}", answer.others)
 
 
 def _stopped_again(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
+    ses = seen.ses
     message = answer.message
     if message is None or not getattr(message.head, "target_restart_token", 0) or type(ses) is not PLAIN:
         return None
@@ -275,8 +262,7 @@ _A, _D = AtomicOpcode, AtomicDatatype
 
 def _executed(answer: AuditedAnswer, seen: ObservedPacket) -> tuple[AuditedMessage, Head] | None:
     """Return an atomic request that was executed, and its extension. A default response of PDS proves nothing."""
-    ses: Head = seen.ses
-    message = answer.message
+    ses, message = seen.ses, answer.message
     if message is None or message.atomic is None or ses.return_code != _C.OK:
         return None
     said = ses.opcode == _R.RESPONSE_W_DATA or (type(ses) is PLAIN and ses.modified_length == message.length > 0)
@@ -349,18 +335,15 @@ def _data_job(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive):
         return message
-    ses: Head = seen.ses
-    return (
-        None if ses.job_id == message.job_id else Violation(f"job_id {message.job_id}", f"{ses.job_id}", _of(message))
-    )
+    job = seen.ses.job_id
+    return None if job == message.job_id else Violation(f"job_id {message.job_id}", f"{job}", _of(message))
 
 
 def _data_beyond(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive):
         return message
-    ses: Head = seen.ses
-    end = returned.offset(ses) + ses.payload_length
+    end = returned.offset(seen.ses) + seen.ses.payload_length
     return None if end <= message.length else Violation(f"an end within {message.length}", f"{end}", _of(message))
 
 
@@ -368,7 +351,7 @@ def _data_size(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive):
         return message
-    ses: Head = seen.ses
+    ses = seen.ses
     expected, offset = returned.expected(ses), returned.offset(ses)
     if ses.return_code != _C.OK or expected < 0:
         return Inconclusive("not known what was asked for")
@@ -406,20 +389,18 @@ def _data_modified(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive):
         return message
-    ses: Head = seen.ses
-    if type(ses) is not LONG or ses.modified_length == message.length:
+    if type(seen.ses) is not LONG or seen.ses.modified_length == message.length:
         return None
-    return Violation(f"modified_length {message.length}", f"{ses.modified_length}", _of(message))
+    return Violation(f"modified_length {message.length}", f"{seen.ses.modified_length}", _of(message))
 
 
 def _data_code(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
-    ses: Head = seen.ses
-    if ses.return_code != _C.OK:
-        return Violation("OK", code_name(ses.return_code))
+    if seen.ses.return_code != _C.OK:
+        return Violation("OK", code_name(seen.ses.return_code))
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive) or returned.in_ack:
         return None
-    asked = _request_of(message, returned.offset(ses))
+    asked = _request_of(message, returned.offset(seen.ses))
     answer, number = (message.answers or {}).get(asked, (None, 0))  # type: ignore[arg-type]  # None is no key of it
     if answer is None or answer.return_code == _C.OK:
         return None

@@ -48,7 +48,7 @@ def _went_on(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 
 def _ends(message: AuditedMessage, seen: ObservedPacket) -> bool:
     """Return whether a packet ends the message early, without new bytes."""
-    ses: Head = seen.ses
+    ses = seen.ses
     return bool(ses.opcode == Opcode.MSG_ERROR or (ses.eom and message.extent(seen, LAYOUTS[type(ses)]) == 0))
 
 

@@ -276,7 +276,7 @@ class SesTracker:
     def _compare(self, message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -> bool:
         """Return whether a packet agrees with the others. When two packets differ, the third decides which is wrong."""
         disputed = message.disputed
-        if seen.ses.opcode == Opcode.MSG_ERROR:  # type: ignore[union-attr]
+        if seen.ses.opcode == Opcode.MSG_ERROR:
             self._msg_error(message, seen)
         if not message.differs(seen, layout):
             message.unconfirmed = False

@@ -359,7 +359,7 @@ class ReturnedData:
         self.sure = sure
         """Tells that the packet names the PSN of its request, or that no packet is missing. Otherwise a read that was
         not seen may have had the same id."""
-        self.job: int = seen.ses.job_id  # type: ignore[union-attr]  # read data has one
+        self.job: int = seen.ses.job_id
         self.response_id: int = getattr(seen.ses, "response_message_id", 0)
         self.success = (*DEFAULT, self.response_id, 0, self.job)
         """Holds all but modified_length of the response to it."""

@@ -135,7 +135,7 @@ class MessageReplies:
             if returned.sure:
                 message.returned.setdefault(returned.offset(seen.ses), (returned.psn, seen.number))
                 shorten(message.returned, PSNS)
-            if message.data is not None and seen.ses[:-1] == message.data and not returned.in_ack:  # type: ignore[index]
+            if message.data is not None and seen.ses[:-1] == message.data and not returned.in_ack:
                 message.data_state = returned
 
     @staticmethod

@@ -70,7 +70,7 @@ def _codes(_: Any, seen: ObservedPacket) -> Verdict:
 
 
 def _opcode(_: Any, seen: ObservedPacket) -> Verdict:
-    form, opcode = seen.ses.form, seen.ses.opcode  # type: ignore[union-attr]  # that is what the event says
+    form, opcode = seen.ses.form, seen.ses.opcode
     if opcode not in code_fields(form)["opcode"]:
         return Violation("an opcode that is defined", f"0x{opcode:02x}")
     return Inconclusive("the opcode is a vendor's") if is_vendors(form, "opcode", opcode) else None
