@@ -343,14 +343,15 @@ class SharpNode:
         if self._source is not None:
             self._source.sharp_discards += 1
 
-    def forget(self, group: AggregationGroup) -> None:
+    def forget(self, group: GroupContext) -> None:
         """Release everything that a group holds."""
-        if self.groups.get((group.tree_id, group.group_id)) is group:
+        found = self.groups.get((group.tree_id, group.group_id))
+        if found is group:
             del self.groups[group.tree_id, group.group_id]
-            self.end_locks(group)
-            group.operations.close()
-            self.stop(group)
-            self.pool.release(group)
+            found.end_locks()
+            found.operations.close()
+            self.stop(found)
+            self.pool.release(found)
 
     def raise_trap(self, code: Status, group: GroupContext, children: frozenset[int], seq: int) -> None:
         """Raise the trap that is published for a status, if there is one (sharp.md §2.7)."""
@@ -387,9 +388,3 @@ class SharpNode:
         """Return the streaming operations of a group of a SAT tree."""
         group = self.groups.get((sat_tree_id, group_id))
         return group.operations if group is not None and isinstance(group.operations, SatOperations) else None
-
-    def end_locks(self, group: AggregationGroup) -> None:
-        """End the lock of a group, or that of the paired LLT group."""
-        lock = self.lock_of(group) if group.tree.mode else group.lock
-        if lock is not None:
-            lock.end()

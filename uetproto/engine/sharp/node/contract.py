@@ -1,23 +1,24 @@
-"""What the parts of an aggregation node use of each other: the node's services, a group, a lock, a stream.
+"""The parts of an aggregation node see each other by these Protocols: the node's services, a group, a lock, a stream.
 
-The methods are described where they are defined: in `aggregation_node`, `group`, `lock` and `sat_operations`.
+The classes that implement them describe the methods: in `aggregation_node`, `group`, `lock` and `sat_operations`.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Protocol
 
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.management import NodeTree
-from uetproto.engine.sharp.messages import LockBody, SharpMessage
+from uetproto.engine.sharp.messages import JoinResponse, LockBody, SharpMessage
 from uetproto.engine.sharp.node.counters import PortsByConnection
 from uetproto.engine.sharp.node.ost import OstEntry
 from uetproto.engine.sharp.node.pool import ResourcePool
-from uetproto.engine.sharp.node.states import OpInput
+from uetproto.engine.sharp.node.states import GroupState, OpInput
 from uetproto.wire.headers.sharp import Status
 
 
 class Timed(Protocol):
-    """The owner that a timer calls."""
+    """A timer calls its owner by this Protocol."""
 
     deadline: int
 
@@ -25,9 +26,10 @@ class Timed(Protocol):
 
 
 class GroupContext(Protocol):
-    """What the operations and the lock of a group use of the group."""
+    """The operations and the lock of a group, and the heartbeats, see the group by this Protocol."""
 
     tree: NodeTree
+    state: GroupState
     tree_id: int
     job_id: int
     group_id: int
@@ -35,17 +37,14 @@ class GroupContext(Protocol):
     is_root: bool
     own_idx: int
     members: tuple[int, ...]
+    left: set[int]
+    granted: JoinResponse
 
     @property
     def window(self) -> int: ...
-    @property
-    def user_data(self) -> int: ...
-    @property
-    def mgid(self) -> int: ...
     def conn_of(self, child: int) -> int: ...
     def child_of_rank(self, rank: int) -> int: ...
     def note_seq(self, child: int, seq: int) -> None: ...
-    def allocate_ost(self) -> bool: ...
     def release_ost(self, op: OstEntry) -> None: ...
     def send_up(self, data: bytes) -> None: ...
     def send_all(self, data: bytes, *, parent: bool = True, but: int | None = None) -> None: ...
@@ -57,17 +56,18 @@ class GroupContext(Protocol):
 
 
 class StreamLock(Protocol):
-    """What streaming operations use of the lock that permits them."""
+    """Streaming operations, and their group, see the lock that permits them by this Protocol."""
 
     body: LockBody
 
     @property
     def held(self) -> bool: ...
     def operation_finished(self, unlock: bool) -> None: ...
+    def end(self) -> None: ...
 
 
 class LockedStream(Protocol):
-    """What a lock uses of the streaming operations that it permits."""
+    """A lock sees the streaming operations that it permits by this Protocol."""
 
     @property
     def busy(self) -> bool: ...
@@ -75,21 +75,27 @@ class LockedStream(Protocol):
 
 
 class NodeServices(Protocol):
-    """What groups, operations and locks use of their node."""
+    """The parts of an aggregation node see it by this Protocol."""
 
     an_id: int
+    now: int
     config: SharpConfig
     counters: Counter[str]
     ports: PortsByConnection
     pool: ResourcePool
     dead: set[int]
 
+    @property
+    def groups(self) -> Mapping[tuple[int, int], GroupContext]: ...
     def send(self, conn: int, data: bytes, handle: int = 0) -> None: ...
     def send_group(self, data: bytearray, group: int) -> None: ...
     def expect(self, op: OstEntry, child: int) -> int: ...
     def start(self, timed: Timed, delay: int) -> None: ...
     def stop(self, timed: Timed) -> None: ...
     def discard(self) -> None: ...
+    def watch(self) -> None: ...
+    def lost(self, conn: int, now: int) -> None: ...
+    def forget(self, group: GroupContext) -> None: ...
     def control_seq(self, conn: int) -> int: ...
     def next_token(self) -> int: ...
     def next_mlid(self) -> int: ...

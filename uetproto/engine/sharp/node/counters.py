@@ -1,4 +1,4 @@
-"""The counters of each port of an aggregation node, under the published names (sharp.md §1.8).
+"""An aggregation node counts on each port under the published names (sharp.md §1.8).
 
 sharp.md has names and order only; what each counter counts is a **choice** and stands in the docstrings below. The
 other published counters, those of the transport, stay 0 here, as the carrier has them. A message is a packet.
@@ -6,42 +6,37 @@ other published counters, those of the transport, stay 0 here, as the carrier ha
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 from uetproto.engine.sharp.management import ALL_PORTS, OTHER_PORT, PARENT_PORT, NodeTree
 
 
+@dataclass(slots=True)
 class PortCounters:
     """The counters that one port has."""
 
-    __slots__ = (
-        "hba_received_bytes", "hba_received_packets", "out_of_sequence_naks", "packets_sent", "rcds_sent_bytes",
-        "retry_packets_sent", "rnr_events", "rnr_naks", "sharp_discards", "timeout_events",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.packets_sent = 0
-        """Counts messages sent; also published as `rcds_sent_packets`."""
-        self.rcds_sent_bytes = 0
-        self.hba_received_packets = 0
-        """Counts messages received, also those that are discarded."""
-        self.hba_received_bytes = 0
-        self.retry_packets_sent = 0
-        """Counts messages sent with RETX."""
-        self.rnr_events = 0
-        """Counts NACKs sent to this port."""
-        self.rnr_naks = 0
-        """Counts NACK OST_EXHAUSTED received from this port."""
-        self.out_of_sequence_naks = 0
-        """Counts other NACKs received from this port: SEQ_AHEAD, SEQ_STALE."""
-        self.timeout_events = 0
-        """Counts T_ost without a request of this child, T_result without a result of the parent, missed heartbeats."""
-        self.sharp_discards = 0
-        """Counts messages from this port that no row of a table takes."""
+    packets_sent: int = 0
+    """Counts messages sent; also published as `rcds_sent_packets`."""
+    rcds_sent_bytes: int = 0
+    hba_received_packets: int = 0
+    """Counts messages received, also those that are discarded."""
+    hba_received_bytes: int = 0
+    retry_packets_sent: int = 0
+    """Counts messages sent with RETX."""
+    rnr_events: int = 0
+    """Counts NACKs sent to this port."""
+    rnr_naks: int = 0
+    """Counts NACK OST_EXHAUSTED received from this port."""
+    out_of_sequence_naks: int = 0
+    """Counts other NACKs received from this port: SEQ_AHEAD, SEQ_STALE."""
+    timeout_events: int = 0
+    """Counts T_ost without a request of this child, T_result without a result of the parent, missed heartbeats."""
+    sharp_discards: int = 0
+    """Counts messages from this port that no row of a table takes."""
 
     def read(self) -> dict[str, int]:
         """Return the counters by published name."""
-        found = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "rcds_sent_packets": self.packets_sent}
+        return {**asdict(self), "rcds_sent_packets": self.packets_sent}
 
 
 class PortsByConnection(dict[int | None, PortCounters]):

@@ -5,7 +5,7 @@ trim): then JOIN_RESP has is_root = 1, and every rank of the group is below that
 answers is_root = 0 (**choice**: sharp.md has is_root = 1 also where nothing is handed on).
 """
 
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import buffer_bytes
@@ -25,25 +25,12 @@ _MGID_IB = 0xFF12A01BFE80 << 80
 _MGID_IPV4 = 0xFFFF << 32 | 239 << 24
 
 
-class GroupNode(NodeServices, Protocol):
-    """What a group uses of its node."""
-
-    def watch(self) -> None:
-        """Start the heartbeats of READY groups."""
-
-    def end_locks(self, group: "AggregationGroup") -> None:
-        """End the lock of a group, or that of the paired LLT group."""
-
-    def forget(self, group: "AggregationGroup") -> None:
-        """Release everything that a group holds."""
-
-
 class AggregationGroup:
-    """The state of one (tree, group) at a node: its ranks, its grant, its operations and its lock."""
+    """A group holds the state of one (tree, group) at a node: its ranks, its grant, its operations and its lock."""
 
     compiled: ClassVar[CompiledTable]
 
-    def __init__(self, node: GroupNode, tree: NodeTree, quota: Quota | None, job_id: int, group_id: int) -> None:
+    def __init__(self, node: NodeServices, tree: NodeTree, quota: Quota | None, job_id: int, group_id: int) -> None:
         self.node = node
         self.tree = tree
         self.quota = quota
@@ -87,16 +74,6 @@ class AggregationGroup:
         """Return W."""
         return self.granted.granted_osts
 
-    @property
-    def user_data(self) -> int:
-        """Return the bytes of user data of one OST."""
-        return self.granted.user_data_per_ost
-
-    @property
-    def mgid(self) -> int:
-        """Return the MGID of multicast results, or 0."""
-        return self.granted.mgid
-
     def conn_of(self, child: int) -> int:
         """Return the connection to a child."""
         return self.tree.children[child]
@@ -104,10 +81,6 @@ class AggregationGroup:
     def child_of_rank(self, rank: int) -> int:
         """Return the child below which a rank is; -1 if there is none."""
         return next((child for child, ranks in self.ranks.items() if rank in ranks), -1)
-
-    def allocate_ost(self) -> bool:
-        """Allocate an OST for one more operation; without the lazy policy it is reserved already."""
-        return self.node.pool.allocate_ost()
 
     def release_ost(self, op: OstEntry) -> None:
         """Return the OST of an operation to the pool."""
@@ -276,7 +249,7 @@ class AggregationGroup:
     def request(self, child: int, message: SharpMessage, data: bytes) -> None:
         """Handle an AGG_REQ."""
         if child in self.left or child not in self.ranks:
-            self.refuse_non_member(child, message)
+            self.node.refuse(self.conn_of(child), message, Status.NOT_MEMBER)
         elif self.state is GroupState.READY:
             self.operations.request(child, message, data)
         else:
@@ -404,15 +377,9 @@ class AggregationGroup:
         """Send ERROR CHILD_DOWN to children and parent, raise trap 0, and release the lock."""
         self._fail_all(OpInput.CHILD_LOST, Status.CHILD_DOWN, frozenset((child,)))
 
-    def lose_another(self, *_: object) -> None:
-        """Do nothing: the child need not leave any more."""
-
     def fail_parent(self, *_: object) -> None:
         """Send ERROR PARENT_DOWN to the children, raise trap 0, and release the lock."""
         self._fail_all(OpInput.PARENT_LOST, Status.PARENT_DOWN, frozenset())
-
-    def lose_parent(self, *_: object) -> None:
-        """Do nothing: the parent receives nothing more."""
 
     def _fail_all(self, event: OpInput, code: Status, children: frozenset[int]) -> None:
         self.code = code
@@ -427,12 +394,10 @@ class AggregationGroup:
         self.end_locks()
 
     def end_locks(self) -> None:
-        """End the lock that this group holds or waits for, on its own tree or on the paired one."""
-        self.node.end_locks(self)
-
-    def refuse_non_member(self, child: int, message: SharpMessage) -> None:
-        """Refuse the request of a child that is not in the group or has left it."""
-        self.node.refuse(self.conn_of(child), message, Status.NOT_MEMBER)
+        """End the lock that this group holds or waits for; that of a SAT tree is on the paired LLT group."""
+        lock = self.node.lock_of(self) if self.tree.mode else self.lock
+        if lock is not None:
+            lock.end()
 
     def refuse_request(self, child: int, message: SharpMessage) -> None:
         """Send ERROR with the stored code."""

@@ -1,33 +1,16 @@
-"""Heartbeats of an aggregation node: a child that does not answer them counts as down (sharp.md §3.1)."""
-
-from collections.abc import Mapping
-from typing import Protocol
+"""An aggregation node sends heartbeats; a child that does not answer them counts as down (sharp.md §3.1)."""
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.messages import Heartbeat, SharpMessage
 from uetproto.engine.sharp.node.contract import NodeServices
-from uetproto.engine.sharp.node.group import AggregationGroup
 from uetproto.engine.sharp.node.states import GroupState
 from uetproto.wire.headers.sharp import INVALID_TREE, SharpOpcode
-
-
-class HeartbeatNode(NodeServices, Protocol):
-    """What the heartbeats use of their node."""
-
-    now: int
-
-    @property
-    def groups(self) -> Mapping[tuple[int, int], AggregationGroup]:
-        """Return all groups of the node."""
-
-    def lost(self, conn: int, now: int) -> None:
-        """Handle the failure of a connection."""
 
 
 class HeartbeatMonitor:
     """The monitor runs one timer for all connections to children of READY groups."""
 
-    def __init__(self, node: HeartbeatNode) -> None:
+    def __init__(self, node: NodeServices) -> None:
         self.node = node
         self.deadline = NEVER
         self.missed: dict[int, int] = {}

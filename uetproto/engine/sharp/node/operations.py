@@ -1,4 +1,4 @@
-"""The operations of a group at an aggregation node follow the table `states.OPERATION` (sharp.md §3.2).
+"""An aggregation node runs the operations of a group by the table `states.OPERATION` (sharp.md §3.2).
 
 `GroupOperations` is what LLT and SAT share: requests up, results down, NACK and ERROR. `LltOperations` adds the window
 of a low-latency tree; `sat_operations.SatOperations` adds the windows of a streaming tree.
@@ -49,7 +49,11 @@ class GroupOperations(ABC):
     def request(self, child: int, message: SharpMessage, data: bytes) -> None:
         """Handle an AGG_REQ of a child of the group."""
         status = check_request(
-            message, user_data=self.group.user_data, prod=self.node.config.prod, sat=self.sat, locked=self._is_locked()
+            message,
+            user_data=self.group.granted.user_data_per_ost,
+            prod=self.node.config.prod,
+            sat=self.sat,
+            locked=self._is_locked(),
         )
         self._note_progress(child, message)
         op = self._find(message)
@@ -321,7 +325,9 @@ class GroupOperations(ABC):
 
     def _by_multicast(self, op: OstEntry) -> bool:
         """Tell whether the result goes by multicast: every child requested it, and the group has an MGID."""
-        return bool(op.merged[0] & _MCAST and self.group.mgid and op.message.coll != Coll.REDUCE and not self.sat)
+        return bool(
+            op.merged[0] & _MCAST and self.group.granted.mgid and op.message.coll != Coll.REDUCE and not self.sat
+        )
 
     def _send_results(self, op: OstEntry) -> None:
         assert op.result is not None
@@ -329,7 +335,7 @@ class GroupOperations(ABC):
         group = self.group
         if self._by_multicast(op) and (group.is_root or op.result.flags & _NODATA):
             if group.is_root:
-                self.node.send_group(pack_result(op.result, NOT_APPLICABLE, extra=_MCAST), group.mgid)
+                self.node.send_group(pack_result(op.result, NOT_APPLICABLE, extra=_MCAST), group.granted.mgid)
             if group.depth > 1:  # aggregation nodes below release their OST; hosts receive the multicast
                 for child in group.members:
                     self._send_result(op, child, pack_result(op.result, child, without=True))
@@ -482,7 +488,7 @@ class LltOperations(GroupOperations):
             return OpInput.REQ_EARLY if early else OpInput.REQ_AHEAD, Status.OK
         if status:
             return OpInput.REQ_BAD, status
-        if not self.group.allocate_ost():
+        if not self.node.pool.allocate_ost():
             return OpInput.REQ_NO_OST, Status.OK
         return OpInput.REQ, Status.OK
 

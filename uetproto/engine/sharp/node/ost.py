@@ -1,5 +1,6 @@
 """An OST: what an aggregation node holds of one operation, or of one chunk of a SAT operation (sharp.md §3.2)."""
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from uetproto.engine.contract import NEVER
@@ -12,7 +13,7 @@ SIGNED = int(Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE)
 
 
 class OstOwner(Protocol):
-    """The operations of a group, as far as an OST and its results need them."""
+    """An OST sees the operations of its group by this Protocol."""
 
     def expired(self, op: "OstEntry") -> None:
         """Handle the expiry of the OST's timer."""
@@ -21,59 +22,53 @@ class OstOwner(Protocol):
         """Note that a child has acknowledged the result."""
 
 
+@dataclass(slots=True, eq=False)
 class OstEntry:
     """An OST holds the operands, the result and the timer of one operation, or of one chunk of one."""
 
-    __slots__ = (
-        "answered", "code", "cookies", "deadline", "early", "error", "faulty", "finished", "head", "length", "merged",
-        "opcode", "operands", "ost", "over", "owner", "raw", "refused", "result", "rnr", "seq", "signature", "state",
-        "tries", "up", "vec_off", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, owner: OstOwner, seq: int, vec_off: int) -> None:
-        self.owner = owner
-        self.seq = seq
-        self.vec_off = vec_off
-        self.state = OpState.FREE
-        self.ost = False
-        """Tells whether an OST of the pool is allocated."""
-        self.deadline = NEVER
-        self.head: SharpMessage | None = None
-        """Holds the first request, whose signature is latched."""
-        self.signature: tuple[object, ...] = ()
-        self.length = 0
-        """Counts the bytes of the vector that the chunk stands for, also with NODATA."""
-        self.operands: dict[int, bytes | None] = {}
-        """Maps each child, in the order of arrival, to its operand; None stands for NODATA."""
-        self.raw: dict[int, bytes] = {}
-        """Maps each child to its whole request, which tells a duplicate from a changed request."""
-        self.cookies: dict[int, bytes] = {}
-        self.merged = [int(Flag.MCAST), 0]
-        """Holds the flags that all requests have, and the flags that any request has."""
-        self.up = b""
-        """Holds the request to the parent."""
-        self.tries = 0
-        """Counts the retransmissions after T_result."""
-        self.refused = 0
-        """Counts the NACKs of the parent."""
-        self.rnr = False
-        """Tells whether the running timer is T_rnr."""
-        self.result: SharpMessage | None = None
-        self.answered = False
-        """Tells whether the result has been sent."""
-        self.waiting: set[int] = set()
-        """Lists the children that missed a multicast result whose payload this node does not have."""
-        self.finished: set[int] = set()
-        """Lists the children that acknowledged the result."""
-        self.early: dict[int, tuple[SharpMessage, bytes]] = {}
-        """Holds requests for seq + W from children that received the multicast result before this node."""
-        self.error = b""
-        self.code = Status.OK
-        self.faulty: frozenset[int] = frozenset()
-        """Lists the children that are missing or at fault."""
-        self.opcode = int(SharpOpcode.AGG_REQ)
-        self.over = False
-        """Tells whether T_err has expired in state ERR."""
+    owner: OstOwner
+    seq: int
+    vec_off: int
+    state: OpState = OpState.FREE
+    ost: bool = False
+    """Tells whether an OST of the pool is allocated."""
+    deadline: int = NEVER
+    head: SharpMessage | None = None
+    """Holds the first request, whose signature is latched."""
+    signature: tuple[object, ...] = ()
+    length: int = 0
+    """Counts the bytes of the vector that the chunk stands for, also with NODATA."""
+    operands: dict[int, bytes | None] = field(default_factory=dict)
+    """Maps each child, in the order of arrival, to its operand; None stands for NODATA."""
+    raw: dict[int, bytes] = field(default_factory=dict)
+    """Maps each child to its whole request, which tells a duplicate from a changed request."""
+    cookies: dict[int, bytes] = field(default_factory=dict)
+    merged: list[int] = field(default_factory=lambda: [int(Flag.MCAST), 0])
+    """Holds the flags that all requests have, and the flags that any request has."""
+    up: bytes = b""
+    """Holds the request to the parent."""
+    tries: int = 0
+    """Counts the retransmissions after T_result."""
+    refused: int = 0
+    """Counts the NACKs of the parent."""
+    rnr: bool = False
+    """Tells whether the running timer is T_rnr."""
+    result: SharpMessage | None = None
+    answered: bool = False
+    """Tells whether the result has been sent."""
+    waiting: set[int] = field(default_factory=set)
+    """Lists the children that missed a multicast result whose payload this node does not have."""
+    finished: set[int] = field(default_factory=set)
+    """Lists the children that acknowledged the result."""
+    early: dict[int, tuple[SharpMessage, bytes]] = field(default_factory=dict)
+    """Holds requests for seq + W from children that received the multicast result before this node."""
+    error: bytes = b""
+    code: Status = Status.OK
+    faulty: frozenset[int] = frozenset()
+    """Lists the children that are missing or at fault."""
+    opcode: int = int(SharpOpcode.AGG_REQ)
+    over: bool = False
+    """Tells whether T_err has expired in state ERR."""
 
     def expired(self) -> None:
         """Hand the expiry of the timer to the operations of the group."""

@@ -1,4 +1,4 @@
-"""The operations of a group on a SAT tree run chunk by chunk (sharp.md §3.3).
+"""A group on a SAT tree runs its operations chunk by chunk (sharp.md §3.3).
 
 Each chunk has an OST of its own, goes through the table of sharp.md §3.2 and moves up as soon as all children have
 delivered it. A `ChunkStream` holds what the chunks of one seq have in common: window, chunk size, where LAST is.
@@ -6,6 +6,7 @@ Results leave in ascending vec_off. The first error of a chunk ends the whole op
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from uetproto.engine.sharp.config import GRANULE
 from uetproto.engine.sharp.messages import SharpMessage
@@ -22,29 +23,27 @@ _LAST, _UNLOCK = int(Flag.LAST), int(Flag.UNLOCK)
 _OPEN = (OpState.COLLECT, OpState.UP)
 
 
+@dataclass(slots=True, eq=False)
 class ChunkStream:
     """A stream holds the state that the chunks of one seq share."""
 
-    __slots__ = ("chunk", "done", "failed", "finished", "furthest", "last", "out", "ready", "sizes")
-
-    def __init__(self) -> None:
-        self.chunk = 0
-        """Bytes of every chunk but the last; 0 until one has been received."""
-        self.sizes: dict[int, int] = {}
-        """Maps each child to the chunk size that it uses."""
-        self.last: int | None = None
-        """vec_off of the last chunk; None until it has been received."""
-        self.furthest = 0
-        """Greatest vec_off received."""
-        self.done = 0
-        """Lowest vec_off that is not DONE, where the window begins."""
-        self.ready: dict[int, OstEntry] = {}
-        """Holds results that wait for those before them."""
-        self.out: deque[OstEntry] = deque()
-        """Holds the chunks whose results were sent and that are not yet evicted."""
-        self.finished = False
-        """Tells whether the LAST result was sent."""
-        self.failed: OstEntry | None = None
+    chunk: int = 0
+    """Bytes of every chunk but the last; 0 until one has been received."""
+    sizes: dict[int, int] = field(default_factory=dict)
+    """Maps each child to the chunk size that it uses."""
+    last: int | None = None
+    """vec_off of the last chunk; None until it has been received."""
+    furthest: int = 0
+    """Greatest vec_off received."""
+    done: int = 0
+    """Lowest vec_off that is not DONE, where the window begins."""
+    ready: dict[int, OstEntry] = field(default_factory=dict)
+    """Holds results that wait for those before them."""
+    out: deque[OstEntry] = field(default_factory=deque)
+    """Holds the chunks whose results were sent and that are not yet evicted."""
+    finished: bool = False
+    """Tells whether the LAST result was sent."""
+    failed: OstEntry | None = None
 
 
 class SatOperations(GroupOperations):
@@ -121,7 +120,7 @@ class SatOperations(GroupOperations):
         status = status or self._check_fit(child, message)
         if status:
             return OpInput.REQ_BAD, status
-        return (OpInput.REQ if self.group.allocate_ost() else OpInput.REQ_NO_OST), Status.OK
+        return (OpInput.REQ if self.node.pool.allocate_ost() else OpInput.REQ_NO_OST), Status.OK
 
     def _check_fit(self, child: int, message: SharpMessage) -> Status:
         """Check size and LAST of a chunk against the chunks of this child and of the others."""

@@ -82,8 +82,8 @@ GROUP: StateTable = {
     (_S.FAILED, _I.JOIN_WRONG): ("refuse_join", _S.FAILED),
     (_S.FAILED, _I.LEAVE): ("mark", _S.FAILED),
     (_S.FAILED, _I.LEAVE_LAST): ("forward_leave", _S.LEAVING),
-    (_S.FAILED, _I.CHILD_LOST): ("lose_another", _S.FAILED),
-    (_S.FAILED, _I.PARENT_LOST): ("lose_parent", _S.FAILED),
+    (_S.FAILED, _I.CHILD_LOST): ("ignore", _S.FAILED),
+    (_S.FAILED, _I.PARENT_LOST): ("ignore", _S.FAILED),
     (_S.FAILED, _I.CLEANUP): ("cancel", _S.NONE),
 }
 
