@@ -1,4 +1,4 @@
-"""Work, completions and events of queue pairs, with the names and numbers of libibverbs without `IBV_` (roce.md §10).
+"""Queue pairs have work, completions and events named and numbered as in libibverbs, without `IBV_` (roce.md §10).
 
 The five calls are those of `contract.Engine`. Packets are `RocePacket`: from the BTH to the last pad byte. Ethernet,
 IP, UDP and ICRC belong to the driver, which drops packets with a wrong ICRC.
@@ -121,7 +121,7 @@ class AsyncType(Enum):
 
 @dataclass(slots=True)
 class RocePacket(Datagram):
-    """A packet, which starts with the BTH and ends with the pad.
+    """A packet has all bytes from the BTH to the pad.
 
     `entropy` is the UDP source port, `dst` may be a multicast group.
     """
@@ -160,7 +160,7 @@ class Sge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostSend:
-    """Work: ibv_post_send of one request. `LocalError` refuses what the service does not have (roce.md §6)."""
+    """Work that posts one send, ibv_post_send. `LocalError` refuses what the service does not have (roce.md §6)."""
 
     qp_num: int
     wr_id: int = 0
@@ -186,7 +186,7 @@ class PostSend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostRecv:
-    """Work: ibv_post_recv of one request."""
+    """Work that posts one receive, ibv_post_recv."""
 
     qp_num: int
     wr_id: int = 0
@@ -195,7 +195,7 @@ class PostRecv:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostSrqRecv:
-    """Work: ibv_post_srq_recv of one request."""
+    """Work that posts one receive to a shared queue, ibv_post_srq_recv."""
 
     srq_num: int
     wr_id: int = 0
@@ -220,7 +220,7 @@ Receive: TypeAlias = PostRecv | PostSrqRecv
 
 @dataclass(frozen=True, slots=True)
 class WorkCompletion:
-    """A completion reports the end of a work request, ibv_wc.
+    """A completion tells the end of a work request, ibv_wc.
 
     With an error only wr_id, status, qp_num and vendor_err are valid (roce.md §10).
     """
@@ -249,7 +249,7 @@ class WorkCompletion:
 
 @dataclass(frozen=True, slots=True)
 class AsyncNotice:
-    """An asynchronous event of a queue pair or of a shared receive queue, ibv_async_event."""
+    """An asynchronous event tells of a queue pair or of a shared receive queue, ibv_async_event."""
 
     type: AsyncType
     number: int

@@ -1,4 +1,4 @@
-"""DCQCN at the sender: each CNP cuts the rate of a queue pair, and timers raise it step by step (roce.md §13).
+"""DCQCN runs at the sender: each CNP cuts the rate of a queue pair, and timers raise it in steps (roce.md §13).
 
 All numbers are integers, so that every machine computes the same rates: bits a second, and α in parts of `ONE`. Every
 call brings the time and first takes the timer steps that were due until then.

@@ -112,7 +112,7 @@ class Hca:
         return self.regions.register(pd, memory, addr, access, rkey, kind)
 
     def dereg_mr(self, region: RoceMemoryRegion) -> None:
-        """Deregister a region (ibv_dereg_mr)."""
+        """Remove a region (ibv_dereg_mr)."""
         self.regions.deregister(region)
 
     def create_srq(self, pd: int, limit: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""What the responders of RC and UC share: the message in progress, its receive, its bytes (roce.md §8)."""
+"""The responder of RC or UC has a message in progress, its receive and its bytes (roce.md §8)."""
 
 from uetproto.engine.roce.contract import Access, Receive, Status, WcFlags, WcOpcode
 from uetproto.engine.roce.memory import BadKeyError, RoceMemoryRegion, SgeSegments

@@ -1,4 +1,4 @@
-"""Memory regions with their keys, and the bytes of a list of `Sge` (roce.md §8, §10)."""
+"""A memory region has keys; a list of `Sge` reads and writes bytes of regions (roce.md §8, §10)."""
 
 from enum import Enum
 from typing import Any
@@ -23,7 +23,7 @@ class BadKeyError(Exception):
 
 
 class RoceMemoryRegion:
-    """A memory region, ibv_mr, maps bytes to virtual addresses from `addr` on, in the protection domain `pd`.
+    """A memory region, ibv_mr, gives bytes the virtual addresses from `addr` on, in the protection domain `pd`.
 
     `memory` has the buffer protocol, or `length`, `read` and `write` (`engine.memory.Memory`).
     """
@@ -114,7 +114,7 @@ class Regions:
 
 
 class SgeSegments:
-    """The bytes of a scatter or gather list in order. Keys are looked up at each access."""
+    """A list reads and writes the bytes of its parts in order. Keys are looked up at each access."""
 
     __slots__ = ("_only", "_regions", "_right", "length", "parts", "pd")
 

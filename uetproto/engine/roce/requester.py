@@ -30,7 +30,7 @@ STATUS_OF: dict[int, Status] = {
 
 
 class Wqe:
-    """A posted work request and its progress."""
+    """A WQE holds a posted work request and its progress."""
 
     __slots__ = (
         "begun", "bytes", "end", "failed", "first", "kind", "length", "number", "starts", "work",

@@ -1,6 +1,6 @@
-"""The transport table of work requests, and the operation of each packet of a message (roce.md §3, §6, §10).
+"""Each work request becomes the packets of a message; tables say how (roce.md §3, §6, §10).
 
-The tables say which service has which operation, as what a work request is completed, and how its message is segmented
+They tell which service has which operation, as what a work request is completed, and how its message is segmented
 into FIRST, MIDDLE, LAST or ONLY.
 """
 

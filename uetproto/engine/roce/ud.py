@@ -1,4 +1,4 @@
-"""Requester and responder of UD send and receive single datagrams, also by multicast (roce.md §11)."""
+"""UD sends and receives single datagrams, also by multicast (roce.md §11)."""
 
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.config import RoceConfig
@@ -42,7 +42,7 @@ def q_key_of(qp: Qp) -> int:
 
 
 class UdRequester(UcRequester):
-    """The requester of a UD queue pair: one packet a work request, each to an address of its own."""
+    """The requester of a UD queue pair sends one packet a work request, to the address of that request."""
 
     def __init__(self, qp: Qp) -> None:
         super().__init__(qp)

@@ -1,4 +1,4 @@
-"""SHARP elements and carriers exchange whole messages by connection, without carrier headers (sharp.md §3).
+"""A carrier hands an element whole messages by connection, without carrier headers, and takes others (sharp.md §3).
 
 An `Element` is an aggregation node or a host. A carrier delivers messages to it and sends those that it returns. A
 connection is a number that the carrier allocated: a queue pair, or a pair of reserved PDCIDs of UET.

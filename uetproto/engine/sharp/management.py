@@ -1,4 +1,4 @@
-"""What an aggregation node and its management agent hand each other (sharp.md §1.8, §2.9): trees, quotas, traps."""
+"""An aggregation node has trees and quotas from its management agent, and hands it traps (sharp.md §1.8, §2.9)."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The options of SHARP by published names (sharp.md §5): SHARP_COLL_*, HCOLL_*, NCCL_*, and those of sharp_am.
+"""SHARP has options by published names (sharp.md §5): SHARP_COLL_*, HCOLL_*, NCCL_*, and those of sharp_am.
 
 `SharpOptions.of` takes names and text values, as an environment or a configuration file has them. A row of `OPTIONS`
 says what is legal; an unknown name or a wrong value raises `LocalError` naming it. The project's own parameters are

@@ -25,7 +25,7 @@ _SHORT = 24
 """Number of characters of a text that errors show: far fewer than a key has."""
 
 _MOST = 1 << 22
-"""Bytes of a file that are read: what is larger is no file of keys, but a capture."""
+"""Limit of the bytes of a file; a larger file is no file of keys, but a capture."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,7 +53,7 @@ class DomainKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainConfig:
-    """What all members of a secure domain agree on (tss.md §3). Raises `LocalError` for what is not legal."""
+    """A secure domain has the same values at all members (tss.md §3). Raises `LocalError` for what is not legal."""
 
     sdi: int = knob(REQUIRED, range(2**24), "", "The secure domain identifier.", "tss.md §3")
     mode: str = knob(REQUIRED, MODES, "", "How keys are derived from the key of the domain.", "tss.md §4")

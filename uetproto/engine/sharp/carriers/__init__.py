@@ -1,1 +1,1 @@
-"""Carriers move SHARP messages: over RoCE queue pairs, or over reserved PDCs of UET."""
+"""A carrier sends SHARP messages over RoCE queue pairs, or over reserved PDCs of UET."""

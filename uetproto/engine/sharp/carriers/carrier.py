@@ -1,4 +1,4 @@
-"""What all carriers of SHARP messages share: connections, and messages that wait for the engine (sharp.md §2.1)."""
+"""A carrier has connections, and messages that wait for the engine (sharp.md §2.1)."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field

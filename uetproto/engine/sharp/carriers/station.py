@@ -14,7 +14,7 @@ Task: TypeAlias = Callable[[int], Any]
 
 
 class SharpStation:
-    """An `Engine` around another one, whose events go to the carrier first. Its own work is a `Task`."""
+    """A station is an `Engine` around another one, and hands events to the carrier first. Its own work is a `Task`."""
 
     def __init__(self, engine: Engine, carrier: Carrier) -> None:
         self.engine = engine

@@ -36,7 +36,7 @@ _SAT, _MCAST = int(Flag.SAT), int(Flag.MCAST)
 
 
 class HeaderValues(NamedTuple):
-    """The fields of UET headers that follow from the message (sharp.md §2.1)."""
+    """A message gives UET headers the values of these fields (sharp.md §2.1)."""
 
     mode: Mode
     job_id: int

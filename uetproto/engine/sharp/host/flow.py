@@ -66,7 +66,7 @@ class HostOperation:
 
 
 class TreeFlow:
-    """A flow counts the pieces sent and the results received on one tree of a group."""
+    """A flow keeps the pieces sent and the results received on one tree of a group."""
 
     def __init__(self, tree_id: int, conn: int, job_id: int, group_id: int, *, sat: bool) -> None:
         self.tree_id = tree_id

@@ -1,4 +1,4 @@
-"""Two tables drive a group and its lock at a host (sharp.md §3.4): (state, input) → (action, next state).
+"""A group at a host and its lock have a table each (sharp.md §3.4): (state, input) → (action, next state).
 
 An action is the name of a method of `group.HostGroup` in `GROUP` and of `lock.HostLock` in `LOCK`, which compile the
 tables at import. The states IDLE and JOBBED of sharp.md are the manager's. For a pair that is not in a table, a message

@@ -65,7 +65,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """Work: leave a group. Open collectives are cancelled and a lock is released; `GroupLeft` follows."""
+    """Work: a member leaves a group. Open collectives are cancelled and a lock is released; `GroupLeft` follows."""
 
     group_id: int
 

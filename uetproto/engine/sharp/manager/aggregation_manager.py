@@ -48,7 +48,7 @@ class JobRefusedError(Exception):
 
 
 class SharpManager:
-    """The aggregation manager, which the published software calls `sharp_am`.
+    """The manager configures aggregation nodes and runs jobs; the published software calls it `sharp_am`.
 
     A refusal is a `LibsharpStatus`, the published code and name.
     """

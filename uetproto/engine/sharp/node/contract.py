@@ -1,4 +1,4 @@
-"""The parts of an aggregation node see each other by these Protocols: the node's services, a group, a lock, a stream.
+"""A part of an aggregation node names here what it uses of the others: the node's services, a group, a lock, a stream.
 
 The classes that implement them describe the methods: in `aggregation_node`, `group`, `lock` and `sat_operations`.
 """
@@ -18,7 +18,7 @@ from uetproto.wire.headers.sharp import Status
 
 
 class Timed(Protocol):
-    """A timer calls its owner by this Protocol."""
+    """The owner of a timer has these parts."""
 
     deadline: int
 
@@ -26,7 +26,7 @@ class Timed(Protocol):
 
 
 class GroupContext(Protocol):
-    """The operations and the lock of a group, and the heartbeats, see the group by this Protocol."""
+    """A group has these parts for its operations, its lock and the heartbeats."""
 
     tree: NodeTree
     state: GroupState
@@ -56,7 +56,7 @@ class GroupContext(Protocol):
 
 
 class StreamLock(Protocol):
-    """Streaming operations, and their group, see the lock that permits them by this Protocol."""
+    """The lock that permits streaming operations has these parts for them and their group."""
 
     body: LockBody
 
@@ -67,7 +67,7 @@ class StreamLock(Protocol):
 
 
 class LockedStream(Protocol):
-    """A lock sees the streaming operations that it permits by this Protocol."""
+    """Streaming operations have these parts for the lock that permits them."""
 
     @property
     def busy(self) -> bool: ...
@@ -75,7 +75,7 @@ class LockedStream(Protocol):
 
 
 class NodeServices(Protocol):
-    """The parts of an aggregation node see it by this Protocol."""
+    """An aggregation node has these services for its parts."""
 
     an_id: int
     now: int

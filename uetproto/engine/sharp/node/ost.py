@@ -13,7 +13,7 @@ SIGNED = int(Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE)
 
 
 class OstOwner(Protocol):
-    """An OST sees the operations of its group by this Protocol."""
+    """The operations of a group have these parts for an OST and its results."""
 
     def expired(self, op: "OstEntry") -> None:
         """Handle the expiry of the OST's timer."""
