@@ -9,15 +9,7 @@ from uetproto.engine.sharp.contract import OutgoingMessage
 from uetproto.engine.sharp.host.flow import TreeFlow
 from uetproto.engine.sharp.host.group import HostGroup
 from uetproto.engine.sharp.host.states import HostGroupInput, HostGroupState
-from uetproto.engine.sharp.host.work import (
-    Aggregate,
-    AggregateFailed,
-    Event,
-    JoinGroup,
-    LeaveGroup,
-    Trouble,
-    Work,
-)
+from uetproto.engine.sharp.host.work import Aggregate, AggregateFailed, Event, JoinGroup, LeaveGroup, Trouble, Work
 from uetproto.engine.sharp.messages import Heartbeat, SharpMessage, parse
 from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError, shown

@@ -12,16 +12,7 @@ from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import GRANULE
 from uetproto.engine.sharp.host.work import Aggregate
 from uetproto.engine.sharp.messages import HEADER, NONE, SharpMessage, SharpTarget
-from uetproto.wire.headers.sharp import (
-    DTYPE_SIZES,
-    EVERY_RANK,
-    TGT_WORDS,
-    VERSION,
-    Coll,
-    Flag,
-    SharpOpcode,
-    TargetType,
-)
+from uetproto.wire.headers.sharp import DTYPE_SIZES, EVERY_RANK, TGT_WORDS, VERSION, Coll, Flag, SharpOpcode, TargetType
 
 _MASK = 2**32 - 1
 _FIRST, _LAST, _RETX, _NODATA = int(Flag.FIRST), int(Flag.LAST), int(Flag.RETX), int(Flag.NODATA)
