@@ -12,13 +12,14 @@ from dataclasses import dataclass, fields
 from ipaddress import ip_address
 from typing import Any, Self, TypedDict
 
+from uetproto.api.checks import ArgumentChecks
 from uetproto.api.node import LocalNode, NodePlace
-from uetproto.emulator.network.build import build
+from uetproto.emulator.network.build import build, headroom
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
 from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
-from uetproto.emulator.network.pfc import Pfc, check_capacity
+from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import MOST_GROUPS
 from uetproto.emulator.network.unencoded_frames import NOT_ENCODED, WIRES
@@ -141,6 +142,7 @@ class EmulatedNetwork(ABC):
 
     spec: type[PlaceSpec] = PlaceSpec
     """Type of the specifications of nodes."""
+    checks: ArgumentChecks[Any, Any]
     legal_faults: Mapping[str, KeyType] = FAULTS
     nodes: Mapping[str, LocalNode]
 
@@ -230,10 +232,6 @@ class EmulatedNetwork(ABC):
     def stalled(self) -> bool:
         """Return whether all that is open waits for what only the program can do."""
 
-    @abstractmethod
-    def invalid(self, name: str, value: Any, legal: str) -> LocalError:
-        """Return the error for an argument."""
-
     # Building
 
     def _specs(self, nodes: Any) -> dict[str, Any]:
@@ -293,14 +291,9 @@ class EmulatedNetwork(ABC):
     def _check_pfc(self, config: NetworkConfig, pfc: Pfc, given: Any) -> None:
         if config.topology != "switch":
             raise self.invalid("pfc", f"topology {config.topology}", "topology switch: it is the switch that pauses")
-        delays = {True: config.delay, False: config.inner_delay}
-        shares = sorted(
-            pfc.most(rate=node.rate, delay=delays[node.at is None], mtu=config.mtu) for node in self.nodes.values()
-        )
-        try:
-            check_capacity(config.queue_capacity, shares[1:])  # all but one may send to that one
-        except LocalError:
-            raise self.invalid("queue_capacity", given, f"{sum(shares[1:])} bytes, for pfc") from None
+        least = headroom(config, pfc, self.nodes.values())
+        if config.queue_capacity < least:
+            raise self.invalid("queue_capacity", given, f"{least} bytes, for pfc")
 
     def _members(self, name: str, chosen: Iterable[str]) -> tuple[str, ...]:
         members = tuple(self.nodes) if isinstance(chosen, str) and chosen == "all" else self._listed(name, chosen)
@@ -336,6 +329,11 @@ class EmulatedNetwork(ABC):
             return key.check(value)
         except ValueError:
             raise self.invalid(name, value, key.legal) from None
+
+    def invalid(self, name: str, value: Any, legal: str) -> LocalError:
+        """Return the error for an argument."""
+        error: LocalError = self.checks.invalid(name, value, legal)
+        return error
 
     def typed(self, name: str, value: Any, kind: type) -> None:
         """Raise what `invalid` returns for a value of another type."""

@@ -1,12 +1,12 @@
 """Nodes of a program: an engine, who listens to its events, and the driver that moves its packets and its time."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol, Self
 
+from uetproto.api.checks import ArgumentChecks
 from uetproto.engine.contract import EndpointDriver, Engine
-from uetproto.errors import LocalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +22,28 @@ class NodePlace:
     """Switch that the node is part of; None: the node is a host."""
 
 
-class LocalNode(ABC):
+class QuietEngine(Engine, Protocol):
+    """An engine that tells whether it has nothing to do."""
+
+    @property
+    def quiescent(self) -> bool: ...
+
+
+class LocalNode:
     """A node with its engine. The driver of the engine tells the node every event."""
 
     driver: EndpointDriver
     """Set by the driver."""
 
-    def __init__(self, place: NodePlace, engine: Engine) -> None:
+    def __init__(self, place: NodePlace, endpoint: QuietEngine, engine: Engine | None = None) -> None:
+        """Make a node; `engine` is driven in place of the endpoint, and drives the endpoint; None: the endpoint."""
         self.name = place.name
         self.address = place.address
         self.ip_version = place.ip_version
         self.rate = place.rate
         self.at = place.at
-        self.engine = engine
+        self.endpoint = endpoint
+        self.engine = engine or endpoint
         self.listeners: list[Callable[[Any], None]] = []
         """Functions that are called with every event."""
 
@@ -44,9 +53,9 @@ class LocalNode(ABC):
         return self.driver.now
 
     @property
-    @abstractmethod
     def quiescent(self) -> bool:
-        """Return whether the engine has nothing to send, to await or to answer."""
+        """Return whether the endpoint has nothing to send, to await or to answer."""
+        return self.endpoint.quiescent
 
     def submit(self, work: Any) -> None:
         """Pass work to the engine, and have the driver send what it has to send."""
@@ -58,25 +67,56 @@ class LocalNode(ABC):
             listener(event)
 
 
-Invalid = Callable[[str, Any, str], LocalError]
-"""Returns the error for an argument: its name, its value, and what is legal."""
+class DrivenNetwork:
+    """Nodes of a program, their driver and their time; a context manager."""
 
+    driver: EndpointDriver
+    checks: ArgumentChecks[Any, Any]
 
-def run_until(driver: EndpointDriver, until: Any, duration: Callable[[str, Any], int], invalid: Invalid) -> bool:
-    """Run a driver to an instant, until a condition holds, or (None) until nothing more would happen by itself.
+    @property
+    def closed(self) -> bool:
+        """Return whether the network was closed."""
+        return self.driver.closed
 
-    Return True, but for a condition that does not hold in the end. Raises what `invalid` returns for an instant that
-    has passed, and for None where the driver cannot know that nothing more would happen.
-    """
-    if callable(until):
-        return driver.wait(until, burst=1)
-    if until is None:
-        if driver.idle is None:
-            raise invalid("until", None, "an instant, or a condition: nobody knows here when nothing more would happen")
-        driver.wait(lambda: False)
+    @property
+    def now(self) -> int:
+        """Return the time in picoseconds."""
+        return self.driver.now
+
+    def run(self, until: int | str | Callable[[], bool] | None = None) -> bool:
+        """Run to an instant (picoseconds, or such as "1 ms"), until a condition holds, or (None) until all is done.
+
+        All is done when nothing more would happen by itself: a send that waits for a receive of its peer completes in a
+        later run. Return True, but for a condition that does not hold in the end. Raises FI_EINVAL or EINVAL for an
+        instant that has passed, and for None where the driver cannot know that nothing more would happen.
+        """
+        driver, invalid = self.driver, self.checks.invalid
+        if callable(until):
+            return driver.wait(until, burst=1)
+        if until is None:
+            if driver.idle is None:
+                legal = "an instant, or a condition: nobody knows here when nothing more would happen"
+                raise invalid("until", None, legal)
+            driver.wait(lambda: False)
+            return True
+        instant = self.checks.duration("until", until)
+        if instant < driver.now:
+            raise invalid("until", until, f"{driver.now} ps and later")
+        driver.wait(lambda: False, instant - driver.now)
         return True
-    instant = duration("until", until)
-    if instant < driver.now:
-        raise invalid("until", until, f"{driver.now} ps and later")
-    driver.wait(lambda: False, instant - driver.now)
-    return True
+
+    def close(self, drain: bool = True) -> None:
+        """Let the packets under way arrive, if `drain`, and complete the capture. No operation can begin afterwards.
+
+        Sends that wait for a receive are lost, without a completion.
+        """
+        if not self.closed:
+            self.driver.close(drain)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(drain=kind is None)

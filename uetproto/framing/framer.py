@@ -7,7 +7,7 @@ header on (`lower`, without Ethernet, and `seal`), a UDP socket only the bytes b
 from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
 
-from uetproto.engine.contract import Datagram
+from uetproto.engine.contract import Datagram, TrafficClass, Trim
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, EtherType, internet_checksum
@@ -29,6 +29,27 @@ class LowerHeaders(NamedTuple):
     """UDP source port, or the value of the entropy header."""
     dscp: int = 0
     ecn: int = 0
+
+
+class FlowHead(NamedTuple):
+    """The bytes of a flow before the transport header, and the check value of those that its trailer covers."""
+
+    head: bytes
+    crc: int
+
+
+class ReceivedFlow(NamedTuple):
+    """What the bytes before the transport header of a received flow say."""
+
+    src: int
+    dst: int
+    traffic_class: TrafficClass
+    entropy: int
+    ecn_marked: bool
+    end: int
+    """Where the IP packet ends, in bytes from the start of the frame."""
+    crc: int
+    trimmed: Trim = Trim.NO
 
 
 class Framer(Protocol):
@@ -90,8 +111,8 @@ class FlowFramer(ABC):
     def packet(self, frame: bytes) -> Datagram | None: ...
 
     @abstractmethod
-    def received_lower(self, lower: LowerHeaders, size: int) -> bytes:
-        """Return the lower headers of a frame that was received, with `size` bytes of transport behind them."""
+    def lower_headers(self, lower: LowerHeaders, size: int) -> bytes:
+        """Return all bytes before the transport header, with `size` bytes of transport and trailer behind them."""
 
     def seal(self, packet: Datagram) -> bytes:
         """Return the transport bytes and their trailer, which stand behind UDP or the entropy header."""
@@ -107,7 +128,7 @@ class FlowFramer(ABC):
         if head is None:
             if len(self._opened) >= CACHE:
                 self._opened.clear()
-            head = self._opened[key] = self.received_lower(*key)
+            head = self._opened[key] = self.lower_headers(*key)
         return self.packet(head + transport)
 
 
@@ -117,11 +138,11 @@ def mac_of(address: int) -> int:
 
 
 def lower_head(
-    *, src: int, dst: int, ip_version: int, dst_mac: int, dscp: int, ecn: int, protocol: int, size: int,
-    hop_limit: int = _TTL, flow_label: int = 0,
+    lower: LowerHeaders, ip_version: int, dst_mac: int, protocol: int, size: int, *, hop_limit: int = _TTL,
+    flow_label: int = 0,
 ) -> bytes:  # fmt: skip
     """Return the Ethernet and IP headers of a frame with `size` bytes behind them."""
-    common = {"dscp": dscp, "ecn": ecn, "src": src, "dst": dst}
+    common = {"dscp": lower.dscp, "ecn": lower.ecn, "src": lower.src, "dst": lower.dst}
     if ip_version == 4:
         kind = EtherType.IPV4
         values = common | {
@@ -134,7 +155,7 @@ def lower_head(
         ip = _IPV6.encode(
             common | {"flow_label": flow_label, "payload_length": size, "next_header": protocol, "hop_limit": hop_limit}
         )
-    return _ETHERNET.encode({"dst": dst_mac, "src": mac_of(src), "type": kind}) + ip
+    return _ETHERNET.encode({"dst": dst_mac, "src": mac_of(lower.src), "type": kind}) + ip
 
 
 class ParsedLower(NamedTuple):

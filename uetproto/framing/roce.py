@@ -3,14 +3,21 @@
 The framer builds the lower headers of a flow and the CRC over them once, and looks them up from then on, each way.
 """
 
-from typing import NamedTuple
-
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType, RocePacket
 from uetproto.engine.roce.ud import is_multicast
 from uetproto.framing.dscp import Dscp
-from uetproto.framing.framer import CACHE, FlowFramer, LowerHeaders, lower_head, mac_of, read_lower
+from uetproto.framing.framer import (
+    CACHE,
+    FlowFramer,
+    FlowHead,
+    LowerHeaders,
+    ReceivedFlow,
+    lower_head,
+    mac_of,
+    read_lower,
+)
 from uetproto.framing.sizes import ETHERNET_SIZE, below_roce, ip_size
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import crc32
@@ -38,26 +45,6 @@ def traffic_classes(config: RoceConfig) -> Dscp:
     return Dscp(config.dscp, config.dscp, trimmed, last, config.cnp_dscp)
 
 
-class _RoceHead(NamedTuple):
-    """The bytes of a flow before the BTH, and the ICRC over the part that it covers."""
-
-    head: bytes
-    crc: int
-
-
-class _RoceFlow(NamedTuple):
-    """What the bytes before the BTH of a received flow say."""
-
-    src: int
-    dst: int
-    entropy: int
-    ecn_marked: bool
-    traffic_class: TrafficClass
-    end: int
-    """Where the IP packet ends, in bytes from the start of the frame."""
-    crc: int
-
-
 class RoceFramer(FlowFramer):
     """A RoCE framer turns the packets of one address into frames and back, and counts the frames that it drops.
 
@@ -78,8 +65,8 @@ class RoceFramer(FlowFramer):
         form = "ipv4" if ip_version == 4 else "ipv6"
         self._mask = invariant_mask(((form, ip_size(ip_version)), ("udp", _UDP.size)))
         _, self._crc = invariant_start((form, "udp", "bth"))
-        self._heads: dict[tuple[int, bool, int, int, int, int], _RoceHead] = {}
-        self._flows: dict[bytes, _RoceFlow] = {}
+        self._heads: dict[tuple[int, bool, int, int, int, int], FlowHead] = {}
+        self._flows: dict[bytes, ReceivedFlow] = {}
 
     def _crc_of(self, head: bytes) -> int:
         """Return the CRC over the headers before the BTH, with ones in place of the bits that change on the way."""
@@ -98,7 +85,7 @@ class RoceFramer(FlowFramer):
             crc = crc32(payload, crc)
         return b"".join((below.head, header, payload, crc.to_bytes(ICRC_SIZE, "little")))
 
-    def _lower(self, packet: Datagram) -> _RoceHead:
+    def _lower(self, packet: Datagram) -> FlowHead:
         """Return the headers before the BTH, built or looked up."""
         assert isinstance(packet, RocePacket)
         key = (
@@ -110,7 +97,7 @@ class RoceFramer(FlowFramer):
             if len(self._heads) >= CACHE:
                 self._heads.clear()
             head = self._head(*key)
-            self._heads[key] = below = _RoceHead(head, self._crc_of(head))
+            self._heads[key] = below = FlowHead(head, self._crc_of(head))
         return below
 
     def lower(self, packet: Datagram) -> bytes:
@@ -138,28 +125,16 @@ class RoceFramer(FlowFramer):
         dscp = config.cnp_dscp if notifies else config.dscp
         ecn = ECN[config.cnp_ecn if notifies else config.ecn]
         lower = LowerHeaders(self._address, dst, entropy, dscp, ecn)
-        return self._headers(lower, size + ICRC_SIZE, hop_limit or config.hop_limit, flow_label)
+        return self.lower_headers(lower, size + ICRC_SIZE, hop_limit, flow_label)
 
-    def received_lower(self, lower: LowerHeaders, size: int) -> bytes:
-        """Return the lower headers of a frame that was received, with `size` bytes of transport behind them."""
-        return self._headers(lower, size, self._config.hop_limit, 0)
-
-    def _headers(self, lower: LowerHeaders, size: int, hop_limit: int, flow_label: int) -> bytes:
-        """Return lower headers with `size` bytes behind UDP."""
-        dst, version = lower.dst, self._version
-        ip = lower_head(
-            src=lower.src,
-            dst=dst,
-            ip_version=version,
-            dst_mac=group_mac(dst, version) if is_multicast(dst, version) else mac_of(dst),
-            dscp=lower.dscp,
-            ecn=lower.ecn,
-            protocol=IpProtocol.UDP,
-            size=_UDP.size + size,
-            hop_limit=hop_limit,
-            flow_label=flow_label,
-        )
-        return ip + _UDP.encode({"sport": lower.entropy, "dport": self._config.udp_port, "length": _UDP.size + size})
+    def lower_headers(self, lower: LowerHeaders, size: int, hop_limit: int = 0, flow_label: int = 0) -> bytes:
+        """Return all bytes before the BTH, with `size` bytes behind UDP; `hop_limit` 0: that of the configuration."""
+        dst, version, config = lower.dst, self._version, self._config
+        mac = group_mac(dst, version) if is_multicast(dst, version) else mac_of(dst)
+        size += _UDP.size
+        hop_limit = hop_limit or config.hop_limit
+        ip = lower_head(lower, version, mac, IpProtocol.UDP, size, hop_limit=hop_limit, flow_label=flow_label)
+        return ip + _UDP.encode({"sport": lower.entropy, "dport": config.udp_port, "length": size})
 
     # Receiving
 
@@ -191,7 +166,7 @@ class RoceFramer(FlowFramer):
             packet.network = frame[ETHERNET_SIZE : self._udp_at]
         return packet
 
-    def _read(self, frame: bytes, head: bytes) -> _RoceFlow | None:
+    def _read(self, frame: bytes, head: bytes) -> ReceivedFlow | None:
         """Return what the lower headers say, and keep it; None for a frame that is dropped."""
         if len(head) < self._start:
             self.bad_header += 1
@@ -209,7 +184,7 @@ class RoceFramer(FlowFramer):
         if not (good and least <= lower.size <= len(frame) - lower.start and udp.length == lower.size):
             self.bad_header += 1
             return None
-        flow = _RoceFlow(
+        flow = ReceivedFlow(
             src=lower.src,
             dst=lower.dst,
             entropy=udp.sport,

@@ -6,11 +6,19 @@ the lower headers say.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp
-from uetproto.framing.framer import CACHE, FlowFramer, LowerHeaders, lower_head, mac_of, read_lower
+from uetproto.framing.framer import (
+    CACHE,
+    FlowFramer,
+    FlowHead,
+    LowerHeaders,
+    ReceivedFlow,
+    lower_head,
+    mac_of,
+    read_lower,
+)
 from uetproto.framing.sizes import ETHERNET_SIZE, UET_REQUEST, below_uet
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
@@ -48,27 +56,6 @@ class Encapsulation:
         return below_uet(ip_version, udp=self.udp) + UET_REQUEST + extension + trailer
 
 
-class _UetHead(NamedTuple):
-    """The bytes of a flow before the transport header, and the CRC32C of those that the trailer covers."""
-
-    head: bytes
-    crc: int
-
-
-class _UetFlow(NamedTuple):
-    """What the bytes before the transport header of a received flow say."""
-
-    src: int
-    dst: int
-    traffic_class: TrafficClass
-    entropy: int
-    ecn_marked: bool
-    trimmed: Trim
-    end: int
-    """Where the IP packet ends, in bytes from the start of the frame."""
-    crc: int
-
-
 class UetFramer(FlowFramer):
     """A UET framer turns the datagrams of one address into frames and back, and counts the frames that it drops."""
 
@@ -91,8 +78,8 @@ class UetFramer(FlowFramer):
         self._trims = {dscp.trimmed: Trim.TRIMMED, dscp.trimmed_last_hop: Trim.LAST_HOP}
         self._covered = ETHERNET_SIZE + (12 if ip_version == 4 else 8)  # the CRC starts at the source address
         self._start = ETHERNET_SIZE + below_uet(ip_version, udp=how.udp)
-        self._heads: dict[tuple[int, int, int, int], _UetHead] = {}
-        self._flows: dict[bytes, _UetFlow] = {}
+        self._heads: dict[tuple[int, int, int, int], FlowHead] = {}
+        self._flows: dict[bytes, ReceivedFlow] = {}
 
     # Sending
 
@@ -107,11 +94,11 @@ class UetFramer(FlowFramer):
             crc = crc32c(payload, crc)
         return b"".join((below.head, header, payload, crc.to_bytes(CRC_SIZE, "big")))
 
-    def _build_head(self, key: tuple[int, int, int, int]) -> _UetHead:
+    def _build_head(self, key: tuple[int, int, int, int]) -> FlowHead:
         if len(self._heads) >= CACHE:
             self._heads.clear()
         head = self._head(*key)
-        self._heads[key] = built = _UetHead(head, crc32c(head[self._covered :]))
+        self._heads[key] = built = FlowHead(head, crc32c(head[self._covered :]))
         return built
 
     def lower(self, packet: Datagram) -> bytes:
@@ -135,14 +122,10 @@ class UetFramer(FlowFramer):
         control, capable = traffic_class == TrafficClass.CONTROL, self._ecn_capable
         dscp = self._dscp_of[TrafficClass(traffic_class)] if control or capable else 0
         ecn = Ecn.ECT0 if capable and not control else Ecn.NOT_ECT
-        return self._lower(LowerHeaders(self._address, dst, entropy, dscp, ecn), size + self.overhead)
+        return self.lower_headers(LowerHeaders(self._address, dst, entropy, dscp, ecn), size + self.overhead)
 
-    def received_lower(self, lower: LowerHeaders, size: int) -> bytes:
-        """Return the lower headers of a frame that was received, with `size` bytes of transport behind them."""
-        return self._lower(lower, size)
-
-    def _lower(self, lower: LowerHeaders, size: int) -> bytes:
-        """Return lower headers with `size` bytes behind UDP or the entropy header."""
+    def lower_headers(self, lower: LowerHeaders, size: int) -> bytes:
+        """Return all bytes before the transport header, with `size` bytes behind UDP or the entropy header."""
         how = self._how
         if how.udp:
             size += _UDP.size
@@ -150,17 +133,8 @@ class UetFramer(FlowFramer):
         else:
             size += _ENTROPY.size
             last = _ENTROPY.encode({"entropy": lower.entropy})
-        head = lower_head(
-            src=lower.src,
-            dst=lower.dst,
-            ip_version=self._version,
-            dst_mac=mac_of(lower.dst),
-            dscp=lower.dscp,
-            ecn=lower.ecn,
-            protocol=IpProtocol.UDP if how.udp else how.ip_protocol,
-            size=size,
-        )
-        return head + last
+        protocol = IpProtocol.UDP if how.udp else how.ip_protocol
+        return lower_head(lower, self._version, mac_of(lower.dst), protocol, size) + last
 
     # Receiving
 
@@ -190,7 +164,7 @@ class UetFramer(FlowFramer):
             self._version,
         )  # fmt: skip
 
-    def _read(self, frame: bytes, head: bytes) -> _UetFlow | None:
+    def _read(self, frame: bytes, head: bytes) -> ReceivedFlow | None:
         """Return what the lower headers say, and keep it; None for a frame that is dropped."""
         if len(head) < self._start:
             self.bad_header += 1
@@ -219,7 +193,7 @@ class UetFramer(FlowFramer):
         if not good:
             self.bad_header += 1
             return None
-        flow = _UetFlow(
+        flow = ReceivedFlow(
             src=lower.src,
             dst=lower.dst,
             traffic_class=self._class_of.get(lower.dscp, TrafficClass.DATA),

@@ -85,7 +85,7 @@ def test_the_longest_message(kind: QpType, opcode: Opcode, limit: int) -> None:
 
 WRONG_SENDS: list[tuple[str, dict[str, Any], str]] = [
     ("opcode", {"opcode": 77}, "opcode: 77 .*RDMA_WRITE"),
-    ("flags", {"send_flags": 16}, "send_flags: 16 .*FENCE"),
+    ("flags", {"send_flags": 16}, "send_flags: 0x10 .*FENCE"),
     ("wr_id", {"wr_id": -1}, "wr_id: -1 "),
     ("immediate", {"imm_data": 1 << 32}, "imm_data: .*32 bits"),
     ("address", {"remote_addr": -1}, "remote_addr: .*64 bits"),
@@ -249,7 +249,7 @@ WRONG_REGIONS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("memory", (5,), {}, "memory: int is no contiguous buffer"),
     ("read-only", (b"x",), {}, "memory: read-only; legal without LOCAL_WRITE"),
     ("rights", (bytearray(8), verbs.Access.REMOTE_WRITE), {}, "access: REMOTE_WRITE .*with LOCAL_WRITE"),
-    ("access", (bytearray(8), 64), {}, "access: 64 .*LOCAL_WRITE"),
+    ("access", (bytearray(8), 64), {}, "access: 0x40 .*LOCAL_WRITE"),
     ("address", (bytearray(8),), {"addr": -1}, "addr: -1"),
     ("end", (bytearray(8),), {"addr": (1 << 64) - 4}, "addr: 0xfff"),
     ("kind", (bytearray(8),), {"kind": "gpu"}, "kind: gpu .*HOST, GPU"),

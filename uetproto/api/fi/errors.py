@@ -6,12 +6,10 @@ The numbers are those of rdma/fi_errno.h; ses.md §13.3 (mapping), §9.5 (classe
 from enum import Enum, IntEnum, IntFlag
 from typing import Any, TypeVar
 
-from uetproto.errors import LocalError, shown
-from uetproto.toml.values import time
+from uetproto.api.checks import ArgumentChecks, CallError
 from uetproto.wire.headers.uet_ses import ReturnCode
 
-_Member = TypeVar("_Member", bound=IntEnum | IntFlag)
-_TIME = time()
+_Flag = TypeVar("_Flag", bound=IntFlag)
 
 
 class Errno(IntEnum):
@@ -39,18 +37,15 @@ class Errno(IntEnum):
     FI_EOVERRUN = 268
 
 
-class FiError(LocalError):
+class FiError(CallError[Errno]):
     """The error of a call: `errno` is the number of libfabric, the text names the argument and the legal values.
 
     A call that raises it has changed nothing.
     """
 
-    def __init__(self, errno: Errno, *parts: Any) -> None:
-        super().__init__(*parts)
-        self.errno = errno
 
-    def __str__(self) -> str:
-        return f"{super().__str__()} [{self.errno.name}]"
+CHECKS = ArgumentChecks(FiError, Errno.FI_EINVAL)
+invalid, member, duration = CHECKS.invalid, CHECKS.member, CHECKS.duration
 
 
 class RetryClass(Enum):
@@ -103,46 +98,12 @@ def name_of(code: int) -> str:
     return ReturnCode(code).name if code in ReturnCode.__members__.values() else f"{code:#04x}"
 
 
-def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.FI_EINVAL) -> FiError:
-    """Return the error for an argument: its name, its value, and what is legal."""
-    given = value[:256] if isinstance(value, str) else shown(value)
-    return FiError(errno, name, f"{given} is not legal", legal)
-
-
-def member(name: str, value: Any, kind: type[_Member], legal: int = -1, errno: Errno = Errno.FI_EINVAL) -> _Member:
-    """Return a value or number as a member of an enum, or as flags among `legal` (-1: all). Raises `errno`."""
-    is_flag = issubclass(kind, IntFlag)
-    known = [one for one in kind if not is_flag or int(one) & legal]
-    if isinstance(value, kind) or type(value) is int:
-        number = int(value)
-        wrong = number & ~sum(known) if is_flag else number not in known
-        if not wrong:
-            return kind(number)
-        value = _names([one for one in kind if int(one) & number], wrong) if is_flag else value
-    raise invalid(name, value, ", ".join(one.name or "" for one in known), errno)
-
-
-def some(name: str, value: Any, kind: type[_Member], legal: int = -1, errno: Errno = Errno.FI_EINVAL) -> _Member:
+def some(name: str, value: Any, kind: type[_Flag], legal: int, errno: Errno = Errno.FI_EINVAL) -> _Flag:
     """Return flags as `member` does, at least one. Raises `errno`."""
     found = member(name, value, kind, legal, errno)
     if not found:
         raise invalid(name, "none", ", ".join(one.name or "" for one in kind if int(one) & legal), errno)
     return found
-
-
-def _names(known: list[Any], wrong: int) -> str:
-    """Return the names of bits that are not legal; bits without a name in hex."""
-    rest = wrong & ~sum(known)
-    return ", ".join([one.name for one in known if one & wrong] + ([hex(rest)] if rest else []))
-
-
-def duration(name: str, value: Any) -> int:
-    """Return the picoseconds of a whole number or a text such as "1 ms". Raises FI_EINVAL."""
-    try:
-        picoseconds: int = _TIME.check(value)
-    except ValueError:
-        raise invalid(name, value, _TIME.legal) from None
-    return picoseconds
 
 
 def bits(name: str, value: Any, width: int) -> int:

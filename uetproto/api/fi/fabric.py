@@ -1,18 +1,17 @@
 """The fabric of the libfabric-shaped API: its nodes, their driver, and its time."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
-from types import TracebackType
 from typing import Self, Unpack
 
 from uetproto.api.fi.domain import Domain, Job
-from uetproto.api.fi.errors import Errno, FiError, duration, invalid
+from uetproto.api.fi.errors import CHECKS, Errno, FiError, invalid
 from uetproto.api.fi.flags import CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi.node import Encapsulation, FiNetwork, FiNode, NodeSpec
 from uetproto.api.fi.transfers import Endpoint
 from uetproto.api.network import NetworkKeywords, NetworkOptions
-from uetproto.api.node import run_until
+from uetproto.api.node import DrivenNetwork
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import EndpointDriver
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
@@ -44,11 +43,12 @@ class Info:
     cq_data_size: int = 8
 
 
-class Fabric:
+class Fabric(DrivenNetwork):
     """`fi_fabric` is a network of nodes with one fabric endpoint each, and its time; a context manager."""
 
     world: FiNetwork
     """The emulated network; not set on a fabric that another driver drives."""
+    checks = CHECKS
 
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, how: Encapsulation | None = None,
@@ -84,7 +84,6 @@ class Fabric:
         self.job = Job()
         """Job of the domains that name none."""
         self._introduced: list[Endpoint] = []
-        self.closed = False
 
     # The long way
 
@@ -148,39 +147,3 @@ class Fabric:
             endpoint.av.insert(other.address)
         self._introduced.append(endpoint)
         return endpoint
-
-    # Time
-
-    @property
-    def now(self) -> int:
-        """Return the time in picoseconds."""
-        return self.driver.now
-
-    def run(self, until: int | str | Callable[[], bool] | None = None) -> bool:
-        """Run to an instant (picoseconds, or such as "1 ms"), until a condition holds, or (None) until all is done.
-
-        All is done when nothing more would happen by itself: a send that waits for a receive of its peer completes in a
-        later run. Return True, but for a condition that does not hold in the end. Raises FI_EINVAL for an instant that
-        has passed.
-        """
-        return run_until(self.driver, until, duration, invalid)
-
-    def close(self) -> None:
-        """`fi_close` lets the packets under way arrive, and completes the capture. No operation can begin afterwards.
-
-        Sends that wait for a receive are lost, without a completion.
-        """
-        self._close(drain=True)
-
-    def _close(self, drain: bool) -> None:
-        if not self.closed:
-            self.closed = True
-            self.driver.close(drain)
-
-    def __enter__(self) -> "Fabric":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(drain=kind is None)

@@ -90,6 +90,12 @@ class MemoryRegion:
         self.access = access
         self.key = key
         """Key for peers, 64 bits (`fi_mr_key`)."""
+        self.length = self.region.length
+        """Number of bytes."""
+        self.idempotent_safe = bool(key & IDEMPOTENT_SAFE)
+        """Tells whether accesses may be repeated, so that RUDI is permitted: bit 63 (ses.md §2.6)."""
+        self.optimized = bool(key & OPTIMIZED_KEY)
+        """Tells whether the small header may carry the key: bit 62."""
         self.base = base
         """Address of the first byte for peers: the virtual address, or 0."""
         self.device = device
@@ -103,21 +109,6 @@ class MemoryRegion:
     def owner(self) -> object:
         """Return the object that owns the bytes, for FI_MR_LOCAL."""
         return self.view.obj if self.memory is self.view else self.memory
-
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        return self.region.length
-
-    @property
-    def idempotent_safe(self) -> bool:
-        """Return whether accesses may be repeated, so that RUDI is permitted: bit 63 (ses.md §2.6)."""
-        return bool(self.key & IDEMPOTENT_SAFE)
-
-    @property
-    def optimized(self) -> bool:
-        """Return whether the small header may carry the key: bit 62."""
-        return bool(self.key & OPTIMIZED_KEY)
 
     def bind(self, other: "Endpoint | Counter", flags: Flag = Flag.REMOTE_WRITE) -> None:
         """`fi_mr_bind` binds an endpoint (FI_MR_ENDPOINT), or a counter of REMOTE_WRITE and REMOTE_READ accesses.

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from uetproto.api.fi.errors import FiError, invalid
+from uetproto.api.fi.errors import CHECKS
 from uetproto.api.network import EmulatedNetwork, NetworkOptions, PlaceSpec
 from uetproto.api.node import LocalNode, NodePlace
 from uetproto.engine.config import PdsConfig, SesConfig
@@ -34,15 +33,10 @@ class FiNode(LocalNode):
     def __init__(
         self, place: NodePlace, fep: Fep, pds: PdsConfig, ses: SesConfig, engine: Engine | None = None
     ) -> None:
-        super().__init__(place, engine or fep)
+        super().__init__(place, fep, engine)
         self.fep = fep
         self.pds = pds
         self.ses = ses
-
-    @property
-    def quiescent(self) -> bool:
-        """Return whether the endpoint has nothing to send, to await or to answer."""
-        return self.fep.quiescent
 
     def cancel(self, receive: Receive) -> bool:
         """Withdraw a receive, and tell what comes of it; return False if a message has matched it already."""
@@ -56,6 +50,7 @@ class FiNetwork(EmulatedNetwork):
     """An emulated network of fabric endpoints."""
 
     spec = NodeSpec
+    checks = CHECKS
     nodes: Mapping[str, FiNode]
 
     def __init__(
@@ -113,10 +108,6 @@ class FiNetwork(EmulatedNetwork):
                 return False
             held[fep.address] = messages
         return all(fep.stalled(held) for fep in feps)
-
-    def invalid(self, name: str, value: Any, legal: str) -> FiError:
-        """Return FI_EINVAL for an argument."""
-        return invalid(name, value, legal)
 
 
 __all__ = ["Encapsulation", "FiNetwork", "FiNode", "NodeSpec"]

@@ -6,7 +6,7 @@ Polling lets no time pass; `wait` and `get_event` let time pass.
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from uetproto.api.verbs.errors import Errno, VerbsError, duration, instance, integer, invalid
+from uetproto.api.verbs.errors import Errno, VerbsError, VerbsObject, duration, instance, integer, invalid
 from uetproto.engine.roce.contract import WorkCompletion
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ MAX_CQE = 1 << 22
 """Number of completions that a queue may hold at most."""
 
 
-class CQ:
+class CQ(VerbsObject):
     """A completion queue (`ibv_cq`) with a completion channel of its own. `device.create_cq(...)` makes it."""
 
     def __init__(self, device: "Device", depth: int, context: Any) -> None:
@@ -28,7 +28,6 @@ class CQ:
         """`cq_context`: any object of the program."""
         self.overrun = False
         """Tells whether a completion was lost: the queue takes no more, and its queue pairs went to ERR."""
-        self.destroyed = False
         self.users: list[Any] = []
         """Queue pairs that use the queue; one that uses it for both directions is there twice."""
         self._entries: deque[WorkCompletion] = deque()
@@ -98,11 +97,6 @@ class CQ:
             raise VerbsError(Errno.EBUSY, "cq", f"{len(self.users)} queue pairs use it", "destroy them first")
         self.destroyed = True
         self.device.cqs.remove(self)
-
-    def check(self, name: str) -> None:
-        """Raise EINVAL for a queue that is destroyed."""
-        if self.destroyed:
-            raise VerbsError(Errno.EINVAL, name, "the completion queue was destroyed", "one that is not")
 
     def add(self, entry: WorkCompletion) -> None:
         """Add a completion; the device calls it."""

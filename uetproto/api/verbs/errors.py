@@ -1,15 +1,15 @@
-"""Errors of the verbs: an errno of libibverbs is raised, and the text names the argument and the legal values."""
+"""Errors of the verbs, and the checks that raise them.
+
+An errno of libibverbs is raised, and the text names the argument and the legal values.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import IntEnum, IntFlag
-from typing import Any, TypeVar
+from enum import IntEnum
+from typing import Any
 
-from uetproto.errors import LocalError, shown
-from uetproto.toml.values import time
-
-_Member = TypeVar("_Member", bound=IntEnum | IntFlag)
-_TIME = time()
+from uetproto.api.checks import ArgumentChecks, CallError
+from uetproto.errors import LocalError
 
 
 class Errno(IntEnum):
@@ -24,7 +24,7 @@ class Errno(IntEnum):
     """Tells that a completion queue has lost completions."""
 
 
-class VerbsError(LocalError):
+class VerbsError(CallError[Errno]):
     """The error of a call: `errno` is what libibverbs returns, the text names the argument and what is legal.
 
     A call that raises it has changed nothing. In a list of work requests `bad_wr` is the index of the refused one:
@@ -33,27 +33,20 @@ class VerbsError(LocalError):
 
     bad_wr: int | None = None
 
-    def __init__(self, errno: Errno, *parts: Any) -> None:
-        super().__init__(*parts)
-        self.errno = errno
 
-    def __str__(self) -> str:
-        return f"{super().__str__()} [{self.errno.name}]"
+CHECKS = ArgumentChecks(VerbsError, Errno.EINVAL)
+invalid, member, duration = CHECKS.invalid, CHECKS.member, CHECKS.duration
 
 
-def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.EINVAL) -> VerbsError:
-    """Return the error for an argument: its name, its value, and what is legal."""
-    given = value[:256] if isinstance(value, str) else shown(value)
-    return VerbsError(errno, name, f"{given} is not legal", legal)
+class VerbsObject:
+    """An object that the program destroys; no call may use it afterwards."""
 
+    destroyed = False
 
-def duration(name: str, value: Any) -> int:
-    """Return the picoseconds of a whole number or a text such as "1 ms". Raises EINVAL."""
-    try:
-        picoseconds: int = _TIME.check(value)
-    except ValueError:
-        raise invalid(name, value, _TIME.legal) from None
-    return picoseconds
+    def check(self, name: str) -> None:
+        """Raise EINVAL for an object that is destroyed."""
+        if self.destroyed:
+            raise invalid(name, "destroyed", "one that is not")
 
 
 @contextmanager
@@ -72,16 +65,6 @@ def integer(name: str, value: Any, low: int, high: int) -> int:
     if type(value) is not int or not low <= value <= high:
         raise invalid(name, value, f"{low} … {high:#x}" if high >= 1 << 20 else f"{low} … {high}")
     return value
-
-
-def member(name: str, value: Any, kind: type[_Member]) -> _Member:
-    """Return a value or number as a member of an enum, or as flags. Raises EINVAL."""
-    names = ", ".join(kind.__members__)
-    if isinstance(value, kind) or type(value) is int:
-        known = [int(one) for one in kind.__members__.values()]
-        if not int(value) & ~sum(known) if issubclass(kind, IntFlag) else int(value) in known:
-            return kind(value)
-    raise invalid(name, value, names)
 
 
 def instance(name: str, value: Any, kind: type, legal: str = "") -> None:

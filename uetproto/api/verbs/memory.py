@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from uetproto.api.verbs.errors import Errno, VerbsError, integer, invalid, member, refusals
+from uetproto.api.verbs.errors import Errno, VerbsError, instance, integer, invalid, member, refusals
 from uetproto.engine.roce.contract import Access, Sge
 from uetproto.engine.roce.memory import MemoryKind
 
@@ -31,40 +31,22 @@ class MR:
 
     def __init__(self, pd: "PD", memory: Any, access: Access, addr: int, kind: MemoryKind) -> None:
         """Register memory; the domain calls it."""
-        access, kind = member("access", access, Access), _kind(kind)
+        access = member("access", access, Access)
+        instance("kind", kind, MemoryKind, ", ".join(one.name for one in MemoryKind))
         integer("addr", addr, 0, (1 << 64) - 1)
         self.pd = pd
         with refusals():
-            self.region = pd.device.hca.reg_mr(pd.handle, memory, addr=addr, access=access, kind=kind)
-
-    @property
-    def addr(self) -> int:
-        """Return the virtual address of the first byte."""
-        return self.region.addr
-
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        return self.region.length
-
-    @property
-    def lkey(self) -> int:
-        """Return the key for work requests at this device."""
-        return self.region.lkey
-
-    @property
-    def rkey(self) -> int:
-        """Return the key for work requests of peers."""
-        return self.region.rkey
-
-    @property
-    def access(self) -> Access:
-        return self.region.access
-
-    @property
-    def kind(self) -> MemoryKind:
-        """Return where the bytes are, for the data path model."""
-        return self.region.kind
+            self.region = region = pd.device.hca.reg_mr(pd.handle, memory, addr=addr, access=access, kind=kind)
+        self.addr = region.addr
+        """Virtual address of the first byte."""
+        self.length = region.length
+        self.lkey = region.lkey
+        """Key for work requests at this device."""
+        self.rkey = region.rkey
+        """Key for work requests of peers."""
+        self.access = region.access
+        self.kind = kind
+        """Where the bytes are, for the data path model."""
 
     def __getitem__(self, part: slice) -> Slice:
         """Return a piece. Raises EINVAL for a step, and for a region that is deregistered."""
@@ -142,9 +124,3 @@ def sge_list(name: str, given: Any, pd: "PD") -> tuple[Sge, ...]:
         integer(f"{name}: lkey", sge.lkey, 0, (1 << 32) - 1)
         found.append(sge)
     return tuple(found)
-
-
-def _kind(value: Any) -> MemoryKind:
-    if not isinstance(value, MemoryKind):
-        raise invalid("kind", value, ", ".join(kind.name for kind in MemoryKind))
-    return value

@@ -1,13 +1,12 @@
 """The network of the ibverbs-shaped API: its devices, their driver, and its time."""
 
-from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
+from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack
 
 from uetproto.api.network import NetworkKeywords, NetworkOptions, Pfc, Red
-from uetproto.api.node import run_until
+from uetproto.api.node import DrivenNetwork
 from uetproto.api.verbs.device import Device
-from uetproto.api.verbs.errors import VerbsError, duration, instance, integer, invalid
+from uetproto.api.verbs.errors import CHECKS, VerbsError, instance, integer, invalid
 from uetproto.api.verbs.memory import ALL
 from uetproto.api.verbs.node import NodeSpec, VerbsNetwork, VerbsNode
 from uetproto.api.verbs.qp import QP
@@ -15,11 +14,7 @@ from uetproto.api.verbs.report import DataPathReport, DataPaths
 from uetproto.api.verbs.work import AH
 from uetproto.engine.contract import EndpointDriver, Rng
 from uetproto.engine.roce.config import RoceConfig
-from uetproto.engine.roce.contract import (
-    AddressVector,
-    QpState,
-    QpType,
-)
+from uetproto.engine.roce.contract import AddressVector, QpState, QpType
 from uetproto.engine.roce.psn import BITS, MASK
 from uetproto.engine.roce.qp import REQUIRED, bring_up_steps
 
@@ -30,11 +25,12 @@ _EXCHANGED = ("av", "dest_qpn", "rq_psn")
 """Attributes that one end tells the other; a caller of `connect` does not give them."""
 
 
-class Network:
+class Network(DrivenNetwork):
     """A network of nodes with one adapter each, and its time; a context manager."""
 
     world: VerbsNetwork
     """The emulated network; not set on a network that another driver drives."""
+    checks = CHECKS
 
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, config: RoceConfig | None = None,
@@ -73,35 +69,6 @@ class Network:
     def data_path_report(self) -> DataPathReport:
         """Return what the data paths of all devices would have cost so far: a model, which takes no virtual time."""
         return DataPathReport(tuple(self._data_paths.sides))
-
-    @property
-    def now(self) -> int:
-        """Return the time in picoseconds."""
-        return self.driver.now
-
-    def run(self, until: int | str | Callable[[], bool] | None = None) -> bool:
-        """Run to an instant (picoseconds, or such as "1 ms"), until a condition holds, or (None) until all is done.
-
-        All is done when nothing more would happen by itself, but for sends that wait for a receive of their peer.
-        Return True, but for a condition that does not hold in the end. Raises EINVAL for an instant that has passed.
-        """
-        return run_until(self.driver, until, duration, invalid)
-
-    def close(self) -> None:
-        """Let the packets under way arrive, and complete the capture. No work can be posted afterwards."""
-        self._close(drain=True)
-
-    def _close(self, drain: bool) -> None:
-        if not self.driver.closed:
-            self.driver.close(drain)
-
-    def __enter__(self) -> "Network":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(drain=kind is None)
 
 
 def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from uetproto.api.network import BURST, FAULTS, EmulatedNetwork, NetworkOptions, PlaceSpec
 from uetproto.api.node import LocalNode, NodePlace
-from uetproto.api.verbs.errors import VerbsError, integer, invalid
+from uetproto.api.verbs.errors import CHECKS, integer
 from uetproto.engine.contract import Engine
 from uetproto.engine.roce.config import ENDLESS, RoceConfig
 from uetproto.engine.roce.hca import Hca
@@ -34,22 +33,18 @@ class VerbsNode(LocalNode):
     """A node with its adapter. `engine`: what is driven in place of the adapter; None: the adapter."""
 
     def __init__(self, place: NodePlace, hca: Hca, engine: Engine | None = None) -> None:
-        super().__init__(place, engine or hca)
+        super().__init__(place, hca, engine)
         self.hca = hca
         self.config = hca.config
         self.max_path_mtu = max(PMTUS)
         """Largest payload of a packet that the cable of the node carries."""
-
-    @property
-    def quiescent(self) -> bool:
-        """Return whether the adapter has nothing to send, to await or to answer."""
-        return self.hca.quiescent
 
 
 class VerbsNetwork(EmulatedNetwork):
     """An emulated network of adapters."""
 
     spec = NodeSpec
+    checks = CHECKS
     legal_faults = _FAULTS
     nodes: Mapping[str, VerbsNode]
 
@@ -127,10 +122,3 @@ class VerbsNetwork(EmulatedNetwork):
         """Run virtual time as `EmulatedNetwork.wait`."""
         self._stalled_since = None
         return super().wait(condition, timeout, burst)
-
-    def invalid(self, name: str, value: Any, legal: str) -> VerbsError:
-        """Return EINVAL for an argument."""
-        return invalid(name, value, legal)
-
-
-__all__ = ["NodeSpec", "VerbsNetwork", "VerbsNode"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from uetproto.api.verbs.cq import CQ
-from uetproto.api.verbs.errors import Errno, VerbsError, instance, integer, invalid, member, refusals
+from uetproto.api.verbs.errors import Errno, VerbsError, VerbsObject, instance, integer, invalid, member, refusals
 from uetproto.api.verbs.memory import sge_list
 from uetproto.api.verbs.work import AH, Gather, PostedRequest, RecvWr, SendWr, post_of
 from uetproto.engine.contract import Buffer
@@ -30,7 +30,7 @@ MAX_WR = 1 << 20
 """Number of work requests that a queue may hold at most."""
 
 
-class SRQ:
+class SRQ(VerbsObject):
     """A shared receive queue (`ibv_srq`). `pd.create_srq(...)` makes it."""
 
     def __init__(self, pd: "PD", limit: int, max_wr: int) -> None:
@@ -39,7 +39,6 @@ class SRQ:
         self.device = pd.device
         self.max_wr = integer("max_wr", max_wr, 1, MAX_WR)
         self.srq_num = self.device.hca.create_srq(pd.handle, integer("limit", limit, 0, max_wr))
-        self.destroyed = False
         self.users: list[QP] = []
         self.posted: dict[int, PostedRequest] = {}
         """Receives that have not completed, by token."""
@@ -59,8 +58,7 @@ class SRQ:
 
     def __len__(self) -> int:
         """Return the number of receives posted and not yet used. Raises EINVAL once the queue is destroyed."""
-        if self.destroyed:
-            raise invalid("srq", "destroyed", "one that is not")
+        super().check("srq")
         return len(self.device.hca.srqs[self.srq_num].items)
 
     def modify(self, *, limit: int) -> None:
@@ -87,12 +85,11 @@ class SRQ:
 
     def check(self, name: str) -> None:
         """Raise EINVAL for an object that is destroyed, and when the network is closed."""
-        if self.destroyed:
-            raise invalid(name, "destroyed", "one that is not")
+        super().check(name)
         self.device.check()
 
 
-class QP:
+class QP(VerbsObject):
     """A queue pair (`ibv_qp`). `pd.create_qp(...)` makes it, in RESET; `verbs.connect` brings two of them up."""
 
     def __init__(
@@ -119,7 +116,6 @@ class QP:
         """Tells whether every send is signalled."""
         self.qp_context = qp_context
         """`qp_context`: any object of the program."""
-        self.destroyed = False
         self.groups: set[int] = set()
         """Multicast groups that the queue pair is attached to."""
         self.qp_num = self.device.hca.create_qp(
@@ -157,8 +153,7 @@ class QP:
     @property
     def state(self) -> QpState:
         """Return the state. Raises EINVAL once the queue pair is destroyed."""
-        if self.destroyed:
-            raise invalid("qp", "destroyed", "one that is not")
+        super().check("qp")
         return self._qp.state
 
     def modify(self, state: QpState, **attributes: Any) -> None:
@@ -230,7 +225,7 @@ class QP:
         requester = self._qp.requester
         left = requester.posted_now if requester is not None else 0
         while len(self._sends) > left:
-            self._done(self._sends.popleft())
+            self.device.data_paths.note(self, self._sends.popleft(), None)
 
     def post_recv(self, wr: RecvWr | list[RecvWr] | Gather = (), *, wr_id: int = 0) -> None:
         """`ibv_post_recv` posts a `RecvWr`, a list of them, or the pieces of one: `post_recv(mr[:64], wr_id=7)`.
@@ -289,29 +284,25 @@ class QP:
 
     def check(self, name: str) -> None:
         """Raise EINVAL for an object that is destroyed, and when the network is closed."""
-        if self.destroyed:
-            raise invalid(name, "destroyed", "one that is not")
+        super().check(name)
         self.device.check()
 
     # What the device calls
 
     def completed(self, entry: WorkCompletion) -> None:
-        """Complete a work request."""
+        """Complete a work request, and tell the data path model of work that succeeded."""
+        note = self.device.data_paths.note
         if entry.receive:
             posted = (self._receives if self.srq is None else self.srq.posted).pop(entry.wr_id)
         else:
             posted = self._sends.popleft()
             while posted.token != entry.wr_id:  # sends end in order: this one succeeded, and was not signalled
-                self._done(posted)
+                note(self, posted, None)
                 posted = self._sends.popleft()
         if entry.ok:
-            self._done(posted, entry)
+            note(self, posted, entry)
         cq = self.recv_cq if entry.receive else self.send_cq
         cq.add(replace(entry, wr_id=posted.wr_id))
-
-    def _done(self, posted: PostedRequest, entry: WorkCompletion | None = None) -> None:
-        """Tell the data path model of work that succeeded."""
-        self.device.data_paths.note(self, posted, entry)
 
     def fail(self) -> None:
         """Go to ERR, as the completion queue is overrun."""

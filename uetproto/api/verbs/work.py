@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeAlias
 
-from uetproto.api.verbs.errors import instance, integer, invalid, member
+from uetproto.api.verbs.errors import VerbsObject, instance, integer, invalid, member
 from uetproto.api.verbs.memory import MR, Slice, sge_list
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.contract import AddressVector, Opcode, PostSend, SendFlags, Sge
@@ -17,14 +17,13 @@ Gather: TypeAlias = MR | Sge | list[MR | Sge] | tuple[MR | Sge, ...]
 """A list of pieces: regions, slices of them, or one of these alone."""
 
 
-class AH:
+class AH(VerbsObject):
     """The handle of the address of a peer or a multicast group (`ibv_ah`). `pd.create_ah(...)` makes it."""
 
     def __init__(self, pd: "PD", av: AddressVector) -> None:
         """Make a handle; the domain calls it."""
         self.pd = pd
         self.av = av
-        self.destroyed = False
 
     def __repr__(self) -> str:
         return f"<AH to {ip_address(self.av.dst)}>"
@@ -34,11 +33,6 @@ class AH:
         self.check("ah")
         self.destroyed = True
         self.pd.users.remove(self)
-
-    def check(self, name: str) -> None:
-        """Raise EINVAL for a handle that is destroyed."""
-        if self.destroyed:
-            raise invalid(name, "destroyed", "one that is not")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

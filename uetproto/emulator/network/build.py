@@ -4,8 +4,8 @@ A frame that leaves a node passes its NIC, its gate (with PFC), a tap, the link 
 output queue; then the link to the other node, a tap, the gate and the NIC there.
 """
 
-from collections.abc import Callable, Mapping
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, cast
 
 from uetproto.emulator.network import unencoded_frames
 from uetproto.emulator.network.built import BuiltNetwork, LinkHop, SwitchPort
@@ -17,7 +17,7 @@ from uetproto.emulator.network.layouts import LAYOUTS
 from uetproto.emulator.network.link import EmulatedLink, FrameReceiver, FrameSender
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink, PayloadSize
-from uetproto.emulator.network.pfc import PauseGate, Pauser, check_capacity
+from uetproto.emulator.network.pfc import PauseGate, Pauser, Pfc
 from uetproto.emulator.network.queue import OutputQueue, level_by
 from uetproto.emulator.network.red import Marker
 from uetproto.emulator.network.routing import LayoutRouting, MulticastTrees
@@ -83,6 +83,22 @@ def longest_flight(config: NetworkConfig, nodes: Nodes) -> int:
     return 2 * decision_time(config, nodes) + 8 * SECOND * 3 * config.queue_capacity // slowest + paused
 
 
+class _NodeRate(Protocol):
+    """What `headroom` needs of a node."""
+
+    @property
+    def rate(self) -> int: ...
+    @property
+    def at(self) -> str | None: ...
+
+
+def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[_NodeRate]) -> int:
+    """Return the bytes that may wait for one node, from all others, around one switch (`Pfc.most`)."""
+    delays = {True: config.delay, False: config.inner_delay}
+    shares = (pfc.most(rate=node.rate, delay=delays[node.at is None], mtu=config.mtu) for node in nodes)
+    return sum(sorted(shares)[1:])
+
+
 class _Forward:
     """A port whose other side is set when all is built."""
 
@@ -119,12 +135,9 @@ class _NetworkBuilder:
         network.switch = switch = self._switch("switch")
         pauser = None
         if config.pfc is not None:
-            delays = {True: config.delay, False: config.inner_delay}
-            shares = sorted(
-                config.pfc.most(rate=node.rate, delay=delays[node.at is None], mtu=config.mtu)
-                for node in self.nodes.values()
-            )
-            check_capacity(config.queue_capacity, shares[1:])  # all but one may send to that one
+            least, room = headroom(config, config.pfc, self.nodes.values()), config.queue_capacity
+            if room < least:
+                raise LocalError("queue_capacity", f"{room} bytes leave no headroom for pfc", f"{least} bytes and more")
             pauser = Pauser(self.clock, config.pfc, self.dscp)
         for name, node in self.nodes.items():
             if node.at is not None:

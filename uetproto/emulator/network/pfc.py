@@ -5,7 +5,7 @@ the side of the node, between its NIC and its link. One class can be paused: tha
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from uetproto.emulator.network.clock import Clock
@@ -85,13 +85,6 @@ class Pfc:
         """
         on_the_way = -(-2 * delay * rate // (8 * SECOND))
         return self.xoff + 3 * (mtu + ETHERNET_SIZE) + MIN_FRAME + on_the_way
-
-
-def check_capacity(capacity: int, shares: Iterable[int]) -> None:
-    """Raise `LocalError` for a queue that cannot hold what may wait from all nodes (`Pfc.most`)."""
-    least = sum(shares)
-    if capacity < least:
-        raise LocalError("queue_capacity", f"{capacity} bytes leave no headroom for pfc", f"{least} bytes and more")
 
 
 @dataclass(slots=True)

@@ -1,0 +1,65 @@
+"""Errors of calls and checks of arguments that the APIs of endpoints share; each API adds its error numbers."""
+
+from collections.abc import Callable
+from enum import IntEnum, IntFlag
+from typing import Any, Generic, TypeVar
+
+from uetproto.errors import LocalError, shown
+from uetproto.toml.values import time
+
+_Errno = TypeVar("_Errno", bound=IntEnum)
+_Error = TypeVar("_Error", bound=LocalError)
+_Member = TypeVar("_Member", bound=IntEnum | IntFlag)
+_TIME = time()
+
+
+class CallError(LocalError, Generic[_Errno]):
+    """The error of a call: `errno` is the number that the library returns; see the classes of the APIs."""
+
+    def __init__(self, errno: _Errno, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.errno = errno
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} [{self.errno.name}]"
+
+
+class ArgumentChecks(Generic[_Error, _Errno]):
+    """Checks of arguments that raise the error of one API; `errno` is the number where a call names no other."""
+
+    def __init__(self, error: Callable[..., _Error], errno: _Errno) -> None:
+        self._error = error
+        self._errno = errno
+
+    def invalid(self, name: str, value: Any, legal: str, errno: _Errno | None = None) -> _Error:
+        """Return the error for an argument: its name, its value, and what is legal."""
+        given = value[:256] if isinstance(value, str) else shown(value)
+        return self._error(self._errno if errno is None else errno, name, f"{given} is not legal", legal)
+
+    def member(
+        self, name: str, value: Any, kind: type[_Member], legal: int = -1, errno: _Errno | None = None
+    ) -> _Member:
+        """Return a value or number as a member of an enum, or as flags among `legal` (-1: all). Raises `errno`."""
+        is_flag = issubclass(kind, IntFlag)
+        known = [one for one in kind if not is_flag or int(one) & legal]
+        if isinstance(value, kind) or type(value) is int:
+            number = int(value)
+            wrong = number & ~sum(known) if is_flag else number not in known
+            if not wrong:
+                return kind(number)
+            value = _names([one for one in kind if int(one) & number], wrong) if is_flag else value
+        raise self.invalid(name, value, ", ".join(one.name or "" for one in known), errno)
+
+    def duration(self, name: str, value: Any) -> int:
+        """Return the picoseconds of a whole number or a text such as "1 ms"."""
+        try:
+            picoseconds: int = _TIME.check(value)
+        except ValueError:
+            raise self.invalid(name, value, _TIME.legal) from None
+        return picoseconds
+
+
+def _names(known: list[Any], wrong: int) -> str:
+    """Return the names of bits that are not legal; bits without a name in hex."""
+    rest = wrong & ~sum(known)
+    return ", ".join([one.name for one in known if one & wrong] + ([hex(rest)] if rest else []))
