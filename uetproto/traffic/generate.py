@@ -37,7 +37,7 @@ _SLICE = 2000  # events between two looks at the progress
 class _Transport(NamedTuple):
     """The parts that a transport provides; each is made from the profile."""
 
-    workload: Callable[[Any, DirectWire, Random], Workload]
+    workload: Callable[[Any, DirectWire, Random], Workload[Any, Any]]
     coverage: Callable[[Any], Coverage]
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -35,7 +34,7 @@ from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS
 from uetproto.engine.roce.ud import GRH_SIZE
 from uetproto.framing.roce import RoceFramer
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
-from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
+from uetproto.traffic.memory import REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.roce_errors import FOREIGN, KEYED, MISSING, NOBODY, PRIVATE, MetReceive, ways_of
@@ -177,16 +176,11 @@ class RoceConnection:
     """Number of operations that have not ended."""
 
 
-class RoceWorkload(Workload):
-    """Draws the operations of `profile`, and starts the next when one has ended."""
+class RoceWorkload(Workload[RoceProfile, RoceStation]):
+    """Draws the operations of a profile of RoCE."""
 
     def __init__(self, profile: RoceProfile, wire: DirectWire, rng: Rng) -> None:
-        super().__init__(wire.clock)
-        self.profile = profile
-        self.wire = wire
-        self.rng = rng
-        self.stations: list[RoceStation] = []
-        """Stations, initiators first."""
+        super().__init__(profile, wire, rng)
         self.received: Counter[str] = Counter()
         """Number of receives that have ended, by status."""
         self.connections: dict[_Key, RoceConnection] = {}
@@ -195,8 +189,6 @@ class RoceWorkload(Workload):
         """Operations that are open, by wr_id."""
         self._posted = 0
         self._mixes = {code: _transports_of(code, profile) for code in profile.operations.things}
-        self._turns = cycle(range(profile.pdcs))
-        """Number of queue pairs over which operations take turns."""
         datagrams = profile.transports.keys() == {QpType.UD}
         self._largest = min(profile.largest, profile.roce.path_mtu) if datagrams else profile.largest
         self._ways = {
@@ -207,11 +199,6 @@ class RoceWorkload(Workload):
 
     def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:
         self.stations.append(RoceStation(address, self.profile, self.wire, initiates, chance, self._on_event))
-
-    def start(self) -> None:
-        for station in self.stations[: self.profile.initiators]:
-            for _ in range(self.profile.depth):
-                self._next(station)
 
     def naks(self) -> dict[str, int]:
         counts: Counter[str] = Counter()
@@ -226,8 +213,7 @@ class RoceWorkload(Workload):
 
     # One operation
 
-    def _next(self, station: RoceStation) -> None:
-        """Draw and start an operation: its kind, transport, target and length."""
+    def next(self, station: RoceStation) -> None:
         profile, rng = self.profile, self.rng
         code = profile.operations.draw(rng)
         kind = self._mixes[code].draw(rng)
@@ -273,10 +259,6 @@ class RoceWorkload(Workload):
             qp_num=connection.near.number, wr_id=self._posted, opcode=code,
             sg_list=(Sge(BASE + self._place(size), size, local.lkey),), **fields,
         )  # fmt: skip
-
-    def _place(self, size: int) -> int:
-        """Return where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
-        return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
     def _go_wrong(self, work: PostSend, connection: RoceConnection) -> PostSend:
         """Start an operation that is wrong in one of the ways of `roce_errors`."""
@@ -388,7 +370,7 @@ class RoceWorkload(Workload):
             self._on_error(connection)
         if not connection.open and self.connections.get(connection.key) is not connection:
             self.clock.at(self.clock.now + _LINGER * self.profile.delay, self._close, connection)
-        self.clock.at(self.clock.now, self._next, station)
+        self.clock.at(self.clock.now, self.next, station)
 
     def _on_receive(self, station: RoceStation, event: WorkCompletion) -> None:
         self.received[event.status.name] += 1

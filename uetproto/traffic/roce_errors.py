@@ -3,7 +3,7 @@
 from collections.abc import Callable, Set
 from dataclasses import replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from uetproto.engine.roce.contract import Opcode, PostSend, QpType
 from uetproto.engine.roce.segments import ATOMICS, KINDS
@@ -48,28 +48,13 @@ class ErrorKind(NamedTuple):
     """Tells whether the queue pair at the other end is destroyed before."""
 
 
+def _set(**fields: Any) -> Callable[[PostSend, int], PostSend]:
+    """Return a change that replaces fields of the work request."""
+    return lambda work, _: replace(work, **fields)
+
+
 def _own_key(work: PostSend, _: int) -> PostSend:
     return replace(work, sg_list=tuple(replace(part, lkey=MISSING) for part in work.sg_list))
-
-
-def _no_key(work: PostSend, _: int) -> PostSend:
-    return replace(work, rkey=MISSING)
-
-
-def _no_key_to_invalidate(work: PostSend, _: int) -> PostSend:
-    return replace(work, invalidate_rkey=MISSING)
-
-
-def _no_right(work: PostSend, _: int) -> PostSend:
-    return replace(work, rkey=PRIVATE)
-
-
-def _other_domain(work: PostSend, _: int) -> PostSend:
-    return replace(work, rkey=FOREIGN)
-
-
-def _no_place(work: PostSend, _: int) -> PostSend:
-    return replace(work, remote_addr=2 * REGION_LENGTH)
 
 
 def _misaligned(work: PostSend, _: int) -> PostSend:
@@ -84,29 +69,23 @@ def _other_q_key(work: PostSend, _: int) -> PostSend:
     return replace(work, remote_qkey=work.remote_qkey ^ 1)
 
 
-def _no_queue_pair(work: PostSend, _: int) -> PostSend:
-    return replace(work, remote_qpn=NOBODY)
-
-
-def _as_it_is(work: PostSend, _: int) -> PostSend:
-    return work
-
+_AS_IT_IS = _set()
 
 PROTOCOL_ERRORS = (
-    #   what is wrong          who has it  operations              RC answers; UC and UD drop it
-    ErrorKind(_own_key,              _SERVICES,  _EVERY),              # nothing leaves: LOC_PROT_ERR
-    ErrorKind(_no_key,               _CONNECTED, KEYED),               # NAK 0x62
-    ErrorKind(_no_right,             _CONNECTED, KEYED),               # NAK 0x62
-    ErrorKind(_other_domain,         _CONNECTED, KEYED),               # NAK 0x62
-    ErrorKind(_no_place,             _CONNECTED, KEYED),               # NAK 0x62
-    ErrorKind(_no_key_to_invalidate, {_RC},      {Opcode.SEND_WITH_INV}),  # NAK 0x62
-    ErrorKind(_misaligned,           {_RC},      set(ATOMICS)),        # NAK 0x61
-    ErrorKind(_too_long,             _SERVICES,  _SENDS),              # NAK 0x61, LOC_LEN_ERR there
-    ErrorKind(_as_it_is,             {_RC},      _SENDS, MetReceive.BAD),   # NAK 0x63, LOC_PROT_ERR there
-    ErrorKind(_as_it_is,             _SERVICES,  _RECEIVED, MetReceive.NONE),  # RNR NAK; RNR_RETRY_EXC_ERR at last
-    ErrorKind(_as_it_is,             {_RC},      _EVERY, peer_gone=True),  # RETRY_EXC_ERR
-    ErrorKind(_other_q_key,          {_UD},      _EVERY),
-    ErrorKind(_no_queue_pair,        {_UD},      _EVERY),
+    #   what is wrong                        who has it  operations              RC answers; UC and UD drop it
+    ErrorKind(_own_key,                        _SERVICES,  _EVERY),              # nothing leaves: LOC_PROT_ERR
+    ErrorKind(_set(rkey=MISSING),              _CONNECTED, KEYED),               # NAK 0x62
+    ErrorKind(_set(rkey=PRIVATE),              _CONNECTED, KEYED),               # NAK 0x62
+    ErrorKind(_set(rkey=FOREIGN),              _CONNECTED, KEYED),               # NAK 0x62
+    ErrorKind(_set(remote_addr=2 * REGION_LENGTH), _CONNECTED, KEYED),           # NAK 0x62
+    ErrorKind(_set(invalidate_rkey=MISSING),   {_RC},      {Opcode.SEND_WITH_INV}),  # NAK 0x62
+    ErrorKind(_misaligned,                     {_RC},      set(ATOMICS)),        # NAK 0x61
+    ErrorKind(_too_long,                       _SERVICES,  _SENDS),              # NAK 0x61, LOC_LEN_ERR there
+    ErrorKind(_AS_IT_IS,                       {_RC},      _SENDS, MetReceive.BAD),   # NAK 0x63, LOC_PROT_ERR there
+    ErrorKind(_AS_IT_IS,                       _SERVICES,  _RECEIVED, MetReceive.NONE),  # RNR NAK, RNR_RETRY_EXC_ERR
+    ErrorKind(_AS_IT_IS,                       {_RC},      _EVERY, peer_gone=True),  # RETRY_EXC_ERR
+    ErrorKind(_other_q_key,                    {_UD},      _EVERY),
+    ErrorKind(_set(remote_qpn=NOBODY),         {_UD},      _EVERY),
 )  # fmt: skip
 
 

@@ -3,9 +3,8 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import cycle
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from uetproto.engine.contract import (
     PDC_MODES,
@@ -32,7 +31,7 @@ from uetproto.engine.ses.headers import OPTIMIZED_KEY
 from uetproto.engine.tss.ledger import GrowingLedger
 from uetproto.framing.tss import Secured
 from uetproto.framing.uet import UetFramer
-from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
+from uetproto.traffic.memory import REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
 from uetproto.traffic.profile_security import ProfileMember, endpoint_name
 from uetproto.traffic.profile_uet import UetProfile
@@ -121,19 +120,12 @@ _STRIDE = 101
 """Step through the table: a prime above the size of any row, so that neighbours differ in both indices."""
 
 
-class UetWorkload(Workload):
-    """Draws the operations of `profile`, and starts the next when one has ended."""
+class UetWorkload(Workload[UetProfile, UetStation]):
+    """Draws the operations of a profile of UET."""
 
     def __init__(self, profile: UetProfile, wire: DirectWire, rng: Rng) -> None:
-        super().__init__(wire.clock)
-        self.profile = profile
-        self.wire = wire
-        self.rng = rng
-        self.stations: list[UetStation] = []
-        """Stations, initiators first."""
+        super().__init__(profile, wire, rng)
         self._mixes = {code: _modes_of(code, profile) for code in profile.operations.things}
-        self._turns = cycle(range(profile.pdcs))
-        """Number of PDCs to a peer over which messages take turns; different contexts never share one (pds.md §6.1)."""
         self._tag = 0
         self._cell = 0
         self._most = profile.depth * profile.initiators
@@ -157,11 +149,6 @@ class UetWorkload(Workload):
         name = endpoint_name(len(self.stations))
         return self.secured.framer(ProfileMember(name, address, profile.ip, profile.pds), profile.how)
 
-    def start(self) -> None:
-        for station in self.stations[: self.profile.initiators]:
-            for _ in range(self.profile.depth):
-                self._next(station)
-
     def naks(self) -> dict[str, int]:
         return nacks_of(station.fep.pds.nack_tx for station in self.stations)
 
@@ -175,7 +162,7 @@ class UetWorkload(Workload):
             if doing.receive is not None and not event.ok:
                 doing.target.fep.cancel(doing.receive, self.clock.now)
             self._close_sometimes(doing)
-            self.clock.at(self.clock.now, self._next, doing.station)
+            self.clock.at(self.clock.now, self.next, doing.station)
         elif isinstance(event, Received) and event.spent and event.receive.tag is None:
             target: UetStation = event.receive.context
             target.posted[event.receive.job_id or 0] -= 1
@@ -195,8 +182,7 @@ class UetWorkload(Workload):
 
     # One operation
 
-    def _next(self, station: UetStation) -> None:
-        """Draw and start an operation: its kind, mode, target and length."""
+    def next(self, station: UetStation) -> None:
         profile, rng = self.profile, self.rng
         code = profile.operations.draw(rng)
         mode = self._mixes[code].draw(rng)
@@ -219,10 +205,6 @@ class UetWorkload(Workload):
             self._post(doing, work)
         self.started[code.name] += 1
         station.port.submit(work)
-
-    def _place(self, size: int) -> int:
-        """Return where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
-        return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
     def _key(self, key: int, mode: Mode) -> int:
         """Return the key of a region, as the mode and the header form need it."""
@@ -324,43 +306,20 @@ class UetWorkload(Workload):
 
     def _wrong(self, work: _Asked) -> _Asked:
         """Start an operation on something that does not exist."""
-        ways = [_no_process, _no_index]
+        ways: list[dict[str, int]] = [{"pid_on_fep": 0xBAD}, {"resource_index": 0xBAD}]
         if not (isinstance(work, Send) and work.kind is SendKind.RENDEZVOUS):  # which is read from a process of its job
-            ways.append(_no_job)
+            ways.append({"job_id": 0xBAD0})  # more than a profile can have
         if not isinstance(work, Send | Nop) and getattr(work, "tag", None) is None:
-            ways += [_no_key, _no_place]
+            ways += [{"key": _MISSING | work.key & IDEMPOTENT_SAFE}, {"offset": 2 * REGION_LENGTH}]
         if isinstance(work, Write) and work.mode is not Mode.RUDI:
-            ways.append(_read_only)
-        return ways[int(self.rng.random() * len(ways))](work)
+            ways.append({"key": _READ_ONLY})
+        changes: dict[str, Any] = ways[int(self.rng.random() * len(ways))]
+        return replace(work, **changes)
 
 
 def _modes_of(code: Opcode, profile: UetProfile) -> Mix[Mode]:
     legal = OPCODE_PROFILES[code].modes
     return Mix({mode: share for mode, share in profile.modes.items() if mode in legal})
-
-
-def _no_job(work: _Asked) -> _Asked:
-    return replace(work, job_id=0xBAD0)  # more than a profile can have
-
-
-def _no_process(work: _Asked) -> _Asked:
-    return replace(work, pid_on_fep=0xBAD)
-
-
-def _no_index(work: _Asked) -> _Asked:
-    return replace(work, resource_index=0xBAD)
-
-
-def _no_key(work: Any) -> _Asked:
-    return cast("_Asked", replace(work, key=_MISSING | work.key & IDEMPOTENT_SAFE))
-
-
-def _no_place(work: Any) -> _Asked:
-    return cast("_Asked", replace(work, offset=2 * REGION_LENGTH))
-
-
-def _read_only(work: Any) -> _Asked:
-    return cast("_Asked", replace(work, key=_READ_ONLY))
 
 
 _MAKERS: dict[Opcode, Callable[[UetWorkload, OpenOperation, dict[str, Any], int], _Asked]] = {

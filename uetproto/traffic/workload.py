@@ -7,20 +7,35 @@ An operation is drawn when there is room for one, so that nothing but what is op
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from random import Random
+from typing import Generic, TypeVar
 
-from uetproto.emulator.network.clock import Clock
+from uetproto.engine.contract import Rng
 from uetproto.framing.tss import Secured
+from uetproto.traffic.memory import PERIOD
+from uetproto.traffic.profile_file import TrafficProfile
+from uetproto.traffic.wire import DirectWire
+
+_Profile = TypeVar("_Profile", bound=TrafficProfile)
+_Station = TypeVar("_Station")
 
 LATE_BY = 8
 """Number of wire delays after which the buffer of an unexpected message is posted."""
 
 
-class Workload(ABC):
-    """What generated traffic needs of a transport."""
+class Workload(ABC, Generic[_Profile, _Station]):
+    """Draws the operations of `profile`, and starts the next when one has ended."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, profile: _Profile, wire: DirectWire, rng: Rng) -> None:
+        self.profile = profile
+        self.wire = wire
+        self.clock = wire.clock
+        self.rng = rng
+        self.stations: list[_Station] = []
+        """Stations, initiators first."""
+        self._turns = cycle(range(profile.pdcs))
+        """Number of the next connection in turn: a PDC, as contexts never share one (pds.md §6.1), or a queue pair."""
         self.started: Counter[str] = Counter()
         """Number of operations started, by opcode."""
         self.ended: Counter[str] = Counter()
@@ -33,12 +48,22 @@ class Workload(ABC):
         """Add an endpoint; initiators join first. `chance` returns a generator for each of its components."""
 
     @abstractmethod
+    def next(self, station: _Station) -> None:
+        """Draw and start an operation: its kind, mode or transport, target and length."""
+
     def start(self) -> None:
         """Start operations at every initiator, as many as it may have open."""
+        for station in self.stations[: self.profile.initiators]:
+            for _ in range(self.profile.depth):
+                self.next(station)
 
     @abstractmethod
     def naks(self) -> dict[str, int]:
         """Return the number of refusals sent, by their code."""
+
+    def _place(self, size: int) -> int:
+        """Return where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
+        return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
     def statuses(self) -> Mapping[str, Counter[str]]:
         """Return the counts of coverage that no packet shows, by kind."""
