@@ -9,13 +9,14 @@ frames of RoCE are a target of their own, in `check/roce/bytes.py`.
 import re
 import struct
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import pairwise
 from operator import attrgetter
 from random import Random
-from typing import Protocol
+from typing import ClassVar
 
 from uetproto.check.time_limit import time_limit
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
@@ -40,22 +41,30 @@ Features = Iterable[object]
 """What occurred in a run; hashable."""
 
 
-class FuzzTarget(Protocol):
+class FuzzTarget(ABC):
     """What takes bytes from outside, as the fuzzer calls it."""
 
-    name: str
+    name: ClassVar[str]
+
+    def __init__(self, seeds: list[bytes]) -> None:
+        """`seeds` are valid inputs, with which the corpus begins."""
+        self._seeds = seeds
 
     def seeds(self) -> list[bytes]:
-        """Valid inputs, with which the corpus begins."""
+        """Return the inputs with which the corpus begins."""
+        return list(self._seeds)
 
+    @abstractmethod
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
         """Return an input made of `data`, and perhaps of parts of `other`."""
 
+    @abstractmethod
     def run(self, data: bytes) -> Features:
         """Run one input and return what occurred; every exception is a finding."""
 
     def pieces(self, data: bytes) -> list[bytes]:
         """Return parts of an input that can be left out one by one, so that a finding can be shrunk."""
+        return [data[at : at + 1] for at in range(len(data))]
 
 
 class Disagreement(AssertionError):  # noqa: N818  it is no error of the program that runs
@@ -74,18 +83,15 @@ _AUTO = ("ethernet", "auto", UDP_PORT, IP_PROTOCOL, ROCE_PORT, TRIMMED_DSCP, "ra
 _NUMBERS = re.compile(r"\d+")
 
 
-class Decoder:
+class Decoder(FuzzTarget):
     """The decoder and encoder: frames are encoded to the same bytes, and compiled shapes agree with the header walk."""
 
     name = "decode"
 
     def __init__(self, frames: list[bytes]) -> None:
-        self._frames = frames
+        super().__init__(frames)
         for data in frames * 10:
             decode(data)  # their shapes are compiled then
-
-    def seeds(self) -> list[bytes]:
-        return self._frames
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
         kind = rng.randrange(4)
@@ -103,9 +109,6 @@ class Decoder:
         decode(data[14:], link="raw", crc="on")
         return met_in(packet)
 
-    def pieces(self, data: bytes) -> list[bytes]:
-        return [data[at : at + 1] for at in range(len(data))]
-
 
 def met_in(packet: Packet) -> Iterator[object]:
     """Return what occurred in a packet: pairs of headers, notes, the reason of a fault, the trailer."""
@@ -122,16 +125,10 @@ def met_in(packet: Packet) -> Iterator[object]:
 # Captures -------------------------------------------------------------------------------------------------------------
 
 
-class Captures:
+class Captures(FuzzTarget):
     """The capture readers: they report damage, keep the order of the file, and never return more bytes than it has."""
 
     name = "capture"
-
-    def __init__(self, captures: list[bytes]) -> None:
-        self._captures = captures
-
-    def seeds(self) -> list[bytes]:
-        return self._captures
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
         """Return words of four bytes, of which a capture consists."""
@@ -241,9 +238,7 @@ class EngineConversation:
             if head is None:
                 continue
             end = packet.payload_offset + len(packet.payload)
-            first = (
-                CLOSE_FIRST if closes and side == 1 else 0
-            )  # the initiator of the capture closed, so the new one closes
+            first = CLOSE_FIRST if closes and side == 1 else 0  # the initiator closes, as that of the capture did
             closes = (closes and not first) or head.values.get("ctl_type") == CtlType.CLOSE_CMD
             self.parcels.append(Parcel(1 - side | first, 0, data[head.offset : end]))
             self._learn(side, packet, dict(head.values), FORMS[head.form].name.endswith(".syn"))
@@ -285,7 +280,7 @@ SETTINGS = (
 _SES = {mtu: SesConfig(payload_mtu=mtu) for mtu in (1024, 2048, 4096, 8192)}
 
 
-class Engines:
+class Engines(FuzzTarget):
     """Two endpoints as in a capture, to which its mutated packets arrive.
 
     They raise no exception and write nowhere outside the region; what they send can be parsed, PSNs stay in order
@@ -295,11 +290,8 @@ class Engines:
     name = "engine"
 
     def __init__(self, conversations: list[EngineConversation]) -> None:
-        self._conversations = conversations[:256]
-
-    def seeds(self) -> list[bytes]:
-        several = range(len(SETTINGS))
-        return [talk.pack(number, settings) for settings in several for number, talk in enumerate(self._conversations)]
+        self._conversations = known = conversations[:256]
+        super().__init__([talk.pack(at, way) for way in range(len(SETTINGS)) for at, talk in enumerate(known)])
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
         parcels, strange = Parcel.unpack(data), Parcel.unpack(other)

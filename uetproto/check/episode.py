@@ -38,8 +38,6 @@ class EpisodeSettings(ABC):
     knobs: Knobs
     """Two sets of settings that differ from the defaults: of end 0 and of end 1; in TSS, terms and `PdsConfig`."""
 
-    is_scenario: ClassVar[bool] = True
-    """Whether `uetproto run` can replay the steps."""
     step: ClassVar[Callable[..., Any]]
     """The class of the steps."""
 
@@ -52,8 +50,9 @@ class EpisodeSettings(ABC):
     def simulator(self) -> Simulation:
         """Return a simulator at its start. Raises `LocalError` for settings that exclude each other."""
 
+    @staticmethod
     @abstractmethod
-    def simpler(self, step: Any) -> Iterable[Any]:
+    def simpler(step: Any) -> Iterable[Any]:
         """Yield steps with smaller values than `step`, the smallest first."""
 
     def names(self, node: int) -> list[str]:
@@ -71,6 +70,26 @@ class EpisodeSettings(ABC):
     def with_bytes(self, step: Any) -> Any:
         """Return the step that has the effect of `step` when packets are encoded."""
         return step
+
+
+class ScenarioSettings(EpisodeSettings):
+    """Settings of an episode that a scenario can hold, so that `uetproto run` replays its steps."""
+
+    section: ClassVar[str]
+    """The section of a node that holds its knobs: pds, roce."""
+
+    @abstractmethod
+    def run_keys(self) -> dict[str, Any]:
+        """Return keys of `[run]`."""
+
+    @abstractmethod
+    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield further tables, {name, values}; one without values is left out."""
+
+    @staticmethod
+    @abstractmethod
+    def row(step: Any) -> dict[str, Any]:
+        """Return the keys of the `[[step]]` that stands for a step."""
 
 
 def left_out(knobs: Knobs, node: int, name: str) -> Knobs:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Protocol
+from typing import Any
 
-from uetproto.check.episode import EpisodeSettings, Knobs
+from uetproto.check.episode import EpisodeSettings, ScenarioSettings
 from uetproto.check.toml_text import NODES, printable, table, time_text
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.errors import LocalError
@@ -55,26 +55,6 @@ class FuzzFinding:
         return f"uetproto fuzz {self.machine} --seed {seed} --episode {episode}"
 
 
-class ScenarioSettings(Protocol):
-    """What settings offer that a scenario can hold."""
-
-    @property
-    def knobs(self) -> Knobs: ...
-
-    @property
-    def section(self) -> str:
-        """The section of a node that holds its knobs: pds, roce."""
-
-    def run_keys(self) -> dict[str, Any]:
-        """Return keys of `[run]`."""
-
-    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield further tables, {name, values}; one without values is left out."""
-
-    def row(self, step: Any) -> dict[str, Any]:
-        """Return the keys of the `[[step]]` that stands for a step."""
-
-
 def folder_for(name: str) -> Path:
     """Return the folder that `-o` names, if findings can be written there. The first finding makes it, if need be.
 
@@ -101,7 +81,8 @@ def folder_for(name: str) -> Path:
 
 def to_toml(finding: FuzzFinding) -> str:
     """Return a finding as a scenario; its settings must be `ScenarioSettings`."""
-    return "\n".join(_toml_lines(finding, finding.settings)) + "\n"  # type: ignore[arg-type]
+    assert isinstance(finding.settings, ScenarioSettings)
+    return "\n".join(_toml_lines(finding, finding.settings)) + "\n"
 
 
 def _toml_lines(finding: FuzzFinding, settings: ScenarioSettings) -> Iterator[str]:

@@ -8,24 +8,16 @@ from abc import ABC, abstractmethod
 from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+from uetproto.check.simulator import Simulator
+from uetproto.check.wire import ALL
 from uetproto.engine.contract import Rng
 
 _T = TypeVar("_T")
 
 
-class WireView(Protocol):
-    """What every step generator may see of a simulator."""
-
-    @property
-    def flight(self) -> dict[int, Any]: ...
-
-    @property
-    def sent(self) -> int: ...
-
-
-ViewT = TypeVar("ViewT", bound=WireView)
+ViewT = TypeVar("ViewT", bound=Simulator[Any, Any])
 GeneratedT = TypeVar("GeneratedT")
 
 FULL = 256
@@ -94,5 +86,17 @@ class StepGenerator(ABC, Generic[ViewT, GeneratedT]):
     def _deliver(self, view: ViewT) -> GeneratedT | None:
         return self._to_packet(view, "deliver")
 
+    def _deliver_all(self, view: ViewT) -> GeneratedT | None:
+        return self._to_number("deliver", ALL) if view.flight else None
+
     def _drop(self, view: ViewT) -> GeneratedT | None:
         return self._to_packet(view, "drop")
+
+    def _mark(self, view: ViewT) -> GeneratedT | None:
+        return self._to_packet(view, "mark")
+
+    def _stale(self, view: ViewT) -> GeneratedT | None:
+        """Copy a packet that left long ago, such as a SYN packet, or a packet of a closed PDC."""
+        number = view.sent - int(1 + self._random() ** 3 * 1000)
+        there = view.wire.recent(number) is not None and len(view.flight) < FULL
+        return self._to_number("dup", number) if there else None

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import click
 
 from uetproto import LocalError, UetError
-from uetproto.check.episode import PATIENCE, Stop
+from uetproto.check.episode import PATIENCE, ScenarioSettings, Stop
 from uetproto.check.finding import NOT_SHRUNK, FuzzFinding, folder_for, to_text, to_toml
 from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz
 from uetproto.check.time_limit import GivenUp, time_limit
@@ -248,7 +248,7 @@ NOT_REPLAYED = "not replayed to the end: the time was up"
 def keep(finding: FuzzFinding, folder: Path, give_up: Stop) -> Kept:
     """Write the scenario and its capture, which ends where `give_up` says so."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not finding.settings.is_scenario:
+    if not isinstance(finding.settings, ScenarioSettings):
         text = folder / f"{finding.name}.txt"
         text.write_text(to_text(finding), encoding="utf-8")
         return Kept(text, None, "", finding.again)

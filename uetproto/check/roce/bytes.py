@@ -7,7 +7,7 @@ is a byte that says the link, and a frame.
 from collections.abc import Iterator
 from random import Random
 
-from uetproto.check.bytes_fuzz import Features, demand, met_in
+from uetproto.check.bytes_fuzz import Features, FuzzTarget, demand, met_in
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.headers import ethernet, roce
@@ -97,7 +97,7 @@ _HEADS = ("lrh", "grh", "bth")
 """Link types with which decoding can begin."""
 
 
-class RoceFrames:
+class RoceFrames(FuzzTarget):
     """The decoder and encoder: frames are encoded to the same bytes, and a prefix is decoded as a truncated frame.
 
     Compiled shapes say what the walk says, with RD raw or by its headers; an ICRC made anew is right.
@@ -106,12 +106,9 @@ class RoceFrames:
     name = "roce"
 
     def __init__(self) -> None:
-        self._seeds = [bytes([LINKS.index(link)]) + frame for link, frame in (*GOLDEN, *built())]
+        super().__init__([bytes([LINKS.index(link)]) + frame for link, frame in (*GOLDEN, *built())])
         for data in self._seeds * 10:
             decode(data[1:], link=_link(data))  # their shapes are compiled then
-
-    def seeds(self) -> list[bytes]:
-        return list(self._seeds)
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
         link, frame = _link(data), data[1:]
@@ -142,9 +139,6 @@ class RoceFrames:
                 _check_crc(packet, frame, link, rd)
                 _check_prefixes(packet, frame, link, rd)
         return met
-
-    def pieces(self, data: bytes) -> list[bytes]:
-        return [data[at : at + 1] for at in range(len(data))]
 
 
 def _link(data: bytes) -> str:

@@ -1,10 +1,10 @@
 """The settings that an episode of RoCE has, and how a finding in it is written as a scenario."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
-from uetproto.check.episode import EpisodeSettings, Knobs, left_out
+from uetproto.check.episode import Knobs, ScenarioSettings, left_out
 from uetproto.check.roce.simulator import RoceSimulator
 from uetproto.check.roce.step_generator import PROFILES, RoceStepGenerator
 from uetproto.check.roce.steps import FLAGS, RoceStep, SendSpec, simpler
@@ -13,51 +13,6 @@ from uetproto.engine.contract import Rng
 from uetproto.engine.roce.contract import Access, Opcode, QpType, SendFlags
 
 __all__ = ["PROFILES", "RoceEpisode", "begin"]
-
-
-@dataclass(frozen=True)
-class RoceEpisode(EpisodeSettings):
-    """Two queue pairs play the episode; they draw nothing at random."""
-
-    kind: QpType
-    qps: Knobs
-    """Attributes of the queue pairs, with `srq`, `sq_psn` and `number`."""
-    twin: bool = False
-
-    step = RoceStep
-    section: ClassVar[str] = "roce"
-
-    def names(self, node: int) -> list[str]:
-        """Return the knobs and attributes that can be left out; the MTU cannot, as both ends must have the same."""
-        return [name for name in (*self.knobs[node], *self.qps[node]) if name != "path_mtu"]
-
-    def without(self, node: int, name: str) -> "RoceEpisode":
-        return replace(self, knobs=left_out(self.knobs, node, name), qps=left_out(self.qps, node, name))
-
-    def simulator(self) -> RoceSimulator:
-        return RoceSimulator(self.kind, self.knobs, self.qps, twin=self.twin)
-
-    def simpler(self, step: RoceStep) -> Iterable[RoceStep]:
-        return simpler(step)
-
-    def run_keys(self) -> dict[str, Any]:
-        """Return keys of `[run]`."""
-        return {"seed": 0, "transport": self.kind.name.lower()}
-
-    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the tables `[qp.NODE]`; a shared receive queue has a name there."""
-        for node, attributes in zip(NODES, self.qps, strict=True):
-            told = {name: "shared" if name == "srq" else int(value) for name, value in attributes.items()}
-            yield f"qp.{node}", told
-
-    def row(self, step: RoceStep) -> dict[str, Any]:
-        return row(step)
-
-
-def begin(profile: str, rng: Rng) -> tuple[RoceStepGenerator, RoceEpisode]:
-    """Draw the settings of an episode."""
-    generator = RoceStepGenerator(profile, rng)
-    return generator, RoceEpisode(generator.knobs, generator.kind, generator.qps, generator.twin)
 
 
 def row(step: RoceStep) -> dict[str, Any]:
@@ -100,3 +55,43 @@ def _attribute(name: str, value: int) -> tuple[str, Any]:
     if name == "access_flags":
         return "access", [str(flag.name).lower() for flag in Access if value & flag]
     return name, value
+
+
+@dataclass(frozen=True)
+class RoceEpisode(ScenarioSettings):
+    """Two queue pairs play the episode; they draw nothing at random."""
+
+    kind: QpType
+    qps: Knobs
+    """Attributes of the queue pairs, with `srq`, `sq_psn` and `number`."""
+    twin: bool = False
+
+    step = RoceStep
+    section = "roce"
+    simpler = staticmethod(simpler)
+    row = staticmethod(row)
+
+    def names(self, node: int) -> list[str]:
+        """Return the knobs and attributes that can be left out; the MTU cannot, as both ends must have the same."""
+        return [name for name in (*self.knobs[node], *self.qps[node]) if name != "path_mtu"]
+
+    def without(self, node: int, name: str) -> "RoceEpisode":
+        return replace(self, knobs=left_out(self.knobs, node, name), qps=left_out(self.qps, node, name))
+
+    def simulator(self) -> RoceSimulator:
+        return RoceSimulator(self.kind, self.knobs, self.qps, twin=self.twin)
+
+    def run_keys(self) -> dict[str, Any]:
+        return {"seed": 0, "transport": self.kind.name.lower()}
+
+    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the tables `[qp.NODE]`; a shared receive queue has a name there."""
+        for node, attributes in zip(NODES, self.qps, strict=True):
+            told = {name: "shared" if name == "srq" else int(value) for name, value in attributes.items()}
+            yield f"qp.{node}", told
+
+
+def begin(profile: str, rng: Rng) -> tuple[RoceStepGenerator, RoceEpisode]:
+    """Draw the settings of an episode."""
+    generator = RoceStepGenerator(profile, rng)
+    return generator, RoceEpisode(generator.knobs, generator.kind, generator.qps, generator.twin)

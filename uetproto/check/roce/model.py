@@ -54,11 +54,8 @@ class MemoryPlace:
     @property
     def open(self) -> bool:
         """Whether the state of its work request allows a write."""
-        if self.use in (
-            PlaceUse.TARGET,
-            PlaceUse.COUNTER,
-        ):  # its packets may arrive after the send has failed
-            return True
+        if self.use in (PlaceUse.TARGET, PlaceUse.COUNTER):
+            return True  # packets of the send may arrive after it has failed
         return self.use is not PlaceUse.SOURCE and self.owner is not None and not self.owner.done
 
 
@@ -98,10 +95,8 @@ class ObservedRegion:
 
     def forget(self) -> None:
         """Forget the places of ended work; their offsets are not used again."""
-        kept = {
-            n: p for n, p in self.places.items() if p.use is PlaceUse.COUNTER or (p.use is PlaceUse.RECEIVE and p.open)
-        }
-        self.places = kept
+        kept = (PlaceUse.COUNTER, PlaceUse.RECEIVE)
+        self.places = {number: place for number, place in self.places.items() if place.use in kept and place.open}
 
     def _touch(self, at: int, length: int, data: Buffer | None) -> MemoryPlace | None:
         place = self.places.get(at // SLOT)

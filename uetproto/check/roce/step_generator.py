@@ -1,13 +1,11 @@
 """The random steps of an episode of RoCE (`check.step_generator`)."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from uetproto.check.roce.endpoint import RoceEndpoint
-from uetproto.check.roce.model import QpShadow
+from uetproto.check.roce.simulator import RoceSimulator
 from uetproto.check.roce.steps import RoceStep, SendSpec
 from uetproto.check.step_generator import CROWD, FULL, NEAR, StepGenerator
-from uetproto.check.wire import ALL, DatagramWire
+from uetproto.check.wire import ALL
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Rng
 from uetproto.engine.roce.contract import Access, Opcode, QpState, QpType, SendFlags
 from uetproto.engine.roce.segments import ATOMICS, KINDS
@@ -61,33 +59,7 @@ _OPCODES = tuple(KINDS)
 _FAULTS = ("rkey", "domain", "right", "range", "alignment", "lkey")
 
 
-class RoceView(Protocol):
-    """What the generator may see of a simulator."""
-
-    wire: DatagramWire
-
-    @property
-    def flight(self) -> dict[int, Any]: ...
-
-    @property
-    def sent(self) -> int: ...
-
-    @property
-    def ends(self) -> Sequence[RoceEndpoint]: ...
-
-    @property
-    def shadows(self) -> Sequence[QpShadow]: ...
-
-    @property
-    def longest(self) -> int: ...
-
-    @property
-    def headroom(self) -> int: ...
-
-    def node_of(self, address: int) -> int: ...
-
-
-class RoceStepGenerator(StepGenerator[RoceView, RoceStep]):
+class RoceStepGenerator(StepGenerator[RoceSimulator, RoceStep]):
     """Draws the settings of one episode (`kind`, `knobs`, `qps`, `twin`), then its steps."""
 
     __slots__ = ("_faulty", "_lengths", "_opcodes", "_waits", "kind", "knobs", "qps", "twin")
@@ -165,22 +137,10 @@ class RoceStepGenerator(StepGenerator[RoceView, RoceStep]):
     def _to_number(self, action: str, number: int) -> RoceStep:
         return RoceStep(action, 0, number)
 
-    def _dup(self, view: RoceView) -> RoceStep | None:
+    def _dup(self, view: RoceSimulator) -> RoceStep | None:
         return self._to_packet(view, "dup") if len(view.flight) < FULL else None
 
-    def _mark(self, view: RoceView) -> RoceStep | None:
-        return self._to_packet(view, "mark")
-
-    def _deliver_all(self, view: RoceView) -> RoceStep | None:
-        return RoceStep("deliver", 0, ALL) if view.flight else None
-
-    def _stale(self, view: RoceView) -> RoceStep | None:
-        """Copy a packet that left long ago."""
-        number = view.sent - int(1 + self._random() ** 3 * 1000)
-        there = view.wire.recent(number) is not None and len(view.flight) < FULL
-        return RoceStep("dup", 0, number) if there else None
-
-    def _corrupt(self, view: RoceView) -> RoceStep | None:
+    def _corrupt(self, view: RoceSimulator) -> RoceStep | None:
         number = self._number(view)
         if number is None:
             return None
@@ -190,7 +150,7 @@ class RoceStepGenerator(StepGenerator[RoceView, RoceStep]):
     def _node(self) -> int:
         return int(self._random() < 0.3)
 
-    def _send(self, view: RoceView) -> RoceStep | None:
+    def _send(self, view: RoceSimulator) -> RoceStep | None:
         if len(view.flight) > CROWD:
             return None
         node, opcode = self._node(), self._one(self._opcodes)
@@ -212,10 +172,10 @@ class RoceStepGenerator(StepGenerator[RoceView, RoceStep]):
         cut = int(self._random() * (length + 1)) if self._random() < 0.1 else 0
         return RoceStep("send", node, length, cut, SendSpec(opcode, flags, add, compare, fault))
 
-    def _length(self, view: RoceView) -> int:
+    def _length(self, view: RoceSimulator) -> int:
         return min(self._one(self._lengths), view.longest)
 
-    def _recv(self, view: RoceView) -> RoceStep | None:
+    def _recv(self, view: RoceSimulator) -> RoceStep | None:
         node = 1 - self._node()
         if len(view.shadows[node].receives) > _HUNGRY:
             return None
@@ -226,15 +186,15 @@ class RoceStepGenerator(StepGenerator[RoceView, RoceStep]):
         cut = int(self._random() * (length + 1)) if self._random() < 0.1 else 0
         return RoceStep("recv", node, length, cut, fault=fault)
 
-    def _advance(self, view: RoceView) -> RoceStep | None:
+    def _advance(self, view: RoceSimulator) -> RoceStep | None:
         chance = self._random()
         wait = self._waits[0 if chance < 0.6 else 1 if chance < 0.9 else 2]
         return RoceStep("advance", 0, int(self._random() * wait))
 
-    def _allow(self, view: RoceView) -> RoceStep | None:
+    def _allow(self, view: RoceSimulator) -> RoceStep | None:
         return RoceStep("allow", self._rng.getrandbits(1), ALL if self._random() < 0.5 else int(self._random() * 8))
 
-    def _halt(self, view: RoceView) -> RoceStep | None:
+    def _halt(self, view: RoceSimulator) -> RoceStep | None:
         """Move a queue pair to SQD, or from SQD back to RTS."""
         node = self._rng.getrandbits(1)
         state = view.ends[node].qp.state
@@ -242,7 +202,7 @@ class RoceStepGenerator(StepGenerator[RoceView, RoceStep]):
             return None
         return RoceStep("modify", node, state=QpState.RTS if state is QpState.SQD else QpState.SQD)
 
-    def _change(self, view: RoceView) -> RoceStep | None:
+    def _change(self, view: RoceSimulator) -> RoceStep | None:
         """Change attributes that may change in RTS."""
         node = self._rng.getrandbits(1)
         state = view.ends[node].qp.state
@@ -255,11 +215,11 @@ class RoceStepGenerator(StepGenerator[RoceView, RoceStep]):
         name = self._one(tuple(_ATTRIBUTES))
         return RoceStep("modify", node, attributes=((name, self._one(_ATTRIBUTES[name])),))
 
-    def _stop(self, view: RoceView) -> RoceStep | None:
+    def _stop(self, view: RoceSimulator) -> RoceStep | None:
         state = QpState.ERR if self._random() < 0.7 else QpState.RESET
         return RoceStep("modify", self._rng.getrandbits(1), state=state)
 
-    def _connect(self, view: RoceView) -> RoceStep | None:
+    def _connect(self, view: RoceSimulator) -> RoceStep | None:
         """Connect anew: rarely while both ends work, always when one is in ERR or RESET and can do nothing else."""
         ok = all(end.qp.state in (QpState.RTS, QpState.SQD) for end in view.ends)
         if ok and self._random() < 0.98:
@@ -267,7 +227,7 @@ class RoceStepGenerator(StepGenerator[RoceView, RoceStep]):
             return RoceStep("modify", recover[0]) if recover else None
         return RoceStep("connect", 0, self._one(_STARTS))
 
-    def _inject(self, view: RoceView) -> RoceStep | None:
+    def _inject(self, view: RoceSimulator) -> RoceStep | None:
         """Inject random bytes, or a packet on the wire with changed or missing bytes."""
         data = bytearray(self._rng.getrandbits(8) for _ in range(int(self._random() * 64)))
         number = self._number(view)

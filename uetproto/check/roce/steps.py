@@ -7,7 +7,7 @@ its own. They stay on the wire until a step takes them, and time passes only whe
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from uetproto.check.shrink import smaller
+from uetproto.check.shrink import shorter, smaller
 from uetproto.engine.roce.contract import Opcode, QpState, SendFlags
 
 ACTIONS = {
@@ -82,9 +82,7 @@ def simpler(step: RoceStep) -> Iterator[RoceStep]:
         yield step._replace(fault="")
     for left_out in step.attributes:
         yield step._replace(attributes=tuple(one for one in step.attributes if one != left_out))
-    if step.data:
-        half = len(step.data) // 2
-        yield from (step._replace(data=data) for data in (b"", step.data[:half], step.data[:-1]))
+    yield from (step._replace(data=data) for data in shorter(step.data))
     if step.send is not None:
         plain = SendSpec()
         for name in SendSpec._fields:

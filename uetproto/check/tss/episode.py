@@ -1,8 +1,6 @@
 """The settings that an episode of the security sublayer has."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from uetproto.check.episode import EpisodeSettings
 from uetproto.check.tss.simulator import TssSimulator
@@ -20,14 +18,11 @@ class TssEpisode(EpisodeSettings):
     draws: int
     """Seed of what the endpoints draw."""
 
-    is_scenario: ClassVar[bool] = False
     step = TssStep
+    simpler = staticmethod(simpler)
 
     def simulator(self) -> TssSimulator:
         return TssSimulator(self.draws, *self.knobs)
-
-    def simpler(self, step: TssStep) -> Iterable[TssStep]:
-        return simpler(step)
 
     def __str__(self) -> str:
         terms, knobs = self.knobs

@@ -44,11 +44,7 @@ def tss_1_authentic(state: TssState, end: TssEndpoint, packet: SealedPacket) -> 
 def tss_2_fresh(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None:
     """A packet that opens has a live epoch, and a key that was not removed (tss.md §9 step 6, §10)."""
     header = packet.header
-    _need(
-        state.genuine[packet] in state.keys.values(),
-        2,
-        f"{state.name(end)} accepts a packet with an old key",
-    )
+    _need(state.genuine[packet] in state.keys.values(), 2, f"{state.name(end)} accepts a packet with an old key")
     age = (state.epochs[header.an] - header.epoch) & 0xFFFF
     _need(age <= state.terms.lifetime or age >= NEWER, 2, f"{state.name(end)} accepts a packet {age} epochs old")
 
@@ -93,9 +89,5 @@ def tss_7_ends(state: TssState) -> None:
 def tss_8_opened_once(state: TssState, end: TssEndpoint, pdc: Pdc) -> None:
     """Where the target keeps Expected_PSN, no replayed SYN opens a PDC again (tss.md §11, §14 property 14)."""
     instance = end.node, pdc.peer_id, pdc.rx.start
-    _need(
-        instance not in state.opened,
-        8,
-        f"{state.name(end)} opens a second PDC with Start_PSN {pdc.rx.start:#x}",
-    )
+    _need(instance not in state.opened, 8, f"{state.name(end)} opens a second PDC with Start_PSN {pdc.rx.start:#x}")
     state.opened.add(instance)

@@ -2,14 +2,13 @@
 
 import sys
 from collections import deque
-from collections.abc import Sequence
 from itertools import islice
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from uetproto.check.step_generator import StepGenerator
-from uetproto.check.tss.endpoint import MTU, SDI, TssEndpoint
+from uetproto.check.tss.endpoint import MTU, SDI
+from uetproto.check.tss.simulator import TssSimulator
 from uetproto.check.tss.steps import DRESSES, MACHINE, MODES, RESTARTS, TssStep
-from uetproto.check.tss.terms import Terms
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Rng
 from uetproto.engine.pds.messages import build_nack
 from uetproto.wire.headers.uet_pds import NackCode, PdsType
@@ -30,23 +29,7 @@ _HEAD = 40
 """Number of leading bytes that half of the changes hit."""
 
 
-class TssView(Protocol):
-    """What the generator may see of a simulator."""
-
-    terms: Terms
-    epochs: dict[int, int]
-
-    @property
-    def flight(self) -> dict[int, Any]: ...
-
-    @property
-    def sent(self) -> int: ...
-
-    @property
-    def ends(self) -> Sequence[TssEndpoint]: ...
-
-
-class TssStepGenerator(StepGenerator[TssView, TssStep]):
+class TssStepGenerator(StepGenerator[TssSimulator, TssStep]):
     """Draws the settings of one episode (`terms`, `pds`), then its steps."""
 
     __slots__ = ("_planned", "pds", "terms")
@@ -106,14 +89,14 @@ class TssStepGenerator(StepGenerator[TssView, TssStep]):
         }  # fmt: skip
         if mode == "cluster" and self._random() < 0.5:
             terms["rekeys"] = True
-        rare: dict[str, Sequence[Any]] = {
+        rare: dict[str, tuple[Any, ...]] = {
             "clear": (4, 12), "lifetime": (0, 1), "failures": (0, 3), "same_keys": (True,), "epoch": (0xFFF8, 0x7FFF),
         }  # fmt: skip
         return terms | {name: self._one(values) for name, values in rare.items() if self._random() < 0.3}
 
     # Steps
 
-    def choose(self, view: TssView) -> TssStep:
+    def choose(self, view: TssSimulator) -> TssStep:
         return self._planned.popleft() if self._planned else super().choose(view)
 
     def _to_number(self, action: str, number: int) -> TssStep:
@@ -121,42 +104,42 @@ class TssStepGenerator(StepGenerator[TssView, TssStep]):
 
     # Applications and key management
 
-    def _operate(self, view: TssView) -> TssStep | None:
+    def _operate(self, view: TssSimulator) -> TssStep | None:
         if len(view.flight) > _FULL:
             return None
         action = "read" if self._random() < 0.2 else "write"
         return TssStep(action, int(self._random() < 0.3), self._one(_LENGTHS), how=self._one(MODES))
 
-    def _advance(self, view: TssView) -> TssStep:
+    def _advance(self, view: TssSimulator) -> TssStep:
         longest = self._one((20 * MICROSECOND, 2 * MILLISECOND, 20 * MILLISECOND))
         return TssStep("advance", number=int(self._random() * longest))
 
-    def _close(self, view: TssView) -> TssStep:
+    def _close(self, view: TssSimulator) -> TssStep:
         return TssStep("close", self._rng.getrandbits(1))
 
-    def _rest(self, view: TssView) -> TssStep:
+    def _rest(self, view: TssSimulator) -> TssStep:
         """Let so much time pass that only a stored Expected_PSN tells old packets from new ones."""
         return TssStep("advance", number=2 * MSL)
 
-    def _rotate(self, view: TssView) -> TssStep:
+    def _rotate(self, view: TssSimulator) -> TssStep:
         """Return one step of a key rotation; which steps follow, and when, is random."""
         steps = (TssStep("install"), TssStep("switch", 0), TssStep("switch", 1), TssStep("empty"))
         return self._one(steps)
 
-    def _epoch(self, view: TssView) -> TssStep:
+    def _epoch(self, view: TssSimulator) -> TssStep:
         return TssStep("epoch", number=1 + int(self._random() * (view.terms.lifetime + 1)))
 
-    def _restart(self, view: TssView) -> TssStep:
+    def _restart(self, view: TssSimulator) -> TssStep:
         return TssStep("restart", self._rng.getrandbits(1), how=self._one(tuple(RESTARTS)))
 
     # The attacker
 
-    def _replay(self, view: TssView) -> TssStep | None:
+    def _replay(self, view: TssSimulator) -> TssStep | None:
         if not view.sent or len(view.flight) > _FULL:
             return None
         return TssStep("dup", number=int(self._random() * view.sent))
 
-    def _storm(self, view: TssView) -> TssStep | None:
+    def _storm(self, view: TssSimulator) -> TssStep | None:
         """Replay consecutive old packets at once, in their order."""
         if not view.sent or len(view.flight) > _FULL:
             return None
@@ -165,7 +148,7 @@ class TssStepGenerator(StepGenerator[TssView, TssStep]):
         self._planned.extend(TssStep("dup", number=number) for number in range(first + 1, last))
         return TssStep("dup", number=first)
 
-    def _flip(self, view: TssView) -> TssStep | None:
+    def _flip(self, view: TssSimulator) -> TssStep | None:
         number = self._number(view)
         if number is None:
             return None
@@ -174,7 +157,7 @@ class TssStepGenerator(StepGenerator[TssView, TssStep]):
             size = min(size, 8 * _HEAD)
         return TssStep("flip", number=number, at=int(self._random() * size))
 
-    def _cut(self, view: TssView) -> TssStep | None:
+    def _cut(self, view: TssSimulator) -> TssStep | None:
         number = self._number(view)
         if number is None:
             return None
@@ -183,11 +166,11 @@ class TssStepGenerator(StepGenerator[TssView, TssStep]):
             size = min(size, _HEAD)
         return TssStep("cut", number=number, at=int(self._random() * size), how=self._one(("", "trimmed")))
 
-    def _extend(self, view: TssView) -> TssStep | None:
+    def _extend(self, view: TssSimulator) -> TssStep | None:
         number = self._number(view)
         return None if number is None else TssStep("extend", number=number, data=self._bytes(20))
 
-    def _rewrite(self, view: TssView) -> TssStep | None:
+    def _rewrite(self, view: TssSimulator) -> TssStep | None:
         number = self._number(view)
         if number is None:
             return None
@@ -200,12 +183,12 @@ class TssStepGenerator(StepGenerator[TssView, TssStep]):
         ))  # fmt: skip
         return TssStep("rewrite", number=number, at=value, how=field)
 
-    def _splice(self, view: TssView) -> TssStep | None:
+    def _splice(self, view: TssSimulator) -> TssStep | None:
         number = self._number(view)
         at = int(self._random() ** 3 * view.sent)
         return None if number is None else TssStep("splice", number=number, at=at)
 
-    def _forge_nack(self, view: TssView) -> TssStep | None:
+    def _forge_nack(self, view: TssSimulator) -> TssStep | None:
         """Forge a NACK for an existing PDC, mostly NEW_START_PSN, the most harmful packet to forge (tss.md §11)."""
         node = self._rng.getrandbits(1)
         pdcs = view.ends[node].fep.pds.pdcs
@@ -217,7 +200,7 @@ class TssStepGenerator(StepGenerator[TssView, TssStep]):
         data = build_nack(code, 0, 0, pdc.tx.start, pdc.peer_id, pdc.local_id, demanded)
         return TssStep("forge", node, how=self._dress(view), data=bytes(data))
 
-    def _forge_packet(self, view: TssView) -> TssStep:
+    def _forge_packet(self, view: TssSimulator) -> TssStep:
         """Forge random bytes, or bytes that begin with an existing packet type."""
         data = self._bytes(60)
         dress = self._dress(view)
@@ -225,7 +208,7 @@ class TssStepGenerator(StepGenerator[TssView, TssStep]):
             data = bytes([self._one(tuple(PdsType)) << 3 | data[0] & 7]) + data[1:]
         return TssStep("forge", self._rng.getrandbits(1), how=dress, data=data)
 
-    def _dress(self, view: TssView) -> str:
+    def _dress(self, view: TssSimulator) -> str:
         dress = self._one(tuple(DRESSES))
         return "clear" if dress == "insider" and view.terms.same_keys else dress
 

@@ -1,10 +1,10 @@
 """The settings that an episode of UET has, and how a finding in it is written as a scenario."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
-from uetproto.check.episode import EpisodeSettings
+from uetproto.check.episode import ScenarioSettings
 from uetproto.check.toml_text import BELOW, NODES, number_text, time_text
 from uetproto.check.uet.simulator import UetSimulator
 from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
@@ -16,54 +16,6 @@ __all__ = ["PAYLOAD", "PROFILES", "UetEpisode", "begin"]
 
 PAYLOAD = 4
 """Bytes of a full packet when packets are encoded: as many as the count of a packet without bytes."""
-
-
-@dataclass(frozen=True)
-class UetEpisode(EpisodeSettings):
-    """Two endpoints with scripted SES play the episode."""
-
-    draws: int
-    """Seed of what the endpoints draw (`[run] seed`)."""
-    presets: tuple[Preset, Preset]
-    objects: bool = True
-
-    step = UetStep
-    section: ClassVar[str] = "pds"
-
-    def as_run(self) -> "UetEpisode":
-        return replace(self, objects=False)
-
-    def simulator(self) -> UetSimulator:
-        mtu = None if self.objects else PAYLOAD
-        return UetSimulator(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
-
-    def simpler(self, step: UetStep) -> Iterable[UetStep]:
-        return simpler(step)
-
-    def with_bytes(self, step: UetStep) -> UetStep:
-        """Drop what is damaged: without bytes a damaged packet is one that the CRC refuses."""
-        return step._replace(action="drop", at=0) if step.action == "corrupt" else step
-
-    def run_keys(self) -> dict[str, Any]:
-        """Return keys of `[run]`."""
-        return {"seed": self.draws, "ses": "scripted", "payload": PAYLOAD}
-
-    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the tables `[preset.NODE]`."""
-        default = Preset()
-        names = [field.name for field in fields(default)]
-        for node, preset in zip(NODES, self.presets, strict=True):
-            values = {name: getattr(preset, name) for name in names}
-            yield f"preset.{node}", {name: value for name, value in values.items() if value != getattr(default, name)}
-
-    def row(self, step: UetStep) -> dict[str, Any]:
-        return row(step)
-
-
-def begin(profile: str, rng: Rng) -> tuple[UetStepGenerator, UetEpisode]:
-    """Draw the settings of an episode."""
-    generator = UetStepGenerator(profile, rng)
-    return generator, UetEpisode(generator.knobs, rng.getrandbits(64), generator.presets)
 
 
 def row(step: UetStep) -> dict[str, Any]:
@@ -92,3 +44,46 @@ def row(step: UetStep) -> dict[str, Any]:
         case "close" | "ask_close" | "noop" | "probe" | "restart":
             return {action: NODES[step.node]}
     return {action: number_text(step.number), **node}
+
+
+@dataclass(frozen=True)
+class UetEpisode(ScenarioSettings):
+    """Two endpoints with scripted SES play the episode."""
+
+    draws: int
+    """Seed of what the endpoints draw (`[run] seed`)."""
+    presets: tuple[Preset, Preset]
+    objects: bool = True
+
+    step = UetStep
+    section = "pds"
+    simpler = staticmethod(simpler)
+    row = staticmethod(row)
+
+    def as_run(self) -> "UetEpisode":
+        return replace(self, objects=False)
+
+    def simulator(self) -> UetSimulator:
+        mtu = None if self.objects else PAYLOAD
+        return UetSimulator(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
+
+    def with_bytes(self, step: UetStep) -> UetStep:
+        """Drop what is damaged: without bytes a damaged packet is one that the CRC refuses."""
+        return step._replace(action="drop", at=0) if step.action == "corrupt" else step
+
+    def run_keys(self) -> dict[str, Any]:
+        return {"seed": self.draws, "ses": "scripted", "payload": PAYLOAD}
+
+    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the tables `[preset.NODE]`."""
+        default = Preset()
+        names = [field.name for field in fields(default)]
+        for node, preset in zip(NODES, self.presets, strict=True):
+            values = {name: getattr(preset, name) for name in names}
+            yield f"preset.{node}", {name: value for name, value in values.items() if value != getattr(default, name)}
+
+
+def begin(profile: str, rng: Rng) -> tuple[UetStepGenerator, UetEpisode]:
+    """Draw the settings of an episode."""
+    generator = UetStepGenerator(profile, rng)
+    return generator, UetEpisode(generator.knobs, rng.getrandbits(64), generator.presets)

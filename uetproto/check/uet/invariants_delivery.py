@@ -29,7 +29,7 @@ def pds_02_rod_order(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffe
     """On ROD the delivered PSNs of a direction are exactly Start_PSN, Start_PSN+1, … in this order (minus PSN-consuming
     CPs)."""
     turn = shadow.turn
-    while turn != psn and shadow.is_cp(turn):
+    while turn != psn and turn in shadow.cps:
         turn = (turn + 1) & M32
     if turn != psn:
         raise broken(2, "out of order", psn, turn)

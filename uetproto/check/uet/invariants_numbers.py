@@ -7,8 +7,7 @@ from typing import TypeAlias
 from uetproto.check.registry import Disruption
 from uetproto.check.uet.registry import DestinationChange, PdsScope, SourceChange, broken, invariant
 from uetproto.check.uet.shadow_state import M32, OLDER, PdcShadow, SentPacket
-from uetproto.engine.config import PdsConfig
-from uetproto.engine.contract import Datagram, Mode, PdcClosed
+from uetproto.engine.contract import Datagram, PdcClosed
 from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request
 from uetproto.engine.pds.psn_window import DONE, StoredSlot
 from uetproto.engine.pds.states import State
@@ -74,7 +73,7 @@ def pds_14_cack_truth(shadow: PdcShadow, full: bool) -> None:
     for psn in range(shadow.cack + 1, shadow.cack + 1 + ((rx.cack - shadow.cack) & M32)):
         answer = got.get(psn & M32)
         if answer is None:
-            if not shadow.is_cp(psn & M32):
+            if psn & M32 not in shadow.cps:
                 raise broken(14, "CACK covers what was not answered", psn & M32)
         elif answer.gtd and (rx.max_clear - psn) & OLDER:
             raise broken(14, "CACK covers an uncleared response", psn & M32)
@@ -91,10 +90,6 @@ def pds_15_cack_maximality(shadow: PdcShadow, full: bool) -> None:
             raise broken(15, "CACK could advance from", rx.cack)
 
 
-def _clear_as_it_is(config: PdsConfig, mode: Mode) -> bool:
-    return config.clear_source == "explicit" and config.clear_at == "packet"
-
-
 @invariant(16, PdsScope.PACKET, Request)
 def pds_16_clear_on_the_wire(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
     """On the wire psn + clear_psn_offset < psn, and equals the source's CLEAR_PSN at that moment.
@@ -106,9 +101,8 @@ def pds_16_clear_on_the_wire(shadow: PdcShadow, packet: Request, datagram: Datag
         raise broken(16, "a packet clears itself", packet.psn, clear)
     if clear != now:
         config = shadow.pdc.config
-        older = not _clear_as_it_is(config, shadow.mode) or (
-            packet.retx and config.clear_on_retransmission != "current"
-        )
+        exact = config.clear_source == "explicit" and config.clear_at == "packet"
+        older = not exact or (packet.retx and config.clear_on_retransmission != "current")
         if not older or (now - clear) & OLDER:
             raise broken(16, "CLEAR on the wire", clear, now)
 

@@ -58,7 +58,7 @@ class CheckPlan:
     arrived, or the event.
     """
 
-    __slots__ = ("arrived", "closed", "copy", "delivery", "destination", "first", "leaves", "outcome", "source", "step")
+    __slots__ = ("arrived", "closed", "copy", "delivery", "first", "leaves", "outcome", "source", "step")
 
     def __init__(self, config: PdsConfig, mode: Mode, disruptions: Disruption) -> None:
         found = PDS.holding(disruptions, config, mode)
@@ -69,7 +69,6 @@ class CheckPlan:
 
         kinds = {kind for i in found for kind in i.kinds}
         self.source = of(PdsScope.STEP, SourceChange)
-        self.destination = of(PdsScope.STEP, DestinationChange)
         self.step = of(PdsScope.STEP, SourceChange, DestinationChange)
         self.first = of(PdsScope.PACKET, Request, FirstTransmission)
         self.copy = of(PdsScope.PACKET, Request, Retransmission)

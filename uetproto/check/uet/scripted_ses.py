@@ -8,21 +8,14 @@ back. ses.md §3–§5, §9; UE 1.0.1 §3.4.
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.check.uet.steps import ANSWERS, MessageSpec
+from uetproto.check.uet.steps import ANSWERS, REFUSALS, MessageSpec
 from uetproto.engine.contract import PDC_MODES, Buffer, Mode, PdsError
 from uetproto.engine.pds.service import SES_SIZE, Connection, Refusal, Response, message_id_of
 from uetproto.engine.pds.sublayer import Pds
 from uetproto.engine.ses.headers import build_later, build_response, build_response_data, build_som
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
-from uetproto.wire.headers.uet_ses import (
-    REQUEST_STD,
-    RESPONSE_DATA,
-    Opcode,
-    ResponseList,
-    ResponseOpcode,
-    ReturnCode,
-)
+from uetproto.wire.headers.uet_ses import REQUEST_STD, RESPONSE_DATA, Opcode, ResponseList, ResponseOpcode, ReturnCode
 
 _OPCODES = {"send": Opcode.SEND, "read": Opcode.READ, "write": Opcode.WRITE}
 _STD, _RESPONSE_DATA, _W_DATA = NextHdr.REQUEST_STD, NextHdr.RESPONSE_DATA, ResponseOpcode.RESPONSE_W_DATA
@@ -39,11 +32,8 @@ _INDEX = tuple(index.to_bytes(4, "big") for index in range(4096))
 OK, GTD, LATER, NO_RESPONSE, DATA, RETURN = range(6)
 """Positions of answers in `ANSWERS`."""
 _UNFINISHED = (LATER, NO_RESPONSE)
-_FIRST_REFUSAL = ANSWERS.index("no_pkt_buffer")
-_REFUSALS = {
-    ANSWERS.index(name): Refusal(NackCode[name.upper()])
-    for name in ("no_pkt_buffer", "no_gtd_del_avail", "no_ses_msg_avail", "no_resource", "rcvr_infer_loss")
-}  # fmt: skip
+_FIRST_REFUSAL = ANSWERS.index(REFUSALS[0])
+_REFUSALS = {ANSWERS.index(name): Refusal(NackCode[name.upper()]) for name in REFUSALS}
 
 
 class ScriptedMessage:
@@ -128,13 +118,10 @@ class ScriptedReturnData:
         index = self.sent
         self.sent = index + 1
         size = self.mtu or 4
-        header = _data_header(self.message_id, self.read_id, size, self.packets * size, index * size)
+        length = self.packets * size
+        header = build_response_data(self.read_id, _JOB, size, length, index * size, self.message_id)
         payload = _INDEX[index] if self.mtu is None else content(self.read_id, index, size)
         return index, header, payload, index + 1 == self.packets
-
-
-def _data_header(message_id: int, read_id: int, size: int, length: int, offset: int) -> bytes:
-    return build_response_data(read_id, _JOB, size, length, offset, message_id)
 
 
 class ScriptedSes:
@@ -202,7 +189,7 @@ class ScriptedSes:
 
     @property
     def unsettled(self) -> bool:
-        """Whether `settle` has something to do."""
+        """Return whether `settle` has something to do."""
         return bool(self._returns or self._unlocks)
 
     def settle(self, now: int) -> None:
@@ -328,7 +315,7 @@ class ScriptedSes:
         mtu = self.mtu or 1
         at = 0 if som else int.from_bytes(header[_OFFSET_AT : _OFFSET_AT + 4], "big")
         size = min(mtu, length - at)
-        data = _data_header(0, read_id, size, length, at) + content(read_id, at // mtu, size)
+        data = build_response_data(read_id, _JOB, size, length, at, 0) + content(read_id, at // mtu, size)
         return Response(data, gtd=guaranteed, next_hdr=_RESPONSE_DATA)
 
 

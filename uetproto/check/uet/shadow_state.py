@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from uetproto.check.uet.registry import CheckPlan
-from uetproto.engine.contract import Buffer, Mode
+from uetproto.engine.contract import Buffer
 from uetproto.engine.pds.messages import Message
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.service import Outgoing, Response
@@ -15,7 +15,6 @@ CONSUMING: frozenset[int] = frozenset(kind for kind, control in CONTROLS.items()
 
 OPEN, ANSWERED, FAILED = 0, 1, 2
 """Outcomes of a packet, as SES is told."""
-
 
 OLDER = 0x80000000
 """Bit of a − b that is set if a is older than b (pds.md §2.1), as in `behind`."""
@@ -147,10 +146,6 @@ class PdcShadow:
         """Largest PSN that the peer was ever allowed to send."""
         self.slots = self.stored = self.waiting = 0
 
-    @property
-    def mode(self) -> Mode:
-        return self.pdc.mode
-
     def note(self) -> None:
         """Store the numbers after a step, and forget packets that have left the window."""
         self.note_source()
@@ -194,10 +189,6 @@ class PdcShadow:
     def cleared(self) -> range:
         """Return the PSNs that the peer cleared in this step, to be taken mod 2^32."""
         return range(self.max_clear + 1, self.max_clear + 1 + ((self.pdc.rx.max_clear - self.max_clear) & M32))
-
-    def is_cp(self, psn: int) -> bool:
-        """Return whether a received control packet is known to have this PSN."""
-        return psn in self.cps
 
     def outcome_known(self, sent: SentPacket) -> bool:
         """Return whether SES got a response or an error for a packet, or the packet is not of SES."""

@@ -1,14 +1,12 @@
 """The random steps of an episode of UET (`check.step_generator`)."""
 
-from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from uetproto.check.step_generator import CROWD, FULL, NEAR, StepGenerator
-from uetproto.check.uet.invariant_monitor import InvariantMonitor
-from uetproto.check.uet.scripted_ses import ScriptedSes
-from uetproto.check.uet.steps import MessageSpec, UetStep
-from uetproto.check.wire import ALL, DatagramWire
+from uetproto.check.uet.simulator import UetSimulator
+from uetproto.check.uet.steps import REFUSALS, MessageSpec, UetStep
+from uetproto.check.wire import ALL
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Mode, Rng
 from uetproto.engine.pds.pdc_pool import Preset
@@ -80,25 +78,7 @@ _CHANGED = 0.2
 _STARTS = (1, 0x7FFFFFF0, 0xFFFFFF80, 0xFFFFFFF8, 0xFFFFFFFF)
 
 
-class UetView(Protocol):
-    """What the generator may see of a simulator."""
-
-    wire: DatagramWire
-
-    @property
-    def flight(self) -> dict[int, Any]: ...
-
-    @property
-    def sent(self) -> int: ...
-
-    @property
-    def ses(self) -> Sequence[ScriptedSes]: ...
-
-    @property
-    def monitors(self) -> Sequence[InvariantMonitor]: ...
-
-
-class UetStepGenerator(StepGenerator[UetView, UetStep]):
+class UetStepGenerator(StepGenerator[UetSimulator, UetStep]):
     """Draws the settings of one episode (`knobs`, `presets`), then its steps."""
 
     __slots__ = ("_endless", "_long", "_message_id", "_modes", "_packets", "_quarantine", "_wide", "knobs", "presets")
@@ -188,32 +168,20 @@ class UetStepGenerator(StepGenerator[UetView, UetStep]):
     def _to_number(self, action: str, number: int) -> UetStep:
         return _new(UetStep, (action, 0, number, 0, "ok", None, b""))
 
-    def _deliver_all(self, view: UetView) -> UetStep | None:
-        return UetStep("deliver", 0, ALL) if view.flight else None
-
-    def _dup(self, view: UetView) -> UetStep | None:
+    def _dup(self, view: UetSimulator) -> UetStep | None:
         step = self._to_packet(view, "dup")
         return None if len(view.flight) > FULL else step
 
-    def _dup_at_once(self, view: UetView) -> UetStep | None:
+    def _dup_at_once(self, view: UetSimulator) -> UetStep | None:
         """Copy the only packet on the wire, so that the copy arrives right behind it."""
         flight = view.flight
         return UetStep("dup", 0, next(iter(flight))) if len(flight) == 1 else None
 
-    def _stale(self, view: UetView) -> UetStep | None:
-        """Copy a packet that left long ago, such as a SYN packet, or a packet of a closed PDC."""
-        back = int(1 + self._random() ** 3 * 1000)
-        number = view.sent - back
-        return UetStep("dup", 0, number) if view.wire.recent(number) is not None and len(view.flight) < FULL else None
-
-    def _trim(self, view: UetView) -> UetStep | None:
+    def _trim(self, view: UetSimulator) -> UetStep | None:
         number = self._number(view)
         return None if number is None else UetStep("trim", 0, number, self._rng.getrandbits(1))
 
-    def _mark(self, view: UetView) -> UetStep | None:
-        return self._to_packet(view, "mark")
-
-    def _submit(self, view: UetView) -> UetStep | None:
+    def _submit(self, view: UetSimulator) -> UetStep | None:
         if len(view.flight) > CROWD:
             return None
         mode = self._one(self._modes)
@@ -233,7 +201,7 @@ class UetStepGenerator(StepGenerator[UetView, UetStep]):
             elif chance < 0.25:
                 answer = "later" if chance < 0.2 else "no_response"
             elif chance < 0.3:
-                answer = self._one(_REFUSALS)
+                answer = self._one(REFUSALS)
         self._message_id = self._message_id % 0xFFFE + 1
         reserved, context = self._random() < 0.02, int(self._random() < 0.03)
         node = int(self._random() < 0.25)
@@ -241,7 +209,7 @@ class UetStepGenerator(StepGenerator[UetView, UetStep]):
             "submit", node, message=MessageSpec(packets, mode, op, self._message_id, answer, reserved, context)
         )
 
-    def _advance(self, view: UetView) -> UetStep | None:
+    def _advance(self, view: UetSimulator) -> UetStep | None:
         chance = self._random()
         if chance < 0.6:
             return UetStep("advance", 0, int(self._random() * 20 * MICROSECOND))
@@ -249,11 +217,11 @@ class UetStepGenerator(StepGenerator[UetView, UetStep]):
             return UetStep("advance", 0, int(self._random() * 2 * MILLISECOND))
         return UetStep("advance", 0, int(self._random() * self._long))
 
-    def _wait(self, view: UetView) -> UetStep | None:
+    def _wait(self, view: UetSimulator) -> UetStep | None:
         """Let so much time pass that PDCIDs may be used again."""
         return UetStep("advance", 0, 100 * MILLISECOND) if not view.flight else None
 
-    def _respond(self, view: UetView) -> UetStep | None:
+    def _respond(self, view: UetSimulator) -> UetStep | None:
         node = self._rng.getrandbits(1)
         waiting = view.ses[node].waiting
         if not waiting:
@@ -266,7 +234,7 @@ class UetStepGenerator(StepGenerator[UetView, UetStep]):
         answer = "ok" if chance < 0.6 else "gtd" if chance < 0.9 else "no_response"
         return UetStep("respond", node, number, 0, answer)
 
-    def _answer_ahead(self, view: UetView) -> UetStep | None:
+    def _answer_ahead(self, view: UetSimulator) -> UetStep | None:
         """Set how a packet that has not left yet is to be answered; it may be return data."""
         node = self._rng.getrandbits(1)
         pdcs = view.monitors[1 - node].pds.pdcs
@@ -275,41 +243,40 @@ class UetStepGenerator(StepGenerator[UetView, UetStep]):
         pdc = next(islice(pdcs.values(), int(self._random() * len(pdcs)), None))
         return UetStep("respond", node, pdc.tx.next, 0, self._one(("gtd", "gtd", "later", "no_response")))
 
-    def _close(self, view: UetView) -> UetStep | None:
+    def _close(self, view: UetSimulator) -> UetStep | None:
         node = self._node_with(view, Role.INITIATOR)
         return None if node is None else UetStep("close", node)
 
-    def _ask_close(self, view: UetView) -> UetStep | None:
+    def _ask_close(self, view: UetSimulator) -> UetStep | None:
         node = self._node_with(view, Role.TARGET)
         return None if node is None else UetStep("ask_close", node)
 
-    def _control(self, view: UetView) -> UetStep | None:
+    def _control(self, view: UetSimulator) -> UetStep | None:
         node = self._rng.getrandbits(1)
         if not view.monitors[node].pds.pdcs and Mode.RUD not in self._modes:
             return None
         return UetStep(self._one(_CONTROLS), node, self._rng.getrandbits(16))
 
-    def _node_with(self, view: UetView, role: Role) -> int | None:
+    def _node_with(self, view: UetSimulator, role: Role) -> int | None:
         first = self._rng.getrandbits(1)
         for node in (first, 1 - first):
             if any(pdc.role is role for pdc in view.monitors[node].pds.pdcs.values()):
                 return node
         return None
 
-    def _restart(self, view: UetView) -> UetStep | None:
+    def _restart(self, view: UetSimulator) -> UetStep | None:
         return UetStep("restart", self._rng.getrandbits(1))
 
-    def _lose(self, view: UetView) -> UetStep | None:
+    def _lose(self, view: UetSimulator) -> UetStep | None:
         node = self._rng.getrandbits(1)
         for shadow in view.monitors[node].shadows.values():
             if shadow.gtd:
                 return UetStep("lose", node, next(iter(shadow.gtd)))
         return None
 
-    def _allow(self, view: UetView) -> UetStep | None:
+    def _allow(self, view: UetSimulator) -> UetStep | None:
         node = self._rng.getrandbits(1)
         return UetStep("allow", node, ALL if self._random() < 0.5 else int(self._random() * 8))
 
 
-_REFUSALS = ("no_pkt_buffer", "no_gtd_del_avail", "no_ses_msg_avail", "no_resource", "rcvr_infer_loss")
 _CONTROLS = ("noop", "negotiate", "probe", "ask_credit", "give_credit")

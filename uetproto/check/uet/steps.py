@@ -35,6 +35,9 @@ ACTIONS = {
     "inject": "the transport bytes `data` arrive at `node`, as if its peer had sent them",
 }
 
+REFUSALS = ("no_pkt_buffer", "no_gtd_del_avail", "no_ses_msg_avail", "no_resource", "rcvr_infer_loss")
+"""Refusals by SES (`ses_nack`)."""
+
 ANSWERS = (
     "ok",  # default response, not guaranteed
     "gtd",  # guaranteed response
@@ -42,8 +45,8 @@ ANSWERS = (
     "no_response",  # NO_RESPONSE, the real one by `respond`
     "data",  # read data in the ACK
     "return",  # status in the ACK, read data in the return direction
-    "no_pkt_buffer", "no_gtd_del_avail", "no_ses_msg_avail", "no_resource", "rcvr_infer_loss",  # ses_nack
-)  # fmt: skip
+    *REFUSALS,
+)
 """How SES answers a packet; an index into the tuple is sent in the field `initiator` of the SES header."""
 
 
