@@ -30,5 +30,4 @@ class FileTransfer:
 
     def memories(self, extent: Extent) -> Memories:
         """Compare a part of the input with the memory."""
-        compared = compare(self.file, extent, self.memory)
-        return Memories(compared.same, compared.sha256_source, compared.sha256_target, extent.length)
+        return compare(self.file, extent, self.memory)

@@ -8,9 +8,11 @@ import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple
 
+from uetproto.emulator.run.result import Memories
 from uetproto.engine.contract import Buffer
+from uetproto.engine.memory import Memory
 from uetproto.errors import LocalError
 
 WINDOW = 1 << 20
@@ -118,17 +120,7 @@ class TargetFile:
         self._start = self._end
 
 
-class Readable(Protocol):
-    def read(self, offset: int, length: int) -> Buffer: ...
-
-
-class Comparison(NamedTuple):
-    same: bool
-    sha256_source: str
-    sha256_target: str
-
-
-def compare(source: BinaryIO, extent: Extent, target: Readable) -> Comparison:
+def compare(source: BinaryIO, extent: Extent, target: Memory) -> Memories:
     """Compare input and memory byte by byte, in windows, and return their digests."""
     digest = hashlib.sha256()
     other = None
@@ -146,4 +138,4 @@ def compare(source: BinaryIO, extent: Extent, target: Readable) -> Comparison:
             if other is not None:
                 other.update(arrived)
     sha256 = digest.hexdigest()
-    return Comparison(other is None, sha256, sha256 if other is None else other.hexdigest())
+    return Memories(other is None, sha256, sha256 if other is None else other.hexdigest(), extent.length)

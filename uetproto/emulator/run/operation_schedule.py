@@ -7,10 +7,11 @@ latter when they end; both are compared.
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.run.result import Memories, OperationOutcome, RunResult
+from uetproto.emulator.run.scenario_run import ScenarioRun
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.operations import NONE, OperationRow
 from uetproto.engine.contract import Rng
@@ -40,6 +41,13 @@ class ScheduledOperation:
     def get(self, name: str, default: Any = None) -> Any:
         """Return the value of a key of the row."""
         return self.row.fields.get(name, default)
+
+    def outcome(self, match: bool) -> OperationOutcome:
+        """Return how the operation ended; `match` says whether its effects are as expected."""
+        row = self.row
+        return OperationOutcome(
+            self.number, row.do, row.node, self.length, self.status, row.expect, match, self.ended_at
+        )
 
 
 OperationT = TypeVar("OperationT", bound=ScheduledOperation)
@@ -113,16 +121,8 @@ def drawn(rng: Rng, length: int) -> bytes:
     return b"".join(rng.getrandbits(8 * size).to_bytes(size, "little") for size in sizes)
 
 
-class ReportingRun(Protocol):
-    """What `result_of` uses of a run."""
-
-    failure: str | None
-
-    def result(self, memories: Memories, judge: FrameJudge | None, output: str | None) -> RunResult: ...
-
-
 def result_of(
-    run: ReportingRun,
+    run: ScenarioRun,
     outcomes: Sequence[OperationOutcome],
     areas: Sequence["MemoryArea"],
     moved: int,

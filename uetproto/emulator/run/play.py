@@ -57,11 +57,7 @@ def kind_of(scenario: Scenario) -> str:
 
 
 def run(
-    scenario: Scenario,
-    *,
-    output: str | None = None,
-    check: bool = False,
-    progress: Progress | None = None,
+    scenario: Scenario, *, output: str | None = None, check: bool = False, progress: Progress | None = None
 ) -> RunResult:
     """Run `scenario` to its end; write what passes the taps to the file `output` ("-": standard output).
 

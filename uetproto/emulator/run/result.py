@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from uetproto.emulator.scenario.operations import OperationRow
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.pds.sublayer import Pds
@@ -19,16 +18,6 @@ class Memories:
     sha256_target: str
     bytes: int
     """Number of bytes that successful operations moved."""
-
-
-class EndedOperation(Protocol):
-    """What an outcome says of an operation."""
-
-    number: int
-    row: OperationRow
-    length: int
-    status: str
-    ended_at: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +36,6 @@ class OperationOutcome:
     """Whether its effects on memory and on the completion queue of the target are as expected."""
     time_ps: int | None
     """When it ended, in picoseconds; None: it did not end."""
-
-    @classmethod
-    def of(cls, operation: "EndedOperation", match: bool) -> "OperationOutcome":
-        """Return the outcome of an operation of a scenario."""
-        row, number = operation.row, operation.number
-        status, ended_at = operation.status, operation.ended_at
-        return cls(number, row.do, row.node, operation.length, status, row.expect, match, ended_at)
 
     @property
     def ok(self) -> bool:

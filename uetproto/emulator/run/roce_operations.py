@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from uetproto.emulator.run.operation_schedule import MemoryArea, OperationSchedule, drawn, result_of
-from uetproto.emulator.run.result import OperationOutcome, RunResult
+from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.run.roce_effects import RoceEffects, RoceOperation
 from uetproto.emulator.run.roce_run import QKEY, RoceRun
 from uetproto.emulator.run.scenario_run import Progress
@@ -200,7 +200,7 @@ class RoceOperationsRun(RoceRun):
     def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
         self.effects.settle_last()
         found = [one for one in self.operations if one.row.do in (*POSTED, "receive")]
-        outcomes = [OperationOutcome.of(one, self.effects.match(one)) for one in found]
+        outcomes = [one.outcome(self.effects.match(one)) for one in found]
         moved = sum(one.length for one in outcomes if one.do in POSTED and one.return_code == Status.SUCCESS.name)
         return result_of(self, outcomes, self.effects.areas, moved, judge, output)
 

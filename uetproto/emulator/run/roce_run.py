@@ -1,6 +1,7 @@
 """What every run over RoCEv2 has, whatever its application: adapters and queue pairs that are brought up."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from uetproto.emulator.run.result import Memories, RunResult
@@ -103,43 +104,21 @@ class RoceRun(ScenarioRun):
         return traffic_classes(next(iter(self.scenario.nodes.values())).roce)
 
     def result(self, memories: Memories, judge: FrameJudge | None, output: str | None) -> RunResult:
-        scenario = self.scenario
-        assert self.done_at is not None
-        naks = self._naks()
-        return RunResult(
-            scenario=scenario.name,
-            seed=scenario.run.seed,
-            match=memories.same,
-            sha256_source=memories.sha256_source,
-            sha256_target=memories.sha256_target,
-            bytes=memories.bytes,
-            packets=sum(nic.sent for nic in self.network.nics.values()),
-            wire_bytes=self.wire_bytes(),
-            queue_peaks=self.queue_peaks(),
-            retransmissions=sum(nic.repeated for nic in self.network.nics.values()),
-            nacks=sum(naks.values()),
-            virtual_time_ps=self.done_at,
-            capture=output,
-            failure=self.failure,
-            happened=self.happened(),
-            nacks_by_code=dict(sorted(naks.items())),
-            counters={
-                name: {what: count for what, count in hca.counters.items() if not what.startswith(_NAK)}
-                for name, hca in self.hcas.items()
-            },
-            checked=judge.frames if judge else None,
-            findings=judge.findings(self.corrupted()) if judge else (),
-            data_paths=self._data_paths(memories.bytes),
-        )
+        return replace(super().result(memories, judge, output), data_paths=self._data_paths(memories.bytes))
 
-    def _naks(self) -> Counter[str]:
-        """Return how many NAKs were sent, by name."""
+    def counters(self) -> dict[str, dict[str, int]]:
+        return {
+            name: {what: count for what, count in hca.counters.items() if not what.startswith(_NAK)}
+            for name, hca in self.hcas.items()
+        }
+
+    def nacks(self) -> dict[str, int]:
         counts: Counter[str] = Counter()
         for hca in self.hcas.values():
             for what, count in hca.counters.items():
                 if what.startswith(_NAK):
                     counts[what.removeprefix("NAK ")] += count
-        return counts
+        return dict(sorted(counts.items()))
 
     def posting(self) -> set[str]:
         """Return the nodes whose application posts work; the others are passive."""

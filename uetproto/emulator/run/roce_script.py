@@ -1,14 +1,12 @@
 """Runs of a script over RoCE, on a `RoceSimulator`."""
 
-import hashlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from uetproto.check.roce.model import PostedWork
 from uetproto.check.roce.simulator import RoceSimulator
 from uetproto.check.roce.steps import RoceStep
-from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.run.script_run import ScriptRun
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Datagram
@@ -65,41 +63,17 @@ class RoceScript(ScriptRun[RoceStep]):
 
     # The result
 
-    def result(self, output: str | None) -> RunResult:
-        """Return the result: what successful sends carried is compared with what is in memory."""
-        source, target = hashlib.sha256(), hashlib.sha256()
-        match, size = True, 0
-        for work in self._succeeded():
-            found = work.there()
-            match = match and found == work.data
-            size += work.length
-            source.update(work.data)
-            target.update(found)
-        simulator = self.simulator
-        errors = [
-            f"{node.name}: {status.name}"
-            for node, shadow in zip(self.nodes, simulator.shadows, strict=True)
-            for status in shadow.errors
-        ]
-        return RunResult(
-            scenario=self.scenario.name,
-            seed=self.scenario.run.seed,
-            match=match,
-            sha256_source=source.hexdigest(),
-            sha256_target=target.hexdigest(),
-            bytes=size,
-            packets=self.sent,
-            wire_bytes=self.bytes,
-            retransmissions=self.repeated,
-            nacks=sum(self.naks.values()),
-            virtual_time_ps=simulator.now,
-            capture=output,
-            failure="; ".join(errors) or None,
-            happened={name: count for name, count in self.refused().items() if count},
-            nacks_by_code=dict(sorted(self.naks.items())),
-            counters={node.name: dict(end.hca.counters) for node, end in zip(self.nodes, simulator.ends, strict=True)},
-        )
+    def compared(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what the sends whose bytes have all arrived carried, and what is in memory."""
+        works = (work for shadow in self.simulator.shadows for work in shadow.works if work.ended)
+        yield from ((work.data, work.there()) for work in works)
 
-    def _succeeded(self) -> list[PostedWork]:
-        """Return sends whose bytes have all arrived."""
-        return [work for shadow in self.simulator.shadows for work in shadow.works if work.ended]
+    def nacks(self) -> dict[str, int]:
+        return dict(sorted(self.naks.items()))
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        return {node.name: dict(end.hca.counters) for node, end in zip(self.nodes, self.simulator.ends, strict=True)}
+
+    def failures(self) -> list[str]:
+        ends = zip(self.nodes, self.simulator.shadows, strict=True)
+        return [f"{node.name}: {status.name}" for node, shadow in ends for status in shadow.errors]

@@ -8,7 +8,7 @@ from uetproto.emulator.run.file_transfer import FileTransfer
 from uetproto.emulator.run.files import Extent, SourceFile
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.run.roce_run import RoceRun
-from uetproto.emulator.run.scenario_run import SLICE, Progress
+from uetproto.emulator.run.scenario_run import SLICE, Progress, ignore
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Buffer
@@ -50,7 +50,7 @@ class RoceTransfer(RoceRun):
         """Number of writes that are not complete."""
 
     def on_event(self, name: str) -> Callable[[Any], None]:
-        return self._completed if name == self.scenario.run.initiator else _ignore
+        return self._completed if name == self.scenario.run.initiator else ignore
 
     def play(self, progress: Progress | None) -> None:
         clock, run_, extent = self.clock, self.scenario.run, self.extent
@@ -85,7 +85,3 @@ class RoceTransfer(RoceRun):
 
     def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
         return self.result(self.transfer.memories(self.extent), judge, output)
-
-
-def _ignore(event: Any) -> None:
-    """Do nothing: the application of the target expects no event."""

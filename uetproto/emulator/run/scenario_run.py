@@ -12,6 +12,7 @@ from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NodeAttachment
 from uetproto.emulator.network.tap import Capture, FrameWriter
+from uetproto.emulator.run.result import Memories, RunResult
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.settings import NodeConfig, Scenario
 from uetproto.engine.contract import Engine
@@ -23,6 +24,10 @@ Progress = Callable[[int, int], None]
 
 SLICE = 20_000
 """Number of events between two reports of progress."""
+
+
+def ignore(event: Any) -> None:
+    """Do nothing: the application of the target expects no event."""
 
 
 class ScenarioRun(ABC):
@@ -110,18 +115,41 @@ class ScenarioRun(ABC):
         if self.capture is not None:
             self.capture.close()
 
-    def wire_bytes(self) -> int:
-        """Return the number of bytes of all frames that the nodes have sent."""
-        return sum(link.bytes for link in self.network.links.values())
+    @abstractmethod
+    def nacks(self) -> dict[str, int]:
+        """Return how many NACKs the nodes have sent, by name."""
 
-    def queue_peaks(self) -> dict[str, int]:
-        """Return the most bytes that each queue of a switch has held, where that is not 0."""
-        queues = self.network.queues | self.network.trunks
-        return {name: queue.peak for name, queue in queues.items() if queue.peak}
+    @abstractmethod
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return the counters of each node."""
 
-    def corrupted(self) -> int:
-        """Return how many frames the faults have damaged."""
-        return sum(port.done["corrupt"] for port in self.network.faults.values())
+    def result(self, memories: Memories, judge: FrameJudge | None, output: str | None) -> RunResult:
+        """Return the result of a run that has ended."""
+        run_, network, nacks = self.scenario.run, self.network, self.nacks()
+        queues = network.queues | network.trunks
+        corrupted = sum(port.done["corrupt"] for port in network.faults.values())
+        assert self.done_at is not None
+        return RunResult(
+            scenario=self.scenario.name,
+            seed=run_.seed,
+            match=memories.same,
+            sha256_source=memories.sha256_source,
+            sha256_target=memories.sha256_target,
+            bytes=memories.bytes,
+            wire_bytes=sum(link.bytes for link in network.links.values()),
+            queue_peaks={name: queue.peak for name, queue in queues.items() if queue.peak},
+            packets=sum(nic.sent for nic in network.nics.values()),
+            retransmissions=sum(nic.repeated for nic in network.nics.values()),
+            nacks=sum(nacks.values()),
+            virtual_time_ps=self.done_at,
+            capture=output,
+            failure=self.failure,
+            happened=self.happened(),
+            nacks_by_code=nacks,
+            counters=self.counters(),
+            checked=judge.frames if judge else None,
+            findings=judge.findings(corrupted) if judge else (),
+        )
 
     def happened(self) -> dict[str, int]:
         """Return counts of faults, drops, marks and refused frames, where they are not 0."""

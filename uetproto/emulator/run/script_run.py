@@ -5,8 +5,9 @@ that leaves becomes a frame, which the taps record; a step on the wire changes t
 from its frame, so that the CRC detects damage.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol
 
@@ -154,9 +155,51 @@ class ScriptRun(ABC, Generic[StepT]):
             return violation
         return None
 
+    # The result
+
     @abstractmethod
+    def compared(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the bytes that messages must bring, and those that are there."""
+
+    @abstractmethod
+    def nacks(self) -> dict[str, int]:
+        """Return how many NACKs the ends have sent, by name."""
+
+    @abstractmethod
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return the counters of each node."""
+
+    @abstractmethod
+    def failures(self) -> list[str]:
+        """Return why the run failed."""
+
     def result(self, output: str | None) -> RunResult:
-        """Return what the rows did."""
+        """Return what the rows did: all that was to arrive is compared with what arrived."""
+        source, target = hashlib.sha256(), hashlib.sha256()
+        match, size, nacks = True, 0, self.nacks()
+        for data, found in self.compared():
+            match = match and data == found
+            size += len(data)
+            source.update(data)
+            target.update(found)
+        return RunResult(
+            scenario=self.scenario.name,
+            seed=self.scenario.run.seed,
+            match=match,
+            sha256_source=source.hexdigest(),
+            sha256_target=target.hexdigest(),
+            bytes=size,
+            packets=self.sent,
+            wire_bytes=self.bytes,
+            retransmissions=self.repeated,
+            nacks=sum(nacks.values()),
+            virtual_time_ps=self.simulator.now,
+            capture=output,
+            failure="; ".join(self.failures()) or None,
+            happened={name: count for name, count in self.refused().items() if count},
+            nacks_by_code=nacks,
+            counters=self.counters(),
+        )
 
     # Steps
 
@@ -262,7 +305,7 @@ class ScriptRun(ABC, Generic[StepT]):
             self.sink.add(now, frame, interface, leaves)
 
     def refused(self) -> dict[str, int]:
-        """Return how many frames the framers refused, by reason."""
+        """Return how many frames were refused, by reason."""
         return {
             "bad_crc": sum(framer.bad_crc for framer in self.framers),
             "bad_header": sum(framer.bad_header for framer in self.framers),

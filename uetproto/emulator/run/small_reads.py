@@ -7,11 +7,7 @@ from uetproto.engine.pds.service import Connection, Response
 from uetproto.engine.pds.sublayer import Pds
 from uetproto.engine.ses.headers import build_response, build_response_data_small, build_small, parse_ses_request
 from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.headers.uet_ses import (
-    Opcode,
-    ResponseOpcode,
-    ReturnCode,
-)
+from uetproto.wire.headers.uet_ses import Opcode, ResponseOpcode, ReturnCode
 
 _JOB, _RESOURCE_INDEX = 101, 15
 

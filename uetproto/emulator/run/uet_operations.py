@@ -4,13 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from uetproto.emulator.run.operation_schedule import (
-    MemoryArea,
-    OperationSchedule,
-    ScheduledOperation,
-    drawn,
-    result_of,
-)
+from uetproto.emulator.run.operation_schedule import MemoryArea, OperationSchedule, ScheduledOperation, drawn, result_of
 from uetproto.emulator.run.result import OperationOutcome, RunResult
 from uetproto.emulator.run.scenario_run import Progress
 from uetproto.emulator.run.uet_run import UetRun
@@ -236,9 +230,6 @@ class UetOperationsRun(UetRun):
         fields = self._addressed(operation, "tag", "completion_data", "kind", "offset")
         return Send(data=operation.data, local_pid=run_.pid_on_fep, local_index=run_.resource_index, **fields)
 
-    def _nop(self, operation: UetOperation) -> Work:
-        return Nop(**self._addressed(operation))
-
     def _receive(self, operation: UetOperation) -> Work:
         run_ = self.scenario.run
         operation.length = operation.get("length")
@@ -263,12 +254,6 @@ class UetOperationsRun(UetRun):
         if region is None:
             raise LocalError("key", f"{self._key(operation):#x} is not registered")
         region.enabled = False
-
-    def _disable(self, operation: UetOperation) -> None:
-        self._index(operation).disable()
-
-    def _enable(self, operation: UetOperation) -> None:
-        self._index(operation).enable()
 
     def _index(self, operation: UetOperation) -> Any:
         number = operation.get("resource_index", self.scenario.run.resource_index)
@@ -412,7 +397,7 @@ class UetOperationsRun(UetRun):
         match = operation.match and (row.do != "send" or not ok or operation.delivered)
         if row.do == "receive" and operation.area is not None:
             match = match and operation.area.same(0, operation.length)
-        return OperationOutcome.of(operation, match)
+        return operation.outcome(match)
 
 
 _ACTIONS: dict[str, Callable[[UetOperationsRun, UetOperation], Work | None]] = {
@@ -420,12 +405,12 @@ _ACTIONS: dict[str, Callable[[UetOperationsRun, UetOperation], Work | None]] = {
     "read": UetOperationsRun._read,
     "atomic": UetOperationsRun._atomic,
     "send": UetOperationsRun._send,
-    "nop": UetOperationsRun._nop,
+    "nop": lambda run, operation: Nop(**run._addressed(operation)),
     "receive": UetOperationsRun._receive,
     "region": UetOperationsRun._region,
     "withdraw": UetOperationsRun._withdraw,
-    "disable": UetOperationsRun._disable,
-    "enable": UetOperationsRun._enable,
+    "disable": lambda run, operation: run._index(operation).disable(),
+    "enable": lambda run, operation: run._index(operation).enable(),
 }
 """What a row does, by `do`; the result is work for the node's engine, if there is any."""
 assert _ACTIONS.keys() == KINDS.keys()

@@ -1,5 +1,7 @@
 """What every run over UET with a real SES has, whatever its application: fabric endpoints and their framers."""
 
+from dataclasses import replace
+
 from uetproto.emulator.network.tap import FrameWriter
 from uetproto.emulator.run.result import Memories, RunResult, counters_of
 from uetproto.emulator.run.scenario_run import ScenarioRun
@@ -58,30 +60,14 @@ class UetRun(ScenarioRun):
             self._preset(node)
         super().connect(writer)
 
+    def nacks(self) -> dict[str, int]:
+        return nacks_of(fep.pds.nack_tx for fep in self.feps.values())
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        return counters_of({name: fep.pds for name, fep in self.feps.items()})
+
     def result(self, memories: Memories, judge: FrameJudge | None, output: str | None) -> RunResult:
-        scenario = self.scenario
-        nacks = nacks_of(fep.pds.nack_tx for fep in self.feps.values())
-        assert self.done_at is not None
-        secured = self.secured
-        return RunResult(
-            scenario=scenario.name,
-            seed=scenario.run.seed,
-            match=memories.same,
-            sha256_source=memories.sha256_source,
-            sha256_target=memories.sha256_target,
-            bytes=memories.bytes,
-            wire_bytes=self.wire_bytes(),
-            queue_peaks=self.queue_peaks(),
-            packets=sum(nic.sent for nic in self.network.nics.values()),
-            retransmissions=sum(nic.repeated for nic in self.network.nics.values()),
-            nacks=sum(nacks.values()),
-            virtual_time_ps=self.done_at,
-            capture=output,
-            failure=self.failure if secured is None else secured.failure(self.failure),
-            happened=self.happened(),
-            nacks_by_code=nacks,
-            counters=counters_of({name: fep.pds for name, fep in self.feps.items()}),
-            checked=judge.frames if judge else None,
-            findings=judge.findings(self.corrupted()) if judge else (),
-            security=secured.report() if secured is not None else {},
-        )
+        found = super().result(memories, judge, output)
+        if self.secured is None:
+            return found
+        return replace(found, failure=self.secured.failure(self.failure), security=self.secured.report())

@@ -1,8 +1,7 @@
 """Runs of a script over UET with scripted SES, on a `UetSimulator`."""
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from uetproto.check.uet.invariant_monitor import InvariantMonitor
 from uetproto.check.uet.scripted_ses import ScriptedSes, content
@@ -136,43 +135,31 @@ class UetScript(ScriptRun[UetStep]):
     # The result
 
     def result(self, output: str | None) -> RunResult:
-        """Return the result: everything that was submitted is compared with everything that arrived."""
-        source, target = hashlib.sha256(), hashlib.sha256()
-        match, size = True, 0
+        found = super().result(output)
+        if self.secured is None:
+            return found
+        return replace(found, failure=self.secured.failure(found.failure), security=self.secured.report())
+
+    def compared(self) -> Iterator[tuple[bytes, bytes]]:
         for node, message in self.submitted:
             for at, key, data in self._pieces(node, message):
-                found = self.records[at].taken.get(key, b"")
-                match = match and data == found
-                size += len(data)
-                source.update(data)
-                target.update(found)
-        endpoints = {node.name: monitor.pds for node, monitor in zip(self.nodes, self.simulator.monitors, strict=True)}
+                yield data, self.records[at].taken.get(key, b"")
+
+    def nacks(self) -> dict[str, int]:
+        return nacks_of(pds.nack_tx for pds in (*self._former, *(monitor.pds for monitor in self.simulator.monitors)))
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        monitors = self.simulator.monitors
+        return counters_of({node.name: monitor.pds for node, monitor in zip(self.nodes, monitors, strict=True)})
+
+    def failures(self) -> list[str]:
         errors = [error for record in self.records for error in record.errors]
-        nacks = nacks_of(pds.nack_tx for pds in (*self._former, *endpoints.values()))
-        happened = {**self.refused(), "not_trimmed": self.not_trimmed}
         failures = [f"message {errors[0][0]}: {errors[0][1].reason.value}"] if errors else []
-        failures += never_came((row.where, row.step.number) for ses, row in self._promised
-                               if row.step.number in ses.script)  # fmt: skip
-        failure, secured = "; ".join(failures) or None, self.secured
-        return RunResult(
-            scenario=self.scenario.name,
-            seed=self.scenario.run.seed,
-            match=match,
-            sha256_source=source.hexdigest(),
-            sha256_target=target.hexdigest(),
-            bytes=size,
-            packets=self.sent,
-            wire_bytes=self.bytes,
-            retransmissions=self.repeated,
-            nacks=sum(nacks.values()),
-            virtual_time_ps=self.simulator.now,
-            capture=output,
-            failure=failure if secured is None else secured.failure(failure),
-            happened={name: count for name, count in happened.items() if count},
-            nacks_by_code=nacks,
-            counters=counters_of(endpoints),
-            security=secured.report() if secured is not None else {},
-        )
+        promised = ((row.where, row.step.number) for ses, row in self._promised if row.step.number in ses.script)
+        return failures + never_came(promised)
+
+    def refused(self) -> dict[str, int]:
+        return {**super().refused(), "not_trimmed": self.not_trimmed}
 
     def _pieces(self, node: int, message: MessageSpec) -> Iterator[tuple[int, "_Key", bytes]]:
         """Yield {node, key, bytes} that a message must bring: to the other node; of a read, to the node itself."""

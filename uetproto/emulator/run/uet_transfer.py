@@ -7,7 +7,7 @@ from uetproto.emulator.network.scripted_wire import ALL
 from uetproto.emulator.run.file_transfer import FileTransfer
 from uetproto.emulator.run.files import Extent, SourceFile
 from uetproto.emulator.run.result import RunResult
-from uetproto.emulator.run.scenario_run import SLICE, Progress
+from uetproto.emulator.run.scenario_run import SLICE, Progress, ignore
 from uetproto.emulator.run.scripted_fep import ScriptedFep, never_came
 from uetproto.emulator.run.uet_run import UetRun
 from uetproto.emulator.run.verify import FrameJudge
@@ -34,7 +34,7 @@ class UetTransfer(UetRun):
         """Number of writes that are not complete."""
 
     def on_event(self, name: str) -> Callable[[Event], None]:
-        return self._initiator_event if name == self.scenario.run.initiator else _ignore
+        return self._initiator_event if name == self.scenario.run.initiator else ignore
 
     def play(self, progress: Progress | None) -> None:
         clock, run_ = self.clock, self.scenario.run
@@ -121,7 +121,3 @@ class UetTransfer(UetRun):
                 self.end(None)
         elif isinstance(event, PdcClosed) and not self.open:
             self.end(f"the PDC was not closed: {event.error.reason.value}" if event.error else None)
-
-
-def _ignore(event: Event) -> None:
-    """Do nothing: the application of the target expects no event."""

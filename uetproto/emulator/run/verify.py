@@ -93,7 +93,7 @@ class FrameJudge:
             return
         if encode(packet) != frame:
             yield "does not encode to the same bytes again"
-        if _bad_crc(packet):
+        if packet.trailer is not None and packet.trailer.ok is False:
             yield f"the {'ICRC' if self._roce else 'CRC32C'} does not match"
         if _bad_checksum(packet):
             yield "the IPv4 checksum does not match"
@@ -116,10 +116,6 @@ class FrameJudge:
             return False
         ip = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
         return packet["pds.nack"]["nack_code"] in self._clear_nacks.get(ip["src"], ())
-
-
-def _bad_crc(packet: Packet) -> bool:
-    return packet.trailer is not None and packet.trailer.ok is False
 
 
 def _bad_checksum(packet: Packet) -> bool:

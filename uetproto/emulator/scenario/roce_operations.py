@@ -74,24 +74,24 @@ KINDS = {
     "deregister": OperationKind(("key",), ("key",), by_target=True),
     "modify": OperationKind(("qp", "to_state"), ("to_state",)),
 }
-POSTED = ("send", "write", "read", "compare_swap", "fetch_add")
+_OPCODES = {
+    "send": (Opcode.SEND, Opcode.SEND_WITH_IMM),
+    "write": (Opcode.RDMA_WRITE, Opcode.RDMA_WRITE_WITH_IMM),
+    "read": (Opcode.RDMA_READ,) * 2,
+    "compare_swap": (Opcode.ATOMIC_CMP_AND_SWP,) * 2,
+    "fetch_add": (Opcode.ATOMIC_FETCH_AND_ADD,) * 2,
+}
+"""Opcodes of a work request without and with an immediate."""
+POSTED = tuple(_OPCODES)
 """Operations that are work requests of the send queue."""
 
 
 def opcode_of(do: str, fields: Mapping[str, Any]) -> Opcode:
     """Return the opcode of the work request that a row stands for."""
-    match do:
-        case "send" if "invalidate" in fields:
-            return Opcode.SEND_WITH_INV
-        case "send":
-            return Opcode.SEND_WITH_IMM if "imm" in fields else Opcode.SEND
-        case "write":
-            return Opcode.RDMA_WRITE_WITH_IMM if "imm" in fields else Opcode.RDMA_WRITE
-        case "read":
-            return Opcode.RDMA_READ
-        case "compare_swap":
-            return Opcode.ATOMIC_CMP_AND_SWP
-    return Opcode.ATOMIC_FETCH_AND_ADD
+    if do == "send" and "invalidate" in fields:
+        return Opcode.SEND_WITH_INV
+    plain, with_imm = _OPCODES[do]
+    return with_imm if "imm" in fields else plain
 
 
 def operations_of(
