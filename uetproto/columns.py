@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from uetproto.errors import LocalError
 from uetproto.wire.capture.base import MAX_LENGTH, SECOND, Source
 from uetproto.wire.capture.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
+from uetproto.wire.crc import crc32
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import (
     FIRST,
@@ -49,10 +50,10 @@ from uetproto.wire.headers.sharp import MAGIC, SHARP, VERSION
 from uetproto.wire.headers.sharp_am import AM
 from uetproto.wire.headers.uet_ses import SEND_STD_SOM
 from uetproto.wire.headers.uet_tss import ENTROPY
-from uetproto.wire.icrc import ICRC_SIZE, crc32, invariant_mask, invariant_start
+from uetproto.wire.icrc import ICRC_SIZE, invariant_mask, invariant_start
 from uetproto.wire.malloc import keep_freed_memory
 from uetproto.wire.packet import Packet
-from uetproto.wire.stack import RD_MODES, check_mode, check_number, decode
+from uetproto.wire.stack import RD_MODES, check_choice, check_number, decode
 
 __all__ = ["Columns", "Rows", "iter_batches", "read"]
 
@@ -110,14 +111,8 @@ class _Column(NamedTuple):
 
 @cache
 def _layout(header: Header) -> tuple[list[_Unit], dict[str, _Column]]:
-    """Return the cheapest cut into units at field borders (few units, few fields with a shift), and the fields in
-    them."""
-    borders = {0: 0}  # byte offset -> number of the field that starts there
-    bits = 0
-    for number, field in enumerate(header.fields, 1):
-        bits += field.bits
-        if bits % 8 == 0:
-            borders[bits // 8] = number
+    """Return the cheapest cut into units (few units, few fields with a shift), and the fields in them."""
+    borders = header.borders
     best: dict[int, tuple[int, list[_Unit]]] = {header.size: (0, [])}  # from an offset to the end: cost, units
     for start in sorted(borders, reverse=True)[1:]:
         options = []
@@ -215,8 +210,7 @@ class Rows(Mapping[str, Array]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns(Mapping[str, Rows]):
-    """Columns hold a capture, or a batch of one: `columns[form][field]`, of the forms that occur, in the order of
-    `FORMS`.
+    """Columns hold a capture, or a batch of one: `columns[form][field]`, of the forms that occur, ordered as `FORMS`.
 
     Of all packets: `times` (packets,) i8, nanoseconds since the epoch of the capture; `lengths` (packets,) u4, bytes
     on the wire; `icrc` (packets,) i1, where it was asked for: 1 the ICRC is right, 0 it is wrong, -1 there is none to
@@ -330,7 +324,7 @@ class _Builder:
         check_number("udp_port", settings.udp_port, 0xFFFF)
         check_number("ip_protocol", settings.ip_protocol, 0xFF)
         check_number("roce_port", settings.roce_port, 0xFFFF)
-        check_mode("rd", settings.rd)
+        check_choice("rd", settings.rd, RD_MODES)
         self.first = first  # number of the first packet
         self.packets = 0
         self._settings = settings
@@ -385,8 +379,7 @@ class _PacketGroup(NamedTuple):
         return _PacketGroup(self.rows[some], self.pos[some], self.end[some], self.path)
 
     def split(self, code: Array) -> Iterator[tuple[int, "_PacketGroup"]]:
-        """Split the packets by a small number `code` of each: every number that occurs, and the packets that have
-        it."""
+        """Return every number that occurs in `code`, a small number of each packet, and the packets that have it."""
         if len(code) and (code == code[0]).all():
             yield int(code[0]), self
         else:
@@ -395,8 +388,7 @@ class _PacketGroup(NamedTuple):
 
 
 class _BatchWalk:
-    """This walk decodes a batch at once as `wire.stack` does, but only finds headers, not what is wrong with a
-    packet."""
+    """This walk finds headers as `wire.stack` does, of a whole batch at once, but not what is wrong with a packet."""
 
     def __init__(self, batch: "_Batch", settings: _Settings, shapes: dict[tuple[Header, ...], int]) -> None:
         self.data = batch.data
@@ -522,8 +514,7 @@ class _BatchWalk:
         self.bth(group, end, good)
 
     def bth(self, group: _PacketGroup, end: Index, good: Array) -> None:
-        """Find a BTH and what follows, of the packets that are `good`; they end at `end`, if the capture kept their
-        end."""
+        """Find a BTH and what follows, of the packets that are `good` and that end, if they are whole, at `end`."""
         self.uet(group._replace(end=np.minimum(group.end, end)).where(good), (_BTH,))
         if self.settings.icrc:
             whole = group._replace(end=end).where(good & (end <= group.end) & (end - group.pos >= roce.BTH.size))
@@ -701,26 +692,21 @@ def _after(header: Header, rd: str) -> tuple[tuple[str, ...], Bytes, list[tuple[
 
 
 class _Batch(NamedTuple):
-    """A batch holds packets in `data`: of each where it starts and ends, time (ns), length (bytes), link type
-    (`_LINKS`)."""
+    """A batch holds packets that lie in `data`."""
 
     data: Bytes
     start: Index
     end: Index
-    times: NDArray[np.int64]
-    lengths: NDArray[np.uint32]
-    links: Bytes
+    times: NDArray[np.int64]  # ns
+    lengths: NDArray[np.uint32]  # bytes on the wire
+    links: Bytes  # numbers of `_LINKS`
 
     def part(self, first: int, last: int) -> "_Batch":
-        some = slice(first, last)
-        return _Batch(
-            self.data, self.start[some], self.end[some], self.times[some], self.lengths[some], self.links[some]
-        )
+        return _Batch._make((self.data, *(column[first:last] for column in self[1:])))
 
 
 def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
-    """Return the packets of a capture in batches, each valid until the next. What could not be read is added to
-    `damage`."""
+    """Return the packets of a capture in batches, each valid until the next; add what is damaged to `damage`."""
     keep_freed_memory()
     done = 0
     if isinstance(path, str | os.PathLike) and path != "-":

@@ -190,10 +190,3 @@ def time_text(picoseconds: int) -> str:
     units = (unit for unit in ("s", "ms", "us", "ns") if picoseconds and picoseconds % TIMES[unit] == 0)
     unit = next(units, "ps")
     return f"{picoseconds // TIMES[unit]} {unit}"
-
-
-__all__ = [
-    "BOOL", "RATE", "REQUIRED", "TIME", "TIMES", "TIME_LEGAL", "KeyType", "Knob", "Legal", "check", "check_knobs",
-    "default_text", "fits", "keys_of", "knob", "knobs_of", "legal_text", "time_legal", "time_text", "with_defaults",
-    "with_unit",
-]  # fmt: skip

@@ -16,14 +16,13 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Dot1Q, Ether
 from scapy.packet import Packet, Padding, Raw, bind_top_down
 
-from uetproto.errors import LocalError
 from uetproto.layers.base import INSIDE, FormLayer, inside_of, last_of, layer_of
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import ROCE_FORMS, ROCE_PORT
 from uetproto.wire.headers import roce
 from uetproto.wire.headers.ethernet import IPV4, EtherType
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc_of, vcrc
-from uetproto.wire.stack import RD_MODES
+from uetproto.wire.stack import RD_MODES, check_choice
 
 _rd = "raw"
 
@@ -218,8 +217,7 @@ def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
     `rd` as in `uetproto.decode`. What was bound before by this function no longer is. Raises `LocalError`.
     """
     global _rd
-    if rd not in RD_MODES:
-        raise LocalError("rd", f"{rd!r} is none of {', '.join(RD_MODES)}")
+    check_choice("rd", rd, RD_MODES)
     unbind_roce()
     _rd = rd
     UDP.payload_guess = [({"dport": udp_port}, Bth), *UDP.payload_guess]

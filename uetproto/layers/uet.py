@@ -470,12 +470,8 @@ def _pdcids(packet: Any) -> str:
 
 
 def _tell_request(packet: Any) -> str:
-    return f"UET {_kind(packet)} psn=0x{packet.psn:x} {_pdcids(packet)}{_flags(packet, 'syn', 'retx', 'ar')}"
-
-
-def _tell_control(packet: Any) -> str:
-    kind = _name(packet, "ctl_type")
-    return f"UET CP {kind} psn=0x{packet.psn:x} {_pdcids(packet)}{_flags(packet, 'syn', 'retx', 'ar')}"
+    kind = f"CP {_name(packet, 'ctl_type')}" if "ctl_type" in packet.fieldtype else _kind(packet)
+    return f"UET {kind} psn=0x{packet.psn:x} {_pdcids(packet)}{_flags(packet, 'syn', 'retx', 'ar')}"
 
 
 def _tell_ack(packet: Any) -> str:
@@ -495,12 +491,9 @@ def _tell_nack(packet: Any) -> str:
     return f"UET {_kind(packet)} {_name(packet, 'nack_code')} {subject}{_flags(packet, 'm', 'retx')}"
 
 
-def _tell_rudi(packet: Any) -> str:
-    return f"UET {_kind(packet)} pkt_id=0x{packet.pkt_id:x}{_flags(packet, 'm', 'retx')}"
-
-
-def _tell_uud(packet: Any) -> str:
-    return f"UET {_kind(packet)}"
+def _tell_without_pdc(packet: Any) -> str:
+    subject = f" pkt_id=0x{packet.pkt_id:x}" if "pkt_id" in packet.fieldtype else ""
+    return f"UET {_kind(packet)}{subject}{_flags(packet, 'm', 'retx')}"
 
 
 def _tell_ses_request(packet: Any) -> str:
@@ -542,12 +535,10 @@ def _summary(packet: Any) -> str:
 
 
 _SUMMARIES: tuple[tuple[tuple[Header, ...], Callable[[Any], str]], ...] = (
-    (uet_pds.REQUESTS, _tell_request),
-    ((uet_pds.CP, uet_pds.CP_SYN), _tell_control),
+    ((*uet_pds.REQUESTS, uet_pds.CP, uet_pds.CP_SYN), _tell_request),
     (ACKS, _tell_ack),
     (NACKS, _tell_nack),
-    ((uet_pds.RUDI_REQ, uet_pds.RUDI_RESP), _tell_rudi),
-    ((uet_pds.UUD_REQ,), _tell_uud),
+    ((uet_pds.RUDI_REQ, uet_pds.RUDI_RESP, uet_pds.UUD_REQ), _tell_without_pdc),
     (uet_ses.REQUESTS, _tell_ses_request),
     (RESPONSES, _tell_ses_response),
     ((uet_tss.ENTROPY,), _tell_entropy),

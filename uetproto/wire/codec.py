@@ -37,8 +37,7 @@ class Codec(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A plan is the source text of a header: how its fields are taken from struct units, and its units built from
-    fields."""
+    """A plan is source text that takes the fields of a header from struct units, and makes the units of fields."""
 
     format: str
     units: list[str]  # variable names
@@ -107,16 +106,14 @@ def _excess(value: str, field: Field) -> str:
 
 
 def compile_functions(source: str, name: str, **scope: Any) -> dict[str, Any]:
-    """Run `source` once, and return a mapping of what it defines. No other function of the project runs generated
-    code."""
+    """Run `source`, and return what it defines. No other function of the project runs generated code."""
     exec(_code(source, name), scope)
     return scope
 
 
 @lru_cache(maxsize=1024)
 def _code(source: str, name: str) -> CodeType:
-    """Compile source text, or return what was compiled before: compiling takes a millisecond, and captures are
-    alike."""
+    """Compile source text, which takes a millisecond, or return what was compiled before."""
     return compile(source, f"<{name}>", "exec")
 
 
@@ -224,13 +221,7 @@ def _cover(header: Header) -> list[_Part]:
     A unit is cheap, a shift and a mask cost about as much, and more in integers above 30 bits, which Python keeps in
     several digits.
     """
-    borders = {0: 0}  # byte offset -> index of the field that starts there
-    position = 0
-    for index, field in enumerate(header.fields):
-        position += field.bits
-        if position % 8 == 0:
-            borders[position // 8] = index + 1
-
+    borders = header.borders
     best: dict[int, tuple[float, list[_Part]]] = {header.size: (0, [])}
     for start in sorted(borders, reverse=True)[1:]:
         options: list[tuple[int, _Part, float]] = []
@@ -301,8 +292,7 @@ def _split(value: str, pieces: tuple[int, ...]) -> list[str]:
 
 
 def _complete(header: Header, values: Mapping[str, int]) -> Values:
-    """Return `values` with defaults for what is missing. Raises `LocalError` for a field that the header does not
-    have."""
+    """Return `values` with defaults for what is missing. Raises `LocalError` for an unknown field."""
     names = header.names
     unknown = [name for name in values if name not in names]
     if unknown:

@@ -110,6 +110,16 @@ class Header:
     def names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields)
 
+    @property
+    def borders(self) -> dict[int, int]:
+        """Return the index of the field that starts at each byte offset where one does, and behind the last."""
+        position, found = 0, {0: 0}
+        for index, field in enumerate(self.fields, 1):
+            position += field.bits
+            if position % 8 == 0:
+                found[position // 8] = index
+        return found
+
     def offset_of(self, name: str) -> int:
         """Return the number of bits before the field `name`."""
         position = 0

@@ -13,8 +13,6 @@ from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP
 from uetproto.wire.headers.roce import BTH, GRH, LRH
 from uetproto.wire.packet import Layer
 
-__all__ = ["ICRC_SIZE", "VCRC_SIZE", "crc32", "icrc", "icrc_of", "invariant_mask", "invariant_start", "vcrc"]
-
 ICRC_SIZE = 4
 VCRC_SIZE = 2
 
@@ -63,8 +61,7 @@ def icrc(frame: bytes, layers: Sequence[Layer], end: int) -> int:
 
 
 def icrc_of(headers: Sequence[tuple[str, bytes]], rest: bytes) -> int:
-    """Return the ICRC over headers, given by form and bytes, of which the last is the BTH, and over all bytes behind
-    them.
+    """Return the ICRC over headers, given by form and bytes down to the BTH, and over all bytes behind them.
 
     Raises `ValueError` where there is neither a network header nor an LRH.
     """

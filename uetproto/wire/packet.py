@@ -67,8 +67,7 @@ class Packet:
         return f"<Packet {'; '.join(parts)}>"
 
     def __getitem__(self, form: str) -> Mapping[str, Any]:
-        """Return the fields of the first layer whose form is `form` or a variant of it: `pds.ack` finds
-        `pds.ack.probe`."""
+        """Return the fields of the first layer of a form or of its variants: `pds.ack` finds `pds.ack.probe`."""
         for layer in self.layers:
             if layer.form == form or layer.form.startswith(form + "."):
                 return layer.values

@@ -17,11 +17,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from uetproto.wire.codec import Plan, compile_functions, plan
-from uetproto.wire.crc import CRC_SIZE, crc32c
+from uetproto.wire.crc import CRC_SIZE, crc32, crc32c
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, NEXT, rows_after
 from uetproto.wire.headers.roce import BTH_FOLLOWS
-from uetproto.wire.icrc import ICRC_SIZE, crc32, invariant_mask, invariant_start
+from uetproto.wire.icrc import ICRC_SIZE, invariant_mask, invariant_start
 from uetproto.wire.packet import Layer, Packet, Trailer
 
 _WARM = 8  # frames of a shape before it is compiled, which costs as much as walking some hundred
@@ -110,10 +110,9 @@ _IPV4_UDP = b"\x45\x11"  # bytes 14 and 23
 
 
 def _hint(data: bytes) -> bytes:
-    """Return bytes that tell most shapes apart: PDS prologue and SES flags, or opcode and pad of RoCE, at their usual
-    place.
+    """Return the bytes at the usual place of PDS prologue and SES flags, or of opcode and pad of RoCE.
 
-    It may be wrong.
+    They tell most shapes apart, but may be others.
     """
     if len(data) < 24:
         return b""
@@ -269,8 +268,7 @@ def shape_of(
 
 
 def compile_shape(shape: Shape, result: str, name: str, arguments: str = "", **scope: Any) -> Any:
-    """Compile `read(data, …arguments)`, which returns the value of `result`, or None. It reads only the units it
-    uses."""
+    """Compile `read(data, …arguments)`, which reads the units it needs and returns the value of `result`, or None."""
     guards = shape.guards + ([f"end - {shape.size} < {shape.implied}"] if shape.implied else [])
     used = set(_WORD.findall(" ".join((*guards, shape.check, shape.length, result))))
     wanted = [unit for unit in shape.units if unit in used]
@@ -333,8 +331,7 @@ class Writers:
         self._by_forms: dict[tuple[str, ...], tuple[Any, Any, int | None, _Invariant | None] | int] = {}
 
     def write(self, packet: Packet, fill: bool) -> bytes | None:
-        """Return the bytes of a packet whose forms are known and whose values are complete and fit; None for any
-        other."""
+        """Return the bytes of a packet whose forms are known and whose values are complete and fit; else None."""
         layers, trailer = packet.layers, packet.trailer
         forms = tuple([layer[0] for layer in layers])
         known = self._by_forms.get(forms, 0)

@@ -88,11 +88,9 @@ _readers: dict[_Settings, Readers] = {}
 def _readers_for(settings: _Settings) -> Readers:
     """Check the settings once, and return the readers for the shapes that will be met under them."""
     link, crc, udp_port, ip_protocol, roce_port, _, rd = settings
-    if link not in LINKS:
-        raise LocalError("link", f"{link!r} is none of {', '.join(LINKS)}")
-    if crc not in CRC_MODES:
-        raise LocalError("crc", f"{crc!r} is none of {', '.join(CRC_MODES)}")
-    check_mode("rd", rd)
+    check_choice("link", link, LINKS)
+    check_choice("crc", crc, CRC_MODES)
+    check_choice("rd", rd, RD_MODES)
     check_number("udp_port", udp_port, 0xFFFF)
     check_number("ip_protocol", ip_protocol, 0xFF)
     check_number("roce_port", roce_port, 0xFFFF)
@@ -101,10 +99,10 @@ def _readers_for(settings: _Settings) -> Readers:
     return _readers.setdefault(settings, Readers(crc))
 
 
-def check_mode(name: str, value: str) -> None:
-    """Raise `LocalError` for a value of `rd` that is not legal."""
-    if value not in RD_MODES:
-        raise LocalError(name, f"{value!r} is none of {', '.join(RD_MODES)}")
+def check_choice(name: str, value: str, legal: tuple[str, ...]) -> None:
+    """Raise `LocalError` for a setting that is none of the `legal` values."""
+    if value not in legal:
+        raise LocalError(name, f"{value!r} is none of {', '.join(legal)}")
 
 
 def check_number(name: str, value: int, most: int) -> None:
@@ -181,18 +179,11 @@ class _Walk:
     # From the link to UET or RoCE
 
     def link(self, link: str) -> None:
-        if link == "ethernet":
-            self.typed(_ETHERNET)
+        if link in _TYPED:
+            self.typed(_TYPED[link])
         elif link == "raw":
-            version = self.data[0] >> 4 if self.data else 0
-            if version == 6:
-                self.ipv6()
-            else:
-                self.ipv4()
-        elif link == "sll":
-            self.typed(_SLL)
-        elif link == "sll2":
-            self.typed(_SLL2)
+            is_ipv6 = bool(self.data) and self.data[0] >> 4 == 6
+            (self.ipv6 if is_ipv6 else self.ipv4)()
         elif link == "infiniband":
             self.infiniband()
         else:
@@ -342,8 +333,7 @@ class _Walk:
     # InfiniBand
 
     def erf(self) -> None:
-        """Decode an ERF record: its header, extension headers while a type has its top bit set, an InfiniBand
-        packet."""
+        """Decode an ERF record: header, extension headers while a type has its top bit set, InfiniBand packet."""
         values = self.take(_ERF)
         if values is None:
             return None
@@ -400,8 +390,7 @@ class _Walk:
             self.note("truncated")
 
     def roce(self, end: int, local: bool = False) -> None:
-        """Decode BTH, the headers of its opcode, payload, pad and ICRC, up to `end`; in a `local` packet the VCRC
-        behind it."""
+        """Decode BTH, the headers of its opcode, payload, pad and ICRC up to `end`; behind it a `local` VCRC."""
         if end > len(self.data):
             self.cut()
         elif end < self.end and not local and "padding" not in self.packet.notes:
@@ -557,6 +546,7 @@ def _choice(candidates: Candidates) -> Any:
 
 
 _ETHERNET, _VLAN, _IPV4, _IPV6, _UDP, _SLL, _SLL2, _PFC, _ERF = (codec_of(header) for header in eth.HEADERS)
+_TYPED = {"ethernet": _ETHERNET, "sll": _SLL, "sll2": _SLL2}
 _LRH, _GRH, _BTH = (codec_of(header) for header in (roce.LRH, roce.GRH, roce.BTH))
 _AFTER_UDP: _Choice = _choice(FIRST)
 _AFTER_IP: _Choice = _choice((uet_tss.ENTROPY,))
@@ -569,8 +559,7 @@ _NO_OPERANDS = frozenset({AtomicOpcode.READ, AtomicOpcode.INVAL, *COMPARE_AND_SW
 
 
 def implied_payload(layers: list[Layer]) -> int | None:
-    """Return the payload bytes that the headers imply; None where they imply nothing (interfaces.md §3,
-    ses.md §7.1)."""
+    """Return the payload bytes that the headers imply, or None (interfaces.md §3, ses.md §7.1)."""
     source = implied_by(layers)
     return int(layers[source[0]].values[source[1]]) if isinstance(source, tuple) else source
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uetproto.wire.fields import Field
 from uetproto.wire.forms import FORMS, ROCE_FORMS, UET_FORMS
 from uetproto.wire.headers import ethernet as eth
-from uetproto.wire.headers.roce import OPERATIONS, PMTUS, Load, Nak, Operation, Transport
+from uetproto.wire.headers.roce import OPERATIONS, PMTUS, WHOLE_WRITES, Load, Nak, Operation, Transport
 from uetproto.wire.headers.uet_pds import LEGAL_NEXT_HDR, CcType
 from uetproto.wire.headers.uet_ses import VENDORS
 from uetproto.wire.packet import Layer, Packet
@@ -90,9 +90,6 @@ def misfit_of_uet(layers: list[Layer], size: int) -> Misfit | None:
     return Misfit(f"{implied} bytes of payload", f"{size}")
 
 
-_WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
-
-
 def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, pad: int) -> Misfit | None:
     """Compare payload and pad of a packet with its opcode and its RETH (roce.md §3, §4)."""
     found = dict(layers)
@@ -115,7 +112,7 @@ def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, p
         return Misfit(f"{-size & 3} bytes of pad behind {size} bytes", f"{pad}")
     if "reth" in found and operation is not Operation.FLUSH:
         stated = found["reth"]["dmalen"]
-        if operation in _WHOLE_WRITES and stated != size:
+        if operation in WHOLE_WRITES and stated != size:
             return Misfit(f"dmalen {size}, the bytes of the only packet", f"{stated}")
         if operation is Operation.RDMA_WRITE_FIRST and stated <= size:
             return Misfit(f"dmalen above the {size} bytes of the first packet", f"{stated}")

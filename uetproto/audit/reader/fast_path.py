@@ -47,8 +47,7 @@ class FastReader:
     """A fast reader holds the compiled shapes of one vantage point, and counts how many packets had each."""
 
     def __init__(self, crc: str, with_crc: dict[Hosts, bool], with_icrc: dict[Hosts, bool]) -> None:
-        """`with_crc` and `with_icrc` say whether flows have a CRC32C, or an ICRC; a flow with a right one is entered
-        there."""
+        """Take the tables that say whether flows have a CRC32C, or an ICRC; a flow with a right one is entered."""
         self._crc = crc
         self._with_crc = with_crc
         self._with_icrc = with_icrc

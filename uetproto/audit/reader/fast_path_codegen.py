@@ -20,7 +20,7 @@ from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, NEXT, Candidates, matches
-from uetproto.wire.headers.roce import OPERATIONS, PMTUS, Load, Operation, Transport, opcode_of
+from uetproto.wire.headers.roce import OPERATIONS, PMTUS, WHOLE_WRITES, Load, Operation, Transport, opcode_of
 from uetproto.wire.headers.sharp import MAGIC, VERSION
 from uetproto.wire.headers.sharp_am import AM_QP
 from uetproto.wire.headers.uet_ses import SEND_STD_SOM
@@ -86,8 +86,7 @@ def _expected_codes(form: str, name: str) -> frozenset[int]:
 
 
 def following_of(layers: list[Layer], rest: bytes) -> str | None:
-    """Return the header of which a capture kept the beginning, `rest`; "" if that is too short to tell; None for
-    payload."""
+    """Return the form of the header that begins with `rest`; "" if `rest` is too short to tell; None for payload."""
     candidates = awaited(layers)
     if not candidates:
         return None
@@ -109,8 +108,7 @@ _form_at = cache(_FormAt)
 
 
 def _cut_within(shape: Shape, layers: list[Layer], following: str | None) -> tuple[Shape, list[str], dict[str, Any]]:
-    """Return the shape of packets that end in the header `following`, behind those of `layers`, or in the payload;
-    guards."""
+    """Return shape and guards of packets that end in the header `following` behind `layers`, or in the payload."""
     size, guards = shape.size, ["n <= there"]
     if following is None:
         return shape._replace(least=size + ("bth" in [layer.form for layer in layers])), guards, {}
@@ -280,7 +278,6 @@ _MAY_AGGREGATE = (
     opcode_of(Transport.RC, Operation.SEND_FIRST), opcode_of(Transport.RC, Operation.SEND_ONLY),
     opcode_of(Transport.UD, Operation.SEND_ONLY),
 )  # fmt: skip
-_WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
 
 
 def _roce_guards(layers: list[Layer], shape: Shape) -> Sequence[str]:
@@ -299,7 +296,7 @@ def _roce_guards(layers: list[Layer], shape: Shape) -> Sequence[str]:
         Load.ANY: [],
     }[OPERATIONS[operation].load]
     wrong += [f"{size} > {PMTUS[-1]}", f"-{size} & 3 != {shape.pad}"]
-    if operation in _WHOLE_WRITES:
+    if operation in WHOLE_WRITES:
         wrong.append(f"({by_form['reth']['dmalen']}) != {size}")
     if operation is Operation.RDMA_WRITE_FIRST:
         wrong.append(f"({by_form['reth']['dmalen']}) <= {size}")
@@ -307,8 +304,7 @@ def _roce_guards(layers: list[Layer], shape: Shape) -> Sequence[str]:
 
 
 def _count_statements(layers: list[Layer], shape: Shape, ending: str) -> str:
-    """Return statements that count the packet and note whether its flow has a CRC; where the packet has none, its
-    flow must be known to have none."""
+    """Return statements that count the packet and note a CRC of its flow; without one, the flow must have none."""
     counted = "\n    count[0] += 1"
     network = max((i for i, layer in enumerate(layers) if layer.form in ("ipv4", "ipv6", "grh")), default=None)
     if network is None or ending == "unchecked":

@@ -252,8 +252,7 @@ def _is_right(data: bytes, start: int, end: int, checksum: int | None) -> bool:
 
 
 def _unmask_trimmed(packet: Packet, data: bytes) -> None:
-    """Undo a trim that was none: where nothing was cut off, a UDP length beyond IP's means that the IP length is
-    wrong."""
+    """Undo a trim where nothing was cut off: there, a UDP length beyond that of IP shows that the latter is wrong."""
     network = _network(packet.layers)
     udp = next((layer for layer in packet.layers if layer.form == "udp"), None)
     if udp is None or network.values["dscp"] in TRIMMED_DSCP:

@@ -45,6 +45,9 @@ class Reading:
         self._copies = Copies(self._link or "") if options.mirror else None
         self._opener = _opener(options, self._link)
         self._inner = FastReader("on", {}, {})
+        self._take_one = self._take if self._opener is None else self._take_and_open
+        self.take = self._take_one if self._copies is None else self._take_once
+        """Function that takes the next record."""
         self.longest = 0
         """Number of bytes of the packet of which most was kept."""
         self.others = 0
@@ -69,15 +72,6 @@ class Reading:
         """Return whether UET packets may end with a CRC32C: some do, or nobody knows."""
         known = self._flows.crc32c.values()
         return self._options.crc != "off" and (any(known) or not known)
-
-    @property
-    def take(self) -> Callable[[Record], None]:
-        """Return the function that takes the next record."""
-        return self._take_one if self._copies is None else self._take_once
-
-    @property
-    def _take_one(self) -> Callable[[Record], None]:
-        return self._take if self._opener is None else self._take_and_open
 
     def _take_once(self, record: Record) -> None:
         if self._copies is not None and self._copies.is_copy(record.data, record.time_ns):
@@ -123,11 +117,11 @@ class Reading:
             UndecidedPacket(seen, packet, b"", True if packet.trailer and packet.trailer.ok else None, roce)
         )
 
-    def _decoded(self, data: bytes, length: int) -> Packet:
+    def _decoded(self, data: bytes, length: int, crc: str | None = None) -> Packet:
         options = self._options
         return decode(
-            data, link=self._link or "", crc=options.crc, udp_port=options.udp_port, ip_protocol=options.ip_protocol,
-            roce_port=options.roce_port, rd=options.rd, length=length,
+            data, link=self._link or "", crc=crc or options.crc, udp_port=options.udp_port,
+            ip_protocol=options.ip_protocol, roce_port=options.roce_port, rd=options.rd, length=length,
         )  # fmt: skip
 
     def _take_slowly(self, record: Record) -> None:
@@ -157,7 +151,8 @@ class Reading:
 
     def _hand_on(self, waiting: UndecidedPacket) -> None:
         seen, packet, data, _, _ = waiting
-        if data and (seen.packet is None or (self._cut_quickly and _is_cut(packet) and is_expected(packet, data))):
+        cut = self._cut_quickly and "truncated" in packet.notes
+        if data and (seen.packet is None or (cut and is_expected(packet, data))):
             self._quick.learn(data, packet)
         self._see(seen)
         if self._opener is not None and "sealed" in packet.notes:
@@ -177,10 +172,7 @@ class Reading:
 
     def _plain(self, frame: bytes, seen: ObservedPacket) -> ObservedPacket:
         """Observe the opened frame by the slow path."""
-        inner = decode(
-            frame, link=self._link or "", crc="on", udp_port=self._options.udp_port,
-            ip_protocol=self._options.ip_protocol, roce_port=self._options.roce_port,
-        )  # fmt: skip
+        inner = self._decoded(frame, len(frame), "on")
         plain = observe(inner, frame, seen.number, seen.time_ns)
         if plain.packet is None:
             self._inner.learn(frame, inner)
@@ -189,10 +181,6 @@ class Reading:
 
 
 _SEALED = frozenset({TSS.name, TSS_SSI.name})
-
-
-def _is_cut(packet: Packet) -> bool:
-    return "truncated" in packet.notes
 
 
 def _is_malformed(packet: Packet) -> bool:

@@ -85,8 +85,7 @@ def is_cut_short(packet: Packet) -> bool:
 
 
 def awaited(layers: list[Layer]) -> Candidates:
-    """Return the headers of which one follows these layers, by the rows of `NEXT` in decoding order; none if payload
-    follows."""
+    """Return the headers of which one follows these layers, by the rows of `NEXT`; none if payload follows."""
     waiting: list[Candidates] = []
     for form, values, _ in layers:
         if waiting:

@@ -83,14 +83,13 @@ make_record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """An interface is where frames were captured. `resolution` is in ticks a second, `offset` in seconds added to
-    every time."""
+    """An interface is where frames were captured."""
 
     name: str
     link: int
     snaplen: int  # bytes; 0: no limit
-    resolution: int = 1_000_000
-    offset: int = 0
+    resolution: int = 1_000_000  # ticks a second
+    offset: int = 0  # seconds added to every time
     comment: str | None = None
 
 
@@ -126,8 +125,7 @@ class Window:
         return self._gunzip.fault if self._gunzip else ""
 
     def fill(self, at: int, need: int) -> int:
-        """Read until `data` holds `need` bytes from position `at` on, fewer only at the end; return the new index of
-        that byte."""
+        """Read until `data` holds `need` bytes from `at` on, fewer only at the end; return the new index of `at`."""
         have = len(self.data) - at
         if have >= need or self.ended:
             return at
@@ -241,8 +239,7 @@ class CaptureReader(ABC):
 
     @abstractmethod
     def _plausible(self, data: bytes, at: int) -> bool:
-        """Return whether a record starts at `at`. After damage the check is strict: a second good record must follow
-        it."""
+        """Return whether a record starts at `at`, strictly: another good record must follow."""
 
     def _note(self, offset: int, reason: str) -> None:
         if len(self.damage) < _MAX_DAMAGE:
@@ -321,8 +318,7 @@ class CaptureWriter(ABC):
             self._file.write(joined)
 
     def _fit(self, data: bytes, length: int | None, snaplen: int) -> tuple[bytes, int]:
-        """Return what is written of a frame that is not plain, and its length on the wire; flush first if there is
-        no room."""
+        """Return what is written of a frame, and its length on the wire; first flush, if there is no room."""
         if len(self._parts) > BATCH or len(data) > LARGE:
             self._drain()
         try:

@@ -212,8 +212,7 @@ class PcapngReader(CaptureReader):
         return (self.interfaces[self._first].snaplen if self._clocks else 0) or self._max_record
 
     def _options(self, block: bytes, at: int) -> dict[int, bytes]:
-        """Return the options from `at` to the end of `block`, the first of a kind; those of a wrong size are left
-        out."""
+        """Return the options from `at` to the end of `block`: the first of a kind, and only those of a right size."""
         options: dict[int, bytes] = {}
         last = len(block) - 4
         while at + 4 <= last:
@@ -253,8 +252,7 @@ class PcapngWriter(CaptureWriter):
         comment: str | None = None,
         nanoseconds: bool = True,
     ) -> int:
-        """Describe an interface, and return its number for `write`. Raises `LocalError` for a value that does not
-        fit."""
+        """Describe an interface; return its number for `write`. Raises `LocalError` for a value that does not fit."""
         resolution = b"\x09" if nanoseconds else b"\x06"
         body = pack(self._order, "H2xI", link, snaplen)
         body += self._options((_NAME, name or None), (_COMMENT, comment), (_TSRESOL, resolution))

@@ -226,6 +226,7 @@ OPERATIONS: dict[Operation, Form] = {
 
 RESPONSES = frozenset(range(Operation.RDMA_READ_RESPONSE_FIRST, Operation.ATOMIC_ACKNOWLEDGE + 1))
 """Operations that answer a request; all others are requests."""
+WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
 
 
 def opcode_of(transport: Transport, operation: Operation) -> int:

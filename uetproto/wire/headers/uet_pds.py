@@ -224,9 +224,7 @@ def _request_head(kind: PdsType, syn: int) -> tuple[F, ...]:
     )  # fmt: skip
 
 
-_TO_KNOWN_PDC = (
-    F(16, "dpdcid",                           doc="PDCID of the receiver"),
-)  # fmt: skip
+_TO_KNOWN_PDC = (F(16, "dpdcid", doc="PDCID of the receiver"),)
 USE_RSV_PDC = 0x8000
 """Bit of use_rsv_pdc in the word of a SYN packet that holds pdc_info and psn_offset: 0x8000 by choice (wire.md §3)."""
 

@@ -263,9 +263,7 @@ def _start(opcodes: tuple[Opcode, ...], som: tuple[int, ...] = (), hd: tuple[int
     )  # fmt: skip
 
 
-_MESSAGE_ID = (
-    F(16, "message_id"),
-)  # fmt: skip
+_MESSAGE_ID = (F(16, "message_id"),)
 _SHORT_LENGTH = (
     F( 2, "rsvd2"),
     F(14, "request_length",                   doc="bytes of the whole message"),
@@ -283,29 +281,17 @@ def _address(rsvd: int) -> tuple[F, ...]:
     )  # fmt: skip
 
 
-_BUFFER_OFFSET = (
-    F(64, "buffer_offset",                    doc="where in the buffer the message starts"),
-)  # fmt: skip
-_INITIATOR = (
-    F(32, "initiator",                        doc="identity of the sender"),
-)  # fmt: skip
-_MEMORY_KEY = (
-    F(64, "memory_key",                       doc="rkey of the region"),
-)  # fmt: skip
-_MATCH_BITS = (
-    F(64, "match_bits",                       doc="tag"),
-)  # fmt: skip
-_HEADER_DATA = (
-    F(64, "header_data",                      doc="completion data, valid if hd = 1"),
-)  # fmt: skip
+_BUFFER_OFFSET = (F(64, "buffer_offset", doc="where in the buffer the message starts"),)
+_INITIATOR = (F(32, "initiator", doc="identity of the sender"),)
+_MEMORY_KEY = (F(64, "memory_key", doc="rkey of the region"),)
+_MATCH_BITS = (F(64, "match_bits", doc="tag"),)
+_HEADER_DATA = (F(64, "header_data", doc="completion data, valid if hd = 1"),)
 _POSITION = (
     F(18, "rsvd4"),
     F(14, "payload_length",                   doc="bytes of this packet"),
     F(32, "message_offset",                   doc="where in the message this packet starts"),
 )  # fmt: skip
-_REQUEST_LENGTH = (
-    F(32, "request_length",                   doc="bytes of the whole message"),
-)  # fmt: skip
+_REQUEST_LENGTH = (F(32, "request_length", doc="bytes of the whole message"),)
 
 # 4.1 Standard --------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,18 @@ contradicts.
 
 from uetproto.wire.crc import crc32c
 from uetproto.wire.forms import ROCE_FORMS
-from uetproto.wire.headers.roce import BTH, OPERATIONS, PMTUS, RD_OPCODES, RESPONSES, Load, Nak, Operation, Transport
+from uetproto.wire.headers.roce import (
+    BTH,
+    OPERATIONS,
+    PMTUS,
+    RD_OPCODES,
+    RESPONSES,
+    WHOLE_WRITES,
+    Load,
+    Nak,
+    Operation,
+    Transport,
+)  # fmt: skip
 from uetproto.wire.mutate import frame as mutate_frame
 from uetproto.wire.mutate.frame import (
     Frame,
@@ -33,12 +44,10 @@ _SAME_PLACES = (
 )  # fmt: skip
 """Packets of a SEND and of a WRITE that have the same headers and the same part in their message."""
 _OTHER = {a: b for pair in _SAME_PLACES for a, b in (pair, pair[::-1])}
-_WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
 _MANUFACTURERS = 0xC0
 """First opcode that is left to manufacturers (roce.md §3)."""
 _NOT_SENT = 1 << 22
-"""Number of requests that no sender has outstanding: at most 2^23 may be, few have more than 2^15
-(roce.md §7, roce.md §14)."""
+"""Number of requests that no sender has outstanding: few have more than 2^15 (roce.md §7, roce.md §14)."""
 
 
 # One frame ------------------------------------------------------------------------------------------------------------
@@ -75,8 +84,7 @@ def bad_version(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def unknown_opcode(frame: Frame, rng: Rng) -> Mutation | None:
-    """Set an unknown opcode; vendors may have defined 0x40–0x5f and those from 0xc0 on, which are left
-    out (roce.md §3)."""
+    """Set an unknown opcode, but none of 0x40–0x5f and from 0xc0 on: vendors may define those (roce.md §3)."""
     opcodes = [opcode for opcode in undefined(BTH["opcode"]) if opcode < _MANUFACTURERS and opcode not in RD_OPCODES]
     return frame.changed(frame.start, "opcode", pick(rng, opcodes))
 
@@ -104,7 +112,7 @@ def extra_bytes(frame: Frame, rng: Rng) -> Mutation | None:
 def _implied(frame: Frame) -> bool:
     """Return whether the packet alone says, rightly, how long its payload is (roce.md §3, §4)."""
     operation, size = _operation(frame), len(frame.packet.payload)
-    if operation in _WHOLE_WRITES:
+    if operation in WHOLE_WRITES:
         return _dmalen(frame) is not None
     load = Load.NONE if operation is None else OPERATIONS[operation].load
     return {Load.NONE: size == 0, Load.WORD: size == 8, Load.FULL: size in PMTUS}.get(load, False)
