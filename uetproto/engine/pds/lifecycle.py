@@ -3,19 +3,22 @@
 Every event enters by `Pdc.step`; inputs that follow from progress (all acknowledged, drained) come from `settle`.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from uetproto.engine.contract import NEVER, Datagram, PdcErrorReason, PdsError
 from uetproto.engine.pds.control import take_psn_cp
 from uetproto.engine.pds.destination import apply_clear, handle_not_new, take_request
 from uetproto.engine.pds.messages import Ack, Control, Nack, Request, build_ack, build_ack_epsn
 from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
-from uetproto.engine.pds.pdc import Pdc, PdcOwner
+from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.psn_window import CLOSING, PsnWindow, Verdict
 from uetproto.engine.pds.service import Locking
 from uetproto.engine.pds.source import emit_request, queue_cp
 from uetproto.engine.pds.states import Input, Role, State
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+
+if TYPE_CHECKING:
+    from uetproto.engine.pds.sublayer import Pds
 
 _M32 = 0xFFFFFFFF
 
@@ -324,7 +327,7 @@ class Tombstone(NamedTuple):
     """Start_PSN of the forward space."""
     close_psn: int | None
 
-    def closing_ack(self, owner: PdcOwner, marked: int, retx: int) -> tuple[Ack | None, bytes]:
+    def closing_ack(self, owner: "Pds", marked: int, retx: int) -> tuple[Ack | None, bytes]:
         """Return the ACK of the CLOSE_CMD, as an object or as bytes (pds.md §6.5, observed.md `closing_ack`)."""
         assert self.close_psn is not None
         config = owner.config

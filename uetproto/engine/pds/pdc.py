@@ -8,18 +8,20 @@ and `lifecycle` (start, timers, close, errors).
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from uetproto.engine.contract import NEVER, Buffer, Datagram, Event, Mode, PdsError, TrafficClass, Trim
+from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, TrafficClass, Trim
 from uetproto.engine.pds.messages import Control, Message, Nack, Request, build_control, build_nack, build_syn_control
 from uetproto.engine.pds.psn_window import PsnWindow, UnansweredSlot
 from uetproto.engine.pds.retransmit import SendRecord, SendWindow
-from uetproto.engine.pds.secure_start import StartPolicy
-from uetproto.engine.pds.service import Outgoing, PacketOwner, Response
+from uetproto.engine.pds.service import Outgoing, Response
 from uetproto.engine.pds.states import LOCAL, Input, Role, State
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.serial import diff32
+
+if TYPE_CHECKING:
+    from uetproto.engine.pds.sublayer import Pds
 
 _M32 = 0xFFFFFFFF
 
@@ -28,95 +30,23 @@ Row = tuple[Callable[..., Any], State] | None
 _NOTHING: list[Row] = [None] * len(Input)
 
 
-class PdcOwner(PacketOwner, Protocol):
-    """What a PDC uses of the `Pds` that made it."""
-
-    @property
-    def start_policy(self) -> StartPolicy | None:
-        """The policy of secure start; None: initiators choose the Start_PSN."""
-
-    def pending_timeout(self) -> None:
-        """Count a PENDING target whose New_PDC_Time expired."""
-
-    def tell(self, event: Event) -> None:
-        """Add an event."""
-
-    def wake(self, pdc: Any, at: int) -> None:
-        """Note that a timer of the PDC expires at `at`."""
-
-    def opened(self, pdc: Any) -> None:
-        """Report the PDC as opened; a PENDING one is not reported, and neither is its end."""
-
-    def learned(self, pdc: Any, before: int) -> None:
-        """Note that `peer_id` became known; it was `before`."""
-
-    def rebind(self, messages: list[Outgoing], now: int) -> None:
-        """Bind messages to another PDC: theirs closes before they started."""
-
-    def released(self, pdc: Any, error: PdsError | None) -> None:
-        """Release a PDC that is CLOSED."""
-
-
 class Pdc:
     """A PDC, one end of it: `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
 
     __slots__ = (
-        "_entropy_at",
-        "_entropy_mask",
-        "ack_gen_count",
-        "cack_asks",
-        "clear_asked_at",
-        "clear_asks",
-        "clear_at",
-        "clear_owed",
-        "clear_sent",
-        "clear_wanted",
-        "close_at",
-        "close_psn",
-        "close_req",
-        "closing_ack",
-        "config",
-        "context",
-        "counters",
-        "cps",
-        "demanded",
-        "entropy",
-        "held",
-        "idle_time",
-        "idle_wake",
-        "local_id",
-        "locks",
-        "message_clear",
-        "mode",
-        "open_message",
-        "opened",
-        "owner",
-        "peer",
-        "peer_id",
-        "pending_at",
-        "probe",
-        "probe_at",
-        "probes_left",
-        "queue",
-        "refused_starts",
-        "reserved",
-        "role",
-        "rows",
-        "rx",
-        "state",
-        "stored_at",
-        "touched",
-        "tx",
-        "unblock_at",
-        "user",
-        "wake_at",
+        "_entropy_at", "_entropy_mask", "ack_gen_count", "cack_asks", "clear_asked_at", "clear_asks", "clear_at",
+        "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack", "config",
+        "context", "counters", "cps", "demanded", "entropy", "held", "idle_time", "idle_wake", "local_id", "locks",
+        "message_clear", "mode", "open_message", "opened", "owner", "peer", "peer_id", "pending_at", "probe",
+        "probe_at", "probes_left", "queue", "refused_starts", "reserved", "role", "rows", "rx", "state", "stored_at",
+        "touched", "tx", "unblock_at", "user", "wake_at",
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
     """The compiled tables of both roles: one list a state, indexed by input; `actions` sets it."""
 
     def __init__(
-        self, owner: PdcOwner, role: Role, mode: Mode, peer: int, local_id: int, peer_id: int, start: int,
+        self, owner: "Pds", role: Role, mode: Mode, peer: int, local_id: int, peer_id: int, start: int,
         receive_start: int, now: int, *, reserved: bool = False, context: int = 0,
     ) -> None:  # fmt: skip
         self.owner = owner

@@ -221,7 +221,7 @@ class PdcPool:
         return old
 
     def learned(self, pdc: Pdc, before: int) -> None:
-        """Register the PDCID of a target, which its initiator knows now (`PdcOwner`).
+        """Register the PDCID of a target, which its initiator knows now.
 
         A peer that uses a PDCID twice does not remove the PDC of which this endpoint is the target.
         """

@@ -6,6 +6,7 @@ destination must know: the destination keeps no state.
 
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from uetproto.engine.contract import (
     NEVER,
@@ -20,9 +21,12 @@ from uetproto.engine.contract import (
 from uetproto.engine.pds.messages import Nack, Rudi, Uud, build_nack, build_rudi, build_uud
 from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
 from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_INFINITE, rto_waits
-from uetproto.engine.pds.service import SES_SIZE, Outgoing, PacketOwner, Refusal, Response, is_no_response
+from uetproto.engine.pds.service import SES_SIZE, Outgoing, Refusal, Response, is_no_response
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+
+if TYPE_CHECKING:
+    from uetproto.engine.pds.sublayer import Pds
 
 _M32 = 0xFFFFFFFF
 RUDI_WINDOW = 1024
@@ -126,7 +130,7 @@ class RudiTimers:
 class RudiUud:
     """Both ends of RUDI and UUD for one fabric endpoint."""
 
-    def __init__(self, owner: PacketOwner) -> None:
+    def __init__(self, owner: "Pds") -> None:
         self.owner = owner
         self.config = owner.config
         self.counters = owner.counters

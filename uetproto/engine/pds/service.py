@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from uetproto.engine.config import PdsConfig
-from uetproto.engine.contract import Buffer, Datagram, Mode, PdsError, Rng
+from uetproto.engine.contract import Buffer, Mode, PdsError
 from uetproto.errors import LocalError
 from uetproto.wire.headers import uet_ses
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
@@ -170,20 +169,6 @@ class PacketDelivery(Protocol):
 
     def unlock(self, pdcid: int, now: int) -> None:
         """`ses_pds_unlock`: release one lock of a PDC."""
-
-
-class PacketOwner(Protocol):
-    """What PDCs, RUDI and UUD use of the `Pds` that holds them."""
-
-    address: int
-    ip_version: int
-    config: PdsConfig
-    counters: "Counters"
-    nack_tx: dict[int, int]
-    rng: Rng
-    user: PdsUser
-    out: list[Datagram]
-    objects: bool
 
 
 @dataclass(slots=True)

@@ -652,12 +652,12 @@ class Pds:
         self.wake(pdc, pdc.deadline())
 
     def opened(self, pdc: Pdc) -> None:
-        """Report a PDC as opened, once it cannot be the effect of a replay (`PdcOwner`, tss.md §11)."""
+        """Report a PDC as opened, once it cannot be the effect of a replay (tss.md §11)."""
         pdc.opened = True
         self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
 
     def released(self, pdc: Pdc, error: PdsError | None) -> None:
-        """Release a PDC that is CLOSED (`PdcOwner`)."""
+        """Release a PDC that is CLOSED."""
         pdc.wake_at = NEVER
         self.pool.quarantine(pdc, error is None, self._now)
         if self._current.get(pdc.key) is pdc:
@@ -689,7 +689,7 @@ class Pds:
         return pdc if pdc is not None and pdc.allows(Input.SEND) and not pdc.close_req else None
 
     def rebind(self, messages: list[Outgoing], now: int) -> None:
-        """Bind messages of a PDC that closes to another one (`PdcOwner`)."""
+        """Bind messages of a PDC that closes to another one."""
         for message in messages:
             self._bind(message, now)
 
@@ -708,19 +708,19 @@ class Pds:
             self._events.append(Paused(False))
 
     def pending_timeout(self) -> None:
-        """Count a PENDING timeout; report when New_PDC_Timeout_Thresh is reached (`PdcOwner`, pds.md §6.5)."""
+        """Count a PENDING timeout; report when New_PDC_Timeout_Thresh is reached (pds.md §6.5)."""
         self.counters.new_pdc_timeout_cnt += 1
         if self.counters.new_pdc_timeout_cnt == self.config.new_pdc_timeout_thresh:
             self._events.append(NewPdcTimeouts(self.counters.new_pdc_timeout_cnt))
 
     def tell(self, event: Event) -> None:
-        """Add an event (`PdcOwner`)."""
+        """Add an event."""
         self._events.append(event)
 
     # Time and output
 
     def wake(self, pdc: Pdc, at: int) -> None:
-        """Enter a deadline of a PDC in the heap if it is earlier than the present one (`PdcOwner`)."""
+        """Enter a deadline of a PDC in the heap if it is earlier than the present one."""
         if at < pdc.wake_at:
             pdc.wake_at = at
             self._timer_count += 1

@@ -6,7 +6,7 @@ message; the others at every packet.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import Mode
@@ -33,18 +33,11 @@ from uetproto.wire.headers.uet_ses import (
     Space,
 )
 
+if TYPE_CHECKING:
+    from uetproto.engine.ses.queues import Queues
+
 CAS_LENGTH = 32
 """Value of request_length in a compare-and-swap: its two operands have 128 bits each (ses.md §6.3)."""
-
-
-class BufferRules(Protocol):
-    """What the checks ask of the receive queues."""
-
-    def restarted(self, j: "Judgement") -> ReturnCode | None:
-        """Set `buffer` and `restarted` when a deferrable message is a restart (ses.md §5.7)."""
-
-    def refuse(self, j: "Judgement") -> ReturnCode | None:
-        """Return what to answer when no posted receive matches (ses.md §11.2); None: hold or stop the message."""
 
 
 @dataclass(slots=True)
@@ -64,7 +57,7 @@ class Judgement:
     """The extension headers; None: they are cut short."""
     room: bool
     """True when there is room for the state of another message, or none is needed."""
-    queues: BufferRules
+    queues: "Queues"
     """Decides about restarts, and about a message that finds no buffer (ses.md §5.7, §11.2)."""
     source: int
     """Fabric address of the initiator."""

@@ -61,7 +61,7 @@ class SesInitiator:
         """Number of answers with the id of another message, and of return data for none."""
         self.generations: dict[tuple[int, int, int, int, int], int] = {}
         """Generations that BAD_GENERATION reported, by {peer, JobID, PIDonFEP, space, RI}."""
-        self._orders: dict[tuple[int, int, int, int], PeerOrder[MessageTransfer]] = {}
+        self._orders: dict[tuple[int, int, int, int], PeerOrder] = {}
         self._next_id = config.first_message_id
         self._next_token = 0 if config.deferral_tokens == "reuse" else 1
         self._number = 0
@@ -93,7 +93,7 @@ class SesInitiator:
             if order is None or not order.holds_back(transfer):
                 self._send(transfer, now)
 
-    def _order_of(self, transfer: MessageTransfer) -> PeerOrder[MessageTransfer] | None:
+    def _order_of(self, transfer: MessageTransfer) -> PeerOrder | None:
         """Return the order of messages on ROD, which holds also after a refusal (ses.md §12, §13.4)."""
         if transfer.operation.mode is not Mode.ROD:
             return None

@@ -2,33 +2,26 @@
 
 from bisect import insort
 from collections import deque
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uetproto.engine.ses.transfer import MessageTransfer
 
 
-class OrderedMessage(Protocol):
-    """A message with its place in the order of submission."""
-
-    @property
-    def number(self) -> int: ...
-
-
-T = TypeVar("T", bound=OrderedMessage)
-
-
-class PeerOrder(Generic[T]):
+class PeerOrder:
     """The messages to one {FEP, RI} on ROD, and which of them may be sent."""
 
     __slots__ = ("open", "refused", "waiting")
 
     def __init__(self) -> None:
-        self.open: dict[int, T] = {}
+        self.open: dict[int, MessageTransfer] = {}
         """Messages that were sent and did not end, in the order of submission."""
-        self.refused: list[T] = []
+        self.refused: list[MessageTransfer] = []
         """Open messages that were refused, oldest first; only the oldest open one is sent again."""
-        self.waiting: deque[T] = deque()
+        self.waiting: deque[MessageTransfer] = deque()
         """Messages of which nothing was sent."""
 
-    def holds_back(self, transfer: T) -> bool:
+    def holds_back(self, transfer: "MessageTransfer") -> bool:
         """Add a new message; return True when it waits for a refused one before it."""
         if self.refused:
             self.waiting.append(transfer)
@@ -36,17 +29,17 @@ class PeerOrder(Generic[T]):
         self.open[transfer.number] = transfer
         return False
 
-    def is_oldest(self, transfer: T) -> bool:
+    def is_oldest(self, transfer: "MessageTransfer") -> bool:
         """Return True when no older message is open: an older one may have been refused already."""
         return next(iter(self.open), transfer.number) == transfer.number
 
-    def refuse(self, transfer: T) -> bool:
+    def refuse(self, transfer: "MessageTransfer") -> bool:
         """Note a refused message; return True when it may be sent again first."""
         if transfer not in self.refused:
             insort(self.refused, transfer, key=lambda other: other.number)
         return self.is_oldest(transfer)
 
-    def leave(self, transfer: T) -> list[T]:
+    def leave(self, transfer: "MessageTransfer") -> "list[MessageTransfer]":
         """Remove a message that ended; return those that continue now."""
         self.open.pop(transfer.number, None)
         if transfer in self.refused:

@@ -5,9 +5,8 @@ UE 1.0.1 §3.4.3.6, §3.4.4.5.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import (
     NEVER,
     PDC_MODES,
@@ -24,17 +23,20 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.memory import BufferMemory, MemoryWindow, as_memory
 from uetproto.engine.pds.service import Connection, Response
-from uetproto.engine.ses.addressing import IndexState, Processes, ResourceIndex
+from uetproto.engine.ses.addressing import IndexState, ResourceIndex
 from uetproto.engine.ses.buffers import PostedBuffer
 from uetproto.engine.ses.checks import Judgement
-from uetproto.engine.ses.headers import SesRequest, build_response
+from uetproto.engine.ses.headers import build_response
 from uetproto.engine.ses.matching import ALL_BITS
 from uetproto.engine.ses.profiles import REAL_DEFERRAL, WILDCARDS
-from uetproto.engine.ses.received import Key, RxMessage, StoppedMessage, response
+from uetproto.engine.ses.received import RxMessage, StoppedMessage, response
 from uetproto.engine.ses.segments import MessagePlan
 from uetproto.engine.ses.work import SesOperation, operation_of, stretch
 from uetproto.errors import LocalError
-from uetproto.wire.headers.uet_ses import ATOMICS, DEFERRABLES, Opcode, Profile, ResponseOpcode, ReturnCode, Space
+from uetproto.wire.headers.uet_ses import ATOMICS, DEFERRABLES, Opcode, ResponseOpcode, ReturnCode, Space
+
+if TYPE_CHECKING:
+    from uetproto.engine.ses.target import SesTarget
 
 
 def _same(stop: StoppedMessage, j: Judgement) -> bool:
@@ -53,26 +55,10 @@ def _left(buffer: PostedBuffer) -> bool:
     return not whole.posted and not whole.users
 
 
-class MessageTarget(Protocol):
-    """What the queues use of the target that has them."""
-
-    config: SesConfig
-    profile: Profile
-    processes: Processes
-    messages: dict[Key, RxMessage]
-    now: int
-
-    def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
-        """Queue the answer of a packet that was left without one."""
-
-    def drop_if_seen(self, message: RxMessage) -> None:
-        """Forget a failed message once all its bytes were seen."""
-
-
 class Queues:
     """The receive queues of an endpoint's processes, and the messages that wait for receives."""
 
-    def __init__(self, target: MessageTarget, events: list[Event]) -> None:
+    def __init__(self, target: "SesTarget", events: list[Event]) -> None:
         self.target = target
         self.config = target.config
         self.begin: Callable[[SesOperation, int], None] = lambda operation, now: None

@@ -5,18 +5,20 @@ UE 1.0.1 §3.4.1, §3.4.3; ses.md §7.1, §9.3, §12.
 
 from collections.abc import Callable
 from enum import IntEnum, auto
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Mode, PdsError
 from uetproto.engine.pds.service import RETURN_DATA, Connection
-from uetproto.engine.ses.headers import SesResponse, parse_ses_response
+from uetproto.engine.ses.headers import parse_ses_response
 from uetproto.engine.ses.peer_order import PeerOrder
 from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_end
 from uetproto.engine.ses.work import SesOperation
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import DEFERRABLES, Opcode, ResponseList, ResponseOpcode, ReturnCode
+
+if TYPE_CHECKING:
+    from uetproto.engine.ses.initiator import SesInitiator
 
 _OK = bytes((0, ReturnCode.OK))
 """First two bytes of the default response with RC_OK."""
@@ -100,72 +102,22 @@ MESSAGE: dict[tuple[MessageState, MessageInput], tuple[str, MessageState]] = {
 A pair that is not here cannot happen: answers to an earlier attempt never reach this table."""
 
 
-class MessageOwner(Protocol):
-    """What a message and its attempts use of the initiator that holds them."""
-
-    config: SesConfig
-    bad_responses: int
-    short_reads: "dict[tuple[Connection | None, int], TxMessage]"
-
-    def start(self, transfer: "MessageTransfer") -> None:
-        """Queue another attempt."""
-
-    def wait_before_retry(self, transfer: "MessageTransfer", now: int) -> None:
-        """Arm the back-off timer."""
-
-    def arm(self, transfer: "MessageTransfer", at: int) -> None:
-        """Arm the timer of a message."""
-
-    def ended(self, transfer: "MessageTransfer", now: int) -> None:
-        """Complete a message."""
-
-    def look(self, message: "TxMessage", now: int) -> None:
-        """Continue once all packets of an attempt are answered."""
-
-    def forget(self, message: "TxMessage") -> None:
-        """Release the message_id and the PDC of an attempt."""
-
-    def refused(self, message: "TxMessage", transfer: "MessageTransfer", code: int, generation: int, now: int) -> None:
-        """Handle a return code that is an error."""
-
-    def take_data(self, transfer: "MessageTransfer", answer: SesResponse, data: Buffer) -> ReturnCode | None:
-        """Store read data; return what is wrong with it."""
-
-
 class MessageTransfer:
     """A message through all its attempts, which are different messages to the target and to PDS (ses.md §12)."""
 
     __slots__ = (
-        "attempt",
-        "base_wait",
-        "code",
-        "deadline",
-        "error",
-        "exposed",
-        "got",
-        "kept_id",
-        "modified",
-        "number",
-        "operation",
-        "order",
-        "owner",
-        "plan",
-        "read",
-        "refusals",
-        "repairs",
-        "state",
-        "timed_out",
-        "to_read",
+        "attempt", "base_wait", "code", "deadline", "error", "exposed", "got", "kept_id", "modified", "number",
+        "operation", "order", "owner", "plan", "read", "refusals", "repairs", "state", "timed_out", "to_read",
         "token",
     )  # fmt: skip
 
-    def __init__(self, owner: MessageOwner, operation: SesOperation, plan: MessagePlan, number: int) -> None:
+    def __init__(self, owner: "SesInitiator", operation: SesOperation, plan: MessagePlan, number: int) -> None:
         self.owner = owner
         self.operation = operation
         self.plan = plan
         self.number = number
         """Order of submission."""
-        self.order: PeerOrder[MessageTransfer] | None = None
+        self.order: PeerOrder | None = None
         self.state = MessageState.QUEUED
         self.attempt: TxMessage | None = None
         self.code = ReturnCode.OK
@@ -271,7 +223,7 @@ class TxMessage:
         "pdc", "peer", "psn", "reserved", "segments", "sent", "stopped", "transfer",
     )  # fmt: skip
 
-    def __init__(self, owner: MessageOwner, transfer: MessageTransfer, message_id: int) -> None:
+    def __init__(self, owner: "SesInitiator", transfer: MessageTransfer, message_id: int) -> None:
         operation, plan = transfer.operation, transfer.plan
         self.owner = owner
         self.transfer: MessageTransfer | None = transfer

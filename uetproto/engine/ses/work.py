@@ -1,7 +1,7 @@
 """Work of the application becomes messages of SES: opcode, header form and fields (ses.md §4.1, §5, §13.5)."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import (
@@ -39,23 +39,15 @@ from uetproto.wire.headers.uet_ses import (
     ReturnCode,
 )
 
+if TYPE_CHECKING:
+    from uetproto.engine.ses.transfer import MessageTransfer
+
 _SHORT = (1 << 14) - 1
 """Largest request_length of medium and small headers, which has 14 bits."""
 
 
 OnRead: TypeAlias = Callable[[int, int], None]
 """A peer has read and acknowledged some bytes: {bytes, now}."""
-
-
-class EndedMessage(Protocol):
-    """What an operation reads of a message that ended."""
-
-    plan: MessagePlan
-    code: ReturnCode
-    error: PdsError | None
-    modified: int | None
-    refusals: int
-    timed_out: bool
 
 
 class SesOperation:
@@ -94,7 +86,7 @@ class SesOperation:
         self.on_end: Callable[[Completion, int], None] | None = None
         """Takes the completion of an operation that the engine itself began; else the completion is an event."""
 
-    def take_end(self, transfer: EndedMessage, failed: bool) -> None:
+    def take_end(self, transfer: "MessageTransfer", failed: bool) -> None:
         """Take the end of a message of the operation."""
         self.open -= 1
         if failed and self.code == ReturnCode.OK:
