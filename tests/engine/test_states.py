@@ -7,20 +7,10 @@ from typing import Any
 import pytest
 
 from tests.support.ladders.ladder import A, B, ScriptedMessage, ScriptedSes, answer
+from tests.support.pds.headers import build_ack as plain_ack
+from tests.support.pds.headers import build_control, build_nack, build_request, build_syn_control, build_syn_request
 from uetproto.engine import Datagram, Mode, PdcErrorReason, Pds, PdsConfig, Preset, Trim
-from uetproto.engine.pds.messages import (
-    Ack,
-    Control,
-    Nack,
-    Request,
-    build_control,
-    build_nack,
-    build_request,
-    build_syn_control,
-    build_syn_request,
-    parse,
-)
-from uetproto.engine.pds.messages import build_ack as plain_ack
+from uetproto.engine.pds.messages import Ack, Control, Nack, Request, parse
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.retransmit import SendRecord
 from uetproto.engine.pds.source import send

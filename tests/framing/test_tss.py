@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.pds.headers import build_nack
 from uetproto.emulator.network.switch import trim
 from uetproto.emulator.scenario.settings import Scenario, load
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
-from uetproto.engine.pds.messages import build_nack
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.tss import SealingFramer, Secured
 from uetproto.framing.uet import Encapsulation, UetFramer

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.ladders.ladder import IPDCID, MS, TPDCID, A, B, Ladder, answer
+from tests.support.pds.headers import build_ack, build_control
 from uetproto.engine import Mode, PdcErrorReason
-from uetproto.engine.pds.messages import build_ack, build_control
 from uetproto.wire.headers.uet_pds import AckReq, NackCode, NextHdr
 
 

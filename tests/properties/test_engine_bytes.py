@@ -19,6 +19,7 @@ from hypothesis import given
 from tests.support import paths
 from tests.support.effort import examples
 from tests.support.ladders.ladder import IPDCID, TPDCID, A, B, Ladder
+from tests.support.pds.headers import build_ack_cc, build_nack
 from uetproto.check.bytes_fuzz import (
     BytesFinding,
     Captures,
@@ -33,7 +34,6 @@ from uetproto.check.bytes_fuzz import (
     shrink,
 )
 from uetproto.engine import Datagram, Fep, Mode, Pds, Region, Trim, Write
-from uetproto.engine.pds.messages import build_ack_cc, build_nack
 from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.engine.tss.opener import Opened, Opener

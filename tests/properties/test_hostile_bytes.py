@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.effort import effort, examples
 from tests.support.ladders.ladder import FORWARD, IPDCID, TPDCID, A, B, End, Ladder, ScriptedSes
-from uetproto.engine import AskClose, Close, Datagram, Fep, Mode, Pds, PdsConfig, Preset, Region, Trim, Write
-from uetproto.engine.contract import Buffer
-from uetproto.engine.memory import BufferMemory
-from uetproto.engine.pds.messages import (
-    Ack,
-    Control,
-    Message,
-    Nack,
-    Request,
+from tests.support.pds.headers import (
     build_ack,
     build_ack_cc,
     build_control,
@@ -29,8 +21,11 @@ from uetproto.engine.pds.messages import (
     build_syn_control,
     build_syn_request,
     build_uud,
-    parse,
 )
+from uetproto.engine import AskClose, Close, Datagram, Fep, Mode, Pds, PdsConfig, Preset, Region, Trim, Write
+from uetproto.engine.contract import Buffer
+from uetproto.engine.memory import BufferMemory
+from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, parse
 from uetproto.engine.pds.states import State
 from uetproto.engine.ses.headers import OPTIMIZED_KEY
 from uetproto.wire.codec import codec_of

@@ -10,6 +10,7 @@ from tests.support.pds.control_and_reads import (
     secure,
     syn,
 )
+from tests.support.pds.headers import build_ack_cc, build_nack
 from uetproto.engine import Mode, PdsConfig, Preset, Refusal, Response
 from uetproto.engine.contract import (
     AskClose,
@@ -26,7 +27,6 @@ from uetproto.engine.contract import (
     Probed,
     TrafficClass,
 )
-from uetproto.engine.pds.messages import build_ack_cc, build_nack
 from uetproto.engine.pds.states import State
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import AckReq, NackCode, NextHdr, PdsType

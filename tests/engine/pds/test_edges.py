@@ -4,8 +4,8 @@ import random
 
 from tests.support.engine.world import KEY, A, B
 from tests.support.ladders.ladder import IPDCID, MS, TPDCID, Ladder, ScriptedMessage
+from tests.support.pds.headers import build_ack, build_ack_cc, build_control, build_nack, build_syn_control
 from uetproto.engine import AskClose, Close, Datagram, Fep, Mode, Pds, PdsConfig, Write
-from uetproto.engine.pds.messages import build_ack, build_ack_cc, build_control, build_nack, build_syn_control
 from uetproto.engine.pds.psn_window import DONE, PsnWindow, Verdict
 from uetproto.engine.pds.retransmit import SendWindow
 from uetproto.engine.pds.states import State

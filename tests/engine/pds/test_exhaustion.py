@@ -7,9 +7,10 @@ import pytest
 
 from tests.support.ladders.ladder import IPDCID, MS, TPDCID, A, B, Ladder, ScriptedMessage, ScriptedSes, answer
 from tests.support.pds.control_and_reads import syn
+from tests.support.pds.headers import build_ack, build_ack_cc, build_control, build_syn_control
 from uetproto.engine import Mode, Pds, PdsConfig, Preset
 from uetproto.engine.contract import Close, Noop, PdcErrorReason, Probe, Probed
-from uetproto.engine.pds.messages import Rudi, build_ack, build_ack_cc, build_control, build_syn_control
+from uetproto.engine.pds.messages import Rudi
 from uetproto.engine.pds.states import State
 from uetproto.wire.headers.uet_pds import CtlType, NackCode, NextHdr
 

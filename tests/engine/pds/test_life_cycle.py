@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.ladders.ladder import IPDCID, MS, SES_BYTES, TPDCID, A, B, Ladder, ScriptedSes, Sent
 from tests.support.pds.control_and_reads import returned, secure
+from tests.support.pds.headers import build_ack, build_control, build_nack, build_syn_control, build_syn_request
 from uetproto.engine import Fep, Mode, Pds, PdsConfig, Preset, Refusal, Response, Write
 from uetproto.engine.contract import (
     AskClose,
@@ -20,7 +21,6 @@ from uetproto.engine.contract import (
     PdcErrorReason,
     PdsWork,
 )
-from uetproto.engine.pds.messages import build_ack, build_control, build_nack, build_syn_control, build_syn_request
 from uetproto.engine.pds.states import State
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr

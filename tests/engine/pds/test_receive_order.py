@@ -3,8 +3,7 @@
 import pytest
 
 from tests.support.ladders.ladder import IPDCID, TPDCID, A, Ladder
-from uetproto.engine import Mode
-from uetproto.engine.pds.messages import (
+from tests.support.pds.headers import (
     build_ack,
     build_control,
     build_nack,
@@ -12,6 +11,7 @@ from uetproto.engine.pds.messages import (
     build_syn_control,
     build_syn_request,
 )
+from uetproto.engine import Mode
 from uetproto.engine.pds.states import State
 from uetproto.wire.headers.uet_pds import CtlType, NackCode, NextHdr
 

@@ -3,12 +3,13 @@
 import dataclasses
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.support.pds.headers import build_nack
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MILLISECOND as MS
 from uetproto.engine.contract import (
@@ -23,9 +24,10 @@ from uetproto.engine.contract import (
     TrafficClass,
     Trim,
 )  # fmt: skip
-from uetproto.engine.pds.messages import Message, Nack, Rudi, Uud, build_nack, parse
+from uetproto.engine.pds.messages import Message, Nack, Rudi, Uud, parse
 from uetproto.engine.pds.rudi_uud import RUDI_WINDOW, Exchange, RudiUud
 from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser, Refusal, Response
+from uetproto.engine.pds.sublayer import Pds
 from uetproto.engine.ses.headers import build_response
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
@@ -95,6 +97,9 @@ class ScriptedSes:
 class End:
     """One endpoint that has nothing but RUDI and UUD; `sent` takes what it sent, `rx` hands it a packet."""
 
+    put: Any = Pds.put
+    put_nack: Any = Pds.put_nack
+
     def __init__(self, address: int, objects: bool, **config: Any) -> None:
         self.address = address
         self.ip_version = 4
@@ -106,7 +111,7 @@ class End:
         self.ses = ScriptedSes()
         self.user: PdsUser = self.ses
         self.out: list[Datagram] = []
-        self.plain = RudiUud(self)
+        self.plain = RudiUud(cast(Pds, self))
         self.plain.next_id = ID
 
     def send(self, mode: Mode = Mode.RUDI, packets: int = 1, now: int = 0, limit: int = NEVER) -> int:

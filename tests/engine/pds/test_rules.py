@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.engine.world import JOB, KEY, A, B, Pair
 from tests.support.ladders.ladder import IPDCID, MS, TPDCID, Ladder
+from tests.support.pds.headers import build_ack, build_control, build_nack, build_syn_control
 from uetproto.engine import (
     AskClose,
     Close,
@@ -23,7 +24,7 @@ from uetproto.engine import (
 )
 from uetproto.engine.contract import PDC_MODES
 from uetproto.engine.pds import pdc_pool
-from uetproto.engine.pds.messages import Ack, Nack, build_ack, build_control, build_nack, build_syn_control, parse
+from uetproto.engine.pds.messages import Ack, Nack, parse
 from uetproto.engine.pds.states import State
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.ladders.ladder import IPDCID, MS, TPDCID, A, B, Ladder
+from tests.support.pds.headers import build_ack_epsn, build_nack, build_syn_request
 from tests.support.tss.secure_pair import FIRST, SECOND, TARGET, Domain
 from uetproto import decode
 from uetproto.engine import Mode, Pds, PdsConfig, Preset
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import PDC_MODES, Close, Noop, PdcClosed, PdcErrorReason, PdcOpened
 from uetproto.engine.pds.lifecycle import Tombstone
-from uetproto.engine.pds.messages import Ack, Nack, build_ack_epsn, build_nack, build_syn_request, parse
+from uetproto.engine.pds.messages import Ack, Nack, parse
 from uetproto.engine.pds.secure_start import ExpectedStart, RandomStart
 from uetproto.engine.pds.states import STATES, Role, State
 from uetproto.errors import LocalError
@@ -124,16 +125,14 @@ def test_only_expected_start_has_something_to_tell(policy: str) -> None:
 
 
 def test_objects_say_the_same() -> None:
-    class Owner:
-        config = PdsConfig(secure_start="expected", closing_ack_epsn=True)
-        start_policy = ExpectedStart("last_plus_1", random.Random(1))
-        objects = False
-
-    old, owner = Tombstone(3, A, 7, 5000, 5002), Owner()
+    config = PdsConfig(secure_start="expected", closing_ack_epsn=True)
+    old, owner = Tombstone(3, A, 7, 5000, 5002), Pds(B, config, random.Random(1), Any)
+    assert owner.start_policy is not None
     owner.start_policy.closed(5000, 5002)
-    _, header = old.closing_ack(owner, 1, 1)  # type: ignore[arg-type]
+    old.send_closing_ack(owner, 1, 1, 0)
     owner.objects = True
-    message, _ = old.closing_ack(owner, 1, 1)  # type: ignore[arg-type]
+    old.send_closing_ack(owner, 1, 1, 0)
+    header, message = owner.out[0].header, owner.out[1].message
     said = parse(header)
     assert isinstance(said, Ack)
     assert isinstance(message, Ack)

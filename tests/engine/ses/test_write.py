@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.engine.world import JOB, KEY, A, B, Pair
+from tests.support.pds.headers import build_syn_request
 from uetproto.engine import (
     Completion,
     FileMemory,
@@ -24,7 +25,6 @@ from uetproto.engine import (
     Write,
 )  # fmt: skip
 from uetproto.engine.contract import NEVER, PDC_MODES, Close
-from uetproto.engine.pds.messages import build_syn_request
 from uetproto.engine.pds.states import Input
 from uetproto.engine.ses.checks import CHECKS
 from uetproto.engine.ses.headers import SesRequest, build_later, build_response, build_som
@@ -485,8 +485,8 @@ def test_single_packet_forms_are_executed(form: str) -> None:
 ])  # fmt: skip
 def test_reading_responses(answer: str, code: ReturnCode) -> None:
     """ses.md §9.3."""
+    from tests.support.pds.headers import build_ack
     from uetproto.engine import Datagram
-    from uetproto.engine.pds.messages import build_ack
 
     pair = Pair(bytearray(1))
     pair.a.pds.preset(Preset(pdcid=9, start_psn=50))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from tests.support.effort import examples
+from tests.support.pds.headers import build_nack
 from tests.support.tss.flows import Flow
-from uetproto.engine.pds.messages import build_nack
 from uetproto.engine.tss.cipher import AssociatedData, Refused, SecurityHeader, context, derive
 from uetproto.engine.tss.domain import OpenedPacket, SecureDomain, TrimmedPart, TssCounters
 from uetproto.engine.tss.keys import MODES, DomainConfig, DomainKey

@@ -10,7 +10,7 @@ from uetproto.check.tss.endpoint import MTU, SDI
 from uetproto.check.tss.simulator import TssSimulator
 from uetproto.check.tss.steps import DRESSES, MACHINE, MODES, RESTARTS, TssStep
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Rng
-from uetproto.engine.pds.messages import build_nack
+from uetproto.engine.pds.messages import Nack
 from uetproto.wire.headers.uet_pds import NackCode, PdsType
 
 PROFILES = (MACHINE,)
@@ -197,7 +197,7 @@ class TssStepGenerator(StepGenerator[TssSimulator, TssStep]):
         pdc = next(islice(pdcs.values(), int(self._random() * len(pdcs)), None))
         code = self._one((NackCode.NEW_START_PSN, NackCode.NEW_START_PSN, NackCode.INV_DPDCID))
         demanded = self._one((0, pdc.tx.start + 1, pdc.tx.start - 1, self._rng.getrandbits(32))) & 0xFFFFFFFF
-        data = build_nack(code, 0, 0, pdc.tx.start, pdc.peer_id, pdc.local_id, demanded)
+        data = Nack(code, 0, 0, 0, pdc.tx.start, pdc.peer_id, pdc.local_id, demanded).pack()
         return TssStep("forge", node, how=self._dress(view), data=bytes(data))
 
     def _forge_packet(self, view: TssSimulator) -> TssStep:

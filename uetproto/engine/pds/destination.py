@@ -4,7 +4,7 @@ UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20; pds.md §8, §9, §10, §14.
 """
 
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, Negotiated, TrafficClass, Trim
-from uetproto.engine.pds.messages import Ack, Control, Request, build_ack, build_ack_cc
+from uetproto.engine.pds.messages import Ack, Control, Request
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.psn_window import (
     DONE,
@@ -27,14 +27,21 @@ from uetproto.engine.pds.service import (
 )
 from uetproto.engine.pds.states import Input, Role, State
 from uetproto.errors import LocalError
-from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+from uetproto.wire.headers import uet_pds
+from uetproto.wire.headers.uet_pds import AckReq, CcType, CtlType, NackCode, NextHdr, PdsType
 from uetproto.wire.serial import diff32
+from uetproto.wire.tuples import PdsAckCcHeader, PdsAckHeader
 
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _NEW = Verdict.NEW
 _ASSUMED_RANGE = 8 * MPR_UNIT
 """MP_RANGE that a source assumes until an ACK_CC states another: Default_MPR (pds.md §17)."""
+_ACK_CC = {
+    False: (PdsType.ACK_CC, CcType.NSCC, bytes(uet_pds.CC_STATE_NSCC.size)),
+    True: (PdsType.ACK_CCX, 0, bytes(uet_pds.CCX_STATE.size)),
+}
+"""Type, cc_type and state of congestion control, which is zero, of an ACK with a SACK, by `ack_ccx`."""
 CLEAR_REQ_PERIODS = 4
 """Number of PDS_Clear_Time after which a target asks for the clear (pds.md §9.3)."""
 
@@ -228,29 +235,30 @@ def emit_ack(
     base: int | None, entropy: int, kind: TrafficClass,
 ) -> None:  # fmt: skip
     """Emit an ACK of `psn`, or with `opaque` the answer to a PROBE; with `base` an ACK_CC or ACK_CCX with a SACK."""
-    rx, config = pdc.rx, pdc.config
+    rx, config, owner = pdc.rx, pdc.config, pdc.owner
     cack, local, peer = rx.cack, pdc.local_id, pdc.peer_id
-    if pdc.owner.objects:
-        what = PdsType.ACK if base is None else PdsType.ACK_CCX if config.ack_ccx else PdsType.ACK_CC
-        mpr, bitmap = (0, 0) if base is None else (config.mp_range // MPR_UNIT, rx.sack_bitmap(base))
-        ack = Ack(
-            what, next_hdr, marked, retx, req, cack if opaque is not None else psn, opaque, cack, local, peer, mpr,
-            cack if base is None else base, bitmap, 0,
+    what, cc_type, state = _ACK_CC[config.ack_ccx]
+    mpr, bitmap = (0, 0) if base is None else (config.mp_range // MPR_UNIT, rx.sack_bitmap(base))
+    message = None
+    if owner.objects:
+        message = Ack(
+            PdsType.ACK if base is None else what, next_hdr, marked, retx, req, cack if opaque is not None else psn,
+            opaque, cack, local, peer, mpr, cack if base is None else base, bitmap, 0,
         )  # fmt: skip
-        pdc.put(response, entropy, ack, kind)
-        return
-    about = psn - cack if opaque is None else opaque
-    offset = ((about + 0x8000) & 0xFFFF) - 0x8000
-    probe = int(opaque is not None)
-    if base is None:
-        header = build_ack(next_hdr, marked, retx, req, offset, cack, local, peer, probe)
     else:
-        sack_offset = ((base - cack + 0x8000) & 0xFFFF) - 0x8000
-        header = build_ack_cc(
-            next_hdr, marked, retx, req, offset, cack, local, peer, config.mp_range // MPR_UNIT, sack_offset,
-            rx.sack_bitmap(base), probe, config.ack_ccx,
-        )  # fmt: skip
-    pdc.put(header + response if response else header, entropy, None, kind)
+        about = psn - cack if opaque is None else opaque
+        offset, probe = ((about + 0x8000) & 0xFFFF) - 0x8000, opaque is not None
+        if base is None:
+            header = PdsAckHeader.pack(next_hdr, marked, retx, req, offset, cack, local, peer, p=probe)
+        else:
+            header = PdsAckCcHeader.pack(
+                next_hdr, marked, retx, req, offset, cack, local, peer, cc_type, 0, mpr,
+                ((base - cack + 0x8000) & 0xFFFF) - 0x8000, bitmap, type=what, p=probe,
+            ) + state  # fmt: skip
+        response = header + response
+    owner.out.append(Datagram(
+        owner.address, pdc.peer, response, b"", kind, entropy, False, Trim.NO, owner.ip_version, message,
+    ))  # fmt: skip
 
 
 def handle_not_new(

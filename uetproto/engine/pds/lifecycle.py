@@ -5,10 +5,10 @@ Every event enters by `Pdc.step`; inputs that follow from progress (all acknowle
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from uetproto.engine.contract import NEVER, Datagram, PdcErrorReason, PdsError
+from uetproto.engine.contract import NEVER, Datagram, PdcErrorReason, PdsError, TrafficClass, Trim
 from uetproto.engine.pds.control import take_psn_cp
 from uetproto.engine.pds.destination import apply_clear, handle_not_new, take_request
-from uetproto.engine.pds.messages import Ack, Control, Nack, Request, build_ack, build_ack_epsn
+from uetproto.engine.pds.messages import Ack, Control, Nack, Request
 from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.psn_window import CLOSING, PsnWindow, Verdict
@@ -16,6 +16,7 @@ from uetproto.engine.pds.service import Locking
 from uetproto.engine.pds.source import emit_request, queue_cp
 from uetproto.engine.pds.states import Input, Role, State
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+from uetproto.wire.tuples import PdsAckEpsnHeader, PdsAckHeader
 
 if TYPE_CHECKING:
     from uetproto.engine.pds.sublayer import Pds
@@ -237,9 +238,7 @@ def finish_close(pdc: Pdc, now: int) -> None:
     """Send the ACK of CLOSE_CMD (pds.md §6.5), which may carry the Expected_PSN after the close."""
     old = tombstone_of(pdc, True)
     free(pdc, now)
-    message, header = old.closing_ack(pdc.owner, *pdc.closing_ack[:2])
-    pdc.put(header, pdc.closing_ack[2], message)
-    pdc.counters.ack_tx += 1
+    old.send_closing_ack(pdc.owner, *pdc.closing_ack)
 
 
 def tombstone_of(pdc: Pdc, drained: bool) -> "Tombstone":
@@ -266,7 +265,8 @@ def fail_exhausted(pdc: Pdc, reason: PdcErrorReason, now: int) -> None:
 def fail_closing(pdc: Pdc, *why: Any) -> None:
     """End a close that does not complete, and send NACK CLOSING_IN_ERR to the initiator."""
     reason = why[0] if isinstance(why[0], PdcErrorReason) else PdcErrorReason.CLOSE_TIMEOUT
-    pdc.put_nack(NackCode.CLOSING_IN_ERR, 0, 0, pdc.rx.max_rcvd, pdc.local_id, pdc.peer_id, 0, pdc.entropy)
+    nack = Nack(NackCode.CLOSING_IN_ERR, 0, 0, 0, pdc.rx.max_rcvd, pdc.local_id, pdc.peer_id, 0)
+    pdc.owner.put_nack(pdc.peer, nack, pdc.entropy)
     _end(pdc, PdsError(reason))
 
 
@@ -327,8 +327,8 @@ class Tombstone(NamedTuple):
     """Start_PSN of the forward space."""
     close_psn: int | None
 
-    def closing_ack(self, owner: "Pds", marked: int, retx: int) -> tuple[Ack | None, bytes]:
-        """Return the ACK of the CLOSE_CMD, as an object or as bytes (pds.md §6.5, observed.md `closing_ack`)."""
+    def send_closing_ack(self, owner: "Pds", marked: int, retx: int, entropy: int) -> None:
+        """Send the ACK of the CLOSE_CMD, which may carry the Expected_PSN (pds.md §6.5, observed.md `closing_ack`)."""
         assert self.close_psn is not None
         config = owner.config
         offset = 0 if config.closing_ack == "at_close_psn" else 1
@@ -336,14 +336,24 @@ class Tombstone(NamedTuple):
         cack, local, peer = (self.close_psn - offset) & _M32, self.local_id, self.peer_id
         policy = owner.start_policy if config.closing_ack_epsn else None
         expected = None if policy is None else policy.expected
+        message, header = None, b""
         if owner.objects:
-            return Ack(
+            message = Ack(
                 PdsType.ACK, NextHdr.NONE, marked, copied, AckReq.NONE, self.close_psn, None, cack, local, peer, 0,
                 cack, 0, 0, expected,
-            ), b""  # fmt: skip
-        if expected is not None:
-            return None, build_ack_epsn(marked, copied, offset, cack, local, peer, expected)
-        return None, build_ack(NextHdr.NONE, marked, copied, AckReq.NONE, offset, cack, local, peer)
+            )  # fmt: skip
+        elif expected is not None:
+            header = PdsAckEpsnHeader.pack(
+                m=marked, retx=copied, req=AckReq.NONE, ack_psn_offset=offset, cack_psn=cack, spdcid=local,
+                dpdcid=peer, expected_psn=expected,
+            )  # fmt: skip
+        else:
+            header = PdsAckHeader.pack(NextHdr.NONE, marked, copied, AckReq.NONE, offset, cack, local, peer)
+        owner.counters.ack_tx += 1
+        owner.out.append(Datagram(
+            owner.address, self.peer, header, b"", TrafficClass.CONTROL, entropy, False, Trim.NO, owner.ip_version,
+            message,
+        ))  # fmt: skip
 
 
 def nack_event(pdc: Pdc, nack: Nack) -> Input | None:

@@ -1,9 +1,9 @@
 """Headers of packet delivery as values: slotted dataclasses that hold only legal values.
 
-`parse` validates, and refuses with `RemoteError`, whose `code` is the answer (0: none, drop the packet). The `build_*`
-functions make header bytes from values that the engine knows to be legal; they do not check again. Numbers that travel
-as offsets (CLEAR_PSN, ACK_PSN, SACK base) are whole PSNs here (UE 1.0.1 §3.5.11.4, pds.md §2.1). Reserved fields are
-sent as zero and ignored on receipt.
+`parse` validates, and refuses with `RemoteError`, whose `code` is the answer (0: none, drop the packet). `pack` makes
+header bytes and does not check again; `source` and `destination` make those of requests and ACKs without an object.
+Numbers that travel as offsets (CLEAR_PSN, ACK_PSN, SACK base) are whole PSNs here (UE 1.0.1 §3.5.11.4, pds.md §2.1).
+Reserved fields are sent as zero and ignored on receipt.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from uetproto.engine.contract import Buffer, Mode, Trim
 from uetproto.engine.pds.service import SES_SIZE
 from uetproto.errors import RemoteError
 from uetproto.wire.headers import uet_pds
-from uetproto.wire.headers.uet_pds import AckReq, NextHdr, PdsType
+from uetproto.wire.headers.uet_pds import NextHdr, PdsType
 from uetproto.wire.tuples import (
     PdsAckCcHeader,
     PdsAckEpsnHeader,
@@ -105,6 +105,12 @@ class Nack:
     dpdcid: int
     payload: int
 
+    def pack(self) -> bytes:
+        return PdsNackHeader.pack(
+            next_hdr=NextHdr.NONE, m=self.marked, retx=self.retx, nt=self.rudi, nack_code=self.code, vendor_code=0,
+            nack_psn=self.psn, spdcid=self.spdcid, dpdcid=self.dpdcid, nack_payload=self.payload,
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class Control:
@@ -126,6 +132,13 @@ class Control:
     opaque: int = 0
     """A value that the sender of a PROBE chooses, and the answer echoes."""
 
+    def pack(self) -> bytes:
+        front = (self.ctl_type, self.isrod, self.retx, self.ar, self.opaque, self.psn, self.spdcid)
+        if not self.syn:
+            return PdsCpHeader.pack(*front, self.dpdcid, self.payload)
+        info = USE_RSV_PDC if self.reserved else 0
+        return PdsCpSynHeader.pack(*front, info, (self.psn - self.start_psn) & 0xFFF, self.payload)
+
 
 @dataclass(slots=True)
 class Rudi:
@@ -139,6 +152,10 @@ class Rudi:
     size: int
     """Bytes of the PDS header: the SES header starts there."""
 
+    def pack(self) -> bytes:
+        kind = PdsType.RUDI_RESP if self.response else PdsType.RUDI_REQ
+        return PdsRudiReqHeader.pack(self.next_hdr, self.marked, self.retx, self.pkt_id, type=kind)
+
 
 @dataclass(slots=True)
 class Uud:
@@ -148,11 +165,12 @@ class Uud:
     size: int
     """Bytes of the PDS header: the SES header starts there."""
 
+    def pack(self) -> bytes:
+        return PdsUudReqHeader.pack(self.next_hdr, flags=0)
+
 
 Message = Request | Ack | Nack | Control | Rudi | Uud
 
-_NSCC = bytes(uet_pds.CC_STATE_NSCC.size)
-_CCX = bytes(uet_pds.CCX_STATE.size)
 USE_RSV_PDC = uet_pds.USE_RSV_PDC >> 12
 """In pdc_info, the upper four bits of that word (pds.md §1)."""
 
@@ -279,96 +297,3 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
     return Ack(
         kind, next_hdr, marked, retx, req, ack_psn, opaque, cack, spdcid, dpdcid, mpr, base, bitmap, size, expected
     )
-
-
-def build_request(
-    mode: int, next_hdr: int, retx: int, ar: int, clear_offset: int, psn: int, spdcid: int, dpdcid: int
-) -> bytes:
-    """Build a request on an established PDC; `clear_offset` is CLEAR_PSN − psn, signed."""
-    return PdsRudReqHeader.pack(next_hdr, retx, ar, clear_offset, psn, spdcid, dpdcid, type=mode)
-
-
-def build_syn_request(
-    mode: int, next_hdr: int, retx: int, ar: int, clear_offset: int, psn: int, spdcid: int, psn_offset: int,
-    reserved: int = 0,
-) -> bytes:  # fmt: skip
-    """Build a request with syn (pds.md §6.2); `psn_offset` is psn − Start_PSN, 0–4095."""
-    info = USE_RSV_PDC if reserved else 0
-    return PdsRudReqSynHeader.pack(
-        type=mode, next_hdr=next_hdr, retx=retx, ar=ar, clear_psn_offset=clear_offset, psn=psn, spdcid=spdcid,
-        pdc_info=info, psn_offset=psn_offset,
-    )  # fmt: skip
-
-
-def build_ack(
-    next_hdr: int, marked: int, retx: int, req: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int,
-    probe: int = 0,
-) -> bytes:  # fmt: skip
-    """Build a plain ACK; `ack_offset` is ACK_PSN − CACK_PSN, signed; with `probe` the opaque of a PROBE."""
-    return PdsAckHeader.pack(
-        next_hdr, marked, retx, req, ack_offset, cack, spdcid, dpdcid, p=probe
-    )  # fmt: skip
-
-
-def build_ack_epsn(
-    marked: int, retx: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int, expected: int
-) -> bytes:  # fmt: skip
-    """Build the ACK of a close that carries the PSN expected next (pds.md §6.6)."""
-    return PdsAckEpsnHeader.pack(
-        m=marked, retx=retx, req=AckReq.NONE, ack_psn_offset=ack_offset, cack_psn=cack, spdcid=spdcid, dpdcid=dpdcid,
-        expected_psn=expected,
-    )  # fmt: skip
-
-
-def build_ack_cc(
-    next_hdr: int, marked: int, retx: int, req: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int,
-    mpr: int, sack_offset: int, sack_bitmap: int, probe: int = 0, ccx: bool = False,
-) -> bytes:  # fmt: skip
-    """Build an ACK_CC with a zero NSCC state, or an ACK_CCX; `sack_offset` is base − CACK_PSN."""
-    kind, cc_type, state = (PdsType.ACK_CCX, 0, _CCX) if ccx else (PdsType.ACK_CC, uet_pds.CcType.NSCC, _NSCC)
-    return PdsAckCcHeader.pack(
-        next_hdr, marked, retx, req, ack_offset, cack, spdcid, dpdcid, cc_type, 0, mpr, sack_offset, sack_bitmap,
-        type=kind, p=probe,
-    ) + state  # fmt: skip
-
-
-def build_nack(
-    code: int, marked: int, retx: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0, rudi: int = 0
-) -> bytes:
-    """Build a NACK; with `rudi` the subject is a pkt_id and both PDCIDs are 0."""
-    return PdsNackHeader.pack(
-        next_hdr=NextHdr.NONE, m=marked, retx=retx, nt=rudi, nack_code=code, vendor_code=0, nack_psn=psn, spdcid=spdcid,
-        dpdcid=dpdcid, nack_payload=payload,
-    )  # fmt: skip
-
-
-def build_rudi(response: bool, next_hdr: int, marked: int, retx: int, pkt_id: int) -> bytes:
-    """Build a RUDI request or response (pds.md §15)."""
-    kind = PdsType.RUDI_RESP if response else PdsType.RUDI_REQ
-    return PdsRudiReqHeader.pack(type=kind, next_hdr=next_hdr, m=marked, retx=retx, pkt_id=pkt_id)
-
-
-def build_uud(next_hdr: int) -> bytes:
-    """Build a UUD request (pds.md §15)."""
-    return PdsUudReqHeader.pack(next_hdr=next_hdr, flags=0)
-
-
-def build_control(
-    ctl_type: int, isrod: int, retx: int, ar: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0,
-    opaque: int = 0,
-) -> bytes:  # fmt: skip
-    return PdsCpHeader.pack(
-        ctl_type=ctl_type, isrod=isrod, retx=retx, ar=ar, probe_opaque=opaque, psn=psn, spdcid=spdcid, dpdcid=dpdcid,
-        ctl_payload=payload,
-    )  # fmt: skip
-
-
-def build_syn_control(
-    ctl_type: int, isrod: int, retx: int, ar: int, psn: int, spdcid: int, psn_offset: int, payload: int = 0,
-    reserved: int = 0,
-) -> bytes:  # fmt: skip
-    info = USE_RSV_PDC if reserved else 0
-    return PdsCpSynHeader.pack(
-        ctl_type=ctl_type, isrod=isrod, retx=retx, ar=ar, probe_opaque=0, psn=psn, spdcid=spdcid, pdc_info=info,
-        psn_offset=psn_offset, ctl_payload=payload,
-    )  # fmt: skip

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, TrafficClass, Trim
-from uetproto.engine.pds.messages import Control, Message, Nack, Request, build_control, build_nack, build_syn_control
+from uetproto.engine.contract import NEVER, Datagram, Mode
+from uetproto.engine.pds.messages import Control, Nack, Request
 from uetproto.engine.pds.psn_window import PsnWindow, UnansweredSlot
 from uetproto.engine.pds.retransmit import SendRecord, SendWindow
 from uetproto.engine.pds.service import Outgoing, Response
@@ -213,29 +213,13 @@ class Pdc:
     def send_control(
         self, ctl_type: int, psn: int, ar: int, payload: int, retx: int, entropy: int | None = None, opaque: int = 0
     ) -> None:
-        local, start = self.local_id, self.tx.start
-        message, header = None, b""
         syn = self.state is State.CREATING  # then the mode is told in any case: this packet may open the PDC
         isrod = int(self.mode is Mode.ROD and (syn or self.config.cp_isrod == "mode"))
-        if self.owner.objects:
-            message = Control(
-                ctl_type, isrod, retx, ar, int(syn), psn, local, 0 if syn else self.peer_id, start if syn else 0,
-                payload, int(syn and self.reserved), 0, opaque,
-            )  # fmt: skip
-        elif syn:
-            offset = (psn - start) & 0xFFF
-            header = build_syn_control(ctl_type, isrod, retx, ar, psn, local, offset, payload, self.reserved)
-        else:
-            header = build_control(ctl_type, isrod, retx, ar, psn, local, self.peer_id, payload, opaque)
-        self.put(header, self.entropy if entropy is None else entropy, message)
-
-    def put(
-        self, header: Buffer, entropy: int, message: Message | None = None, kind: TrafficClass = TrafficClass.CONTROL
-    ) -> None:
-        owner = self.owner
-        owner.out.append(Datagram(
-            owner.address, self.peer, header, b"", kind, entropy, False, Trim.NO, owner.ip_version, message,
-        ))  # fmt: skip
+        control = Control(
+            ctl_type, isrod, retx, ar, int(syn), psn, self.local_id, 0 if syn else self.peer_id,
+            self.tx.start if syn else 0, payload, int(syn and self.reserved), 0, opaque,
+        )  # fmt: skip
+        self.owner.put(self.peer, control, self.entropy if entropy is None else entropy)
 
     def send_psn_cp(self, ctl_type: int, payload: int, now: int) -> int:
         """Send a control packet that consumes a PSN; it is tracked and retransmitted as a request is (pds.md §13)."""
@@ -251,16 +235,5 @@ class Pdc:
     ) -> None:
         """Send a NACK about a packet (pds.md §6.3, after the table); `nameless`: with spdcid 0."""
         own = 0 if nameless else self.local_id
-        self.put_nack(
-            code, datagram.ecn_marked, packet.retx, packet.psn, own, packet.spdcid, payload, datagram.entropy
-        )  # fmt: skip
-
-    def put_nack(
-        self, code: NackCode, marked: int, retx: int, psn: int, spdcid: int, dpdcid: int, payload: int, entropy: int
-    ) -> None:
-        nack_tx = self.owner.nack_tx
-        nack_tx[code] = nack_tx.get(code, 0) + 1
-        if self.owner.objects:
-            self.put(b"", entropy, Nack(code, 0, retx, marked, psn, spdcid, dpdcid, payload))
-        else:
-            self.put(build_nack(code, marked, retx, psn, spdcid, dpdcid, payload), entropy)
+        marked, psn, peer_id = datagram.ecn_marked, packet.psn, packet.spdcid
+        self.owner.put_nack(self.peer, Nack(code, 0, packet.retx, marked, psn, own, peer_id, payload), datagram.entropy)

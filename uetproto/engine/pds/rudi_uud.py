@@ -18,7 +18,7 @@ from uetproto.engine.contract import (
     TrafficClass,
     Trim,
 )  # fmt: skip
-from uetproto.engine.pds.messages import Nack, Rudi, Uud, build_nack, build_rudi, build_uud
+from uetproto.engine.pds.messages import Nack, Rudi, Uud
 from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
 from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_INFINITE, rto_waits
 from uetproto.engine.pds.service import SES_SIZE, Outgoing, Refusal, Response, is_no_response
@@ -185,7 +185,7 @@ class RudiUud:
             self._uud.popleft()
         self.counters.uud_tx += 1
         entropy = self.owner.rng.getrandbits(16)
-        self._put(message.peer, Uud(message.next_hdr, 0), header, payload, TrafficClass.DATA, entropy)
+        self.owner.put(message.peer, Uud(message.next_hdr, 0), entropy, header, payload, TrafficClass.DATA)
         self.owner.user.on_response(message, index, NextHdr.NONE, None, now)
 
     def _send_rudi(self, pkt_id: int, now: int) -> None:
@@ -216,7 +216,7 @@ class RudiUud:
     def _transmit(self, request: Outstanding, retx: int, now: int) -> None:
         message = Rudi(False, request.next_hdr, 0, retx if self.config.rudi_marks_retx else 0, request.pkt_id, 0)
         traffic_class = TrafficClass.DATA_RTX if retx else TrafficClass.DATA
-        self._put(request.message.peer, message, request.header, request.payload, traffic_class, request.entropy)
+        self.owner.put(request.message.peer, message, request.entropy, request.header, request.payload, traffic_class)
         request.refused = False
         waits = rto_waits(self.config.rto_init_time)
         self._timers.arm(request, waits[min(request.rto_cnt, len(waits) - 1)], now)
@@ -361,31 +361,8 @@ class RudiUud:
             raise LocalError("exchange", f"a packet of mode {exchange.mode.name} is never answered", "RUDI")
         if response.final:
             message = Rudi(True, response.next_hdr, exchange.marked, exchange.retx, exchange.pkt_id, 0)
-            self._put(exchange.peer, message, response.header, b"", TrafficClass.DATA, exchange.entropy)
+            self.owner.put(exchange.peer, message, exchange.entropy, response.header, b"", TrafficClass.DATA)
 
     def _refuse(self, exchange: Exchange, code: NackCode) -> None:
-        nack_tx = self.owner.nack_tx
-        nack_tx[code] = nack_tx.get(code, 0) + 1
-        message = Nack(code, 1, exchange.retx, exchange.marked, exchange.pkt_id, 0, 0, 0)
-        self._put(exchange.peer, message, b"", b"", TrafficClass.CONTROL, exchange.entropy)
-
-    # Output
-
-    def _put(
-        self, peer: int, message: Rudi | Uud | Nack, ses: bytes, payload: Buffer, traffic_class: TrafficClass,
-        entropy: int,
-    ) -> None:  # fmt: skip
-        owner = self.owner
-        header = ses if owner.objects else _pack(message) + ses
-        owner.out.append(Datagram(
-            owner.address, peer, header, payload, traffic_class, entropy, False, Trim.NO, owner.ip_version,
-            message if owner.objects else None,
-        ))  # fmt: skip
-
-
-def _pack(message: Rudi | Uud | Nack) -> bytes:
-    if isinstance(message, Rudi):
-        return build_rudi(message.response, message.next_hdr, message.marked, message.retx, message.pkt_id)
-    if isinstance(message, Uud):
-        return build_uud(message.next_hdr)
-    return build_nack(message.code, message.marked, message.retx, message.psn, 0, 0, rudi=message.rudi)
+        nack = Nack(code, 1, exchange.retx, exchange.marked, exchange.pkt_id, 0, 0, 0)
+        self.owner.put_nack(exchange.peer, nack, exchange.entropy)

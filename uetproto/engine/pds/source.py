@@ -7,7 +7,7 @@ from collections import deque
 from typing import cast
 
 from uetproto.engine.contract import NEVER, Datagram, Mode, PdcErrorReason, Probed, TrafficClass, Trim
-from uetproto.engine.pds.messages import Ack, Control, Nack, Request, build_request, build_syn_request
+from uetproto.engine.pds.messages import USE_RSV_PDC, Ack, Control, Nack, Request
 from uetproto.engine.pds.nacks import NACKS
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.psn_window import MPR_UNIT, SACK_BITS
@@ -16,6 +16,7 @@ from uetproto.engine.pds.service import Locking, Outgoing, is_no_response
 from uetproto.engine.pds.states import Input, Role, State
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 from uetproto.wire.serial import diff32
+from uetproto.wire.tuples import PdsRudReqHeader, PdsRudReqSynHeader
 
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
@@ -159,13 +160,13 @@ def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int) -
             pdc.tx.start if syn else 0, 0, int(syn and pdc.reserved),
         )  # fmt: skip
     elif pdc.state is _CREATING:
-        header = build_syn_request(
-            mode, record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id,
-            (psn - pdc.tx.start) & _M32, pdc.reserved,
+        header = PdsRudReqSynHeader.pack(
+            record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id,
+            USE_RSV_PDC if pdc.reserved else 0, (psn - pdc.tx.start) & _M32, type=mode,
         ) + header  # fmt: skip
     else:
-        header = build_request(
-            mode, record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id, pdc.peer_id
+        header = PdsRudReqHeader.pack(
+            record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id, pdc.peer_id, type=mode
         ) + header  # fmt: skip
     owner.out.append(Datagram(
         owner.address, pdc.peer, header, record.payload,

@@ -16,6 +16,7 @@ from uetproto.engine.contract import (
     PDC_MODES,
     AskClose,
     AskCredit,
+    Buffer,
     Close,
     Datagram,
     Event,
@@ -37,7 +38,7 @@ from uetproto.engine.contract import (
 )  # fmt: skip
 from uetproto.engine.pds import actions as _compiled  # noqa: F401 - compiles the tables of PDCs
 from uetproto.engine.pds.lifecycle import nack_event, pend, run_timers, settle
-from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, build_nack, parse
+from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, parse
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.pdc_pool import PdcPool, Preset, is_sender
 from uetproto.engine.pds.rudi_uud import Exchange, RudiUud
@@ -573,9 +574,7 @@ class Pds:
         """Send the ACK of a CLOSE_CMD again (pds.md §20 row 17)."""
         old = self.pool.tombstone(packet, datagram.src)
         assert old is not None
-        self.counters.ack_tx += 1
-        message, header = old.closing_ack(self, datagram.ecn_marked, packet.retx)
-        self._put(datagram, header, message)
+        old.send_closing_ack(self, datagram.ecn_marked, packet.retx, datagram.entropy)
 
     def open_target(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """Create the PDC and process the packet as one of its own (pds.md §6.2 item 3)."""
@@ -759,17 +758,22 @@ class Pds:
         if isinstance(packet, Control) and not packet.ar:
             self.counters.unexpected += 1
             return
-        self.nack_tx[code] = self.nack_tx.get(code, 0) + 1
-        marked, retx, psn, dpdcid = datagram.ecn_marked, packet.retx, packet.psn, packet.spdcid
-        if self.objects:
-            self._put(datagram, b"", Nack(code, 0, retx, marked, psn, spdcid, dpdcid, payload))
-        else:
-            self._put(datagram, build_nack(code, marked, retx, psn, spdcid, dpdcid, payload))
+        nack = Nack(code, 0, packet.retx, datagram.ecn_marked, packet.psn, spdcid, packet.spdcid, payload)
+        self.put_nack(datagram.src, nack, datagram.entropy)
 
-    def _put(self, answered: Datagram, header: bytes, message: Message | None = None) -> None:
+    def put_nack(self, peer: int, nack: Nack, entropy: int) -> None:
+        """Send and count a NACK."""
+        self.nack_tx[nack.code] = self.nack_tx.get(nack.code, 0) + 1
+        self.put(peer, nack, entropy)
+
+    def put(
+        self, peer: int, message: Control | Nack | Rudi | Uud, entropy: int, ses: bytes = b"", payload: Buffer = b"",
+        kind: TrafficClass = TrafficClass.CONTROL,
+    ) -> None:  # fmt: skip
+        """Send a packet; its PDS header travels as bytes, or with `objects` as the value."""
+        header, value = (ses, message) if self.objects else (message.pack() + ses, None)
         self.out.append(Datagram(
-            self.address, answered.src, header, b"", TrafficClass.CONTROL, answered.entropy, False, Trim.NO,
-            self.ip_version, message,
+            self.address, peer, header, payload, kind, entropy, False, Trim.NO, self.ip_version, value,
         ))  # fmt: skip
 
 
