@@ -23,42 +23,15 @@ from typing import Any, NamedTuple
 import click
 
 from uetproto import Layer, LocalError, Packet, Trailer, decode, encode
-from uetproto.bench import (
-    api as bench_api,
-)
-from uetproto.bench import (
-    audit as bench_audit,
-)
-from uetproto.bench import (
-    collective as bench_collective,
-)
-from uetproto.bench import (
-    engine as bench_engine,
-)
-from uetproto.bench import (
-    network as bench_network,
-)
-from uetproto.bench import (
-    security as bench_security,
-)
+from uetproto.bench import api, audit, collective, engine, network, security
 from uetproto.bench.engine import Figure
 from uetproto.wire.capture.pcap import PcapWriter
 
 MIB = 1 << 20
 ROWS = (
-    "decode",
-    "encode",
-    "columns",
-    "roce",
-    "write",
-    "emulate",
-    *bench_engine.ROWS,
-    "api",
-    "collective",
-    "in_network",
-    "security",
-    "audit",
-)
+    "decode", "encode", "columns", "roce", "write", "emulate", *engine.ROWS,
+    "api", "collective", "in_network", "security", "audit",
+)  # fmt: skip
 
 
 class BenchResult(NamedTuple):
@@ -244,10 +217,6 @@ print(json.dumps({"seconds": time.perf_counter() - start, "touched": touched, "n
 
 
 def bench_columns(size: "Size", folder: Path) -> Iterator[BenchResult]:
-    from scapy.utils import PcapReader
-
-    from uetproto import layers  # noqa: F401  binds UET to UDP for Scapy
-
     def mixed(index: int) -> bytes:
         return encode(ack(index) if index % 2 else request(0, index, crc=False), fill=True)
 
@@ -258,10 +227,7 @@ def bench_columns(size: "Size", folder: Path) -> Iterator[BenchResult]:
         ("columns", "requests of 98 and ACKs of 66 bytes, to columns", mixed, 400),
         ("columns, one length", "requests of 98 bytes, to columns", equal, 900),
     ):
-        path, sample = folder / "all.pcap", folder / "sample.pcap"
-        frames = [frame_of(index) for index in range(1000)]
-        write_capture(path, frames, size.packets)
-        write_capture(sample, frames, size.scapy_packets)
+        path, sample = captures(folder, frame_of, size)
         best = 0.0
         peak = 0
         scapy_best = 0.0
@@ -270,10 +236,7 @@ def bench_columns(size: "Size", folder: Path) -> Iterator[BenchResult]:
             if found["nbytes"] > path.stat().st_size:
                 raise LocalError("bench: the arrays are larger than the file")
             best, peak = max(best, size.packets / found["seconds"]), max(peak, memory)
-            start = perf_counter()
-            with PcapReader(str(sample)) as reader:
-                count = sum(1 for _ in reader)
-            scapy_best = max(scapy_best, count / (perf_counter() - start))
+            scapy_best = max(scapy_best, read_by_scapy(sample))
         limit = 100 * MIB + path.stat().st_size * 3 // 2
         yield BenchResult(name, what, best, "PcapReader", scapy_best, least, peak, limit)
         path.unlink()
@@ -282,7 +245,6 @@ def bench_columns(size: "Size", folder: Path) -> Iterator[BenchResult]:
 def bench_roce(size: "Size", folder: Path) -> Iterator[BenchResult]:
     from scapy.contrib import roce
     from scapy.layers.l2 import Ether
-    from scapy.utils import PcapReader
 
     frame = encode(roce_write(4096), fill=True)
     complete, build = decode(frame), scapy_roce_write(frame)
@@ -293,19 +255,13 @@ def bench_roce(size: "Size", folder: Path) -> Iterator[BenchResult]:
     ours, theirs = by_turns(lambda: encode(complete, fill=True), build, size.seconds)
     yield BenchResult("roce", "RoCE: the same from values, ICRC computed", ours, "bytes(Ether()/…)", theirs, 100)
 
-    path, sample = folder / "all.pcap", folder / "sample.pcap"
-    frames = [encode(roce_ack(i) if i % 2 else roce_write(24, i), fill=True) for i in range(1000)]
-    write_capture(path, frames, size.packets)
-    write_capture(sample, frames, size.scapy_packets)
+    path, sample = captures(folder, lambda i: encode(roce_ack(i) if i % 2 else roce_write(24, i), fill=True), size)
     rates, scapy_best = {"": 0.0, "icrc": 0.0}, 0.0
     for _ in range(3):
         for checks in rates:
             found, _ = in_a_process(["-c", _READ_ALL, str(path), *filter(None, (checks,))])
             rates[checks] = max(rates[checks], size.packets / found["seconds"])
-        start = perf_counter()
-        with PcapReader(str(sample)) as reader:
-            count = sum(1 for _ in reader)
-        scapy_best = max(scapy_best, count / (perf_counter() - start))
+        scapy_best = max(scapy_best, read_by_scapy(sample))
     path.unlink()
     yield BenchResult(
         "roce", "RoCE: WRITEs of 98 and ACKs of 62 bytes, to columns", rates[""], "PcapReader", scapy_best, 250
@@ -313,11 +269,28 @@ def bench_roce(size: "Size", folder: Path) -> Iterator[BenchResult]:
     yield BenchResult("roce", "RoCE: the same, every ICRC checked", rates["icrc"], "PcapReader", scapy_best, 100)
 
 
-def write_capture(path: Path, frames: list[bytes], count: int) -> None:
-    with PcapWriter(path) as writer:
-        for start in range(0, count, len(frames)):
-            chunk = frames[: count - start]
-            writer.write_many(range(start * 1000, (start + len(chunk)) * 1000, 1000), chunk)
+def captures(folder: Path, frame_of: Callable[[int], bytes], size: "Size") -> tuple[Path, Path]:
+    """Write 1000 frames over and over to a capture for us and to a shorter one for Scapy."""
+    frames = [frame_of(index) for index in range(1000)]
+    paths = folder / "all.pcap", folder / "sample.pcap"
+    for path, count in zip(paths, (size.packets, size.scapy_packets), strict=True):
+        with PcapWriter(path) as writer:
+            for start in range(0, count, len(frames)):
+                chunk = frames[: count - start]
+                writer.write_many(range(start * 1000, (start + len(chunk)) * 1000, 1000), chunk)
+    return paths
+
+
+def read_by_scapy(path: Path) -> float:
+    """Return the packets per second that Scapy reads."""
+    from scapy.utils import PcapReader
+
+    from uetproto import layers  # noqa: F401  binds UET to UDP for Scapy
+
+    start = perf_counter()
+    with PcapReader(str(path)) as reader:
+        count = sum(1 for _ in reader)
+    return count / (perf_counter() - start)
 
 
 def bench_write(size: "Size", folder: Path) -> Iterator[BenchResult]:
@@ -452,20 +425,16 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
         click.echo(f"{'what':58} {'a second':>12}   {'Scapy':>22} {'ratio':>8} {'at least':>9}")
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder:
         results: Iterable[BenchResult | Figure] = measure(names, QUICK if quick else FULL, Path(folder))
-        engines, api = bench_engine.measure(names, quick), bench_api.measure(quick, in_a_process)
-        collective = bench_collective.measure(quick, in_a_process)
-        in_network = bench_network.measure(quick, in_a_process)
-        security = bench_security.measure(quick, Path(folder))
-        audit = bench_audit.measure(quick, Path(folder), in_a_process)
-        figures = (
-            _announced("state machines", engines),
-            _announced("api", api if "api" in names else iter(())),
-            _announced("collectives", collective if "collective" in names else iter(())),
-            _announced("in the network", in_network if "in_network" in names else iter(())),
-            _announced("security", security if "security" in names else iter(())),
-            _announced("audit", audit if "audit" in names else iter(())),
-        )
-        for result in chain(results, *figures):
+        figures = {
+            "api": ("api", api.measure(quick, in_a_process)),
+            "collective": ("collectives", collective.measure(quick, in_a_process)),
+            "in_network": ("in the network", network.measure(quick, in_a_process)),
+            "security": ("security", security.measure(quick, Path(folder))),
+            "audit": ("audit", audit.measure(quick, Path(folder), in_a_process)),
+        }
+        parts = [_announced("state machines", engine.measure(names, quick))]
+        parts += [_announced(*figures[name]) for name in figures if name in names]
+        for result in chain(results, *parts):
             missed = missed or not result.reached
             click.echo(as_json(result) if json_ else _line(result, judged=not quick))
     if missed and not quick:

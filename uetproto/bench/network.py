@@ -13,7 +13,7 @@ from uetproto.api.distributed.networks.multicast import traffic
 from uetproto.api.distributed.networks.roce import network
 from uetproto.bench.engine import Figure
 from uetproto.cli.collective.run import CollectiveCase, PreparedCase
-from uetproto.collectives.costs.formulas import multicast_on_leaf_spine
+from uetproto.collectives.costs.in_network import multicast_traversals
 from uetproto.collectives.dtypes import dtype
 from uetproto.errors import LocalError
 
@@ -57,7 +57,8 @@ def objects(ranks: int, length: int) -> None:
     counted = traffic(made.multicast, length)
     switches = made.world.network.switches.values()
     copies = sum(port.frames for switch in switches for port in switch.group_ports.values())
-    if copies != multicast_on_leaf_spine(ranks, HOSTS_PER_LEAF).egress * -(-length // made.path_mtu):
+    chunks = -(-length // made.path_mtu)  # of a block; a host sends each of them once
+    if copies != multicast_traversals(ranks, -(-ranks // HOSTS_PER_LEAF), chunks, ranks) - ranks * chunks:
         raise LocalError(f"bench: {copies} copies of chunks")
     if any(one.bytes_sent != length for one in counted):
         raise LocalError("bench: a rank sends more than its block")

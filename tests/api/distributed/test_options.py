@@ -112,8 +112,8 @@ def test_nodes_are_hosts(transport: str, options: dict[str, Any]) -> None:
     world = dist.World(4, transport=transport, algorithm="split_rail", **options)
     assert reduced(world) == promised("split_rail", 4, nodes=2)
     network: Any = world.network
-    assert network.same_host(2, 3)
-    assert not network.same_host(1, 2)
+    assert network.hosts.same_host(2, 3)
+    assert not network.hosts.same_host(1, 2)
     assert network.intra.messages == 8  # each rank in reduce-scatter and all-gather
 
 

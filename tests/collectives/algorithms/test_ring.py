@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.collectives.executor import World, execute
+from tests.support.collectives.reference import traversals
 from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.algorithms.chunks import offset_of, size_of
 from uetproto.collectives.algorithms.schedule import Fold
 from uetproto.collectives.costs.check import check
-from uetproto.collectives.costs.formulas import traversals
 
 GOLDEN = [  # a step a row, a sender a column: chunk, payload, result at the receiver
     ["c3 12 13 14 15 => 124 126 128 130", "c0 100 101 102 103 => 300 302 304 306",

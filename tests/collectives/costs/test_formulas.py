@@ -7,21 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.collectives.reference import lower_bound, multicast_on_leaf_spine, ring_on_leaf_spine, traversals
 from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, OPTIONS, expected, schedule, scheduled
 from uetproto.collectives.costs.check import check
-from uetproto.collectives.costs.formulas import (
-    Costs,
-    bus_bandwidth,
-    bus_factor,
-    lower_bound,
-    multicast_on_leaf_spine,
-    nccl_latency,
-    nccl_time,
-    nic_bytes,
-    ring_on_leaf_spine,
-    traversals,
-)
+from uetproto.collectives.costs.formulas import Costs, bus_bandwidth, bus_factor, nccl_latency, nccl_time, nic_bytes
 from uetproto.errors import LocalError
 
 COSTS = Costs(alpha=1e-6, beta=1e-10, gamma=1e-11)
@@ -230,8 +220,6 @@ def test_bandwidths() -> None:
 def test_what_has_no_formula_is_refused() -> None:
     with pytest.raises(LocalError, match=r"algorithm: no formula for all_reduce by 'star'; there are naive_star"):
         expected("all_reduce", "star", 4, 4, COSTS)
-    with pytest.raises(LocalError, match="op: no lower bound for 'gather'"):
-        lower_bound("gather", 4, 4, COSTS)
 
 
 def test_times_over_nodes() -> None:  # §3.8: i inside a node, x between nodes

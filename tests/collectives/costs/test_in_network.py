@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.support.collectives.reference import multicast_on_leaf_spine, ring_on_leaf_spine, sharp_levels
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, buffers
 from uetproto.collectives.algorithms.schedule import Counts
 from uetproto.collectives.costs.choice import SharpOffer, choose_all_reduce
-from uetproto.collectives.costs.formulas import Costs, multicast_on_leaf_spine, ring_on_leaf_spine
+from uetproto.collectives.costs.formulas import Costs
 from uetproto.collectives.costs.in_network import (
     FORMULAS,
     InNetworkCase,
@@ -14,7 +15,6 @@ from uetproto.collectives.costs.in_network import (
     llt_time,
     multicast_traversals,
     sat_time,
-    sharp_levels,
     sharp_time,
     sharp_traversals,
 )

@@ -18,8 +18,8 @@ from tests.support.collectives.multicast_bench import (
     lose_all,
     post,
 )
+from tests.support.collectives.reference import multicast_on_leaf_spine, ring_on_leaf_spine
 from tests.support.effort import examples
-from uetproto.collectives.costs.formulas import multicast_on_leaf_spine, ring_on_leaf_spine
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.plan import all_gather, broadcast
 from uetproto.collectives.multicast.recovery import REQUESTER, RESPONDER, ChunkRequester, ChunkResponder

@@ -1,29 +1,10 @@
 """Hops within a node: when the bytes are there (collectives.md §4.1)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 import pytest
 
 from uetproto import LocalError
 from uetproto.collectives.topology.gpu_matrix import generated
 from uetproto.collectives.topology.intra_node import IntraNode
-
-
-@dataclass
-class Port:
-    """Time that passes when it is told to."""
-
-    now: int = 0
-    waiting: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
-
-    def after(self, delay: int, action: Callable[[], None]) -> None:
-        self.waiting.append((self.now + delay, action))
-
-    def run(self) -> None:
-        for instant, action in sorted(self.waiting, key=lambda entry: entry[0]):
-            self.now = instant
-            action()
 
 
 def test_a_message_lasts_by_its_class() -> None:
@@ -47,13 +28,9 @@ def test_links_take_one_message_at_a_time() -> None:
     assert (within.messages, within.sent[0], within.received[2]) == (6, 300, 200)
 
 
-def test_a_callback_when_it_is_there() -> None:
-    port, within, seen = Port(), IntraNode(lambda source, target: 10**12, latency=5), []
-    port.now = 10
-    for size in (100, 0):
-        within.send(port, 0, 1, size, lambda size=size: seen.append((port.now, size)))  # type: ignore[misc]
-    port.run()
-    assert seen == [(115, 100), (115, 0)]
+def test_the_latency_comes_behind_the_bytes() -> None:
+    within = IntraNode(lambda source, target: 10**12, latency=5)
+    assert [within.arrival(10, 0, 1, size) for size in (100, 0)] == [115, 115]
 
 
 def test_misuse() -> None:

@@ -1,32 +1,15 @@
 """Collectives are matched by position: one begins when all ranks of a group ask for the same (collectives.md §1.4)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from uetproto.api.distributed.errors import AbortedError, ArgumentError, CollectiveMismatchError, DeadlockError
-from uetproto.api.distributed.planner import Call
+from uetproto.api.distributed.planner import Call, RankGroup
 from uetproto.api.distributed.work import Work
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import CollectivePart, Ended, PartFactory
+from uetproto.collectives.offload import CollectivePart, Ended
 from uetproto.errors import LocalError, UetError
-
-
-class MatchGroup(Protocol):
-    """What a match uses of its group."""
-
-    number: int
-    ranks: tuple[int, ...]
-    places: dict[int, int]
-
-    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error for what needs one of these ranks, if one has failed."""
-
-    def maker(self, sequence: int, calls: Sequence[Call]) -> PartFactory:
-        """Return what makes each rank's part."""
-
-    def left(self, sequence: int) -> None:
-        """Notes that the collective has ended on all ranks."""
 
 
 @dataclass(slots=True)
@@ -42,7 +25,7 @@ class _Participant:
 class CollectiveMatch:
     """A collective of a group: it begins when all ranks have joined and ask for the same."""
 
-    group: MatchGroup
+    group: RankGroup
     sequence: int
     error: UetError | None = None
     _participants: dict[int, _Participant] = field(default_factory=dict)
@@ -55,7 +38,7 @@ class CollectiveMatch:
         work.needs = self._needs
         work.withdraw = self.abort
         work.then.append(self._left)
-        dead = self.group.dead(self._missing())
+        dead = self.group.world.dead(self._missing())
         if self.error is None and dead is not None:
             self.abort(dead)
         elif self.error is not None:
@@ -128,7 +111,7 @@ class CollectiveMatch:
             return
         joined = [each for _, each in sorted(self._participants.items())]
         try:
-            make = self.group.maker(self.sequence, [each.call for each in joined])
+            make = self.group.world.planner.maker(self.group, self.sequence, [each.call for each in joined])
         except LocalError as wrong:
             self.abort(ArgumentError(f"{self._op} #{self.sequence}: {wrong.name}", wrong.value, wrong.legal))
             return

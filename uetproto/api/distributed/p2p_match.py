@@ -1,27 +1,13 @@
 """Point to point: sends and receives are matched by ranks and tag, first in, first out (collectives.md §1.1, §1.4)."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
-from uetproto.api.distributed.errors import AbortedError, SizeMismatchError
+from uetproto.api.distributed.errors import SizeMismatchError
+from uetproto.api.distributed.planner import RankGroup
 from uetproto.api.distributed.work import Work
 from uetproto.collectives.dtypes import Array, bytes_of
-from uetproto.collectives.transport import Purpose, RankTransport, Tag, TransportError
+from uetproto.collectives.transport import Purpose, Tag, TransportError
 from uetproto.errors import UetError
-
-
-class P2PGroup(Protocol):
-    """What the matching uses of its group."""
-
-    ranks: tuple[int, ...]
-    mark: int
-
-    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error for what needs one of these ranks, if one has failed."""
-
-    def end(self, rank: int) -> RankTransport:
-        """Return the transport of a rank."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +39,7 @@ class Post:
 class P2PMatching:
     """The sends and receives of a group that wait for each other."""
 
-    def __init__(self, group: P2PGroup) -> None:
+    def __init__(self, group: RankGroup) -> None:
         self._group = group
         self._waiting: list[Post] = []
         self._moving: list[tuple[Post, Post]] = []
@@ -67,7 +53,7 @@ class P2PMatching:
             self._waiting.remove(other)
             self._begin(*((post, other) if post.sends else (other, post)))
             return
-        dead = self._group.dead(self._group.ranks if post.peer is None else (post.peer,))
+        dead = self._group.world.dead(self._group.ranks if post.peer is None else (post.peer,))
         if dead is not None:
             post.work.fail(dead)
             return
@@ -124,5 +110,5 @@ class P2PMatching:
             half.work.needs = lambda: ((), "is under way")
             half.work.withdraw = lambda _: None
         data = send.array if send.eager is None else send.eager
-        self._group.end(receive.rank).receive(send.rank, tag, bytes_of(receive.array).data, lambda f: ended(1, f))
-        self._group.end(send.rank).send(receive.rank, tag, bytes_of(data).data, lambda f: ended(0, f))
+        self._group.world.end(receive.rank).receive(send.rank, tag, bytes_of(receive.array).data, lambda f: ended(1, f))
+        self._group.world.end(send.rank).send(receive.rank, tag, bytes_of(data).data, lambda f: ended(0, f))

@@ -1,11 +1,12 @@
 """What a rank asks of a collective, and who carries the collective out: the ranks by a schedule, or the network."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from uetproto.api.distributed.errors import AbortedError
 from uetproto.collectives.algorithms.by_schedule import by_schedule
 from uetproto.collectives.algorithms.catalogue import HIERARCHICAL
 from uetproto.collectives.algorithms.leaders import spread_over
@@ -13,7 +14,7 @@ from uetproto.collectives.dtypes import Array
 from uetproto.collectives.offload import OffloadRequest, PartFactory
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import ScratchPool
-from uetproto.collectives.transport import CollectiveNetwork
+from uetproto.collectives.transport import CollectiveNetwork, RankTransport
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,12 +44,29 @@ class Call:
     """Elements from each rank, of all_to_all."""
 
 
-class PlannedGroup(Protocol):
-    """What the planner uses of a group."""
+class GroupWorld(Protocol):
+    """Describes what groups, and what matches their operations, use of a world."""
 
+    planner: "CollectivePlanner"
+
+    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
+        """Return the error for what needs one of these ranks, if one has failed."""
+
+    def end(self, rank: int) -> RankTransport:
+        """Return the transport of a rank."""
+
+
+class RankGroup(Protocol):
+    """Describes what the planner, and what matches operations, use of a group."""
+
+    number: int
     ranks: tuple[int, ...]
     places: dict[int, int]
     mark: int
+    world: GroupWorld
+
+    def left(self, sequence: int) -> None:
+        """Notes that a collective has ended on all ranks."""
 
 
 class CollectivePlanner:
@@ -67,7 +85,7 @@ class CollectivePlanner:
         self._network, self._nodes, self._options, self._gamma = network, nodes, options, gamma
         self._pool = ScratchPool()
 
-    def maker(self, group: PlannedGroup, sequence: int, calls: Sequence[Call]) -> PartFactory:
+    def maker(self, group: RankGroup, sequence: int, calls: Sequence[Call]) -> PartFactory:
         """Return what makes each rank's part. Raises `LocalError` for what is not legal.
 
         `calls`: of all ranks of the group, in their order; they agree but for the splits of all_to_all.
@@ -87,7 +105,7 @@ class CollectivePlanner:
             splits=[each.sends or () for each in calls] if uneven else None, **self._options,
         )  # fmt: skip
 
-    def _nodes_of(self, group: PlannedGroup) -> int | list[list[int]] | None:
+    def _nodes_of(self, group: RankGroup) -> int | list[list[int]] | None:
         """Return the nodes of a group, in group ranks."""
         size, nodes = self._network.size, self._nodes
         if nodes is None or (isinstance(nodes, int) and len(group.ranks) == size):

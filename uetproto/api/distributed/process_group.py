@@ -5,35 +5,20 @@ side channel that takes no time and no packets, like the debug wrapper of torch.
 is refused there (collectives.md §1.4). What fits goes over the transport.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from numbers import Integral
-from typing import Protocol
 
 from uetproto.api.distributed.collective_match import CollectiveMatch
-from uetproto.api.distributed.errors import AbortedError
 from uetproto.api.distributed.p2p_match import P2PMatching
-from uetproto.api.distributed.planner import Call, CollectivePlanner
-from uetproto.collectives.offload import PartFactory
-from uetproto.collectives.transport import RankTransport
+from uetproto.api.distributed.planner import GroupWorld
 from uetproto.errors import UetError
-
-
-class GroupWorld(Protocol):
-    """What a group uses of its world."""
-
-    planner: CollectivePlanner
-
-    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error for what needs one of these ranks, if one has failed."""
-
-    def end(self, rank: int) -> RankTransport:
-        """Return the transport of a rank."""
 
 
 class ProcessGroup:
     """Holds some ranks of a world, which communicate among themselves. `dist.new_group` makes it."""
 
     def __init__(self, world: GroupWorld, number: int, ranks: Sequence[int], timeout: int, mark: int) -> None:
+        self.world = world
         self.number = number
         """Number of the group in its run; 0 is the default group."""
         self.mark = mark
@@ -49,7 +34,6 @@ class ProcessGroup:
         self.calls = [0] * len(self.ranks)
         """Collectives of each rank so far."""
         self.p2p = P2PMatching(self)
-        self._world = world
         self._matches: dict[int, CollectiveMatch] = {}
 
     def has(self, rank: object) -> bool:
@@ -79,18 +63,6 @@ class ProcessGroup:
         for match in tuple(self._matches.values()):
             match.abort(error)
         self.p2p.lost(rank, error)
-
-    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error for what needs one of these ranks, if one has failed."""
-        return self._world.dead(ranks)
-
-    def end(self, rank: int) -> RankTransport:
-        """Return the transport of a global rank."""
-        return self._world.end(rank)
-
-    def maker(self, sequence: int, calls: Sequence[Call]) -> PartFactory:
-        """Return what makes each rank's part of a collective. Raises `LocalError` for what is not legal."""
-        return self._world.planner.maker(self, sequence, calls)
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.number}: ranks {', '.join(map(str, self.ranks))}>"

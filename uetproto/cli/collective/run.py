@@ -379,21 +379,15 @@ def _program(op: str, input_: Array, output: Array, rank: int, reduce_op: dist.R
     def blocks(of: Array) -> list[Array] | None:
         return None if rank else list(of.reshape(size, -1))
 
-    if op == "all_reduce":
-        dist.all_reduce(input_, reduce_op)
-    elif op == "reduce":
-        dist.reduce(input_, 0, reduce_op)
-    elif op == "broadcast":
-        dist.broadcast(input_, 0)
-    elif op == "reduce_scatter":
-        dist.reduce_scatter_tensor(output, input_, reduce_op)
-    elif op == "all_gather":
-        dist.all_gather_into_tensor(output, input_)
-    elif op == "scatter":
-        dist.scatter(output, blocks(input_), 0)
-    elif op == "gather":
-        dist.gather(input_, blocks(output), 0)
-    elif op == "all_to_all":
-        dist.all_to_all_single(output, input_)
-    else:
-        dist.barrier()
+    programs: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(input_, reduce_op),
+        "reduce": lambda: dist.reduce(input_, 0, reduce_op),
+        "broadcast": lambda: dist.broadcast(input_, 0),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(output, input_, reduce_op),
+        "all_gather": lambda: dist.all_gather_into_tensor(output, input_),
+        "scatter": lambda: dist.scatter(output, blocks(input_), 0),
+        "gather": lambda: dist.gather(input_, blocks(output), 0),
+        "all_to_all": lambda: dist.all_to_all_single(output, input_),
+        "barrier": dist.barrier,
+    }
+    programs[op]()

@@ -203,10 +203,7 @@ def expected(
 
 def buffers(op: str, algorithm: str, size: int, count: int = 0) -> Schedule:
     """Return the buffers of a collective that the network carries out: a schedule of no messages, with root 0."""
-    request = ScheduleRequest(
-        op=op, algorithm=algorithm, size=size, count=count, root=0, sizes=None, splits=None, places=_places(size, None),
-        slices=1, channels=1, sockets=1, between="ring",
-    )  # fmt: skip
+    request = ScheduleRequest(op=op, algorithm=algorithm, size=size, count=count, places=_places(size, None))
     if op == "reduce_scatter":
         return request.reduce_scatter()
     if op == "all_gather":

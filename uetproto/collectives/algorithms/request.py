@@ -17,17 +17,17 @@ class ScheduleRequest:
     size: int
     count: int
     """Elements of the full vector: of all blocks together where there are blocks."""
-    root: int
-    sizes: tuple[int, ...] | None
-    """Elements of each rank's block; None: by the rule of chunks."""
-    splits: Ints | None
-    """Elements from rank i to rank j of all_to_all, in row i and column j; None: equal blocks."""
     places: Ints
     """Ranks of node m in row m, in their local order."""
-    slices: int
-    channels: int
-    sockets: int
-    between: str
+    root: int = 0
+    sizes: tuple[int, ...] | None = None
+    """Elements of each rank's block; None: by the rule of chunks."""
+    splits: Ints | None = None
+    """Elements from rank i to rank j of all_to_all, in row i and column j; None: equal blocks."""
+    slices: int = 1
+    channels: int = 1
+    sockets: int = 1
+    between: str = "ring"
 
     @property
     def bounds(self) -> Ints:

@@ -5,15 +5,11 @@ gives one (collectives.md §3.5). Bytes are `D` of the full vector: what a rank 
 broadcast, and the blocks of all ranks together for the other operations, so that a block is `n = D/N`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from uetproto.collectives.algorithms.barrier import Knomial
-from uetproto.collectives.algorithms.schedule import Schedule
-from uetproto.errors import LocalError
 
 
 class Costs(NamedTuple):
@@ -320,11 +316,6 @@ BETWEEN: dict[str, Formula] = {
 """Formulas of the all_reduce between nodes, by name."""
 
 
-def rail_bytes(nodes: int, local: int, length: float) -> float:
-    """Return the bytes that each rail of split_rail sends between nodes (collectives.md §3.8)."""
-    return 2 * (nodes - 1) / nodes * length / local
-
-
 def nic_bytes(
     algorithm: str, nodes: int, local: int, length: float, *, between: str = "ring", channels: int = 1
 ) -> float:
@@ -347,22 +338,9 @@ def bus_factor(op: str, size: int) -> float:
     return {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}.get(op, share)
 
 
-def algorithm_bandwidth(length: float, time: float) -> float:
-    """Return algbw (collectives.md §2): bytes of the full vector per second."""
-    return length / time
-
-
 def bus_bandwidth(op: str, size: int, length: float, time: float) -> float:
     """Return busbw (collectives.md §2), bytes per second."""
-    return algorithm_bandwidth(length, time) * bus_factor(op, size)
-
-
-def lower_bound(op: str, size: int, length: float, costs: Costs) -> float:
-    """Return the seconds that every algorithm of messages between ranks needs (collectives.md §2)."""
-    most = {"all_reduce": 2 * (size - 1) / size, "all_gather": (size - 1) / size, "broadcast": float(size > 1)}
-    if op not in most:
-        raise LocalError("op", f"no lower bound for {op!r}; there are {', '.join(most)}")
-    return max(most[op] * length * costs.beta, lg(size) * costs.alpha)
+    return length / time * bus_factor(op, size)
 
 
 class _Protocol(NamedTuple):
@@ -415,41 +393,3 @@ def nccl_time(
     else:
         rate = bandwidth * size / (2 * (size - 1)) if size > 1 else bandwidth
     return nccl_latency(algorithm, nodes, local, protocol) + length / rate
-
-
-class LeafSpine(NamedTuple):
-    """Counts as blocks what crosses a leaf-spine fabric with ranks in order (collectives.md §3.10.7)."""
-
-    traversals: int
-    """Blocks over all links: `trav`."""
-    injected: int
-    """Blocks onto the links of the hosts: `inj`."""
-
-    @property
-    def egress(self) -> int:
-        """Return the blocks that leave the ports of switches."""
-        return self.traversals - self.injected
-
-
-def ring_on_leaf_spine(size: int, hosts: int) -> LeafSpine:
-    """Return the blocks of a ring all_gather: a step crosses two links for each rank, and two more where it leaves a
-    leaf.
-    """
-    leaves = -(-size // hosts)
-    return LeafSpine((size - 1) * (2 * size + 2 * (leaves if leaves > 1 else 0)), (size - 1) * size)
-
-
-def multicast_on_leaf_spine(size: int, hosts: int) -> LeafSpine:
-    """Return the blocks of an all_gather by multicast: each block crosses each link of the tree once."""
-    leaves = -(-size // hosts)
-    return LeafSpine(size * (size + (leaves if leaves > 1 else 0)), size)
-
-
-def traversals(schedule: Schedule, leaf: Sequence[int]) -> int:
-    """Return the elements over all links of a leaf-spine fabric, from a schedule: two links within a leaf, four beyond
-    it.
-    """
-    columns = schedule.arrays()
-    at = np.asarray(leaf)
-    crosses = at[columns["src"]] != at[columns["dst"]]
-    return int(np.sum(columns["count"] * (2 + 2 * crosses), dtype=np.int64))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from uetproto.collectives.costs.formulas import Costs, Expected, lg
-from uetproto.errors import LocalError
 
 HEADER = 32
 """Bytes of a SHARP message around its operand."""
@@ -55,16 +54,6 @@ def sat_time(costs: SharpCosts, length: int) -> float:
 def sharp_time(costs: SharpCosts, length: int, threshold: int | None) -> float:
     """Return the seconds of an all_reduce. Vectors of `threshold` bytes and more are streamed; None: none is."""
     return llt_time(costs, length) if threshold is None or length < threshold else sat_time(costs, length)
-
-
-def sharp_levels(hosts: int, radix: int) -> int:
-    """Return `L = ceil(log_r N)`, computed without floating point."""
-    if hosts < 1 or radix < 2:
-        raise LocalError("levels", f"{hosts} hosts, radix {radix}", "1 and more, 2 and more")
-    levels, reached = 1, radix
-    while reached < hosts:
-        levels, reached = levels + 1, reached * radix
-    return levels
 
 
 def sharp_traversals(edges: int, length: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, expected
 from uetproto.collectives.algorithms.schedule import Schedule
 from uetproto.collectives.costs.choice import AlgorithmChoice
-from uetproto.collectives.costs.formulas import Costs, Expected, algorithm_bandwidth, bus_bandwidth
+from uetproto.collectives.costs.formulas import Costs, Expected, bus_bandwidth
 from uetproto.collectives.costs.link_bytes import LinkBytes, link_bytes
 from uetproto.collectives.model import SECOND
 from uetproto.collectives.topology.graph import Topology
@@ -236,7 +236,7 @@ class MeasuredCollective:
     @property
     def algbw(self) -> float:
         """Return algbw (collectives.md §2): bytes of the full vector per second; 0 if it takes no time."""
-        return algorithm_bandwidth(self.bytes, self.time / SECOND) if self.time else 0.0
+        return self.bytes / (self.time / SECOND) if self.time else 0.0
 
     @property
     def busbw(self) -> float:

@@ -158,18 +158,6 @@ class Topology:
                 steps = reversed(self.next_links(vertex, destination))
                 ways += [(self.links[link].target, (*route, link)) for link in steps]
 
-    def route_count(self, source: int, destination: int) -> int:
-        """Return the number of shortest routes."""
-        counts = {source: 1}
-        for _ in range(self.hops(source, destination)):
-            ahead: dict[int, int] = {}
-            for vertex, count in counts.items():
-                for link in self.next_links(vertex, destination):
-                    target = self.links[link].target
-                    ahead[target] = ahead.get(target, 0) + count
-            counts = ahead
-        return counts[destination]
-
     def tree(self, source: int, targets: Iterable[int] | None = None) -> tuple[int, ...]:
         """Return the links of the multicast tree from a rank to all others (collectives.md §3.10.7, §4.2).
 
@@ -195,45 +183,6 @@ class Topology:
                 used.add(link)
                 link = parent[self.links[link].source]
         return tuple(sorted(used))
-
-    def cut(self, ranks: frozenset[int]) -> int:
-        """Return the fewest cables that separate `ranks` from all others: the maximal flow."""
-        others = frozenset(range(self.size)) - ranks
-        taken: set[int] = set()
-        flow = 0
-        while route := self._free_route(ranks, others, taken):
-            for link in route:
-                if link ^ 1 in taken:
-                    taken.remove(link ^ 1)  # the two cancel out
-                else:
-                    taken.add(link)
-            flow += 1
-        return flow
-
-    @property
-    def bisection(self) -> int:
-        """Return the cables between the lower half of the ranks and the upper half, as they are placed."""
-        order = sorted(range(self.size), key=self.places.__getitem__)
-        return self.cut(frozenset(order[: self.size // 2]))
-
-    def _free_route(self, starts: frozenset[int], ends: frozenset[int], taken: set[int]) -> list[int]:
-        """Return the links of a shortest path whose capacity, one each, is not used up; empty: there is none."""
-        parent = dict.fromkeys(sorted(starts), -1)
-        waiting = deque(parent)
-        while waiting:
-            vertex = waiting.popleft()
-            if vertex in ends:
-                route = []
-                while (link := parent[vertex]) >= 0:
-                    route.append(link)
-                    vertex = self.links[link].source
-                return route
-            for link in self.leaving[vertex]:
-                target = self.links[link].target
-                if link not in taken and target not in parent:
-                    parent[target] = link
-                    waiting.append(target)
-        return []
 
     def _far(self, end: int) -> list[int]:
         """Return the links between each vertex and `end`, a switch or one rank of a pair; -1: ranks, which forward

@@ -2,22 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
 
 from uetproto.errors import LocalError
 
 SECOND = 10**12
 """Picoseconds."""
-
-
-class IntraNodePort(Protocol):
-    """What a hop uses of its transport: time."""
-
-    @property
-    def now(self) -> int:
-        """Return virtual time, picoseconds."""
-
-    def after(self, delay: int, action: Callable[[], None], /) -> None: ...
 
 
 class IntraNode:
@@ -56,7 +45,3 @@ class IntraNode:
         self.received[target] += size
         self.messages += 1
         return end + self.latency
-
-    def send(self, port: IntraNodePort, source: int, target: int, size: int, done: Callable[[], None]) -> None:
-        """Sends a message; `done` is called when its last byte has arrived."""
-        port.after(self.arrival(port.now, source, target, size) - port.now, done)

@@ -613,8 +613,8 @@ def test_within_a_host_bytes_take_their_time(transport: str) -> None:
 @over
 def test_rails_have_the_hosts_of_the_topology(transport: str) -> None:
     world = dist.World(8, transport=transport, topology="rails", shape={"gpus_per_node": 4})
-    assert world.network.same_host(0, 3)  # type: ignore[attr-defined]
-    assert not world.network.same_host(3, 4)  # type: ignore[attr-defined]
+    assert world.network.hosts.same_host(0, 3)  # type: ignore[attr-defined]
+    assert not world.network.hosts.same_host(3, 4)  # type: ignore[attr-defined]
     world.close()
 
 

@@ -95,7 +95,7 @@ class PacketEnd:
         self.network.timers.at(self.now + delay, action)
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        if self.network.same_host(self.rank, peer):
+        if self.network.hosts.same_host(self.rank, peer):
             self.network.post_local(self.rank, peer, tag, data, done, sends=True)
             return
         over = self.network.hosts.relay(self.rank, peer)
@@ -107,7 +107,7 @@ class PacketEnd:
         self.network.timers.at(arrival, lambda: relay.send_remote(peer, self.rank, tag.pack(), data, ended))
 
     def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        if self.network.same_host(self.rank, peer):
+        if self.network.hosts.same_host(self.rank, peer):
             self.network.post_local(peer, self.rank, tag, into, done, sends=False)
             return
         over = self.network.hosts.relay(peer, self.rank)
@@ -305,10 +305,6 @@ class PacketNetwork(CollectiveNetwork):
         self.world.close(drain)
 
     # Within a host
-
-    def same_host(self, a: int, b: int) -> bool:
-        """Return whether two ranks share a host."""
-        return self.hosts.same_host(a, b)
 
     def post_local(self, source: int, target: int, tag: Tag, buffer: memoryview, done: Done, *, sends: bool) -> None:
         """Posts one half of a message; the second half moves it."""
