@@ -173,7 +173,7 @@ def test_damaged_answer_to_a_join_is_borne() -> None:
     src, dst, opcode, values, _ = sharp.join(sharp.ONE, 0)
     audit = sharp.SharpAudit()
     audit.see(sharp.observed([(src, dst, opcode, values, {})]))
-    assert not list(audit.tracker._groups)
+    assert not list(audit.tracker.groups)
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------

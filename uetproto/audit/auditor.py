@@ -153,18 +153,12 @@ class _Place:
 # One vantage point ----------------------------------------------------------------------------------------------------
 
 
-class Tracker(Protocol):
-    """Follows all conversations of one kind."""
+class Forgetful(Protocol):
+    """Holds conversations of one kind, within bounds."""
 
     @property
     def forgotten(self) -> Mapping[str, int]:
         """Return how many conversations were dropped, by reason."""
-
-    def sweep(self, now: int, /) -> None:
-        """Drop conversations that are over; called from time to time."""
-
-    def end(self) -> None:
-        """Finish: no packet follows."""
 
 
 class Auditor:
@@ -191,9 +185,12 @@ class Auditor:
         roce = RoceTracker(self.judge, options)
         self._sharp = SharpTracker(self.judge, options)
         self._tss = TssTracker(self.judge, options)
-        self._trackers: dict[str, Tracker] = {
-            "PDCs": pds, "messages": ses, "RUDI and UUD": rudi, "queue pairs": roce, "SHARP groups": self._sharp,
-            "secure domains": self._tss,
+        self._sweeps = (pds.sweep, ses.sweep, rudi.sweep, roce.sweep, self._sharp.sweep, self._tss.sweep)
+        self._ends = (ses.end, roce.end, self._sharp.end)
+        """Finish the trackers that have something to tell at the end of the capture."""
+        self._kept: dict[str, Forgetful] = {
+            "PDCs": pds.table, "RUDI and UUD": rudi.flows, "queue pairs": roce.flows,
+            "SHARP groups": self._sharp.groups, "secure domains": self._tss.flows,
         }  # fmt: skip
         self._pdc_handlers: Mapping[type, Handler] = pds.see_by_class
         self._handlers: dict[type, Handler] = {**pds.see_by_class, **roce.see_by_class}
@@ -203,7 +200,7 @@ class Auditor:
         self._until_sweep = SWEEP
 
     def see(self, seen: ObservedPacket) -> None:
-        """Audit the next packet."""
+        """Judge the next packet."""
         if seen.packet is not None:
             believed = self.wire.see(seen)
             if believed is None:
@@ -217,8 +214,8 @@ class Auditor:
         self._until_sweep -= 1
         if not self._until_sweep:
             self._until_sweep = SWEEP
-            for tracker in self._trackers.values():
-                tracker.sweep(seen.time_ns)
+            for sweep in self._sweeps:
+                sweep(seen.time_ns)
 
     def _see_sealed(self, seen: ObservedPacket) -> None:
         """Follow a sealed packet. After the first one, packets in the clear are judged by the rules of TSS, too."""
@@ -232,8 +229,8 @@ class Auditor:
 
     def end(self) -> None:
         """Finish: no packet follows."""
-        for tracker in self._trackers.values():
-            tracker.end()
+        for end in self._ends:
+            end()
         if self.judge.missing is None and self._has_dropped:
             self.judge.missing = "conversations were dropped"
         self.judge.end()
@@ -241,9 +238,7 @@ class Auditor:
     @property
     def _has_dropped(self) -> bool:
         """Tell whether conversations were dropped that may continue; those that were silent for long seldom do."""
-        return any(
-            number for each in self._trackers.values() for why, number in each.forgotten.items() if why != "silent"
-        )
+        return any(number for each in self._kept.values() for why, number in each.forgotten.items() if why != "silent")
 
     @property
     def sealed(self) -> int:
@@ -256,8 +251,8 @@ class Auditor:
         return Counter(
             {
                 f"{what}: {why}": number
-                for what, tracker in self._trackers.items()
-                for why, number in tracker.forgotten.items()
+                for what, kept in self._kept.items()
+                for why, number in kept.forgotten.items()
                 if number
             }
         )

@@ -18,7 +18,7 @@ _OPCODES: dict[int, str] = {opcode: opcode.name for opcode in Opcode}
 
 
 class FindingPlace(NamedTuple):
-    """Names a vantage point, and the packets that show a finding there."""
+    """Holds a vantage point, and the packets that show a finding there."""
 
     file: str
     interface: str

@@ -29,7 +29,7 @@ called before anything is read, and may subscribe to events."""
 
 
 class ListenerPair:
-    """Calls two listeners, one after the other."""
+    """Passes records and packets to two listeners, one after the other."""
 
     def __init__(self, one: PacketListener, other: PacketListener) -> None:
         self.take = call_both(one.take, other.take)

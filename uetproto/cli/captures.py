@@ -36,7 +36,8 @@ class Decoding(NamedTuple):
     @property
     def transports(self) -> dict[str, Any]:
         """Return what says where the transports are, by the names of the fields of `audit.reader.options.Options`."""
-        return {name: getattr(self, name) for name in ("crc", "udp_port", "ip_protocol", "roce_port", "rd")}
+        values = self._asdict()
+        return {name: values[name] for name in ("crc", "udp_port", "ip_protocol", "roce_port", "rd")}
 
     @property
     def arguments(self) -> list[str]:

@@ -231,7 +231,7 @@ def _interruptible() -> Iterator[Stop]:
 
 
 class Kept(NamedTuple):
-    """Names the files of a finding."""
+    """Holds the names of the files of a finding."""
 
     file: Path
     capture: Path | None
@@ -267,7 +267,6 @@ def keep(finding: FuzzFinding, folder: Path, give_up: Stop) -> Kept:
 
 
 def _as_dict(plan: FuzzPlan, tally: FuzzTally, elapsed: float) -> dict[str, Any]:
-    """Return the object of the last JSON line."""
     return {
         "machine": plan.machine,
         "steps": tally.steps,

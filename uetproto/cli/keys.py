@@ -18,7 +18,7 @@ _OTHERS = "other reasons"
 
 @dataclass(slots=True)
 class KeyTally:
-    """Counts the sealed packets of one SDI."""
+    """Holds the numbers of sealed and opened packets of one SDI."""
 
     sealed: int = 0
     opened: int = 0

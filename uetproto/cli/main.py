@@ -1,4 +1,4 @@
-"""`uetproto`: the entry point, the list of commands, the exit statuses.
+"""`uetproto` starts here: this module holds the entry point, the list of commands, the exit statuses.
 
 The module of a command is imported when the command is invoked or its help is printed. It exports `command`, and lets
 `UetError` and `OSError` pass: this module prints them as one line on standard error.

@@ -1,4 +1,4 @@
-"""Adapts output to its destination: colours, width, progress."""
+"""Fits output to its destination: colours, width, progress."""
 
 import os
 import shutil

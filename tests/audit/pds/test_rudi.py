@@ -104,7 +104,7 @@ def test_what_is_kept_is_bounded() -> None:
     for number in range(3 * PKT_IDS):
         line = req(number)
         bench.tracker.see(packet(number, A, B, line.head, line.content, ses=line.ses, size=64))
-    (flow,) = bench.tracker._flows
+    (flow,) = bench.tracker.flows
     assert len(flow.exchanges) <= 2 * PKT_IDS
     bench.tracker.sweep(2 * SILENT)
-    assert bench.tracker.forgotten == {"silent": 1, "evicted": 0}
+    assert bench.tracker.flows.forgotten == {"silent": 1, "evicted": 0}

@@ -176,10 +176,10 @@ def test_closed_pdcs_leave_nothing() -> None:
             audit.tracker.see(seen._replace(src=seen.src + 2 * pdc, dst=seen.dst + 2 * pdc))
     for now in range(4):
         audit.tracker.sweep(now)
-    ends = audit.tracker._table
+    ends = audit.tracker.table
     assert len(ends.by_key) == 0
     assert audit.ses.open_directions == 0
-    assert sum(audit.tracker.forgotten.values()) == 0
+    assert sum(audit.tracker.table.forgotten.values()) == 0
 
 
 def test_silent_and_surplus_pdcs_are_forgotten() -> None:
@@ -188,9 +188,9 @@ def test_silent_and_surplus_pdcs_are_forgotten() -> None:
         for seen in packets(OPEN):
             audit.tracker.see(seen._replace(src=seen.src + 2 * pdc, dst=seen.dst + 2 * pdc, time_ns=pdc))
     audit.tracker.sweep(40)
-    assert audit.tracker.forgotten == {"silent": 0, "evicted": 20}
+    assert audit.tracker.table.forgotten == {"silent": 0, "evicted": 20}
     audit.tracker.sweep(10**12)
-    assert audit.tracker.forgotten == {"silent": 10, "evicted": 20}
+    assert audit.tracker.table.forgotten == {"silent": 10, "evicted": 20}
     assert audit.ses.open_directions == 0
 
 
@@ -199,7 +199,7 @@ def test_sights_are_bounded() -> None:
     audit.see(packets(OPEN))
     for seen in packets(req(START + 1 + n, START + n) for n in range(3 * MOST)):
         audit.tracker.see(seen)
-    direction = audit.tracker._table.by_key[A, IPDCID, B]
+    direction = audit.tracker.table.by_key[A, IPDCID, B]
     assert MOST // 2 <= len(direction.records) <= MOST
     assert direction.floor == START + 1 + 3 * MOST - len(direction.records)
     log_before = Counter(messages(audit))
@@ -236,6 +236,6 @@ def test_what_is_not_seen_is_bounded() -> None:
     lines = [*OPEN, *(req(START + 4_000 * n, START + 4_000 * n - 1) for n in range(1, 100))]
     lines += [syn(START, retx=1)] * 200 + [nack(n, NackCode.NO_RESOURCE) for n in range(10_000)]
     audit.see(packets(lines))
-    direction = audit.tracker._table.by_key[A, IPDCID, B]
+    direction = audit.tracker.table.by_key[A, IPDCID, B]
     sizes = (len(direction.holes), len(direction.copies[START]), len(direction.nacked))
     assert all(size <= most for size, most in zip(sizes, (2 * HOLES, TIMES, HOLES), strict=True))

@@ -434,7 +434,7 @@ def test_answers_wait_for_their_requests_but_not_all() -> None:
     audit = RoceAudit()
     for seen in observed([ack(n) for n in range(200)]):
         audit.tracker.see(seen)
-    (stream,) = audit.tracker._flows
+    (stream,) = audit.tracker.flows
     assert len(stream.waiting) == 64
 
 
@@ -442,7 +442,7 @@ def test_psns_of_datagrams_are_not_all_remembered() -> None:
     audit = RoceAudit()
     for seen in observed([datagram(n, n) for n in range(MOST + 2)]):
         audit.tracker.see(seen)
-        (stream,) = audit.tracker._flows
+        (stream,) = audit.tracker.flows
         assert len(stream.records) <= MOST
     assert len(stream.records) == MOST // 2 + 1
 
@@ -474,7 +474,7 @@ def test_answers_to_nothing_are_not_all_remembered() -> None:
     audit = RoceAudit()
     for seen in observed([only(0), ack(0), *(ack(1 << 22 | n) for n in range(200))]):
         audit.tracker.see(seen)
-    assert sum(len(stream.unsent) for stream in audit.tracker._flows) == 64
+    assert sum(len(stream.unsent) for stream in audit.tracker.flows) == 64
 
 
 def between(number: int, port: int, *lines: Line) -> list[Line]:

@@ -196,10 +196,10 @@ def test_memory_is_bounded() -> None:
         audit.tracker.see(seen)
         if i % 4096 == 0:
             audit.tracker.sweep(seen.time_ns)
-    (stream,) = audit.tracker._flows
+    (stream,) = audit.tracker.flows
     assert len(stream.records) <= MOST
     audit.tracker.sweep(stream.last_ns + 61 * 10**9)
-    assert audit.tracker.forgotten == {"silent": 1, "evicted": 0}
+    assert audit.tracker.flows.forgotten == {"silent": 1, "evicted": 0}
     assert not audit.tracker._by_key
     assert not audit.tracker._by_hosts
 

@@ -211,7 +211,7 @@ def test_silent_groups_are_forgotten() -> None:
     for seen in observed([request(ONE, 0)]):
         tracker.see(seen)
     tracker.sweep(61 * 10**9)
-    assert tracker.forgotten == {"silent": 1, "evicted": 0}
+    assert tracker.groups.forgotten == {"silent": 1, "evicted": 0}
     assert not tracker._by_key
 
 

@@ -198,7 +198,7 @@ def test_silent_senders_are_forgotten() -> None:
     for seen in observed([sealed(0, ssi=9), inside()]):
         (tracker.see if "sdi" in seen.head._fields else tracker.see_inside)(seen)
     tracker.sweep(61 * 10**9)
-    assert tracker.forgotten == {"silent": 1, "evicted": 0}
+    assert tracker.flows.forgotten == {"silent": 1, "evicted": 0}
     assert not tracker._by_key
     assert not tracker._by_ssi
     assert not tracker._pdcs

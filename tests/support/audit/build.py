@@ -113,6 +113,5 @@ class PdsAudit:
         return self.judge.findings
 
     def end(self) -> list[Finding]:
-        self.tracker.end()
         self.judge.end()
         return self.judge.findings

@@ -42,7 +42,6 @@ class Bench:
                 packet(number, line.src, A + B - line.src, line.head, line.content, ses=line.ses, size=line.size)
             )
         self.tracker.sweep(2 * SILENT)
-        self.tracker.end()
         self.judge.end()
         return self.judge.findings
 

@@ -48,6 +48,5 @@ class TssAudit:
                 self.tracker.see(seen)
             elif self.tracker.any_sealed:
                 self.tracker.see_inside(seen)
-        self.tracker.end()
         self.judge.end()
         return self.judge.findings

@@ -25,14 +25,14 @@ class PdsTracker:
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
         tell = {event: judge.on(event) for event in PdsEvent}
         self._ses = ses
-        self._table = PdcTable(options.max_flows, self._opened, self._closed)
+        self.table = PdcTable(options.max_flows, self._opened, self._closed)
         self._complete = options.complete
         self._first, self._ack, self._acked = tell[PdsEvent.FIRST], tell[PdsEvent.ACK], tell[PdsEvent.ACKED]
         self._sack = tell[PdsEvent.SACK]
-        self._sent = SentPackets(self._table, tell, ses, options.complete)
-        self._replies = PdcReplies(self._table, tell, ses, options.complete)
-        self._by_key = self._table.by_key
-        self._most = self._table.most
+        self._sent = SentPackets(self.table, tell, ses, options.complete)
+        self._replies = PdcReplies(self.table, tell, ses, options.complete)
+        self._by_key = self.table.by_key
+        self._most = self.table.most
         judge.subjects[PdsEvent] = self.subject_of
         self._is_certain = options.ordered and options.complete
         handlers = (
@@ -44,10 +44,6 @@ class PdsTracker:
             + [(header.name, self._sent.control) for header in (CP, CP_SYN)]
         )  # fmt: skip
         self.see_by_class = {head_class(name): handler for name, handler in handlers}
-
-    @property
-    def forgotten(self) -> dict[str, int]:
-        return self._table.forgotten
 
     def see(self, seen: ObservedPacket) -> None:
         """Follow a packet of a PDC."""
@@ -64,16 +60,13 @@ class PdsTracker:
         for here, pdcid, there in ((seen.src, "spdcid", seen.dst), (seen.dst, "dpdcid", seen.src)):
             direction = self._by_key.get((here, getattr(head, pdcid, 0), there))
             if direction is not None:
-                return PdcConversation(direction.hosts, self._table.again)
+                return PdcConversation(direction.hosts, self.table.again)
         return None
 
     def sweep(self, now: int) -> None:
-        self._table.sweep(now)
-        self._by_key = self._table.by_key
-        self._most = self._table.most
-
-    def end(self) -> None:
-        """Do nothing: no event of PDCs waits for the end of the capture."""
+        self.table.sweep(now)
+        self._by_key = self.table.by_key
+        self._most = self.table.most
 
     def _opened(self, direction: PdcDirection) -> None:
         direction.ses = self._ses.open(direction)

@@ -3,6 +3,7 @@
 The tracker of messages follows what RUDI requests carry, with pkt_id in place of the PSN.
 """
 
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -43,34 +44,30 @@ class RudiHead(NamedTuple):
     form: str = RUDI_REQ.name
 
 
+@dataclass(slots=True, eq=False)
 class RudiFlow:
     """Holds the requests from one address to another; implements `MessageDirection`."""
 
-    __slots__ = ("dst", "exchanges", "last_ns", "ses", "src")
-
-    def __init__(self, src: int, dst: int) -> None:
-        self.src = src
-        self.dst = dst
-        self.last_ns = 0
-        self.exchanges: dict[int, RudiExchange] = {}
-        """Maps a pkt_id to its request; the oldest are dropped."""
-        self.ses: Any = None
+    src: int
+    dst: int
+    last_ns: int = 0
+    exchanges: "dict[int, RudiExchange]" = field(default_factory=dict)
+    """Maps a pkt_id to its request; the oldest are dropped."""
+    ses: Any = None
 
     def flow(self) -> Flow:
         return ends(self.src, self.dst)
 
 
+@dataclass(slots=True, eq=False)
 class RudiExchange:
     """Holds a RUDI request, and whether it was answered."""
 
-    __slots__ = ("answered", "first", "pkt_id", "rudi")
-
-    def __init__(self, rudi: RudiFlow, pkt_id: int, first: ObservedPacket | None) -> None:
-        self.rudi = rudi
-        self.pkt_id = pkt_id
-        self.first = first
-        """Holds the first copy of the request; None: not seen."""
-        self.answered = False
+    rudi: RudiFlow
+    pkt_id: int
+    first: ObservedPacket | None
+    """Holds the first copy of the request; None: not seen."""
+    answered: bool = False
 
     def flow(self) -> Flow:
         return {**self.rudi.flow(), "pkt_id": self.pkt_id}
@@ -90,17 +87,9 @@ class RudiTracker:
     """Follows RUDI and UUD. A response finds its request by addresses and pkt_id."""
 
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
-        self._request = judge.on(RudiEvent.REQUEST)
-        self._again = judge.on(RudiEvent.AGAIN)
-        self._response = judge.on(RudiEvent.RESPONSE)
-        self._silent = judge.on(RudiEvent.SILENT)
-        self._datagram = judge.on(RudiEvent.DATAGRAM)
+        self._tell = {event: judge.on(event) for event in RudiEvent}
         self._ses = ses
-        self._flows: Flows[tuple[int, int], RudiFlow] = Flows(options.max_flows, self._gone)
-
-    @property
-    def forgotten(self) -> dict[str, int]:
-        return self._flows.forgotten
+        self.flows: Flows[tuple[int, int], RudiFlow] = Flows(options.max_flows, self._gone)
 
     def see(self, seen: ObservedPacket) -> None:
         """Follow a RUDI or UUD packet."""
@@ -110,12 +99,12 @@ class RudiTracker:
         elif kind is _RESPONSE:
             self._take_response(seen)
         elif kind is _DATAGRAM:
-            self._datagram(AuditedDatagram(seen.src, seen.dst), seen)
+            self._tell[RudiEvent.DATAGRAM](AuditedDatagram(seen.src, seen.dst), seen)
 
     def _flow(self, src: int, dst: int, now: int) -> RudiFlow:
-        rudi = self._flows.by_key.get((src, dst))
+        rudi = self.flows.by_key.get((src, dst))
         if rudi is None:
-            rudi = self._flows.by_key[src, dst] = RudiFlow(src, dst)
+            rudi = self.flows.by_key[src, dst] = RudiFlow(src, dst)
             rudi.ses = self._ses.open(rudi, ordered=False)
         rudi.last_ns = now
         return rudi
@@ -125,14 +114,14 @@ class RudiTracker:
         pkt_id: int = seen.head.pkt_id
         exchange = rudi.exchanges.get(pkt_id)
         if exchange is not None and exchange.first is not None:
-            self._again(exchange, seen)
+            self._tell[RudiEvent.AGAIN](exchange, seen)
             if None in (seen.content, exchange.first.content) or seen.content == exchange.first.content:
                 return
         exchange = rudi.exchanges[pkt_id] = RudiExchange(rudi, pkt_id, seen)
         if len(rudi.exchanges) > 2 * PKT_IDS:
             for old in list(rudi.exchanges)[:PKT_IDS]:
                 self._over(rudi.exchanges.pop(old))
-        self._request(exchange, seen)
+        self._tell[RudiEvent.REQUEST](exchange, seen)
         self._ses.request(rudi, _numbered(seen), True)
 
     def _take_response(self, seen: ObservedPacket) -> None:
@@ -140,12 +129,12 @@ class RudiTracker:
         pkt_id: int = seen.head.pkt_id
         exchange = rudi.exchanges.get(pkt_id) or RudiExchange(rudi, pkt_id, None)
         exchange.answered = True
-        self._response(exchange, seen)
+        self._tell[RudiEvent.RESPONSE](exchange, seen)
         self._ses.response(rudi, _numbered(seen), pkt_id)
 
     def _over(self, exchange: RudiExchange) -> None:
         if exchange.first is not None and not exchange.answered:
-            self._silent(exchange, exchange.first)
+            self._tell[RudiEvent.SILENT](exchange, exchange.first)
 
     def _gone(self, rudi: RudiFlow) -> None:
         for exchange in rudi.exchanges.values():
@@ -153,11 +142,8 @@ class RudiTracker:
         self._ses.close(rudi)
 
     def sweep(self, now_ns: int) -> None:
-        if self._flows.is_due():
-            self._flows.sweep(now_ns)
-
-    def end(self) -> None:
-        """Do nothing: a request without an answer may be answered after the end of the capture."""
+        if self.flows.is_due():
+            self.flows.sweep(now_ns)
 
 
 def _numbered(seen: ObservedPacket) -> ObservedPacket:

@@ -1,6 +1,7 @@
 """Holds the state of a PDC: two directions of requests, each with its PSNs and the answers to them."""
 
 from collections.abc import Container
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -108,40 +109,36 @@ class PdsEvent(Enum):
     """The first copy of CLOSE_CMD came."""
 
 
+@dataclass(slots=True, eq=False)
 class PsnRecord:
     """Holds what is known of a PSN that was seen."""
 
-    __slots__ = ("acked", "clear", "content", "head", "number", "time_ns")
-
-    def __init__(self, number: int, time_ns: int, content: int | None, clear: int | None, head: Head) -> None:
-        self.number = number
-        self.time_ns = time_ns
-        self.content = content
-        self.clear = clear
-        """Holds the CLEAR_PSN of its packet; None for a control packet."""
-        self.head = head
-        self.acked = False
-        """Tells that an ACK that names this PSN was seen."""
+    number: int
+    time_ns: int
+    content: int | None
+    clear: int | None
+    """Holds the CLEAR_PSN of its packet; None for a control packet."""
+    head: Head
+    acked: bool = False
+    """Tells that an ACK that names this PSN was seen."""
 
 
+@dataclass(slots=True, eq=False)
 class AuditedPdc:
     """Holds one instance of a PDC."""
 
-    __slots__ = ("close_number", "close_psn", "closed", "initiator", "instance", "last_ns", "over", "rod", "swept")
-
-    def __init__(self, instance: int, now: int) -> None:
-        self.instance = instance
-        """Counts the uses of the PDCIDs from 1."""
-        self.last_ns = now
-        self.rod: bool | None = None
-        self.initiator: PdcDirection | None = None
-        """Holds the direction in which the initiator sends; None: not known."""
-        self.close_psn: int | None = None
-        self.close_number = -1
-        self.closed = False
-        self.swept = False
-        self.over = False
-        """Tells that another instance has its PDCIDs now."""
+    instance: int
+    """Counts the uses of the PDCIDs from 1."""
+    last_ns: int
+    rod: bool | None = None
+    initiator: "PdcDirection | None" = None
+    """Holds the direction in which the initiator sends; None: not known."""
+    close_psn: int | None = None
+    close_number: int = -1
+    closed: bool = False
+    swept: bool = False
+    over: bool = False
+    """Tells that another instance has its PDCIDs now."""
 
 
 class PdcConversation(NamedTuple):
@@ -155,75 +152,68 @@ class PdcConversation(NamedTuple):
         return AGAIN if self.hosts in self.again else None
 
 
+@dataclass(slots=True, eq=False)
 class PdcDirection:
     """Holds the requests that one end sends, and the answers of the other end."""
 
-    __slots__ = (
-        "after", "asked", "before", "cack", "clear", "cleared", "copies", "demanded", "fast", "floor", "gap", "held",
-        "holes", "id", "kind", "lowest", "nacked", "next", "number_of", "other", "pdc", "plain", "range", "records",
-        "sender", "ses", "start", "subject", "synned", "trimmed", "una", "was",
-    )  # fmt: skip
-
-    other: "PdcDirection"
-
-    def __init__(self, pdc: AuditedPdc, sender: int, pdcid: int) -> None:
-        self.pdc = pdc
-        self.sender = sender
-        self.id = pdcid
-        """Holds the PDCID of its sender; 0: not known."""
-        self.before: PdcDirection | None = None
-        """Holds the same direction of the instance before, for packets that are late."""
-        self.after: PdcDirection | None = None
-        """Holds the same direction of the next instance."""
-        self.ses: Any = None
-        """Holds what the tracker of messages keeps for this direction."""
-        self.start: int | None = None
-        """Holds Start_PSN; None: no SYN packet was seen."""
-        self.fast = NEVER
-        """Holds the PDCID of the receiver, once requests may take the fast path."""
-        self.kind: Any = None
-        """Holds the class of headers that may take the fast path."""
-        self.next = 0
-        """Holds the PSN that follows the newest."""
-        self.lowest: int | None = None
-        """Holds the oldest PSN seen; None: no request was seen."""
-        self.clear: int | None = None
-        """Holds the CLEAR_PSN of the newest first transmission."""
-        self.cleared: int | None = None
-        """Holds the newest CLEAR_PSN of all packets."""
-        self.range = 1024
-        """Holds the widest window that the receiver is known to offer (UE 1.0.1 §3.5.12.6)."""
-        self.records: dict[int, PsnRecord] = {}
-        self.floor: int | None = None
-        """Holds the PSN below which all records were dropped."""
-        self.copies: dict[int, list[int]] = {}
-        """Maps a PSN to the times at which it was seen again."""
-        self.asked: set[int] = set()
-        """Holds PSNs that an ACK_REQ asked about: an ACK may answer it."""
-        self.holes: set[int] = set()
-        """Holds PSNs between those seen, where the capture is complete, and PSNs that were seen trimmed."""
-        self.trimmed: set[int] = set()
-        """Holds the PSNs of `holes` that were seen trimmed."""
-        self.plain: int | None = None
-        """Holds the oldest PSN of a first transmission with syn = 0."""
-        self.synned: int | None = None
-        """Holds the newest PSN of a first transmission with syn = 1."""
-        self.cack: int | None = None
-        """Holds the newest CACK_PSN."""
-        self.una: int | None = None
-        """Holds the oldest PSN for which no ACK was seen; only where the capture is complete."""
-        self.held: dict[int, int] = {}
-        """Maps PSNs with a guaranteed response that an ACK asked to clear to the number of this ACK."""
-        self.nacked: dict[int, int] = {}
-        """Maps PSNs that were refused to the time of the NACK."""
-        self.demanded: int | None = None
-        """Holds the Start_PSN that a NACK asked for."""
-        self.gap = False
-        """Tells that CLOSE_CMD may be missing: a PSN that comes again may belong to another instance."""
-        self.was: PsnRecord | None = None
-        """Holds what an event refers to beside the packet: a record, a PSN, the number of a packet."""
-        self.subject = 0
-        self.number_of = -1
+    pdc: AuditedPdc
+    sender: int
+    id: int
+    """Holds the PDCID of its sender; 0: not known."""
+    other: "PdcDirection" = field(init=False, repr=False)
+    before: "PdcDirection | None" = None
+    """Holds the same direction of the instance before, for packets that are late."""
+    after: "PdcDirection | None" = None
+    """Holds the same direction of the next instance."""
+    ses: Any = None
+    """Holds what the tracker of messages keeps for this direction."""
+    start: int | None = None
+    """Holds Start_PSN; None: no SYN packet was seen."""
+    fast: int = NEVER
+    """Holds the PDCID of the receiver, once requests may take the fast path."""
+    kind: Any = None
+    """Holds the class of headers that may take the fast path."""
+    next: int = 0
+    """Holds the PSN that follows the newest."""
+    lowest: int | None = None
+    """Holds the oldest PSN seen; None: no request was seen."""
+    clear: int | None = None
+    """Holds the CLEAR_PSN of the newest first transmission."""
+    cleared: int | None = None
+    """Holds the newest CLEAR_PSN of all packets."""
+    range: int = 1024
+    """Holds the widest window that the receiver is known to offer (UE 1.0.1 §3.5.12.6)."""
+    records: dict[int, PsnRecord] = field(default_factory=dict)
+    floor: int | None = None
+    """Holds the PSN below which all records were dropped."""
+    copies: dict[int, list[int]] = field(default_factory=dict)
+    """Maps a PSN to the times at which it was seen again."""
+    asked: set[int] = field(default_factory=set)
+    """Holds PSNs that an ACK_REQ asked about: an ACK may answer it."""
+    holes: set[int] = field(default_factory=set)
+    """Holds PSNs between those seen, where the capture is complete, and PSNs that were seen trimmed."""
+    trimmed: set[int] = field(default_factory=set)
+    """Holds the PSNs of `holes` that were seen trimmed."""
+    plain: int | None = None
+    """Holds the oldest PSN of a first transmission with syn = 0."""
+    synned: int | None = None
+    """Holds the newest PSN of a first transmission with syn = 1."""
+    cack: int | None = None
+    """Holds the newest CACK_PSN."""
+    una: int | None = None
+    """Holds the oldest PSN for which no ACK was seen; only where the capture is complete."""
+    held: dict[int, int] = field(default_factory=dict)
+    """Maps PSNs with a guaranteed response that an ACK asked to clear to the number of this ACK."""
+    nacked: dict[int, int] = field(default_factory=dict)
+    """Maps PSNs that were refused to the time of the NACK."""
+    demanded: int | None = None
+    """Holds the Start_PSN that a NACK asked for."""
+    gap: bool = False
+    """Tells that CLOSE_CMD may be missing: a PSN that comes again may belong to another instance."""
+    was: PsnRecord | None = None
+    """Holds what an event refers to beside the packet: a record, a PSN, the number of a packet."""
+    subject: int = 0
+    number_of: int = -1
 
     @property
     def mode(self) -> str | None:

@@ -52,18 +52,14 @@ class RoceTracker:
         tell = {event: judge.on(event) for event in RoceEvent}
         self._tell = tell
         self._packet, self._request = tell[RoceEvent.PACKET], tell[RoceEvent.REQUEST]
-        self._flows: Flows[Key, QpStream] = Flows(options.max_flows, self._over)
-        self._by_key = self._flows.by_key
+        self.flows: Flows[Key, QpStream] = Flows(options.max_flows, self._over)
+        self._by_key = self.flows.by_key
         self._by_hosts: dict[tuple[int, int], list[QpStream]] = {}
         self._marked: dict[tuple[int, int], tuple[int, int]] = {}
         """Maps source and destination to number and time of the last packet with CE."""
         self._requests = Requests(judge, tell)
         self._answers = Answers(judge, tell, self._by_hosts, self._requests)
         self.see_by_class = {head_class(BTH.name): self.see}
-
-    @property
-    def forgotten(self) -> dict[str, int]:
-        return self._flows.forgotten
 
     def see(self, seen: ObservedPacket) -> None:
         """Follow a packet with a BTH whose ICRC is not wrong."""
@@ -107,7 +103,7 @@ class RoceTracker:
             self._requests.note(stream, seen, operation)
 
     def sweep(self, now: int) -> None:
-        flows = self._flows
+        flows = self.flows
         if not flows.is_due():
             return
         for stream in flows:
@@ -128,7 +124,7 @@ class RoceTracker:
 
     def end(self) -> None:
         self._answers.pair_the_rest()
-        for stream in self._flows:
+        for stream in self.flows:
             self._end(stream)
 
     def _over(self, stream: QpStream) -> None:

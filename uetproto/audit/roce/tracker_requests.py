@@ -1,5 +1,7 @@
 """Follows requests of a queue pair on the slow path: copies, requests ahead or behind, first requests."""
 
+from typing import NamedTuple
+
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Judge, Tell
 from uetproto.audit.reader.observed import ObservedPacket
@@ -37,17 +39,14 @@ def conflicts(was: RequestRecord, now: RequestRecord) -> bool:
     return was.content != now.content
 
 
-class Contradicted:
+class Contradicted(NamedTuple):
     """Replaces the `QpStream` in an event that the tracker has judged.
 
     `verdict` is what it found, or says that the packets may belong to two connections.
     """
 
-    __slots__ = ("stream", "verdict")
-
-    def __init__(self, stream: QpStream, verdict: Violation | Inconclusive = ANOTHER) -> None:
-        self.stream = stream
-        self.verdict = verdict
+    stream: QpStream
+    verdict: Violation | Inconclusive = ANOTHER
 
     def flow(self) -> Flow:
         return self.stream.flow()
@@ -194,7 +193,6 @@ class Requests:
         self._begin(stream, suspect, suspect.head.opcode & 0x1F)
 
     def _begin(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
-        """Begin a new connection with this request."""
         stream.restart()
         self._tell[RoceEvent.ANEW](stream, seen)
         self._adopt(stream, seen, operation, known=False)
@@ -346,7 +344,6 @@ def _is_acked(stream: QpStream, record: RequestRecord) -> bool:
 
 
 def _asks_for(seen: ObservedPacket) -> tuple[int, int, int]:
-    """Return `va`, `r_key` and `dmalen` of a READ."""
     reth = seen.more[0]
     return reth.va, reth.r_key, reth.dmalen
 

@@ -30,30 +30,15 @@ class SesTracker:
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._complete = options.complete
-        on = judge.on
-        self._opened = on(SesEvent.OPENED)
-        self._header = on(SesEvent.HEADER)
-        self._later = on(SesEvent.LATER)
-        self._changed = on(SesEvent.CHANGED)
-        self._misplaced = on(SesEvent.MISPLACED)
-        self._edge = on(SesEvent.EDGE)
-        self._limits = on(SesEvent.LIMITS)
-        self._msg_error = on(SesEvent.MSG_ERROR)
-        self._headless = on(SesEvent.HEADLESS)
-        self._completed = on(SesEvent.COMPLETE)
-        self._interleaved = on(SesEvent.INTERLEAVED)
-        self._unfinished = on(SesEvent.UNFINISHED)
-        self._went_on = on(SesEvent.WENT_ON)
-        self._id_again = on(SesEvent.ID_AGAIN)
-        self._id_held = on(SesEvent.ID_HELD)
-        self._tokens = Tokens(judge)
-        self._groups = SyncGroups(judge)
-        replies = MessageReplies(judge, self._tokens, options.complete)
+        tell = self._tell = {event: judge.on(event) for event in SesEvent}
+        self._opened, self._later, self._edge = tell[SesEvent.OPENED], tell[SesEvent.LATER], tell[SesEvent.EDGE]
+        self._tokens = Tokens(tell)
+        self._groups = SyncGroups(tell)
+        replies = MessageReplies(tell, self._tokens, options.complete)
         self.response = replies.response
         """Follows a response in an ACK."""
         self.data = replies.data
         """Follows read data in the return direction."""
-        self.forgotten: dict[str, int] = {}
         self._disputed: dict[int, AuditedMessage] = {}
         """Messages of two packets that contradict each other."""
 
@@ -121,9 +106,9 @@ class SesTracker:
         if message.message_id != ses.message_id or message.seen == 1:
             return
         if message.differs(seen, layout):
-            self._changed(message, seen)
+            self._tell[SesEvent.CHANGED](message, seen)
         if not fits(message, seen, layout) and not message.drifted:
-            self._misplaced(message, seen)
+            self._tell[SesEvent.MISPLACED](message, seen)
 
     def _check_held_id(self, message: AuditedMessage, seen: ObservedPacket, number: int) -> None:
         """Tell when another message had the id already as this packet was sent again: CLEAR_PSN has advanced since."""
@@ -133,7 +118,7 @@ class SesTracker:
             return
         first: Head = other.first.head
         if not first.retx and diff32(clear_of(seen.head), clear_of(first)) > 0:
-            self._id_held(RepeatedId(other, seen.head.psn, number), seen)
+            self._tell[SesEvent.ID_HELD](RepeatedId(other, seen.head.psn, number), seen)
 
     def _check_interruption(
         self, sender: MessageSender, current: AuditedMessage, seen: ObservedPacket, message_id: int | None
@@ -142,7 +127,7 @@ class SesTracker:
             return
         if message_id is None or message_id != current.message_id:
             number = sender.sent.get(current.high, (None, current.number))[1]
-            self._interleaved(Interruption(current, seen.head.psn, message_id, number), seen)
+            self._tell[SesEvent.INTERLEAVED](Interruption(current, seen.head.psn, message_id, number), seen)
 
     def _begin(self, sender: MessageSender, seen: ObservedPacket, layout: RequestLayout) -> None:
         message = AuditedMessage(sender, seen, layout)
@@ -178,13 +163,13 @@ class SesTracker:
         before, number = sender.sent.get(psn, (None, 0))
         begins = message.opcode != Opcode.MSG_ERROR and not sender.unordered
         if begins and isinstance(before, AuditedMessage) and before.eom == psn:
-            self._headless(Interruption(message, psn, before.message_id, number), seen)
+            self._tell[SesEvent.HEADLESS](Interruption(message, psn, before.message_id, number), seen)
 
     def _check_header(self, message: AuditedMessage, seen: ObservedPacket) -> None:
-        self._header(message, seen)
+        self._tell[SesEvent.HEADER](message, seen)
         self._tokens.note(message, seen)
         if message.opcode == Opcode.MSG_ERROR:
-            self._msg_error(message, seen)
+            self._tell[SesEvent.MSG_ERROR](message, seen)
 
     def _check_begin(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         """Check what concerns a message once, at its packet with SOM."""
@@ -192,7 +177,7 @@ class SesTracker:
             self._groups.note(message, seen)
         earlier = message.previous
         if earlier is not None and is_behind(message, earlier):
-            self._id_again(RepeatedId(message, *self._unanswered(earlier)), seen)
+            self._tell[SesEvent.ID_AGAIN](RepeatedId(message, *self._unanswered(earlier)), seen)
 
     def _unanswered(self, message: AuditedMessage) -> tuple[int | None, int]:
         """Return PSN and number of a packet of the message for which no ACK was seen; the PSN is None if there is none.
@@ -256,15 +241,15 @@ class SesTracker:
             if agrees:
                 message.learn(seen, layout)
             if message.misplaced is not None and seen.head.psn in message.misplaced:
-                self._misplaced(message, message.misplaced.pop(seen.head.psn))
+                self._tell[SesEvent.MISPLACED](message, message.misplaced.pop(seen.head.psn))
         self._check_edge(sender, message, seen, layout)
         if message.ended is not None and not seen.head.retx:
-            self._went_on(message, seen)
+            self._tell[SesEvent.WENT_ON](message, seen)
         self._extend(sender, message, seen)
 
     def _tell_misplaced(self, message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -> None:
         """Tell of a packet whose offset belongs to another PSN, and again when the packet with this PSN comes."""
-        self._misplaced(message, seen)
+        self._tell[SesEvent.MISPLACED](message, seen)
         due = message.expected_psn(seen, layout)
         if due is None or due in message.sender.sent:
             return
@@ -277,7 +262,7 @@ class SesTracker:
         """Return whether a packet agrees with the others. When two packets differ, the third decides which is wrong."""
         disputed = message.disputed
         if seen.ses.opcode == Opcode.MSG_ERROR:
-            self._msg_error(message, seen)
+            self._tell[SesEvent.MSG_ERROR](message, seen)
         if not message.differs(seen, layout):
             message.unconfirmed = False
             self._resolve(message)
@@ -290,11 +275,11 @@ class SesTracker:
             message.replace_head(disputed)
             message.unconfirmed, message.disputed = False, None
             self._disputed.pop(id(message), None)
-            self._changed(message, message.first)
+            self._tell[SesEvent.CHANGED](message, message.first)
             return True
         message.unconfirmed = False
         self._resolve(message)
-        self._changed(message, seen)
+        self._tell[SesEvent.CHANGED](message, seen)
         return False
 
     def _resolve(self, message: AuditedMessage) -> None:
@@ -302,7 +287,7 @@ class SesTracker:
         if message.disputed is not None:
             disputed, message.disputed = message.disputed, None
             self._disputed.pop(id(message), None)
-            self._changed(message, disputed)
+            self._tell[SesEvent.CHANGED](message, disputed)
 
     def _check_edge(
         self, sender: MessageSender, message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout
@@ -314,7 +299,7 @@ class SesTracker:
         if ses.som or ses.eom or reaches or message.extent(seen, layout) != message.mtu:
             self._edge(message, seen)
             if not message.is_expected_edge(seen, layout):
-                self._limits(message, seen)
+                self._tell[SesEvent.LIMITS](message, seen)
 
     def _extend(self, sender: MessageSender, message: AuditedMessage, seen: ObservedPacket) -> None:
         """Add a packet that does not follow the last one: check what lies between, and whether all packets came."""
@@ -325,7 +310,7 @@ class SesTracker:
                 owner, number = sender.sent.get(between, (None, 0))
                 if isinstance(owner, AuditedMessage) and owner is not message:
                     if owner.message_id != message.message_id:
-                        self._interleaved(Interruption(message, between, owner.message_id, number), seen)
+                        self._tell[SesEvent.INTERLEAVED](Interruption(message, between, owner.message_id, number), seen)
                     else:
                         self._check_same_id(message, owner)
         if message.suspect and psn != message.eom:
@@ -338,12 +323,12 @@ class SesTracker:
         if message.seen + message.drifted == diff32(message.eom, message.som) + 1:
             message.complete = True
             self._resolve(message)
-            self._completed(message, seen)
+            self._tell[SesEvent.COMPLETE](message, seen)
 
     def _check_same_id(self, message: AuditedMessage, other: AuditedMessage) -> None:
         """Tell of a single packet that was taken for another message and has the id and the place of this one."""
         if other.seen == 1 and other.message_id == message.message_id:
-            self._misplaced(message, other.first)
+            self._tell[SesEvent.MISPLACED](message, other.first)
 
     # The end ----------------------------------------------------------------------------------------------------------
 
@@ -353,7 +338,7 @@ class SesTracker:
         for message in sender.messages.values():
             self._resolve(message)
             if not message.complete and not (message.som == message.eom == message.psn):
-                self._unfinished(message, message.first)
+                self._tell[SesEvent.UNFINISHED](message, message.first)
         sender.messages.clear()
         sender.sent.clear()
         self._groups.close(sender)

@@ -1,10 +1,11 @@
 """Holds the states of events about two messages or packets: answers, interruptions, ids that are used again."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.reader.observed import Head, head_class
-from uetproto.audit.ses.tracker_message import AuditedMessage, MessageSender, ReturnedData
+from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, MessageSender, ReturnedData
 from uetproto.wire.headers.uet_ses import RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL
 
 PLAIN: Any = head_class(RESPONSE.name)
@@ -38,27 +39,21 @@ class AuditedAnswer(NamedTuple):
         return {**flow, "psn": self.psn}
 
 
-class Interruption(NamedTuple):
+@dataclass(slots=True)
+class Interruption(AboutMessage):
     """Holds a packet between those of another message."""
 
-    message: AuditedMessage
     psn: int
     message_id: int | None
     number: int
     """Holds the number of a packet of the other message."""
 
-    def flow(self) -> Flow:
-        return self.message.flow()
 
-
-class RepeatedId(NamedTuple):
+@dataclass(slots=True)
+class RepeatedId(AboutMessage):
     """Holds a message that has the id of an earlier one."""
 
-    message: AuditedMessage
     psn: int | None
     """Holds the PSN of a packet of the earlier message that is not acknowledged; None: all are."""
     number: int
     """Holds the number of that packet, or of the earlier message."""
-
-    def flow(self) -> Flow:
-        return self.message.flow()

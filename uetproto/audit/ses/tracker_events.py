@@ -1,4 +1,4 @@
-"""Names the events that rules about messages subscribe to.
+"""Defines the events that rules about messages subscribe to.
 
 Events of nearly every packet (OPENED, LATER, EDGE, RESPONSE, RETURNED) only count: the tracker compares such a packet
 with what is expected, and tells of it again, by a rarer event, where it differs.

@@ -1,13 +1,14 @@
 """Follows sync groups: writes that the message that ends the group counts (ses.md §5.14; later than UE 1.0.1)."""
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from uetproto.audit.finding import Flow
-from uetproto.audit.judge import Judge
+from uetproto.audit.judge import Tell
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.ses.tracker_events import SesEvent
-from uetproto.audit.ses.tracker_message import AuditedMessage, MessageSender, shorten
+from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, MessageSender, shorten
 from uetproto.wire.serial import diff32
 
 GROUPS = 1_024
@@ -26,36 +27,31 @@ class SyncGroupMember(NamedTuple):
     number: int
 
 
+@dataclass(slots=True)
 class _GroupRecord:
     """Holds the messages that had one group number, of the present group and of earlier ones."""
 
-    __slots__ = ("base", "members", "sender", "spread")
-
-    def __init__(self, sender: MessageSender, base: int) -> None:
-        self.sender = sender
-        self.base = base
-        self.members: list[SyncGroupMember] = []
-        self.spread = False
-        """Tells that messages came on several PDCs, which have no order among them."""
+    sender: MessageSender
+    base: int
+    members: list[SyncGroupMember] = field(default_factory=list)
+    spread: bool = False
+    """Tells that messages came on several PDCs, which have no order among them."""
 
 
-class SyncGroup(NamedTuple):
+@dataclass(slots=True)
+class SyncGroup(AboutMessage):
     """Holds a group whose end was seen."""
 
-    message: AuditedMessage
     members: list[SyncGroupMember]
     """Holds the messages between the end of the group before and its own."""
     spread: bool
-
-    def flow(self) -> Flow:
-        return self.message.flow()
 
 
 class SyncGroups:
     """Follows the sync groups of one vantage point. A source numbers its groups for each target (ses.md §5.14)."""
 
-    def __init__(self, judge: Judge) -> None:
-        self._group = judge.on(SesEvent.GROUP)
+    def __init__(self, tell: Mapping[SesEvent, Tell]) -> None:
+        self._group = tell[SesEvent.GROUP]
         self._kept: dict[tuple[int, int, int], _GroupRecord] = {}
 
     def note(self, message: AuditedMessage, seen: ObservedPacket) -> None:

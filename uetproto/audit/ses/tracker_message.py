@@ -4,6 +4,7 @@ A `MessageSender` stands for one direction of a PDC, or for RUDI between two add
 `AuditedMessage` or the `ReturnedData` that its packets carry. The number of entries that it keeps is bounded.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.audit.contract import MessageDirection
@@ -55,28 +56,26 @@ _PLAIN_SHORT = frozenset(
 _MAY_END_EARLY = frozenset((*DEFERRABLES, Opcode.MSG_ERROR))
 
 
+@dataclass(slots=True, eq=False)
 class MessageSender:
     """Holds the messages that one end sends in one direction."""
 
-    __slots__ = ("current", "direction", "echoed", "messages", "mtu", "refused", "rod", "sent", "unordered")
-
-    def __init__(self, direction: MessageDirection, unordered: bool = False) -> None:
-        self.direction = direction
-        self.unordered = unordered
-        """Tells that the numbers of packets need not count up, as in RUDI: neighbours prove nothing."""
-        self.messages: dict[int, AuditedMessage] = {}
-        """Maps a message_id to the last message that had it."""
-        self.sent: dict[int, tuple[AuditedMessage | ReturnedData, int]] = {}
-        """Maps a PSN to what its packet belongs to, and to the number of that packet."""
-        self.current: AuditedMessage | None = None
-        """Holds the message of the packet that was seen last."""
-        self.mtu = 0
-        """Holds the payload MTU that the last message of several packets showed."""
-        self.rod = False
-        self.echoed: set[int] = set()
-        """Holds reads whose data had the id of the read as response_message_id; two at most."""
-        self.refused: dict[tuple[int, ...], tuple[int, int, int]] = {}
-        """Maps an index to the generation that was refused with DISABLED_GEN, the highest PSN of that, the packet."""
+    direction: MessageDirection
+    unordered: bool = False
+    """Tells that the numbers of packets need not count up, as in RUDI: neighbours prove nothing."""
+    messages: "dict[int, AuditedMessage]" = field(default_factory=dict)
+    """Maps a message_id to the last message that had it."""
+    sent: "dict[int, tuple[AuditedMessage | ReturnedData, int]]" = field(default_factory=dict)
+    """Maps a PSN to what its packet belongs to, and to the number of that packet."""
+    current: "AuditedMessage | None" = None
+    """Holds the message of the packet that was seen last."""
+    mtu: int = 0
+    """Holds the payload MTU that the last message of several packets showed."""
+    rod: bool = False
+    echoed: set[int] = field(default_factory=set)
+    """Holds reads whose data had the id of the read as response_message_id; two at most."""
+    refused: dict[tuple[int, ...], tuple[int, int, int]] = field(default_factory=dict)
+    """Maps an index to the generation that was refused with DISABLED_GEN, the highest PSN of that, the packet."""
 
     def flow(self) -> Flow:
         return self.direction.flow()
@@ -338,6 +337,16 @@ class AuditedMessage:
         in_region = row is not None and row.selects is Selects.REGION
         offset = getattr(self.head, "buffer_offset", 0) % LARGEST if in_region else 0
         return is_usual(atomic.atomic_opcode, atomic.atomic_datatype, self.length, self.fetches, offset)
+
+
+@dataclass(slots=True)
+class AboutMessage:
+    """Holds the state of an event about a message, which findings name."""
+
+    message: AuditedMessage
+
+    def flow(self) -> Flow:
+        return self.message.flow()
 
 
 class ReturnedData:

@@ -1,7 +1,9 @@
 """Finds the request of each answer: of a response by PSN, of read data by message id or PSN (ses.md §9)."""
 
+from collections.abc import Mapping
+
 from uetproto.audit.contract import MessageDirection, OrderedDirection
-from uetproto.audit.judge import Judge
+from uetproto.audit.judge import Tell
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.ses.tracker_answers import LONG, RESPONSES, SHORT, AuditedAnswer
 from uetproto.audit.ses.tracker_events import SesEvent
@@ -14,13 +16,11 @@ from uetproto.wire.headers.uet_ses import DEFERRABLES, ResponseList, ResponseOpc
 class MessageReplies:
     """Follows responses and read data of one vantage point."""
 
-    def __init__(self, judge: Judge, tokens: Tokens, complete: bool) -> None:
+    def __init__(self, tell: Mapping[SesEvent, Tell], tokens: Tokens, complete: bool) -> None:
         self._tokens = tokens
         self._complete = complete
-        self._responded = judge.on(SesEvent.RESPONSE)
-        self._answered = judge.on(SesEvent.ANSWERED)
-        self._returned = judge.on(SesEvent.RETURNED)
-        self._returned_oddly = judge.on(SesEvent.RETURNED_ODDLY)
+        self._responded, self._answered = tell[SesEvent.RESPONSE], tell[SesEvent.ANSWERED]
+        self._returned, self._returned_oddly = tell[SesEvent.RETURNED], tell[SesEvent.RETURNED_ODDLY]
 
     def response(self, direction: MessageDirection, seen: ObservedPacket, psn: int | None) -> None:
         """Follow a response in an ACK, to the request with this PSN in `direction`."""

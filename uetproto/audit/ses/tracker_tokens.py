@@ -5,13 +5,14 @@ that restarts names the token of the target. The three may travel on different P
 owner of a token.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from uetproto.audit.finding import Flow
-from uetproto.audit.judge import Judge
+from uetproto.audit.judge import Tell
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.ses.tracker_events import SesEvent
-from uetproto.audit.ses.tracker_message import AuditedMessage, shorten
+from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, shorten
 
 TOKENS = 8_192
 """Tokens of each kind that are kept at least; at most twice as many are kept."""
@@ -27,47 +28,38 @@ class Deferred(NamedTuple):
     number: int
 
 
+@dataclass(slots=True)
 class Ready:
     """Holds the DEFERRABLE_RTR that a token of the target stands for."""
 
-    __slots__ = ("deferred", "number", "used_by")
-
-    def __init__(self, deferred: Deferred | None, number: int) -> None:
-        self.deferred = deferred
-        """Holds the send that is to restart; None: not seen."""
-        self.number = number
-        self.used_by: tuple[int | None, int] | None = None
-        """Holds message_id and packet of the send that has restarted."""
+    deferred: Deferred | None
+    """Holds the send that is to restart; None: not seen."""
+    number: int
+    used_by: tuple[int | None, int] | None = None
+    """Holds message_id and packet of the send that has restarted."""
 
 
-class Rtr(NamedTuple):
+@dataclass(slots=True)
+class Rtr(AboutMessage):
     """Holds a DEFERRABLE_RTR."""
 
-    message: AuditedMessage
     deferred: Deferred | None
     """Holds the last send that had this token; None: none was seen."""
 
-    def flow(self) -> Flow:
-        return self.message.flow()
 
-
-class Restart(NamedTuple):
+@dataclass(slots=True)
+class Restart(AboutMessage):
     """Holds a deferrable send that restarts."""
 
-    message: AuditedMessage
     ready: Ready | None
     """Holds the DEFERRABLE_RTR that brought its token; None: not seen."""
-
-    def flow(self) -> Flow:
-        return self.message.flow()
 
 
 class Tokens:
     """Follows the tokens of one vantage point."""
 
-    def __init__(self, judge: Judge) -> None:
-        self._rtr = judge.on(SesEvent.RTR)
-        self._restart = judge.on(SesEvent.RESTART)
+    def __init__(self, tell: Mapping[SesEvent, Tell]) -> None:
+        self._rtr, self._restart = tell[SesEvent.RTR], tell[SesEvent.RESTART]
         self._deferred: dict[Key, Deferred] = {}
         """Maps the token of the initiator to its send."""
         self._ready: dict[Key, Ready] = {}

@@ -9,6 +9,7 @@ it is clear whether a flow has a CRC are late; so the tracker sorts messages by 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from heapq import heappop, heappush
 from typing import Any
@@ -75,29 +76,26 @@ class AuditedSharpMessage:
         self.values: Mapping[str, Any] = packet["sharp"] if packet is not None and "sharp" in packet else {}
 
     def flow(self) -> Flow:
-        """Return the names of the flow in findings."""
         flow = ends(self.seen.src, self.seen.dst)
         return flow | {name: self.values[name] for name in ("tree_id", "group_id") if name in self.values}
 
 
+@dataclass(slots=True, eq=False)
 class AuditedAggregation:
     """An operation that runs at one aggregation node."""
 
-    __slots__ = ("contradiction", "crossed", "group", "requests", "seq", "signed", "up", "was")
-
-    def __init__(self, group: "AuditedSharpGroup", seq: int) -> None:
-        self.group = group
-        self.seq = seq
-        self.requests: set[Child] = set()
-        """Lists the children that have sent a request."""
-        self.signed: tuple[int, tuple[int, ...]] | None = None
-        """Number of a packet with a request, and the signature that all children must agree on."""
-        self.crossed: dict[Edge, tuple[int, int]] = {}
-        """Maps each edge to number and PSN of the packet that crossed it without RETX."""
-        self.up: ObservedPacket | None = None
-        self.contradiction: tuple[int, int] | None = None
-        """Numbers of two packets with requests that contradict each other."""
-        self.was = 0
+    group: "AuditedSharpGroup"
+    seq: int
+    requests: set[Child] = field(default_factory=set)
+    """Lists the children that have sent a request."""
+    signed: tuple[int, tuple[int, ...]] | None = None
+    """Number of a packet with a request, and the signature that all children must agree on."""
+    crossed: dict[Edge, tuple[int, int]] = field(default_factory=dict)
+    """Maps each edge to number and PSN of the packet that crossed it without RETX."""
+    up: ObservedPacket | None = None
+    contradiction: tuple[int, int] | None = None
+    """Numbers of two packets with requests that contradict each other."""
+    was: int = 0
 
     def crossed_before(self, seen: ObservedPacket, values: Mapping[str, Any]) -> int | None:
         """Return the packet with an earlier request or result on this edge; one with RETX may be the first."""
@@ -105,41 +103,30 @@ class AuditedAggregation:
         return None if values["flags"] & Flag.RETX or psn == seen.head.psn else number
 
     def flow(self) -> Flow:
-        """Return the names of the flow in findings."""
         return {**self.group.flow(), "seq": self.seq}
 
 
+@dataclass(slots=True, eq=False)
 class AuditedSharpGroup:
     """A group that is active at one aggregation node."""
 
-    __slots__ = (
-        "_node", "_number", "_tree", "child", "children", "granted", "last_ns", "multicast_seen", "multicasts", "open",
-        "operations",
-    )  # fmt: skip
-
-    def __init__(self, key: GroupKey, now: int) -> None:
-        self._node, self._tree, self._number = key
-        self.last_ns = now
-        self.children: set[Child] = set()
-        """Lists the children that have received JOIN_RESP OK."""
-        self.granted: int | None = None
-        self.multicasts = False
-        """Tells whether results may come by multicast."""
-        self.multicast_seen = False
-        """Tells whether a multicast result was captured."""
-        self.operations: dict[tuple[int, int], AuditedAggregation] = {}
-        self.open: dict[Child, dict[tuple[int, int], None]] = {}
-        """Maps each child to its requests without an answer, the oldest first."""
-        self.child: Child = (0, 0)
-
-    @property
-    def key(self) -> GroupKey:
-        """Return the key of the group."""
-        return self._node, self._tree, self._number
+    key: GroupKey
+    last_ns: int
+    children: set[Child] = field(default_factory=set)
+    """Lists the children that have received JOIN_RESP OK."""
+    granted: int | None = None
+    multicasts: bool = False
+    """Tells whether results may come by multicast."""
+    multicast_seen: bool = False
+    """Tells whether a multicast result was captured."""
+    operations: dict[tuple[int, int], AuditedAggregation] = field(default_factory=dict)
+    open: dict[Child, dict[tuple[int, int], None]] = field(default_factory=dict)
+    """Maps each child to its requests without an answer, the oldest first."""
+    child: Child = (0, 0)
 
     def flow(self) -> Flow:
-        """Return the names of the flow in findings."""
-        return {"node": address_text(self._node), "tree_id": self._tree, "group_id": self._number}
+        node, tree, number = self.key
+        return {"node": address_text(node), "tree_id": tree, "group_id": number}
 
 
 def is_sharp(seen: ObservedPacket) -> bool:
@@ -155,19 +142,14 @@ class SharpTracker:
     def __init__(self, judge: Judge, options: Options) -> None:
         self._tell = {event: judge.on(event) for event in SharpEvent}
         self._complete = options.complete
-        self._groups: Flows[GroupKey, AuditedSharpGroup] = Flows(options.max_flows, self._over)
-        self._by_key = self._groups.by_key
+        self.groups: Flows[GroupKey, AuditedSharpGroup] = Flows(options.max_flows, self._over)
+        self._by_key = self.groups.by_key
         self._nodes: dict[tuple[int, int], dict[int, None]] = {}
         """Maps tree and number of a group to the aggregation nodes that have, or had, such a group."""
         self._waiting: list[tuple[int, int, int, ObservedPacket]] = []
         """Heap of messages by time and number; those of one packet in the order of arrival."""
         self._arrivals = 0
         self._copies: dict[tuple[int, ...], None] = {}
-
-    @property
-    def forgotten(self) -> dict[str, int]:
-        """Return how many groups were dropped, by reason."""
-        return self._groups.forgotten
 
     def see(self, seen: ObservedPacket) -> None:
         """Handle a packet for which `is_sharp` holds."""
@@ -209,7 +191,6 @@ class SharpTracker:
         return operation is not None and operation.crossed_before(seen, values) is not None
 
     def _left(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
-        """Drop a group that was left."""
         group = self._by_key.pop(_group_key(seen, values), None)
         if group is not None:
             self._over(group)
@@ -227,21 +208,21 @@ class SharpTracker:
 
     def sweep(self, now: int) -> None:
         """Drop groups that are silent or too many."""
-        if not self._groups.is_due():
+        if not self.groups.is_due():
             return
         while self._waiting and self._waiting[0][0] < now - SILENT:
             self._follow_next()
-        self._groups.sweep(now)
-        self._by_key = self._groups.by_key
+        self.groups.sweep(now)
+        self._by_key = self.groups.by_key
         self._nodes.clear()
-        for group in self._groups:
+        for group in self.groups:
             self._note_node(group)
 
     def end(self) -> None:
         """Judge everything that is left at the end of the capture."""
         while self._waiting:
             self._follow_next()
-        for group in self._groups:
+        for group in self.groups:
             self._over(group)
 
     # Messages ---------------------------------------------------------------------------------------------------------
@@ -330,7 +311,6 @@ class SharpTracker:
             self._crosses(operation, seen, values)
 
     def _crosses(self, operation: AuditedAggregation, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
-        """Record a request or a result that crosses an edge."""
         before = operation.crossed_before(seen, values)
         if before is not None:
             operation.was = before

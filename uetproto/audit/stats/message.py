@@ -1,6 +1,7 @@
 """Measures a message while it is open, and its requests: a request is *open* until an ACK covers it."""
 
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.audit.finding import Flow
@@ -24,37 +25,34 @@ class OpenRequest:
         self.message: MessageMeter | None = None
 
 
+@dataclass(slots=True, eq=False)
 class MessageMeter:
     """Measures a message that is open."""
 
-    __slots__ = (
-        "begun", "bytes", "end", "expected", "first_ns", "is_over", "key", "last_ns", "length", "message_id",
-        "opcode", "packets", "payload", "psn", "resent", "returned", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, key: Any, psn: int, opcode: str, time_ns: int) -> None:
-        self.key = key
-        """Holds the tracker's state of the message; of RoCE its first PSN."""
-        self.psn = psn
-        self.opcode = opcode
-        self.message_id: int | None = None
-        self.length: int | None = None
-        self.first_ns = time_ns
-        self.last_ns: int | None = None
-        """Holds the time of the last response; None: none was seen."""
-        self.begun = False
-        """Tells that its first packet was seen."""
-        self.end: int | None = None
-        """Holds the PSN of its last packet; None: not seen."""
-        self.is_over = False
-        """Tells that it is closed."""
-        self.expected = 0
-        """Bytes that a success returns."""
-        self.returned = 0
-        self.waiting = 0
-        """Counts its packets that are open."""
-        self.packets = self.bytes = self.payload = 0
-        self.resent: Counter[str] = Counter()
+    key: Any
+    """Holds the tracker's state of the message; of RoCE its first PSN."""
+    psn: int
+    opcode: str
+    first_ns: int
+    message_id: int | None = None
+    length: int | None = None
+    last_ns: int | None = None
+    """Holds the time of the last response; None: none was seen."""
+    begun: bool = False
+    """Tells that its first packet was seen."""
+    end: int | None = None
+    """Holds the PSN of its last packet; None: not seen."""
+    is_over: bool = False
+    """Tells that it is closed."""
+    expected: int = 0
+    """Bytes that a success returns."""
+    returned: int = 0
+    waiting: int = 0
+    """Counts its packets that are open."""
+    packets: int = 0
+    bytes: int = 0
+    payload: int = 0
+    resent: Counter[str] = field(default_factory=Counter)
 
     def add(self, request: OpenRequest) -> None:
         """Add a packet of the message."""

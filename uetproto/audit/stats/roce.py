@@ -19,7 +19,7 @@ _SAY_LENGTH = frozenset({
 
 
 class RoceListener:
-    """Calls the meters of one vantage point."""
+    """Tells the meters of one vantage point what queue pairs do."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters

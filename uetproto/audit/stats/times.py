@@ -1,6 +1,6 @@
 """Measures times in a histogram whose buckets grow with the value: exact to 1 %; histograms can be merged."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 
 _BITS = 6
@@ -20,19 +20,17 @@ class Quantiles:
     max: int = 0
 
     def as_dict(self) -> dict[str, int]:
-        return {"count": self.count} | {f"{name}_ns": getattr(self, name) for name in ("p50", "p90", "p99", "max")}
+        return {"count": self.count, "p50_ns": self.p50, "p90_ns": self.p90, "p99_ns": self.p99, "max_ns": self.max}
 
 
+@dataclass(slots=True, eq=False)
 class Times:
     """Counts how often a time was measured, in nanoseconds: at most some thousand buckets, commonly some dozen."""
 
-    __slots__ = ("buckets", "count", "max", "min")
-
-    def __init__(self) -> None:
-        self.buckets: dict[int, int] = {}
-        self.count = 0
-        self.min = 0
-        self.max = 0
+    buckets: dict[int, int] = field(default_factory=dict)
+    count: int = 0
+    min: int = 0
+    max: int = 0
 
     def add(self, ns: int) -> None:
         """Add a measured time, at least 0."""

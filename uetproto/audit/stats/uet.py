@@ -16,7 +16,7 @@ from uetproto.wire.headers.uet_ses import Opcode
 
 
 class UetListener:
-    """Calls the meters of one vantage point."""
+    """Tells the meters of one vantage point what PDCs, RUDI and UUD do."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters

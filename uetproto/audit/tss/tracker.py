@@ -5,8 +5,9 @@ then contradict nothing.
 """
 
 from bisect import bisect_right
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.flows import SILENT, Flows
@@ -50,21 +51,19 @@ class TssEvent(Enum):
     """A packet of such a PDC came in the clear; state: `ClearPacket`."""
 
 
+@dataclass(slots=True, eq=False)
 class UsedCounters:
     """Holds the counters that a sender used under one key: as ranges, and the newest ones with a checksum."""
 
-    __slots__ = ("_ends", "_starts", "contents", "floor", "newest", "seen_at")
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self.contents: dict[int, tuple[int, int | None]] = {}
-        """Maps a counter to the number of its packet, and the checksum of its bytes."""
-        self.floor = -1
-        """Holds the counter up to which ranges were dropped."""
-        self.newest = -1
-        self.seen_at = 0
-        """Holds the number of the last packet."""
+    _starts: list[int] = field(default_factory=list)
+    _ends: list[int] = field(default_factory=list)
+    contents: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    """Maps a counter to the number of its packet, and the checksum of its bytes."""
+    floor: int = -1
+    """Holds the counter up to which ranges were dropped."""
+    newest: int = -1
+    seen_at: int = 0
+    """Holds the number of the last packet."""
 
     def add(self, tsc: int) -> bool:
         """Add a counter, and return whether it is new; False: it was used, or is too old to tell."""
@@ -105,59 +104,51 @@ class UsedCounters:
         return len(self._starts)
 
 
+@dataclass(slots=True, eq=False)
 class SecureSender:
     """Holds the state of a sender of a secure domain."""
 
-    __slots__ = ("_key", "an", "before", "counters", "last_ns", "rotated", "was")
-
-    def __init__(self, key: SenderKey, now: int) -> None:
-        self._key = key
-        self.last_ns = now
-        self.counters: dict[tuple[int, int], UsedCounters] = {}
-        """Maps AN and epoch to the counters used."""
-        self.an: int | None = None
-        """Holds the AN in use."""
-        self.rotated = [-1, -1]
-        """Holds, for each AN, the number of the last packet that had it."""
-        self.was: tuple[int, int | None] | None = None
-        self.before: int | None = None
-        """Holds the greater counter or epoch that an event refers to."""
+    key: SenderKey
+    last_ns: int
+    counters: dict[tuple[int, int], UsedCounters] = field(default_factory=dict)
+    """Maps AN and epoch to the counters used."""
+    an: int | None = None
+    """Holds the AN in use."""
+    rotated: list[int] = field(default_factory=lambda: [-1, -1])
+    """Holds, for each AN, the number of the last packet that had it."""
+    was: tuple[int, int | None] | None = None
+    before: int | None = None
+    """Holds the greater counter or epoch that an event refers to."""
 
     def flow(self) -> Flow:
-        sdi, src, ssi = self._key
+        sdi, src, ssi = self.key
         flow: dict[str, Any] = {"sdi": sdi, "src": address_text(src)}
         return flow if ssi is None else flow | {"ssi": ssi}
 
     @property
     def mode_is_told_by_address(self) -> bool:
         """Tell whether the address may be part of the key, as in IPv6."""
-        return self._key[1] & IPV6 != 0
+        return self.key[1] & IPV6 != 0
 
 
-class SplitCounter:
+class SplitCounter(NamedTuple):
     """Holds a sealed packet of mode client-server."""
 
-    __slots__ = ("from_server", "sender")
-
-    def __init__(self, sender: SecureSender, from_server: bool) -> None:
-        self.sender = sender
-        self.from_server = from_server
+    sender: SecureSender
+    from_server: bool
 
     def flow(self) -> Flow:
         return self.sender.flow()
 
 
-class ClearPacket:
+class ClearPacket(NamedTuple):
     """Holds a packet of a PDC, and the number of a sealed packet of the same PDC."""
 
-    __slots__ = ("_seen", "sealed")
-
-    def __init__(self, seen: ObservedPacket, sealed: int) -> None:
-        self._seen = seen
-        self.sealed = sealed
+    seen: ObservedPacket
+    sealed: int
 
     def flow(self) -> Flow:
-        return ends(self._seen.src, self._seen.dst)
+        return ends(self.seen.src, self.seen.dst)
 
 
 class TssTracker:
@@ -166,8 +157,8 @@ class TssTracker:
     def __init__(self, judge: Judge, options: Options) -> None:
         self._tell = {event: judge.on(event) for event in TssEvent}
         self._sealed = self._tell[TssEvent.SEALED]
-        self._flows: Flows[SenderKey, SecureSender] = Flows(options.max_flows)
-        self._by_key = self._flows.by_key
+        self.flows: Flows[SenderKey, SecureSender] = Flows(options.max_flows)
+        self._by_key = self.flows.by_key
         self._by_ssi: dict[tuple[int, int], list[SecureSender]] = {}
         self._keys = options.keys
         self._most = options.max_flows
@@ -178,10 +169,6 @@ class TssTracker:
         self._pdcs: dict[End, tuple[int, int]] = {}
         """Maps the ends of PDCs with sealed packets to number and time of the last of these."""
         self.see_by_class = {head_class(header.name): self.see for header in (TSS, TSS_SSI)}
-
-    @property
-    def forgotten(self) -> dict[str, int]:
-        return self._flows.forgotten
 
     @property
     def any_sealed(self) -> bool:
@@ -241,20 +228,17 @@ class TssTracker:
                 return
 
     def sweep(self, now: int) -> None:
-        if not self._flows.is_due():
+        if not self.flows.is_due():
             return
         before = len(self._by_key)
-        self._flows.sweep(now)
-        self._by_key = self._flows.by_key
+        self.flows.sweep(now)
+        self._by_key = self.flows.by_key
         if len(self._by_key) != before:
             self._by_ssi.clear()
             for (sdi, _, ssi), sender in self._by_key.items():
                 if ssi is not None:
                     self._by_ssi.setdefault((sdi, ssi), []).append(sender)
         self._pdcs = {end: last for end, last in self._pdcs.items() if last[1] > now - SILENT}
-
-    def end(self) -> None:
-        """Do nothing: no event waits for the end of the capture."""
 
     def _opened(self, sender: SecureSender, seen: ObservedPacket) -> UsedCounters:
         """Begin a key that this sender did not use before; the epochs of an AN are bounded."""

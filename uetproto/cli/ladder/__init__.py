@@ -1,1 +1,1 @@
-"""`uetproto ladder`: message sequence charts as text and as SVG."""
+"""`uetproto ladder` draws message sequence charts as text and as SVG."""

@@ -42,7 +42,7 @@ Host = tuple[int, int]
 
 @dataclass(slots=True)
 class Arrow:
-    """Represents one packet. `like` is equal for packets of which a run is drawn as one row."""
+    """Stands for one packet. `like` is equal for packets of which a run is drawn as one row."""
 
     index: int
     time_ns: int  # since the first packet
@@ -57,7 +57,7 @@ class Arrow:
 
 @dataclass(slots=True)
 class More:
-    """Represents `count` packets like the arrow before. `psns`: the first and the last, if they are consecutive."""
+    """Stands for `count` packets like the arrow before. `psns`: the first and the last, if they are consecutive."""
 
     count: int
     src: Host
@@ -72,7 +72,7 @@ class More:
 
 @dataclass(slots=True)
 class Pause:
-    """Represents a time without packets."""
+    """Stands for a time without packets."""
 
     ns: int
 
@@ -144,12 +144,7 @@ class LadderConversation:
         return is_to or ("deth" in packet and packet["deth"]["srcqp"] == self._number)
 
 
-def arrows(
-    reader: CaptureReader,
-    decoding: Decoding,
-    choice: LadderChoice,
-    tally: LadderTally,
-) -> Iterator[Arrow]:
+def arrows(reader: CaptureReader, decoding: Decoding, choice: LadderChoice, tally: LadderTally) -> Iterator[Arrow]:
     """Yield the UET and RoCE packets that are chosen."""
     chosen: dict[int, bool] = {}
     latest: dict[object, int] = {}
