@@ -10,7 +10,7 @@ import re
 import struct
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import pairwise
@@ -18,6 +18,7 @@ from operator import attrgetter
 from random import Random
 from typing import ClassVar
 
+from uetproto.check.shrink import shrink as fewer_steps
 from uetproto.check.time_limit import time_limit
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, AskClose, Close, Datagram, Mode, Trim, Write
@@ -474,7 +475,6 @@ class BytesFinding:
     kind: str
     """Target, exception, and function or text; findings of the same kind count as one."""
     text: str
-    """Text with the traceback."""
     data: bytes
 
 
@@ -497,19 +497,17 @@ def attempt(target: FuzzTarget, data: bytes) -> Features | BytesFinding:
 
 def shrink(target: FuzzTarget, finding: BytesFinding, tries: int = 400) -> BytesFinding:
     """Return the same finding with fewer pieces; chunks are left out, halves first."""
-    best, pieces = finding, target.pieces(finding.data)
-    size = len(pieces) // 2
-    while size and tries > 0:
-        at = 0
-        while at < len(pieces) and tries > 0:
-            tries -= 1
-            fewer = pieces[:at] + pieces[at + size :]
-            found = attempt(target, b"".join(fewer))
-            if isinstance(found, BytesFinding) and found.kind == finding.kind:
-                best, pieces = found, fewer
-            else:
-                at += size
-        size //= 2
+    best = finding
+
+    def fails(pieces: Sequence[bytes]) -> bool:
+        nonlocal best
+        found = attempt(target, b"".join(pieces))
+        if not isinstance(found, BytesFinding) or found.kind != finding.kind:
+            return False
+        best = found
+        return True
+
+    fewer_steps(target.pieces(finding.data), fails, lambda piece: (), tries)
     return best
 
 

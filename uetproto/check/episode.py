@@ -39,7 +39,6 @@ class EpisodeSettings(ABC):
     """Two sets of settings that differ from the defaults: of end 0 and of end 1; in TSS, terms and `PdsConfig`."""
 
     step: ClassVar[Callable[..., Any]]
-    """The class of the steps."""
 
     @property
     def objects(self) -> bool:

@@ -35,13 +35,11 @@ class FuzzFinding:
     text: str
     """The violation, or the exception; the first line says which."""
     kind: str
-    """What findings of the same cause have in common: the number of the invariant, or exception and function."""
     only_objects: bool = False
     """The same steps do not fail when packets are encoded."""
     only_once: bool = False
     """The same steps do not fail when they are played again: one seed has several traces."""
     given_up: bool = False
-    """Shrinking was ended before it was complete."""
 
     @property
     def name(self) -> str:

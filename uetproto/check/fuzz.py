@@ -47,7 +47,6 @@ ALL = "all"
 """Stands for every machine by turns, in place of one."""
 
 LENGTH = range(200, 2000)
-"""How many steps an episode has."""
 
 EFFORT = 2_000_000
 """Number of steps and packets that all attempts to shrink one finding may take."""
@@ -62,7 +61,6 @@ class FuzzTally:
     """A tally holds counts and findings of one or more episodes."""
 
     steps: int = 0
-    """Steps drawn."""
     moves: int = 0
     """Steps drawn, and packets and timers processed at the ends of episodes."""
     episodes: int = 0

@@ -48,7 +48,6 @@ class Invariant(Generic[ScopeT]):
     when: Callable[..., bool]
     """Whether the invariant holds under given settings; the arguments belong to the protocol."""
     void_after: Disruption
-    """Disruptions after which the invariant is not required."""
 
     @property
     def name(self) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 TRIES = 10_000
-"""Number of candidates that are tried."""
 
 _S = TypeVar("_S", bound=Hashable)
 

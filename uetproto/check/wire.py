@@ -28,7 +28,6 @@ class AdversarialWire(ABC, Generic[PacketT]):
 
     def __init__(self) -> None:
         self.flight: dict[int, PacketT] = {}
-        """The packets on the wire."""
         self.sent = 0
         """Number of the next packet."""
 

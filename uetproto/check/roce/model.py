@@ -64,7 +64,6 @@ class MemoryAccess:
     """An access of the engine to memory: it reads or writes."""
 
     where: str
-    """Name of the region."""
     place: MemoryPlace | None
     """None if the bytes belong to no place."""
     at: int

@@ -56,7 +56,6 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.roce import RESPONSES, Operation
 
 LONGEST = 8
-"""Number of packets of the longest message."""
 MOST_ARRIVALS = 20_000
 """Number of packets and timers without progress after which `finish` stops waiting."""
 FEW_ARRIVALS = 1_000

@@ -19,7 +19,6 @@ SDI = 1
 OTHER_SDI = 2
 MTU = 1024
 LONGEST = 4 * MTU
-"""Number of bytes of the longest message."""
 _PERIOD = 65521
 _BYTES = bytes((place % _PERIOD * 37 ^ place % _PERIOD >> 8) & 0xFF for place in range(_PERIOD + LONGEST))
 _SIZE = 1 << 40
@@ -96,7 +95,6 @@ class TssEndpoint:
         self.memory = OfferedMemory(node)
         self.operations: list[TssOperation] = []
         self.refused = 0
-        """Number of packets that `open` refused."""
         self._config = config
         self.begin(seed)
 

@@ -64,7 +64,6 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
         self.keys = {0: 1}
         """Generation of the key of each AN."""
         self.epochs = {0: self.terms.epoch}
-        """Epoch of each AN."""
         self.generations = 1
         self.opened: set[tuple[int, int, int]] = set()
         """PDCs that targets have accepted: {node, PDCID of the initiator, Start_PSN}."""

@@ -30,7 +30,6 @@ class Terms:
     start_psn: int | None = None
     """Start_PSN of the first PDC; None: drawn."""
     epoch: int = 0
-    """First epoch."""
 
     def domain(self, sdi: int, key: DomainKey, an: int = 0) -> DomainConfig:
         """Return a domain with a single key. Raises `LocalError` for settings that exclude each other."""

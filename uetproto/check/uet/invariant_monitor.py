@@ -56,7 +56,6 @@ class InvariantMonitor:
 
     pds: Pds
     other: "InvariantMonitor"
-    """The endpoint at the other end."""
 
     def __init__(self, user: PdsUser, scan_every: int = SCAN_EVERY) -> None:
         self.user = user

@@ -9,7 +9,6 @@ from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Mode
 
 MODULES = (invariants_numbers, invariants_delivery, invariants_protocol, invariants_liveness)
-"""The modules that register invariants."""
 
 INVARIANTS = PDS.entries
 """All invariants, by number of pds.md §18."""

@@ -27,7 +27,6 @@ _OFFSET_AT = REQUEST_STD.offset_of("message_offset") // 8
 _ASKED_AT = RESPONSE_DATA.offset_of("read_request_message_id") // 8
 _JOB, _KEY, _RESOURCE_INDEX = 101, 7, 15
 _BYTES = bytes(range(256)) * 64
-"""Generated content."""
 _INDEX = tuple(index.to_bytes(4, "big") for index in range(4096))
 OK, GTD, LATER, NO_RESPONSE, DATA, RETURN = range(6)
 """Positions of answers in `ANSWERS`."""
@@ -138,7 +137,6 @@ class ScriptedSes:
         self.late: Callable[[Any, int, Response, int], None]
         """Function that takes late answers: {connection, PSN or pkt_id, response, now}."""
         self.delivered = self.answered = self.failed = 0
-        """Counts of packets."""
         self.waiting: dict[tuple[int, int], tuple[Connection, bytes]] = {}
         """Requests without a final answer by {PDCID or 0, PSN or pkt_id}: their connection and SES header."""
         self.script: dict[int, int] = {}

@@ -56,12 +56,10 @@ class MessageSpec(NamedTuple):
     packets: int = 1
     mode: Mode = Mode.RUD
     op: str = "send"
-    """What the message does: send, read, write."""
     message_id: int = 1
     answer: str = "ok"
     """How the peer's SES answers each packet, one of `ANSWERS`; of a read: data or return."""
     reserved: bool = False
-    """Whether a reserved PDC carries the message."""
     context: int = 0
 
 

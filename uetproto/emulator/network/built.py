@@ -35,7 +35,6 @@ class SwitchPort(NamedTuple):
 
     switch: Switch
     mac: bytes
-    """MAC address of the node."""
     vertex: int
     """Vertex of the layout: the rank of a host, the switch of an inner node; 0 without a layout."""
 
@@ -46,7 +45,6 @@ class BuiltNetwork:
 
     nics: dict[str, Nic] = field(default_factory=dict)
     links: dict[str, EmulatedLink] = field(default_factory=dict)
-    """Links from each node."""
     faults: dict[str, FaultyPort] = field(default_factory=dict)
     queues: dict[str, OutputQueue] = field(default_factory=dict)
     """Output queues towards each node."""

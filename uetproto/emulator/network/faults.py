@@ -31,7 +31,6 @@ class Faults:
     reorder: Which = 0.0
     """Frames that wait until `reorder_by` later frames have passed, or for `reorder_time` if those do not come."""
     delay: Which = 0.0
-    """Frames that wait for `delay_time`."""
     reorder_by: int = 1
     reorder_time: int = 10 * MICROSECOND
     delay_time: int = 10 * MICROSECOND
@@ -59,7 +58,6 @@ class FaultyPort:
     dscp: Dscp
     outcomes: FrameOutcomes = field(default_factory=FrameOutcomes)
     number: int = 0
-    """Number of frames that came."""
     done: Counter[str] = field(default_factory=Counter)
     _held: list[_ReorderedFrame] = field(default_factory=list)
 

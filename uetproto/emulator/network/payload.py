@@ -124,7 +124,6 @@ class MeteredLink(EmulatedLink):
         super().__init__(clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
         self._payload_of = payload_of
         self.payload = 0
-        """Number of bytes of payload sent."""
 
     def send(self, frame: bytes) -> int:
         """Count the payload of a frame, and send it."""

@@ -49,7 +49,6 @@ class Capture:
         self._pending: list[_TapRecord] = []
         self._several = False
         self.frames = 0
-        """Number of frames written."""
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None:
         """Record a frame at `time`, which is not before now. `leaves`: the network may still drop or change it."""

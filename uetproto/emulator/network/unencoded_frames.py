@@ -66,6 +66,3 @@ class UnencodedFramer:
     def repeats(self, packet: Datagram) -> bool:
         """Return whether the packet was sent before."""
         return self._framer.repeats(packet)
-
-
-__all__ = ["NOT_ENCODED", "WIRES", "UnencodedFrame", "UnencodedFramer", "payload_of", "size_of"]

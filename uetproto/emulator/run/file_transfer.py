@@ -3,10 +3,10 @@
 import tempfile
 from contextlib import ExitStack
 
-from uetproto.emulator.run.files import Extent, TargetFile, compare, data_extent
+from uetproto.emulator.run.files import Extent, compare, data_extent
 from uetproto.emulator.run.result import Memories
 from uetproto.emulator.scenario.settings import RunConfig
-from uetproto.engine.memory import BufferMemory, Memory
+from uetproto.engine.memory import BufferMemory, FileMemory, Memory
 from uetproto.wire.malloc import keep_freed_memory
 
 IN_MEMORY = 64 << 20
@@ -24,7 +24,7 @@ class FileTransfer:
         self.extent = data_extent(run.input, self.file)
         self.memory: Memory
         if self.extent.length > IN_MEMORY:
-            self.memory = TargetFile(owned.enter_context(tempfile.TemporaryFile()), self.extent.length)  # noqa: SIM115
+            self.memory = FileMemory(owned.enter_context(tempfile.TemporaryFile()), self.extent.length)  # noqa: SIM115
         else:
             self.memory = BufferMemory(bytearray(self.extent.length))
 

@@ -1,4 +1,4 @@
-"""The files of a run: the input and where its data start, a target that is a file, and their comparison."""
+"""The files of a run: the input, where its data start, and the comparison of input and target."""
 
 import ast
 import hashlib
@@ -62,7 +62,7 @@ def data_extent(path: Path, file: BinaryIO) -> Extent:
 
 
 class SourceFile:
-    """A file as the `Source` of a message; it is read in windows, from front to back."""
+    """A file as the `Source` of a message, or as memory that is only read; it is read in windows, front to back."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._fd = file.fileno()
@@ -80,44 +80,17 @@ class SourceFile:
             self._start, at = offset, 0
         return self._window[at : at + length]
 
+    def write(self, offset: int, data: Buffer) -> None:
+        raise LocalError("memory", "an input is only read")
+
+    def flush(self) -> None:
+        """Do nothing."""
+
     def _fetch(self, offset: int, least: int, wanted: int = 0) -> bytes:
         data = os.pread(self._fd, max(least, wanted), offset)
         if len(data) < least:
             raise OSError(f"the input ends at byte {offset + len(data)}, it had {self.length} bytes before")
         return data
-
-
-class TargetFile:
-    """A file as the memory of a region; consecutive writes are joined before they reach the file."""
-
-    def __init__(self, file: BinaryIO, length: int) -> None:
-        self._fd = file.fileno()
-        self._parts: list[Buffer] = []
-        self._start = 0
-        self._end = 0
-        self.length = length
-        os.ftruncate(self._fd, length)
-
-    def read(self, offset: int, length: int) -> bytes:
-        self.flush()
-        return os.pread(self._fd, length, offset)
-
-    def write(self, offset: int, data: Buffer) -> None:
-        """Write `data`, which must not change afterwards: it reaches the file later."""
-        if offset != self._end or offset - self._start >= WINDOW:
-            self.flush()
-            self._start = offset
-        self._parts.append(data)
-        self._end = offset + len(data)
-
-    def flush(self) -> None:
-        data = memoryview(b"".join(self._parts))
-        self._parts.clear()
-        while data:
-            written = os.pwrite(self._fd, data, self._start)
-            self._start += written
-            data = data[written:]
-        self._start = self._end
 
 
 def compare(source: BinaryIO, extent: Extent, target: Memory) -> Memories:

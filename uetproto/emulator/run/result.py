@@ -58,7 +58,6 @@ class RunResult:
     retransmissions: int
     """Number of requests and control packets that were retransmitted."""
     nacks: int
-    """Number of NACKs that the nodes have sent."""
     virtual_time_ps: int
     """When the application ended."""
     capture: str | None

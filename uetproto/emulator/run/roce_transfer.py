@@ -5,33 +5,14 @@ from contextlib import ExitStack
 from typing import Any
 
 from uetproto.emulator.run.file_transfer import FileTransfer
-from uetproto.emulator.run.files import Extent, SourceFile
+from uetproto.emulator.run.files import SourceFile
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.run.roce_run import RoceRun
 from uetproto.emulator.run.scenario_run import SLICE, Progress, ignore
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.settings import Scenario
-from uetproto.engine.contract import Buffer
+from uetproto.engine.memory import MemoryWindow
 from uetproto.engine.roce.contract import FULL_ACCESS, Access, Opcode, PostSend, Sge, WorkCompletion
-from uetproto.errors import LocalError
-
-
-class SourceMemory:
-    """The data of a file as memory (`memory.Memory`) that is only read."""
-
-    def __init__(self, source: SourceFile, extent: Extent) -> None:
-        self._source = source
-        self._start = extent.start
-        self.length = extent.length
-
-    def read(self, offset: int, length: int) -> Buffer:
-        return self._source.read(self._start + offset, length)
-
-    def write(self, offset: int, data: Buffer) -> None:
-        raise LocalError("memory", "an input is only read")
-
-    def flush(self) -> None:
-        """Do nothing."""
 
 
 class RoceTransfer(RoceRun):
@@ -45,7 +26,8 @@ class RoceTransfer(RoceRun):
         hca, pd = self.hcas[run_.target], self.pds[run_.target]
         hca.reg_mr(pd, self.transfer.memory, addr=run_.base, access=FULL_ACCESS, rkey=run_.key)
         hca, pd = self.hcas[run_.initiator], self.pds[run_.initiator]
-        self._source = hca.reg_mr(pd, SourceMemory(SourceFile(self.transfer.file), extent), access=Access(0))
+        source = MemoryWindow(SourceFile(self.transfer.file), extent.start, extent.length)
+        self._source = hca.reg_mr(pd, source, access=Access(0))
         self.open = 0
         """Number of writes that are not complete."""
 

@@ -16,6 +16,7 @@ from uetproto.check.simulator import Simulator, StepT
 from uetproto.check.wire import ADDRESSES, ALL, HISTORY, DatagramWire
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.emulator.network.red import mark
 from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.tap import Capture, FrameWriter
 from uetproto.emulator.run.result import RunResult
@@ -26,10 +27,6 @@ from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.errors import LocalError
 from uetproto.framing.framer import Framer
-from uetproto.framing.sizes import ETHERNET_SIZE
-from uetproto.wire.headers.ethernet import Ecn, EtherType, internet_checksum
-
-_IPV4_SIZE = 20
 
 
 class FrameSink(Protocol):
@@ -261,7 +258,7 @@ class ScriptRun(ABC, Generic[StepT]):
 
     def _mark(self, number: int, step: Any) -> None:
         marked = mark(self.wire.frames[number])
-        if marked is not self.wire.frames[number]:  # it is ECN-capable
+        if marked is not None:  # it is ECN-capable
             self.wire.change(number, marked)
             self.simulator.apply(self.step_type("mark", number=number))
 
@@ -320,18 +317,3 @@ _FRAME_ACTIONS: dict[str, Callable[[ScriptRun[Any], int, Any], None]] = {
     "corrupt": ScriptRun._corrupt,
 }
 """Actions that concern frames on the wire, one frame at a time."""
-
-
-def mark(frame: bytes) -> bytes:
-    """Return the frame with CE, as a congested switch sets it; the frame itself where it is not ECN-capable."""
-    ipv4 = frame[12:14] == EtherType.IPV4.to_bytes(2, "big")
-    at, shift = ETHERNET_SIZE + 1, 0 if ipv4 else 4
-    if not frame[at] >> shift & 3:
-        return frame
-    marked = bytearray(frame)
-    marked[at] |= Ecn.CE << shift
-    if ipv4:
-        end = ETHERNET_SIZE + _IPV4_SIZE
-        marked[end - 10 : end - 8] = b"\0\0"
-        marked[end - 10 : end - 8] = internet_checksum(bytes(marked[ETHERNET_SIZE:end])).to_bytes(2, "big")
-    return bytes(marked)

@@ -14,7 +14,7 @@ from uetproto.check.uet.guard import Guard
 from uetproto.emulator.network.tap import FrameWriter
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.engine import Fep
-from uetproto.engine.contract import NEVER, Datagram, Engine, Event, Work
+from uetproto.engine.contract import NEVER, Datagram, Engine
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.tss.cipher import Refused
 from uetproto.engine.tss.opener import Opener
@@ -177,14 +177,14 @@ class EngineGuards:
 
     def __init__(self, a: Fep, b: Fep, find: Callable[[str], None]) -> None:
         self._find = find
-        self._guards = {fep.address: Guard(fep) for fep in (a, b)}
+        self._guards = {fep.address: _GuardedEngine(self, fep) for fep in (a, b)}
         first, second = self._guards.values()
         first.join(second)
         self.broken = False
 
     def of(self, fep: Fep) -> Engine:
         """Return the engine to be driven in place of `fep`."""
-        return _GuardedEngine(self, self._guards[fep.address])
+        return self._guards[fep.address]
 
     def tell(self, violation: InvariantViolation) -> None:
         if not self.broken:
@@ -192,32 +192,27 @@ class EngineGuards:
             self._find(str(violation))
 
 
-class _GuardedEngine:
-    """An `Engine` that continues without checks after a violation."""
+class _GuardedEngine(Guard):
+    """A guard that tells its violation, and continues without checks after one."""
 
-    def __init__(self, guards: EngineGuards, guard: Guard) -> None:
+    def __init__(self, guards: EngineGuards, fep: Fep) -> None:
+        super().__init__(fep)
         self._guards = guards
-        self._guard = guard
-        self._fep = guard.fep
-        self.submit: Callable[[Work, int], None] = guard.submit
-        self.deadline: Callable[[], int | None] = guard.deadline
-        self.events: Callable[[], list[Event]] = guard.events
 
     def receive(self, packet: Datagram, now: int) -> None:
         if self._guards.broken:
-            self._fep.receive(packet, now)
+            self.fep.receive(packet, now)
             return
         try:
-            self._guard.receive(packet, now)
+            super().receive(packet, now)
         except InvariantViolation as violation:
             self._guards.tell(violation)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
         if self._guards.broken:
-            return self._fep.poll(now, limit)
-        packets: list[Datagram] = []
+            return self.fep.poll(now, limit)
         try:
-            packets = self._guard.poll(now, limit)
+            return super().poll(now, limit)
         except InvariantViolation as violation:
             self._guards.tell(violation)
-        return packets
+            return []

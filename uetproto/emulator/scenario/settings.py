@@ -149,15 +149,10 @@ class Scenario:
     operations: tuple[OperationRow, ...] = ()
     """Operations of the applications, if there is no input."""
     target_faults: tuple[TargetFault, ...] = ()
-    """Requests that targets refuse."""
     taps: tuple[str, ...]
-    """Nodes whose port is tapped."""
     qps: dict[str, QpSetup] = field(default_factory=dict)
-    """Queue pairs, over RoCE."""
     path: PathConfig = field(default_factory=PathConfig)
-    """Hops of the data paths."""
     security: Security | None = None
-    """Security of the nodes; None: packets travel in clear."""
 
 
 def _packets(value: Any) -> frozenset[int]:
