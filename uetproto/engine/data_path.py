@@ -7,6 +7,7 @@ that the CPU needs to post the work comes before, unless the GPU posts. The mode
 
 from dataclasses import dataclass, fields
 from enum import Enum
+from math import prod
 from typing import Any, NamedTuple
 
 from uetproto.errors import LocalError
@@ -136,25 +137,20 @@ def cost(
         raise LocalError("size", f"{size} is not legal", "at least 0 bytes")
     config = config or PathConfig()
     row = PATHS[path]
-    hops = _with_nvlink(row.hops) if nvlink else row.hops
+    hops = row.hops
+    if nvlink:  # next to the GPU: before PCIe on the way out, behind it on the way from storage
+        hops = (Hop.NVLINK, *hops) if hops[0] is Hop.PCIE else (*hops, Hop.NVLINK)
     posts = row.cpu_posts and not passive
     time = config.cpu_post_time if posts else 0
     time += sum(config.latency(hop) for hop in hops)
     if row.copies:
         # The sum is rounded, not its parts: it is exact over the product of the bandwidths.
-        whole = 1
-        for hop in hops:
-            whole *= config.bandwidth(hop)
+        whole = prod(config.bandwidth(hop) for hop in hops)
         time += _up(size * _SECOND * sum(whole // config.bandwidth(hop) for hop in hops), whole)
     else:
         time += _up(size * _SECOND, min(config.bandwidth(hop) for hop in hops))
     cpu_bytes = size * len(row.cpu_copies)
     return Report(path, size, tuple((hop, size) for hop in hops), row.copies, int(posts), cpu_bytes, time)
-
-
-def _with_nvlink(hops: tuple[Hop, ...]) -> tuple[Hop, ...]:
-    """Return the hops with NVLink next to the GPU: before PCIe on the way out, behind it on the way from storage."""
-    return (Hop.NVLINK, *hops) if hops[0] is Hop.PCIE else (*hops, Hop.NVLINK)
 
 
 def _up(dividend: int, divisor: int) -> int:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from uetproto.wire.headers.ethernet import EtherType
 
-_IPV4, _IPV6 = (kind.to_bytes(2, "big") for kind in (EtherType.IPV4, EtherType.IPV6))
+IPV4_TYPE, IPV6_TYPE = (kind.to_bytes(2, "big") for kind in (EtherType.IPV4, EtherType.IPV6))
+"""Bytes of the EtherType of a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,8 @@ class Dscp:
 def dscp_of(frame: bytes) -> int | None:
     """Return the DSCP of a frame; None for a frame that is neither IPv4 nor IPv6."""
     kind = frame[12:14]
-    if kind == _IPV4:
+    if kind == IPV4_TYPE:
         return frame[15] >> 2
-    if kind == _IPV6:
+    if kind == IPV6_TYPE:
         return (frame[14] & 0x0F) << 2 | frame[15] >> 6
     return None

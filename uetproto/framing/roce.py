@@ -54,7 +54,6 @@ class RoceFramer(FlowFramer):
     overhead = ICRC_SIZE
 
     def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
-        """Make a framer for `address`."""
         super().__init__()
         self._address = address
         self._version = ip_version

@@ -95,16 +95,12 @@ class TrafficRun:
         self.workload = _TRANSPORTS[type(profile)].workload(profile, self.wire, self.chance("workload"))
         self._started = False
         for number in range(profile.endpoints):
-            self._join(number)
+            initiates = number < profile.initiators
+            self.workload.join(profile.address(number), initiates, partial(self.chance, number))
 
     def chance(self, *component: object) -> Random:
         """Return a generator for one component; no component disturbs another one's draws."""
         return Random("/".join(map(str, (self.profile.seed, *component))))
-
-    def _join(self, number: int) -> None:
-        profile = self.profile
-        initiates = number < profile.initiators
-        self.workload.join(profile.address(number), initiates, partial(self.chance, number))
 
     def run(self, events: int = -1) -> bool:
         """Run so many events. Return False when all is written, or nothing is left to happen."""
@@ -177,6 +173,8 @@ def generate(
         if packets is not None and world.tap.packets < packets and duration is None:
             raise LocalError(f"{profile.name}: nothing is left to happen after {world.tap.packets} packets")
     secured = world.workload.secured
+    reports = () if secured is None else secured.report().values()
+    security_report = {str(ip_address(profile.address(number))): report for number, report in enumerate(reports)}
     return TrafficResult(
         profile=profile.name,
         seed=profile.seed,
@@ -190,16 +188,12 @@ def generate(
         mutations=_sorted(mutator.done) if mutator else {},
         coverage=seen.as_dict(world.workload.statuses()) if seen else None,
         possible=seen.possible if seen else None,
-        security={} if secured is None else _by_address(profile, secured.report()),
+        security=security_report,
         failure=None if secured is None else secured.failure(None),
         capture=output,
         side_file=side,
         keys_file=keys,
     )
-
-
-def _by_address(profile: TrafficProfile, report: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(ip_address(profile.address(number))): told for number, told in enumerate(report.values())}
 
 
 def _is_silenced(world: TrafficRun) -> bool:

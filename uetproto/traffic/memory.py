@@ -46,7 +46,7 @@ class Repeating:
 
 
 def _pieces(at: int, length: int) -> list[tuple[int, int]]:
-    """Yield start and end of each part of an access that crosses the end of a period."""
+    """Return start and end of each part of an access that crosses the end of a period."""
     pieces = []
     while length:
         end = min(PERIOD, at + length)

@@ -76,7 +76,7 @@ class Mutator:
         self._history.note(frame, roce_port=self._roce_port)
 
     def _drawn(self) -> str | None:
-        """Return the frame with at most one mutation."""
+        """Return the name of a mutation, drawn by the shares; None: the frame stays as it is."""
         at = self._rng.random()
         for name, share in self._shares:
             if at < share:

@@ -100,6 +100,11 @@ class TrafficProfile(ABC):
     def initiators(self) -> int:
         return self.endpoints // 2
 
+    @property
+    def largest(self) -> int:
+        """Return the size of the longest message in bytes."""
+        return max(size.high for size in self.sizes.things)
+
     def address(self, number: int) -> int:
         """Return the address of an endpoint; initiators come first."""
         return address_of(number, self.endpoints, self.ip)

@@ -65,21 +65,15 @@ class RoceProfile(TrafficProfile):
     def roce_port(self) -> int:
         return self.roce.udp_port
 
-    @property
-    def largest(self) -> int:
-        """Return the size of the longest message in bytes."""
-        return max(size.high for size in self.sizes.things)
-
 
 def read(file: ProfileFile) -> RoceProfile:
     values = file.values(KEYS, TABLES, "operations", "sizes")
     transports = {kind: share for kind, share in values.pop("transport").items() if share}
-    operations = {code: share for code, share in values.pop("operations").items() if share}
     values.pop("encapsulation", None)
     roce = file.config(RoceConfig, "roce", {"icrc": values.pop("crc", True)})
     profile = RoceProfile(
-        name=file.path.stem, transport=file.transport, transports=transports, operations=Mix(operations),
-        sizes=Mix(values.pop("sizes")), roce=roce, **values,
+        name=file.path.stem, transport=file.transport, transports=transports,
+        operations=Mix(values.pop("operations")), sizes=Mix(values.pop("sizes")), roce=roce, **values,
     )  # fmt: skip
     _possible(file, profile)
     return profile

@@ -67,7 +67,7 @@ class UetProfile(TrafficProfile):
 
 def read(file: ProfileFile) -> UetProfile:
     values = file.values(KEYS, TABLES, "operations", "modes", "sizes")
-    operations = {code: share for code, share in values.pop("operations").items() if share}
+    operations = Mix[Opcode](values.pop("operations"))
     modes = {mode: share for mode, share in values.pop("modes").items() if share}
     how = Encapsulation(udp=values.pop("encapsulation", True), crc=values.pop("crc", True))
     endpoints = values.get("endpoints", 2)
@@ -78,10 +78,10 @@ def read(file: ProfileFile) -> UetProfile:
     most = min(max(1000, pdcs), MAX_CONNECTIONS)
     pds = file.config(PdsConfig, "pds", {"max_pdcs": most, "msl": life, **section.implied()})
     room = max(256, values.get("depth", 8) * endpoints)
-    sync = bool(any(code in SYNCS for code in operations))
+    sync = any(code in SYNCS for code in operations.things)
     ses = file.config(SesConfig, "ses", {"tx_size": room, "rx_size": room, "sync_operations": sync})
     profile = UetProfile(
-        name=file.path.stem, operations=Mix(operations), modes=modes, sizes=Mix(values.pop("sizes")), how=how,
+        name=file.path.stem, operations=operations, modes=modes, sizes=Mix(values.pop("sizes")), how=how,
         pds=pds, ses=ses, security=section.security(endpoints, values.get("ip", 4), pds), **values,
     )  # fmt: skip
     _possible(file, profile)
@@ -127,9 +127,8 @@ def _room(file: ProfileFile, profile: UetProfile) -> None:
     if received and ses.rx_size < needed:
         message = f"{ses.rx_size} is less than what can be open to a target, depth × initiators"
         raise file.refuse_mix("ses.rx_size", "depth", message, f"{needed} and more")
-    largest = max(size.high for size in profile.sizes.things)
     sends = [code for code in received if code not in ATOMICS and code is not Opcode.DATAGRAM_SEND]
-    if sends and largest > ses.max_msg_size:
-        message = f"{largest} bytes do not go into one {sends[0].name.lower()}"
+    if sends and profile.largest > ses.max_msg_size:
+        message = f"{profile.largest} bytes do not go into one {sends[0].name.lower()}"
         legal = f"up to {ses.max_msg_size} bytes (ses.max_msg_size)"
         raise file.refuse_mix("sizes", "ses.max_msg_size", message, legal)

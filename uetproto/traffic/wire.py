@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import gcd
+from operator import itemgetter
 from typing import Any, Protocol
 
 from uetproto.emulator.network.clock import Clock
@@ -90,7 +91,7 @@ class TrafficTap:
         """Write the records before now: no record that is added later stands before them."""
         pending = self._pending
         pending.sort()
-        end = bisect_right(pending, min(self._clock.now, self._until), key=_time_of)
+        end = bisect_right(pending, min(self._clock.now, self._until), key=itemgetter(0))
         if self._left is not None:
             end = min(end, self._left)
             self._left -= end
@@ -106,10 +107,6 @@ class TrafficTap:
         self._wait = len(self._pending) + self._batch()
         if not self._left and self._left is not None:
             self._clock.stop()
-
-
-def _time_of(record: _WireRecord) -> int:
-    return record[0]
 
 
 class DirectWire:

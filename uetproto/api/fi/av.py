@@ -1,23 +1,22 @@
 """Address vectors: `fi_av_open`, `fi_av_insert`, `fi_av_lookup` (ses.md §2.3, §14.2)."""
 
 from uetproto.api.fi.address import Address
-from uetproto.api.fi.errors import Errno, FiError, invalid
+from uetproto.api.fi.errors import FiObject, invalid
 from uetproto.api.fi.flags import ADDR_UNSPEC
 from uetproto.engine.contract import EndpointDriver
 
 
-class AddressVector:
+class AddressVector(FiObject):
     """An address vector keeps addresses of peers by handle (`fi_addr_t`), which is valid until it is removed."""
 
+    kind = "av"
+
     def __init__(self, driver: EndpointDriver, ip_version: int) -> None:
-        self.driver = driver
+        super().__init__(driver)
         self._ip_version = ip_version
         self._entries: dict[int, Address] = {}
         self._handles: dict[Address, int] = {}
         self._next = 0
-        self.users = 0
-        """Number of endpoints that are bound to the vector."""
-        self.closed = False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -71,13 +70,3 @@ class AddressVector:
             if address.fa == fa and address.initiator_id == initiator:
                 return handle
         return ADDR_UNSPEC
-
-    def close(self) -> None:
-        """`fi_close` closes the vector. Raises FI_EBUSY while an endpoint is bound to it."""
-        if self.users:
-            raise FiError(Errno.FI_EBUSY, "av", "an endpoint is bound to it", "close the endpoint first")
-        self.closed = True
-
-    def _usable(self) -> None:
-        if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, "av", "is closed")

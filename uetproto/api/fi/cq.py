@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from uetproto.api.fi.errors import Errno, FiError, RetryClass, bits, class_of, duration, invalid, name_of
+from uetproto.api.fi.errors import Errno, FiError, FiObject, RetryClass, bits, class_of, duration, invalid, name_of
 from uetproto.api.fi.flags import ADDR_UNSPEC, CqFormat, Flag
 from uetproto.engine.contract import EndpointDriver, PdsError
 from uetproto.wire.headers.uet_ses import ReturnCode
@@ -128,17 +128,18 @@ class _Bound(Protocol):
         """Note that the queue lost an entry."""
 
 
-class CompletionQueue:
+class CompletionQueue(FiObject):
     """A completion queue holds entries of completed operations. `domain.cq_open(...)` makes it (`fi_cq_open`)."""
 
+    kind = "cq"
+
     def __init__(self, driver: EndpointDriver, size: int, form: CqFormat) -> None:
+        super().__init__(driver)
         self.size = size
         """Number of entries that the queue holds."""
         self.format = form
         self.overrun = False
         """Tells whether an entry was lost: the queue is in error, and its endpoints are disabled (ses.md §13.3)."""
-        self.closed = False
-        self.driver = driver
         self._entries: deque[tuple[CqEntry, int]] = deque()
         self._bound: list[_Bound] = []
 
@@ -172,15 +173,8 @@ class CompletionQueue:
         self.driver.wait(lambda: len(self._entries) >= min(threshold, self.size) or self.overrun, limit)
         return self.read(count)
 
-    def close(self) -> None:
-        """`fi_close` closes the queue. Raises FI_EBUSY while an endpoint is bound to it."""
-        if self._bound:
-            raise FiError(Errno.FI_EBUSY, "cq", "an endpoint is bound to it", "close the endpoint first")
-        self.closed = True
-
     def _usable(self) -> None:
-        if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, "cq", "is closed")
+        super()._usable()
         if self.overrun and not self._entries:
             raise FiError(Errno.FI_EOVERRUN, "cq", f"entries were lost, it holds {self.size}", "a larger size")
 
@@ -188,11 +182,13 @@ class CompletionQueue:
         """Bind an endpoint; `Endpoint.bind` calls it."""
         if endpoint not in self._bound:
             self._bound.append(endpoint)
+            self.users += 1
 
     def unbind(self, endpoint: _Bound) -> None:
         """End a `bind`."""
         if endpoint in self._bound:
             self._bound.remove(endpoint)
+            self.users -= 1
 
     def add(self, record: CompletionFacts) -> None:
         """Add the entry of an operation that has ended; an endpoint calls it."""
@@ -207,15 +203,14 @@ class CompletionQueue:
         self.driver.wake()
 
 
-class Counter:
+class Counter(FiObject):
     """A counter counts completions, successes and errors. `domain.cntr_open()` makes it (`fi_cntr_open`)."""
 
+    kind = "counter"
+
     def __init__(self, driver: EndpointDriver) -> None:
-        self.driver = driver
+        super().__init__(driver)
         self._value = self._errors = 0
-        self.users = 0
-        """Number of endpoints and regions that the counter is bound to."""
-        self.closed = False
 
     def read(self) -> int:
         """`fi_cntr_read` returns the successes. Calls raise FI_EOPBADSTATE once closed, FI_EINVAL beyond 64 bits."""
@@ -261,16 +256,6 @@ class Counter:
             raise FiError(Errno.FI_EIO, "counter", f"an operation failed, {self._value} of {threshold} are done")
         raise FiError(Errno.FI_ETIMEDOUT, "counter", f"{self._value} of {threshold} are done")
 
-    def close(self) -> None:
-        """`fi_close` closes the counter. Raises FI_EBUSY while it is bound."""
-        if self.users:
-            raise FiError(Errno.FI_EBUSY, "counter", "is bound", "close the endpoints and regions first")
-        self.closed = True
-
-    def _usable(self) -> None:
-        if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, "counter", "is closed")
-
     def _checked(self, name: str, value: int) -> int:
         self._usable()
         return bits(name, value, 64)
@@ -279,18 +264,3 @@ class Counter:
 def _count(name: str, value: int) -> None:
     if type(value) is not int or value < 1:
         raise invalid(name, value, "a whole number, 1 and more")
-
-
-class _Bindable(Protocol):
-    """What an endpoint or a region can be bound to: an address vector, a completion queue, a counter."""
-
-    driver: EndpointDriver
-    closed: bool
-
-
-def check_bindable(name: str, other: _Bindable, driver: EndpointDriver) -> None:
-    """Raise FI_EINVAL for an object that is closed, FI_EDOMAIN for one of another fabric, which has another time."""
-    if other.closed:
-        raise invalid(name, "is closed", "one that is open")
-    if other.driver is not driver:
-        raise invalid(name, "one of another fabric", "one of the same fabric", Errno.FI_EDOMAIN)

@@ -45,7 +45,6 @@ class Domain:
     def __init__(
         self, fabric: "Fabric", node: FiNode, job: Job, *, pid_on_fep: int | None, absolute: bool, mr_mode: MrMode
     ) -> None:
-        """Open the process; the fabric calls it."""
         mr_mode = member("mr_mode", mr_mode, MrMode)
         pids = {domain.pid_on_fep for domain in fabric.domains if domain.node is node}
         if pid_on_fep is None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uetproto.api.fi.address import Address
 from uetproto.api.fi.av import AddressVector
-from uetproto.api.fi.cq import CompletionFacts, CompletionQueue, Counter, check_bindable
-from uetproto.api.fi.errors import Errno, FiError, errno_of, invalid, some
+from uetproto.api.fi.cq import CompletionFacts, CompletionQueue, Counter
+from uetproto.api.fi.errors import Errno, FiError, FiObject, errno_of, invalid, some
 from uetproto.api.fi.flags import EpType, Flag, Order
 from uetproto.engine.contract import Cancelled, Completion, Receive, Received, RemoteWrite, SesWork
 from uetproto.errors import LocalError
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from uetproto.api.fi.transfers import Endpoint
 
 COUNTABLE = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE
-
-_BINDABLE = {"av": AddressVector, "cq": CompletionQueue, "counter": Counter}
 
 
 class EpState(Enum):
@@ -66,7 +64,6 @@ class EndpointBase:
     def __init__(
         self, domain: "Domain", ep_type: EpType, msg_order: Order, op_flags: Flag, index: int, initiator: int | None
     ) -> None:
-        """Make an endpoint; the domain calls it."""
         self.domain = domain
         self.type = ep_type
         self.msg_order = msg_order
@@ -122,9 +119,8 @@ class EndpointBase:
         is bound already, FI_EDOMAIN for an object of another fabric.
         """
         self._expect("bind", EpState.NEW, EpState.BOUND)
-        for name, kind in _BINDABLE.items():
-            if isinstance(other, kind):
-                check_bindable(name, other, self.domain.fabric.driver)
+        if isinstance(other, FiObject):
+            other.check_bindable(self.domain.fabric.driver)
         if isinstance(other, AddressVector):
             if hasattr(self, "av"):
                 raise invalid("av", "a second one", "one address vector")

@@ -7,6 +7,7 @@ from enum import Enum, IntEnum, IntFlag
 from typing import Any, TypeVar
 
 from uetproto.api.checks import ArgumentChecks, CallError
+from uetproto.engine.contract import EndpointDriver
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 _Flag = TypeVar("_Flag", bound=IntFlag)
@@ -42,6 +43,35 @@ class FiError(CallError[Errno]):
 
     A call that raises it has changed nothing.
     """
+
+
+class FiObject:
+    """An address vector, a completion queue or a counter: endpoints and regions are bound to it until it is closed."""
+
+    kind: str
+
+    def __init__(self, driver: EndpointDriver) -> None:
+        self.driver = driver
+        self.users = 0
+        """Number of endpoints and regions that are bound to the object."""
+        self.closed = False
+
+    def close(self) -> None:
+        """`fi_close` closes the object. Raises FI_EBUSY while an endpoint or a region is bound to it."""
+        if self.users:
+            raise FiError(Errno.FI_EBUSY, self.kind, "is bound", "close the endpoints and regions first")
+        self.closed = True
+
+    def check_bindable(self, driver: EndpointDriver) -> None:
+        """Raise FI_EINVAL for a closed object, FI_EDOMAIN for one of another fabric, which has another time."""
+        if self.closed:
+            raise invalid(self.kind, "is closed", "one that is open")
+        if self.driver is not driver:
+            raise invalid(self.kind, "one of another fabric", "one of the same fabric", Errno.FI_EDOMAIN)
+
+    def _usable(self) -> None:
+        if self.closed:
+            raise FiError(Errno.FI_EOPBADSTATE, self.kind, "is closed")
 
 
 CHECKS = ArgumentChecks(FiError, Errno.FI_EINVAL)

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from uetproto.api.fi.buffers import view_of
-from uetproto.api.fi.cq import Counter, check_bindable
+from uetproto.api.fi.cq import Counter
 from uetproto.api.fi.errors import Errno, FiError, bits, invalid, some
 from uetproto.api.fi.flags import Flag, MrMode
 from uetproto.engine.contract import RemoteAccess
@@ -121,7 +121,7 @@ class MemoryRegion:
             if self.idempotent_safe:
                 raise invalid("counter", "of an IDEMPOTENT_SAFE region", "none: its accesses may be repeated")
             flags = some("flags", flags, Flag, REMOTE, Errno.FI_EBADFLAGS)
-            check_bindable("counter", other, self.domain.fabric.driver)
+            other.check_bindable(self.domain.fabric.driver)
             self._counters.append((other, flags))
             other.users += 1
             return

@@ -111,8 +111,8 @@ class Endpoint(EndpointBase):
         until less than `min_multi_recv` bytes are left. Completion: RECV | MSG; a message that was too long ends in an
         entry with FI_ETRUNC.
         """
-        flags = self._receivable(flags, _RECEIVE | Flag.MULTI_RECV)
-        self._receive(buf, src, None, 0, flags, context)
+        self._ready("recv")
+        self._receive(buf, src, None, 0, flags, _RECEIVE | Flag.MULTI_RECV, context)
 
     def trecv(
         self, buf: Any, src: Peer, tag: int, ignore: int = 0, *, flags: Flag = Flag.NONE, context: Any = None
@@ -121,17 +121,16 @@ class Endpoint(EndpointBase):
 
         A mask needs the profile HPC here. `src`: ADDR_UNSPEC for any. Completion: RECV | TAGGED.
         """
+        self._ready("recv")
         bits("tag", tag, 64)
         if bits("ignore", ignore, 64) and FepCap.HPC not in self.domain.caps:
             raise invalid("ignore", f"{ignore:#x}", "0: wildcards need the profile hpc")
-        flags = self._receivable(flags, _RECEIVE)
-        self._receive(buf, src, tag, ignore, flags, context)
+        self._receive(buf, src, tag, ignore, flags, _RECEIVE, context)
 
-    def _receivable(self, flags: Flag, legal: Flag) -> Flag:
-        self._ready("recv")
-        return member("flags", flags, Flag, legal, Errno.FI_EBADFLAGS)
-
-    def _receive(self, buf: Any, src: Peer, tag: int | None, ignore: int, flags: Flag, context: Any) -> None:
+    def _receive(
+        self, buf: Any, src: Peer, tag: int | None, ignore: int, flags: Flag, legal_flags: Flag, context: Any
+    ) -> None:
+        flags = member("flags", flags, Flag, legal_flags, Errno.FI_EBADFLAGS)
         into = self._local("buf", buf, Flag.NONE, writable=True)
         least = 0
         if flags & Flag.MULTI_RECV:

@@ -20,7 +20,6 @@ class CQ(VerbsObject):
     """A completion queue (`ibv_cq`) with a completion channel of its own. `device.create_cq(...)` makes it."""
 
     def __init__(self, device: "Device", depth: int, context: Any) -> None:
-        """Make a queue; the device calls it."""
         self.depth = integer("depth", depth, 1, MAX_CQE)
         """Number of completions that the queue holds."""
         self.device = device

@@ -82,7 +82,6 @@ class Device:
     def __init__(
         self, driver: EndpointDriver, node: VerbsNode, data_paths: DataPaths, peers: dict[int, "Device"], psns: Rng
     ) -> None:
-        """Open a device; the network calls it."""
         self.driver = driver
         self.psns = psns
         """Generator of first PSNs."""
@@ -222,7 +221,6 @@ class PD:
     """A protection domain (`ibv_pd`). `device.alloc_pd()` makes it."""
 
     def __init__(self, device: Device) -> None:
-        """Make a domain; the device calls it."""
         self.device = device
         self.handle = device.hca.alloc_pd()
         self.users: list[MR | QP | SRQ | AH] = []

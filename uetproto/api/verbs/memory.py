@@ -30,7 +30,6 @@ class MR:
     """
 
     def __init__(self, pd: "PD", memory: Any, access: Access, addr: int, kind: MemoryKind) -> None:
-        """Register memory; the domain calls it."""
         access = member("access", access, Access)
         instance("kind", kind, MemoryKind, ", ".join(one.name for one in MemoryKind))
         integer("addr", addr, 0, (1 << 64) - 1)

@@ -34,7 +34,6 @@ class SRQ(VerbsObject):
     """A shared receive queue (`ibv_srq`). `pd.create_srq(...)` makes it."""
 
     def __init__(self, pd: "PD", limit: int, max_wr: int) -> None:
-        """Make a queue; the domain calls it."""
         self.pd = pd
         self.device = pd.device
         self.max_wr = integer("max_wr", max_wr, 1, MAX_WR)
@@ -96,7 +95,6 @@ class QP(VerbsObject):
         self, pd: "PD", qp_type: QpType, send_cq: CQ, recv_cq: CQ, srq: SRQ | None, *, max_send_wr: int,
         max_recv_wr: int, max_inline_data: int, sq_sig_all: bool, qp_context: Any,
     ) -> None:  # fmt: skip
-        """Make a queue pair; the domain calls it."""
         self.qp_type = member("qp_type", qp_type, QpType)
         queues: list[tuple[str, Any, type]] = [("send_cq", send_cq, CQ), ("recv_cq", recv_cq, CQ), ("srq", srq, SRQ)]
         for name, queue, kind in queues if srq is not None else queues[:2]:

@@ -21,7 +21,6 @@ class AH(VerbsObject):
     """The handle of the address of a peer or a multicast group (`ibv_ah`). `pd.create_ah(...)` makes it."""
 
     def __init__(self, pd: "PD", av: AddressVector) -> None:
-        """Make a handle; the domain calls it."""
         self.pd = pd
         self.av = av
 

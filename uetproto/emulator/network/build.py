@@ -28,7 +28,7 @@ from uetproto.emulator.network.unencoded_frames import UnencodedFramer
 from uetproto.engine.contract import SECOND, Rng
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
-from uetproto.framing.framer import Framer, SplitFramer, mac_of
+from uetproto.framing.framer import SplitFramer, mac_of
 from uetproto.framing.sizes import ETHERNET_SIZE
 
 Nodes = Mapping[str, NodeAttachment]
@@ -247,12 +247,10 @@ class _NetworkBuilder:
         gate = None
         if with_pfc and self.config.pfc is not None:
             link = network.gates[name] = gate = PauseGate(clock, link, wire.duration, self.config.pfc, self.dscp)
-        nic = Nic(clock, node.engine, self._framer(node.framer), link, node.on_event, gate)
+        framer = node.framer if self._encodes else UnencodedFramer(cast(SplitFramer, node.framer), self._meter)
+        nic = Nic(clock, node.engine, framer, link, node.on_event, gate)
         network.nics[name] = nic
         return nic if gate is None else gate
-
-    def _framer(self, framer: Framer) -> Framer:
-        return framer if self._encodes else UnencodedFramer(cast(SplitFramer, framer), self._meter)
 
     def _trunk(self, source: str, target: str) -> OutputQueue:
         """Add a port of a switch, and the link from it to another switch."""

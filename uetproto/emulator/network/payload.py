@@ -8,17 +8,16 @@ from collections.abc import Callable
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.link import EmulatedLink, FrameReceiver
-from uetproto.framing.dscp import Dscp
+from uetproto.framing.dscp import IPV4_TYPE, Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.forms import ROCE_PORT
-from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP, EtherType, IpProtocol
+from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP, IpProtocol
 from uetproto.wire.headers.roce import BTH, DETH, Operation, Transport
 from uetproto.wire.headers.sharp import MAGIC, SHARP, TGT_WORDS, UDH_WORDS, VECTORS, VERSION, Flag, SharpOpcode
 from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.headers.uet_ses import SEND_STD_SOM
 from uetproto.wire.stack import decode
 
-_IPV4 = EtherType.IPV4.to_bytes(2, "big")
 _IPV4_PROTOCOL, _IPV6_PROTOCOL = ETHERNET_SIZE + 9, ETHERNET_SIZE + 6
 _ENTROPY_SIZE = 4
 
@@ -61,7 +60,7 @@ class PayloadSize:
     def _of(self, frame: bytes) -> int:
         if not self._dscp.is_data(frame):
             return 0
-        if frame[12:ETHERNET_SIZE] == _IPV4:
+        if frame[12:ETHERNET_SIZE] == IPV4_TYPE:
             at, protocol = ETHERNET_SIZE + IPV4.size, frame[_IPV4_PROTOCOL]
         else:
             at, protocol = ETHERNET_SIZE + IPV6.size, frame[_IPV6_PROTOCOL]

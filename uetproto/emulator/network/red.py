@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from uetproto.emulator.network.frame_outcome import FrameOutcomes
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
+from uetproto.framing.dscp import IPV4_TYPE, IPV6_TYPE
 from uetproto.framing.sizes import ETHERNET_SIZE
-from uetproto.wire.headers.ethernet import IPV4, IPV6, Ecn, EtherType
+from uetproto.wire.headers.ethernet import IPV4, IPV6, Ecn
 
-_IPV4, _IPV6 = (kind.to_bytes(2, "big") for kind in (EtherType.IPV4, EtherType.IPV6))
 _IPV4_END, _IPV6_END = ETHERNET_SIZE + IPV4.size, ETHERNET_SIZE + IPV6.size
 _CHECKSUM = slice(ETHERNET_SIZE + 10, ETHERNET_SIZE + 12)
 _ECT = (Ecn.ECT0, Ecn.ECT1)
@@ -71,7 +71,7 @@ def mark(frame: bytes) -> bytes | None:
     The IPv4 checksum is updated by the difference (RFC 1624), so that a wrong checksum stays wrong.
     """
     kind = frame[12:ETHERNET_SIZE]
-    if kind == _IPV4 and len(frame) >= _IPV4_END:
+    if kind == IPV4_TYPE and len(frame) >= _IPV4_END:
         ecn = frame[15] & 3
         if ecn not in _ECT:
             return None
@@ -80,6 +80,6 @@ def mark(frame: bytes) -> bytes | None:
         total = (0xFFFF - int.from_bytes(frame[_CHECKSUM], "big")) + Ecn.CE - ecn
         now[_CHECKSUM] = (0xFFFF - (total & 0xFFFF) - (total >> 16)).to_bytes(2, "big")
         return bytes(now)
-    if kind == _IPV6 and len(frame) >= _IPV6_END and frame[15] >> 4 & 3 in _ECT:
+    if kind == IPV6_TYPE and len(frame) >= _IPV6_END and frame[15] >> 4 & 3 in _ECT:
         return b"".join((frame[:15], bytes((frame[15] | Ecn.CE << 4,)), frame[16:]))
     return None

@@ -12,12 +12,10 @@ from typing import NamedTuple, Protocol
 from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
 from uetproto.emulator.network.queue import OutputQueue
 from uetproto.errors import LocalError
-from uetproto.framing.dscp import Dscp
+from uetproto.framing.dscp import IPV4_TYPE, IPV6_TYPE, Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
-from uetproto.wire.headers.ethernet import EtherType, IpProtocol, internet_checksum
+from uetproto.wire.headers.ethernet import IpProtocol, internet_checksum
 
-_IPV4 = EtherType.IPV4.to_bytes(2, "big")
-_IPV6 = EtherType.IPV6.to_bytes(2, "big")
 _IPV4_SIZE, _IPV6_SIZE = 20, 40
 
 GROUPS = (bytes.fromhex("01005e"), bytes.fromhex("3333"))
@@ -36,7 +34,7 @@ def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
         return None
     mark = dscp.trimmed_last_hop if last_hop else dscp.trimmed
     head = bytearray(frame[:ETHERNET_SIZE])
-    if frame[12:14] == _IPV4:
+    if frame[12:14] == IPV4_TYPE:
         size = MIN_TRIM_SIZE.get(frame[23])
         start = ETHERNET_SIZE + _IPV4_SIZE
         if size is None or frame[ETHERNET_SIZE] != 0x45 or len(frame) <= start + size:
@@ -60,9 +58,9 @@ def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
 
 def flow_of(frame: bytes) -> bytes:
     """Return the bytes that all frames of a flow share: addresses, and the UDP source port or the entropy."""
-    if frame[12:14] == _IPV4:
+    if frame[12:14] == IPV4_TYPE:
         return frame[:6] + frame[26:36]
-    if frame[12:14] == _IPV6:
+    if frame[12:14] == IPV6_TYPE:
         return frame[:6] + frame[22:56]
     return frame[:14]
 

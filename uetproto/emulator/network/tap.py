@@ -6,6 +6,7 @@ If the network drops, trims or damages a frame after it has left, its record has
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import count
+from operator import itemgetter
 from typing import Protocol
 
 from uetproto.emulator.network.clock import Clock
@@ -72,7 +73,7 @@ class Capture:
         """
         pending = self._pending
         pending.sort()
-        end = bisect_right(pending, until, key=_time_of)
+        end = bisect_right(pending, until, key=itemgetter(0))
         if settled:
             end = next((at for at, (*_, found) in enumerate(pending[:end]) if found is not None and found.copies), end)
         ready, self._pending = pending[:end], pending[end:]
@@ -89,10 +90,6 @@ class Capture:
                 )
         else:
             self._writer.write_many([record[0] // _PS for record in ready], [record[2] for record in ready])
-
-
-def _time_of(record: _TapRecord) -> int:
-    return record[0]
 
 
 class InTap:
