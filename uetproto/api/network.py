@@ -16,7 +16,7 @@ from uetproto.api.checks import ArgumentChecks
 from uetproto.api.node import LocalNode, NodePlace
 from uetproto.emulator.network.build import build, headroom
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
+from uetproto.emulator.network.config import NetworkConfig, NetworkFeatures, NodeAttachment
 from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.network.pfc import Pfc
@@ -80,12 +80,9 @@ class NetworkKeywords(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkOptions:
+class NetworkOptions(NetworkFeatures):
     """What joins the nodes of an emulated network, what happens to their frames, and what is captured."""
 
-    topology: str = "switch"
-    """Topology: switch; pair, two nodes and a cable; leaf-spine, fat-tree, rails. Node i is rank i of a topology with
-    several switches; nodes within switches do not count."""
     shape: Mapping[str, int] | None = None
     """Parameters of the topology, such as {"hosts_per_leaf": 4, "spines": 2}, {"k": 4, "levels": 3},
     {"gpus_per_node": 8}."""
@@ -93,29 +90,12 @@ class NetworkOptions:
     """Rate of each cable in bits a second, or as text."""
     delay: int | str = MICROSECOND
     """Delay of each cable."""
-    mtu: int = 9216
-    """MTU of each cable: bytes of an IP packet."""
     queue_capacity: int | str = 1 << 20
     """Number of bytes that each class of an output queue of a switch holds."""
-    trimming: bool = False
-    """Switches trim data packets that find no room in a queue."""
-    red: Red | None = None
-    """Marking by the queues of the switches, which DCQCN needs (roce.md §13); None: they do not mark."""
-    pfc: Pfc | None = None
-    """Pauses that the switch asks for (roce.md §13); None: none."""
-    metered: bool = False
-    """Links count payload too."""
-    sharp: bool = False
-    """The payload of a SEND that is a SHARP message is its vector (sharp.md §2.2)."""
     inner_rate: int | str | None = None
     """Rate of inner ports, to nodes within switches; None: the sum of the rates of all cables of the switch."""
     inner_delay: int | str = "100 ns"
     """Delay of inner ports."""
-    most_groups: int = MOST_GROUPS
-    """Number of multicast groups that a switch holds."""
-    wire: str = "bytes"
-    """The value `objects` carries frames that are not encoded: times and counters are the same, a long run is shorter.
-    Whatever needs bytes does not go with it: capture, trimming, red, pfc, faults that corrupt or trim."""
     faults: Faults | Mapping[str, Any] | None = None
     """Faults that the frames of the nodes `faults_from` meet: `Faults(...)`, or its keywords."""
     faults_from: Iterable[str] = "all"

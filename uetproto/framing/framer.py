@@ -100,7 +100,10 @@ class FlowFramer(ABC):
     _start: int
     """Number of bytes of a frame before the transport header."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: int, ip_version: int) -> None:
+        self._address = address
+        self._version = ip_version
+        self._flows: dict[bytes, ReceivedFlow] = {}
         self._opened: dict[tuple[LowerHeaders, int], bytes] = {}
         self.bad_crc = self.bad_header = self.foreign = 0
 
@@ -109,6 +112,26 @@ class FlowFramer(ABC):
 
     @abstractmethod
     def packet(self, frame: bytes) -> Datagram | None: ...
+
+    def _read(self, frame: bytes, head: bytes) -> ReceivedFlow | None:
+        """Return what the lower headers say, and keep it; None for a frame that is dropped."""
+        if len(head) < self._start:
+            self.bad_header += 1
+            return None
+        lower = read_lower(head, self._version)
+        if lower is None:
+            self.foreign += 1
+            return None
+        flow = self._flow_of(head, lower, len(frame) - lower.start)
+        if flow is not None:
+            if len(self._flows) >= CACHE:
+                self._flows.clear()
+            self._flows[head] = flow
+        return flow
+
+    @abstractmethod
+    def _flow_of(self, head: bytes, lower: "ParsedLower", room: int) -> ReceivedFlow | None:
+        """Return the flow of a frame with `room` bytes behind the IP header; None for a frame that is dropped."""
 
     @abstractmethod
     def lower_headers(self, lower: LowerHeaders, size: int) -> bytes:

@@ -13,10 +13,10 @@ from uetproto.framing.framer import (
     FlowFramer,
     FlowHead,
     LowerHeaders,
+    ParsedLower,
     ReceivedFlow,
     lower_head,
     mac_of,
-    read_lower,
 )
 from uetproto.framing.sizes import ETHERNET_SIZE, below_roce, ip_size
 from uetproto.wire.codec import codec_of
@@ -54,9 +54,7 @@ class RoceFramer(FlowFramer):
     overhead = ICRC_SIZE
 
     def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
-        super().__init__()
-        self._address = address
-        self._version = ip_version
+        super().__init__(address, ip_version)
         self._config = config
         self._checks = config.icrc
         self._udp_at = ETHERNET_SIZE + ip_size(ip_version)
@@ -65,7 +63,6 @@ class RoceFramer(FlowFramer):
         self._mask = invariant_mask(((form, ip_size(ip_version)), ("udp", _UDP.size)))
         _, self._crc = invariant_start((form, "udp", "bth"))
         self._heads: dict[tuple[int, bool, int, int, int, int], FlowHead] = {}
-        self._flows: dict[bytes, ReceivedFlow] = {}
 
     def _crc_of(self, head: bytes) -> int:
         """Return the CRC over the headers before the BTH, with ones in place of the bits that change on the way."""
@@ -165,25 +162,17 @@ class RoceFramer(FlowFramer):
             packet.network = frame[ETHERNET_SIZE : self._udp_at]
         return packet
 
-    def _read(self, frame: bytes, head: bytes) -> ReceivedFlow | None:
-        """Return what the lower headers say, and keep it; None for a frame that is dropped."""
-        if len(head) < self._start:
-            self.bad_header += 1
-            return None
-        lower = read_lower(head, self._version)
-        if lower is None:
-            self.foreign += 1
-            return None
+    def _flow_of(self, head: bytes, lower: ParsedLower, room: int) -> ReceivedFlow | None:
         udp, good = UdpHeader.read(head, self._udp_at), lower.good
         ours = self.is_for(lower.dst)
         if good and not (ours and lower.protocol == IpProtocol.UDP and udp.dport == self._config.udp_port):
             self.foreign += 1
             return None
         least = _UDP.size + ICRC_SIZE
-        if not (good and least <= lower.size <= len(frame) - lower.start and udp.length == lower.size):
+        if not (good and least <= lower.size <= room and udp.length == lower.size):
             self.bad_header += 1
             return None
-        flow = ReceivedFlow(
+        return ReceivedFlow(
             src=lower.src,
             dst=lower.dst,
             entropy=udp.sport,
@@ -192,10 +181,6 @@ class RoceFramer(FlowFramer):
             end=lower.start + lower.size,
             crc=self._crc_of(head),
         )
-        if len(self._flows) >= CACHE:
-            self._flows.clear()
-        self._flows[head] = flow
-        return flow
 
     def repeats(self, packet: Datagram) -> bool:
         """Return whether the packet was sent before."""

@@ -14,10 +14,10 @@ from uetproto.framing.framer import (
     FlowFramer,
     FlowHead,
     LowerHeaders,
+    ParsedLower,
     ReceivedFlow,
     lower_head,
     mac_of,
-    read_lower,
 )
 from uetproto.framing.sizes import ETHERNET_SIZE, UET_REQUEST, below_uet
 from uetproto.wire.codec import codec_of
@@ -61,9 +61,7 @@ class UetFramer(FlowFramer):
 
     def __init__(self, address: int, ip_version: int, how: Encapsulation, *, ecn_capable: bool = True) -> None:
         """Make a framer for `address`. `ecn_capable`: data leaves with ECT(0); else with ToS 0 (observed.md)."""
-        super().__init__()
-        self._address = address
-        self._version = ip_version
+        super().__init__(address, ip_version)
         self._how = how
         self._crc = how.crc
         self.overhead = how.trailer_size
@@ -79,7 +77,6 @@ class UetFramer(FlowFramer):
         self._covered = ETHERNET_SIZE + (12 if ip_version == 4 else 8)  # the CRC starts at the source address
         self._start = ETHERNET_SIZE + below_uet(ip_version, udp=how.udp)
         self._heads: dict[tuple[int, int, int, int], FlowHead] = {}
-        self._flows: dict[bytes, ReceivedFlow] = {}
 
     # Sending
 
@@ -164,23 +161,15 @@ class UetFramer(FlowFramer):
             self._version,
         )  # fmt: skip
 
-    def _read(self, frame: bytes, head: bytes) -> ReceivedFlow | None:
-        """Return what the lower headers say, and keep it; None for a frame that is dropped."""
-        if len(head) < self._start:
-            self.bad_header += 1
-            return None
+    def _flow_of(self, head: bytes, lower: ParsedLower, room: int) -> ReceivedFlow | None:
         how = self._how
-        lower = read_lower(head, self._version)
-        if lower is None:
-            self.foreign += 1
-            return None
         at, good = lower.start, lower.good
         if good and (lower.dst != self._address or lower.protocol != (IpProtocol.UDP if how.udp else how.ip_protocol)):
             self.foreign += 1
             return None
         trimmed = self._trims.get(lower.dscp, Trim.NO)
         least = len(head) - at + (CRC_SIZE if how.crc and not trimmed else 0)
-        good = good and least <= lower.size <= len(frame) - at
+        good = good and least <= lower.size <= room
         if how.udp:
             udp = UdpHeader.read(head, at)
             if good and udp.dport != how.udp_port:
@@ -193,7 +182,7 @@ class UetFramer(FlowFramer):
         if not good:
             self.bad_header += 1
             return None
-        flow = ReceivedFlow(
+        return ReceivedFlow(
             src=lower.src,
             dst=lower.dst,
             traffic_class=self._class_of.get(lower.dscp, TrafficClass.DATA),
@@ -203,10 +192,6 @@ class UetFramer(FlowFramer):
             end=at + lower.size,
             crc=crc32c(self._zero_checksum(head)[self._covered :]),
         )
-        if len(self._flows) >= CACHE:
-            self._flows.clear()
-        self._flows[head] = flow
-        return flow
 
     def _zero_checksum(self, head: bytes) -> bytes:
         """Return the lower headers with a UDP checksum of 0, as check values cover them (tss.md §12)."""

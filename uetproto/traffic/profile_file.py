@@ -147,9 +147,7 @@ def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
         elif not isinstance(value, list | dict):
             value = [value]
         shares = value if isinstance(value, dict) else dict.fromkeys(value, 1)
-        if not all(map(_is_share, shares.values())):
-            raise ValueError(value)
-        if not sum(shares.values()):
+        if not all(map(_is_share, shares.values())) or not sum(shares.values()):
             raise ValueError(value)
         found: dict[_T, float] = defaultdict(float)  # two texts may stand for one thing
         for thing, share in shares.items():

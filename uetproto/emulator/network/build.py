@@ -5,6 +5,7 @@ output queue; then the link to the other node, a tap, the gate and the NIC there
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 from uetproto.emulator.network import unencoded_frames
@@ -108,23 +109,24 @@ class _Forward:
         self.sink.take(frame)
 
 
+@dataclass
 class _NetworkBuilder:
     """A network that is being built."""
 
-    def __init__(
-        self, clock: Clock, config: NetworkConfig, nodes: Nodes, dscp: Dscp, chance: Chance, capture: Capture | None
-    ) -> None:
-        self.clock = clock
-        self.config = config
-        self.nodes = nodes
-        self.dscp = dscp
-        self.chance = chance
-        self.capture = capture
+    clock: Clock
+    config: NetworkConfig
+    nodes: Nodes
+    dscp: Dscp
+    chance: Chance
+    capture: Capture | None
+
+    def __post_init__(self) -> None:
+        config, capture = self.config, self.capture
         self.outcomes = FrameOutcomes() if capture is None else capture.outcomes
         self.network = BuiltNetwork(capture=capture)
         self._encodes = config.wire == "bytes"
         self._size_of: Callable[[bytes], int] = len if self._encodes else unencoded_frames.size_of
-        self._meter = PayloadSize(dscp, sharp=config.sharp) if config.metered else None
+        self._meter = PayloadSize(self.dscp, sharp=config.sharp) if config.metered else None
         self._payload_of = self._meter if self._encodes or self._meter is None else unencoded_frames.payload_of
 
     # Topologies

@@ -14,37 +14,45 @@ from uetproto.framing.framer import Framer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkConfig:
-    """The parameters of a network hold for all its links, NICs and ports."""
+class NetworkFeatures:
+    """The parameters of a network that programs give in the form in which the emulator takes them."""
 
     topology: str = "switch"
-    """Topology: switch, pair, scripted, leaf-spine, fat-tree, rails."""
+    """Topology: switch; pair, two nodes and a cable; leaf-spine, fat-tree, rails; scripted, for scenarios. Node i is
+    rank i of a topology with several switches; nodes within switches do not count."""
+    mtu: int = 9216
+    """MTU of each cable: bytes of an IP packet."""
+    trimming: bool = False
+    """Switches trim data packets that find no room in a queue."""
+    red: Red | None = None
+    """Marking by the queues of the switches, which DCQCN needs (roce.md §13); None: they do not mark."""
+    pfc: Pfc | None = None
+    """Pauses that the switch asks for (roce.md §13); None: none."""
+    metered: bool = False
+    """Links count payload too, which costs time."""
+    sharp: bool = False
+    """The payload of a SEND that is a SHARP message is its vector (sharp.md §2.2)."""
+    most_groups: int = MOST_GROUPS
+    """Number of multicast groups that a switch holds."""
+    wire: str = "bytes"
+    """The value `objects` carries frames that are not encoded: times and counters are the same, a long run is shorter.
+    Whatever needs bytes does not go with it: capture, trimming, red, pfc, faults that corrupt or trim."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkConfig(NetworkFeatures):
+    """The parameters of a network hold for all its links, NICs and ports."""
+
     layout: Layout | None = None
     """Layout of a topology with several switches; rank i is the i-th host."""
     rate: int = 400 * 10**9
     """Rate of each cable in bits a second, each way; a node may have another."""
     delay: int = MICROSECOND
     """Delay of each cable in picoseconds."""
-    mtu: int = 9216
-    """MTU of each cable: bytes of an IP packet."""
     queue_capacity: int = 1 << 20
     """Number of bytes that each class of an output queue holds."""
-    trimming: bool = False
-    """Switches trim data packets that find no room in a queue."""
-    red: Red | None = None
-    """Marking by the queues of the switches; None: they do not mark packets."""
-    pfc: Pfc | None = None
-    """Pauses that the switch asks for; None: it does not pause nodes."""
-    metered: bool = False
-    """Links count payload too, which costs time."""
-    sharp: bool = False
-    """The payload of a SEND that is a SHARP message is its vector (sharp.md §2.2)."""
     inner_delay: int = 100_000
     """Delay of the inner ports of switches in picoseconds."""
-    most_groups: int = MOST_GROUPS
-    """Number of multicast groups that a switch holds."""
-    wire: str = "bytes"
-    """The value `objects` carries frames that are not encoded; times and counters are the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,36 +5,37 @@ and entropy chooses, so that a flow keeps its path and its order. Frames to grou
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.layouts import Layout
 from uetproto.emulator.network.queue import OutputQueue
 
 
+@dataclass(slots=True)
 class LayoutRouting:
     """What one switch knows of the others: a `switch.Routing`."""
 
-    def __init__(self, layout: Layout, vertex: int, vertices: Mapping[bytes, int], trees: "MulticastTrees") -> None:
-        self._layout = layout
-        self._vertex = vertex
-        self._vertices = vertices
-        self._trees = trees
-        self.trunks: dict[int, OutputQueue] = {}
-        """Ports to other switches, by the number of the link."""
+    layout: Layout
+    vertex: int
+    vertices: Mapping[bytes, int]
+    trees: "MulticastTrees"
+    trunks: dict[int, OutputQueue] = field(default_factory=dict)
+    """Ports to other switches, by the number of the link."""
 
     def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
         """Return the ports on the shortest paths to a node; none for an address that no node has."""
-        end, layout = self._vertices.get(mac), self._layout
+        end, layout = self.vertices.get(mac), self.layout
         if end is None:
             return ()
         onward = layout.next_links if end < layout.size else layout.links_towards
-        return [self.trunks[link] for link in onward(self._vertex, end)]
+        return [self.trunks[link] for link in onward(self.vertex, end)]
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
         """Return the ports to other switches by which a frame of a node to a group leaves, by the switch there."""
-        vertex = self._vertices.get(source)
-        tree = frozenset[int]() if vertex is None else self._trees.of(group, vertex)
-        name, links = self._layout.name, self._layout.links
+        vertex = self.vertices.get(source)
+        tree = frozenset[int]() if vertex is None else self.trees.of(group, vertex)
+        name, links = self.layout.name, self.layout.links
         return {name(links[link].target): queue for link, queue in self.trunks.items() if link in tree}
 
 

@@ -5,6 +5,7 @@ If the network drops, trims or damages a frame after it has left, its record has
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
 from typing import Protocol
@@ -92,37 +93,33 @@ class Capture:
             self._writer.write_many([record[0] // _PS for record in ready], [record[2] for record in ready])
 
 
+@dataclass(slots=True, eq=False)
 class InTap:
     """A tap before a sink records the frames that arrive, at the instant of their last bit."""
 
-    __slots__ = ("_capture", "_clock", "_interface", "_sink")
-
-    def __init__(self, clock: Clock, sink: FrameReceiver, capture: Capture, interface: int) -> None:
-        self._clock = clock
-        self._sink = sink
-        self._capture = capture
-        self._interface = interface
+    clock: Clock
+    sink: FrameReceiver
+    capture: Capture
+    interface: int
 
     def take(self, frame: bytes) -> None:
-        self._capture.add(self._clock.now, frame, self._interface)
-        self._sink.take(frame)
+        self.capture.add(self.clock.now, frame, self.interface)
+        self.sink.take(frame)
 
 
+@dataclass(slots=True, eq=False)
 class OutTap:
     """A tap before a link records the frames that are sent, at the instant of their first bit."""
 
-    __slots__ = ("_capture", "_interface", "_link")
-
-    def __init__(self, link: FrameSender, capture: Capture, interface: int) -> None:
-        self._link = link
-        self._capture = capture
-        self._interface = interface
+    link: FrameSender
+    capture: Capture
+    interface: int
 
     @property
     def busy_until(self) -> int:
-        return self._link.busy_until
+        return self.link.busy_until
 
     def send(self, frame: bytes) -> int:
-        start = self._link.send(frame)
-        self._capture.add(start, frame, self._interface, leaves=True)
+        start = self.link.send(frame)
+        self.capture.add(start, frame, self.interface, leaves=True)
         return start
