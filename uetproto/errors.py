@@ -53,10 +53,7 @@ class MissingPackageError(LocalError):
 
 
 class RemoteError(UetError):
-    """The peer did something illegal.
-
-    `code` is what to answer: a NACK code (pds.md §12) or a SES return code (ses.md §9.5).
-    """
+    """The peer did something illegal; `code` answers it: a NACK code (pds.md §12) or return code (ses.md §9.5)."""
 
     def __init__(self, problem: object, code: int, *, name: str = "", legal: object = "") -> None:
         super().__init__(name, problem, legal)
@@ -72,11 +69,10 @@ class _Shown(Repr):
     def repr_int(self, x: int, level: int) -> str:
         return repr(x) if x.bit_length() <= _LONGEST else f"<{x.bit_length()} bits>"
 
-    def repr_bytes(self, x: bytes, level: int) -> str:
+    def repr_bytes(self, x: bytes | bytearray, level: int) -> str:
         return repr(x) if len(x) <= _LONGEST else f"<{len(x)} bytes>"
 
-    def repr_bytearray(self, x: bytearray, level: int) -> str:
-        return repr(x) if len(x) <= _LONGEST else f"<{len(x)} bytes>"
+    repr_bytearray = repr_bytes
 
 
 _shown = _Shown()

@@ -1,7 +1,7 @@
 """Every form is a Construct schema: `SCHEMAS["pds.ack"].parse(data)`, `SCHEMAS["pds.ack"].build({"cack_psn": 7})`.
 
-A schema reads its header as one big-endian integer and cuts the fields out of it by the rows of its table. It is an
-ordinary construct: it can be a member of a `Struct`, be repeated, nested, measured with `sizeof()`.
+A schema takes the fields of its header by the rows of its table, as `wire.codec` does. It is an ordinary construct: it
+can be a member of a `Struct`, be repeated, nested, measured with `sizeof()`.
 `UET` is what follows UDP port 4793 or IP protocol 253: a list of headers, as many as `NEXT` says. `ROCE` is what
 follows UDP port 4791, and `LRH` a packet of native InfiniBand, by `ROCE_NEXT`. `SHARP` is a message of SHARP, wherever
 it came from. Of a field of bits the code is the names of those that are set: `"FIRST|LAST"`.
@@ -16,7 +16,7 @@ from typing import Any
 
 from construct import (
     Adapter,
-    BytesInteger,
+    Bytes,
     Construct,
     ConstructError,
     Container,
@@ -26,6 +26,7 @@ from construct import (
     stream_read,
 )
 
+from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, FORMS, Candidates, matches, rows_after
 from uetproto.wire.headers import roce, sharp
@@ -68,15 +69,12 @@ class Code(int):
 
 
 class _Row:
-    """A row says where a field lies in the integer that is the header, and how its value is shown."""
+    """A row says how the value of a field is shown."""
 
-    __slots__ = ("codes", "field", "mask", "shift", "sign")
+    __slots__ = ("codes", "field")
 
-    def __init__(self, field: Field, shift: int) -> None:
+    def __init__(self, field: Field) -> None:
         self.field = field
-        self.shift = shift
-        self.mask = (1 << field.bits) - 1
-        self.sign = 1 << (field.bits - 1) if field.signed else 0
         self.codes = {int(member): Code(member, str(member.name)) for member in field.values or ()}
 
     def shown(self, value: int) -> int:
@@ -99,27 +97,19 @@ class _HeaderSchema(Adapter):  # type: ignore[misc]
     """A header schema parses to a `Container` of all fields in wire order, and builds from any mapping."""
 
     def __init__(self, header: Header) -> None:
-        super().__init__(BytesInteger(header.size))
+        super().__init__(Bytes(header.size))
         self.name = header.name
         self.docs = f"{header.title} ({header.spec})"
         self.header = header
-        self.rows = []
-        shift = header.size * 8
-        for field in header.fields:
-            shift -= field.bits
-            self.rows.append(_Row(field, shift))
+        self.codec = codec_of(header)
+        self.rows = [_Row(field) for field in header.fields]
 
-    def _decode(self, number: int, context: Any, path: str) -> Any:
-        values = Container()
-        for row in self.rows:
-            value = (number >> row.shift) & row.mask
-            if row.sign:
-                value = (value ^ row.sign) - row.sign
-            values[row.field.name] = row.shown(value)
-        return values
+    def _decode(self, data: bytes, context: Any, path: str) -> Any:
+        values = zip(self.rows, self.codec.decode(data).values(), strict=True)
+        return Container({row.field.name: row.shown(value) for row, value in values})
 
-    def _encode(self, values: Mapping[str, int | str], context: Any, path: str) -> int:
-        number = 0
+    def _encode(self, values: Mapping[str, int | str], context: Any, path: str) -> bytes:
+        numbers: dict[str, int] = {}
         for row in self.rows:
             field = row.field
             value = values.get(field.name, field.default)
@@ -133,12 +123,12 @@ class _HeaderSchema(Adapter):  # type: ignore[misc]
             if not field.low <= value <= field.high:
                 reason = f"{value} is not in {field.low} … {field.high}"
                 raise IntegerError(reason, path=f"{path} -> {field.name}")
-            number |= (value & row.mask) << row.shift
+            numbers[field.name] = value
         for name in values:
             # Names that start with an underscore are Construct's own, such as the `_io` of a parsed Struct.
             if name not in self.header.names and not name.startswith("_"):
                 raise MappingError(f"there is no such field in {self.name}", path=f"{path} -> {name}")
-        return number
+        return self.codec.encode(numbers)
 
 
 SCHEMAS: Mapping[str, Any] = MappingProxyType({form: _HeaderSchema(header) for form, header in FORMS.items()})

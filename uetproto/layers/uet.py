@@ -333,10 +333,7 @@ def _trailer(layer: Any, data: bytes) -> tuple[int, Any]:
 
 
 def _crc(first: Any, body: bytes) -> int | None:
-    """Return the CRC over `body`, which starts with the lowest UET layer, and what is covered below it (tss.md §12).
-
-    None without an IP header.
-    """
+    """Return the CRC over `body`, from the lowest UET layer on, and below (tss.md §12); None without an IP header."""
     parts = []
     for layer in _below(first):
         data = layer.self_build()

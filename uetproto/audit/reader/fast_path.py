@@ -59,10 +59,7 @@ class FastReader:
         self._counts: dict[Kind, list[int]] = defaultdict(lambda: [0])
 
     def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> ObservedPacket | None:
-        """Return an expected packet whose shape is known; None for any other.
-
-        `cut` says that the packet is truncated: then only its headers are looked at.
-        """
+        """Return an expected packet whose shape is known, else None; of a `cut` packet only headers are looked at."""
         by_hint = self._cut_by_hint if cut else self._by_hint
         # `_hint` without the call for what is most common, UDP behind Ethernet and IPv4.
         branch = (len(data) >= _HINTED and by_hint.get(_ipv4_udp(data))) or by_hint.get(_hint(data))
@@ -77,7 +74,8 @@ class FastReader:
         """Remember the shape of an expected packet that took the slow path, and count the packet if it is whole."""
         layers = packet.layers
         whole = "truncated" not in packet.notes
-        kind, count = self.count(packet) if whole else self._counter(packet)
+        kind, count = self._counter(packet)
+        count[0] += whole
         if layers[0].offset or not _READ.issuperset(layer.form for layer in layers):
             return
         following = None if whole else following_of(layers, packet.raw)
@@ -105,12 +103,6 @@ class FastReader:
         if reader not in readers:
             self._hints += not readers
             branch.readers[data[branch.ses]] = (reader, *readers)[:_TRIED]
-
-    def count(self, packet: Packet) -> tuple[Kind, list[int]]:
-        """Count an expected packet; return its kind, and the number of these."""
-        kind, count = self._counter(packet)
-        count[0] += 1
-        return kind, count
 
     def _counter(self, packet: Packet) -> tuple[Kind, list[int]]:
         trailer = packet.trailer.kind if packet.trailer else None

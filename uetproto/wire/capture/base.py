@@ -101,10 +101,7 @@ class Damage(NamedTuple):
 
 
 class Window:
-    """A window keeps a part of a stream in memory: `data`, the bytes from `base` on.
-
-    `fault` says why a compressed stream ended early.
-    """
+    """A window keeps a part of a stream in memory: `data`, the bytes from `base` on."""
 
     def __init__(self, stream: BinaryIO) -> None:
         # read1 returns what a pipe holds already, read would wait for a full chunk.
@@ -122,6 +119,7 @@ class Window:
 
     @property
     def fault(self) -> str:
+        """Return why a compressed stream ended early."""
         return self._gunzip.fault if self._gunzip else ""
 
     def fill(self, at: int, need: int) -> int:

@@ -213,6 +213,20 @@ def payload_flip(frame: Frame, rng: Rng) -> Mutation | None:
     return frame.flipped(frame.packet.payload_offset + below(rng, size), below(rng, 8)) if size else None
 
 
+def over(frame: Frame, rng: Rng, place: tuple[int, str] | None) -> Mutation | None:
+    """Change the field at `place`, a layer and a name, to a higher value."""
+    if place is None:
+        return None
+    before, high = frame.value(*place), frame.field(*place).high
+    return frame.changed(*place, min(high, before + 1 + below(rng, 64))) if before < high else None
+
+
+def under(frame: Frame, rng: Rng, place: tuple[int, str] | None) -> Mutation | None:
+    """Change the field at `place`, a layer and a name, to a lower value."""
+    before = 0 if place is None else frame.value(*place)
+    return None if place is None or before == 0 else frame.changed(*place, below(rng, before))
+
+
 LENGTHS = ("total_length", "payload_length", "paylen", "pktlen")
 """Names that IPv4, IPv6, GRH and LRH give to the length of the packet."""
 

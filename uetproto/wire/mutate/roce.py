@@ -29,9 +29,11 @@ from uetproto.wire.mutate.frame import (
     below,
     cut,
     forget,
+    over,
     payload_flip,
     pick,
     undefined,
+    under,
 )
 
 _RESERVED_SYNDROMES = (*range(0x40, 0x60), *range(Nak.INVALID_RD_REQUEST + 1, 0x80))
@@ -130,31 +132,24 @@ def ip_length(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def length_over(frame: Frame, rng: Rng) -> Mutation | None:
-    index = _dmalen(frame)
-    if index is None:
-        return None
-    before, high = frame.value(index, "dmalen"), frame.field(index, "dmalen").high
-    return frame.changed(index, "dmalen", min(high, before + 1 + below(rng, 64)))
+    return over(frame, rng, _dmalen(frame))
 
 
 def length_under(frame: Frame, rng: Rng) -> Mutation | None:
-    index = _dmalen(frame)
-    before = 0 if index is None else frame.value(index, "dmalen")
-    return None if index is None or before == 0 else frame.changed(index, "dmalen", below(rng, before))
+    return under(frame, rng, _dmalen(frame))
 
 
-def _dmalen(frame: Frame) -> int | None:
-    """Return the RETH that says how many bytes the message or the answer has, if this packet does not contradict it.
-
-    That of a FLUSH is a range in memory.
-    """
+def _dmalen(frame: Frame) -> tuple[int, str] | None:
+    """Return layer and field that say how many bytes the message or answer has, if the packet does not contradict."""
     index, operation, size = frame.find("dmalen", prefix="reth"), _operation(frame), len(frame.packet.payload)
-    if index is None or operation is Operation.FLUSH:
+    if index is None or operation is Operation.FLUSH:  # there it is a range in memory
         return None
     stated = frame.value(index, "dmalen")
     if operation is Operation.RDMA_READ_REQUEST:
-        return index if size == 0 else None
-    return index if (stated > size if operation is Operation.RDMA_WRITE_FIRST else stated == size) else None
+        agrees = size == 0
+    else:
+        agrees = stated > size if operation is Operation.RDMA_WRITE_FIRST else stated == size
+    return (index, "dmalen") if agrees else None
 
 
 def opcode_change(frame: Frame, rng: Rng) -> Mutation | None:

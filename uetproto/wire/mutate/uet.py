@@ -1,5 +1,7 @@
 """This module makes UET packets wrong: for each mutation by name, a field and its value (interfaces.md §7)."""
 
+from collections.abc import Sequence
+
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Field
 from uetproto.wire.forms import FIRST, UET_FORMS
@@ -16,9 +18,11 @@ from uetproto.wire.mutate.frame import (
     cut,
     forget,
     ip_length,
+    over,
     payload_flip,
     pick,
     undefined,
+    under,
 )
 from uetproto.wire.serial import add32, diff32
 from uetproto.wire.stack import implied_by, implied_payload
@@ -95,18 +99,11 @@ def extra_bytes(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def length_over(frame: Frame, rng: Rng) -> Mutation | None:
-    place = _stated_length(frame)
-    if place is None:
-        return None
-    index, name = place
-    before, high = frame.value(index, name), frame.field(index, name).high
-    return frame.changed(index, name, min(high, before + 1 + below(rng, 64))) if before < high else None
+    return over(frame, rng, _stated_length(frame))
 
 
 def length_under(frame: Frame, rng: Rng) -> Mutation | None:
-    place = _stated_length(frame)
-    before = 0 if place is None else frame.value(*place)
-    return None if place is None or before == 0 else frame.changed(*place, below(rng, before))
+    return under(frame, rng, _stated_length(frame))
 
 
 def _stated_length(frame: Frame) -> tuple[int, str] | None:
@@ -132,18 +129,19 @@ def opcode_change(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def key_change(frame: Frame, rng: Rng) -> Mutation | None:
-    index = _of_message(frame)
-    if index is None:
-        return None
-    name = "memory_key" if "memory_key" in frame.packet.layers[index].values else "match_bits"
-    return frame.changed(index, name, frame.value(index, name) ^ (1 << below(rng, 56)))
+    return _flip_bit(frame, rng, _of_message(frame), ("memory_key", "match_bits"), 56)
 
 
 def job_change(frame: Frame, rng: Rng) -> Mutation | None:
-    index = _of_message(frame)
+    return _flip_bit(frame, rng, _of_message(frame), ("job_id",), 24)
+
+
+def _flip_bit(frame: Frame, rng: Rng, index: int | None, names: Sequence[str], bits: int) -> Mutation | None:
+    """Flip one of the low `bits` of the field in layer `index` that has one of the `names`."""
     if index is None:
         return None
-    return frame.changed(index, "job_id", frame.value(index, "job_id") ^ (1 << below(rng, 24)))
+    name = next(name for name in names if name in frame.packet.layers[index].values)
+    return frame.changed(index, name, frame.value(index, name) ^ (1 << below(rng, bits)))
 
 
 def clear_positive(frame: Frame, rng: Rng) -> Mutation | None:
