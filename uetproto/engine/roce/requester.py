@@ -110,7 +110,6 @@ class RcRequester:
         self._restarted_at = -1
         """PSN at which an implied NAK has caused a retransmission."""
         self.retransmitted = 0
-        """Counts retransmitted packets."""
         self.path = qp.path
         self.path_mtu = attributes.path_mtu
         # A window without an acknowledgement request in it would end in a time-out.
@@ -247,10 +246,8 @@ class RcRequester:
         operation = parsed.operation
         if operation == Operation.ACKNOWLEDGE:
             self._take_acknowledge(psn, values["syndrome"] & 0x7F, values, parsed, now)
-        elif operation == Operation.ATOMIC_ACKNOWLEDGE:
-            self._take_atomic(psn, parsed, now)
         else:
-            self._take_read(psn, parsed, now)
+            self._take_response(psn, parsed, now)
         self._end_failed()
         self.qp.drain()
 
@@ -282,15 +279,11 @@ class RcRequester:
             self.qp.hca.count("reserved syndrome")
         else:
             self._acknowledge(psn, now)
-            self._fail(self._bad_status, syndrome)
+            self._bad_response(syndrome)
 
     @property
     def _accepts_naks(self) -> bool:
         return self.resume_at == NEVER or self.config.in_rnr_wait == "resend"
-
-    @property
-    def _bad_status(self) -> Status:
-        return Status(self.config.bad_response_status)
 
     def _acknowledge(self, psn: int, now: int) -> bool:
         """Acknowledge everything before `psn`; return False if a READ or ATOMIC without a response stops it."""
@@ -357,22 +350,32 @@ class RcRequester:
             self._retry(now, 0)
             self._restarted_at = self.una
 
-    def _take_read(self, psn: int, parsed: Parsed, now: int) -> None:
+    def _take_response(self, psn: int, parsed: Parsed, now: int) -> None:
+        """Handle a response packet to a READ or ATOMIC."""
         if not self._acknowledge(psn, now):
             self._implied_nak(now)
             return
         wqe = self.wqes[self.head]
-        if wqe.work.opcode != Opcode.RDMA_READ or not self._read_fits(wqe, psn, parsed):
+        offset, data = (psn - wqe.first) * self.path_mtu, parsed.payload
+        if parsed.operation == Operation.ATOMIC_ACKNOWLEDGE:
+            fits = wqe.work.opcode in ATOMICS and not len(data)
+            data = parsed.values["origremdt"].to_bytes(ATOMIC_SIZE, self.config.atomic_order)
+        else:
+            fits = wqe.work.opcode == Opcode.RDMA_READ and self._read_fits(wqe, psn, parsed)
+        if not fits:
             self._bad_response()
             return
         try:
-            wqe.bytes.write((psn - wqe.first) * self.path_mtu, parsed.payload)
+            wqe.bytes.write(offset, data)
         except BadKeyError:
             self._fail(Status.LOC_PROT_ERR)
             return
         if parsed.values:
             self._update_credits(parsed.values)
-        self._answered(wqe, psn + 1, now)
+        self.una = psn + 1
+        if self.una == wqe.end:
+            self._end(wqe)
+        self._on_progress(now)
 
     def _read_fits(self, wqe: Wqe, psn: int, parsed: Parsed) -> bool:
         """Tell whether a response packet to a READ has the legal operation, PSN, length and pad."""
@@ -382,31 +385,8 @@ class RcRequester:
         size = min(self.path_mtu, wqe.length - (psn - wqe.first) * self.path_mtu)
         return legal and len(parsed.payload) == size and parsed.pad_is_legal
 
-    def _take_atomic(self, psn: int, parsed: Parsed, now: int) -> None:
-        if not self._acknowledge(psn, now):
-            self._implied_nak(now)
-            return
-        wqe = self.wqes[self.head]
-        if wqe.work.opcode not in ATOMICS or len(parsed.payload):
-            self._bad_response()
-            return
-        try:
-            wqe.bytes.write(0, parsed.values["origremdt"].to_bytes(ATOMIC_SIZE, self.config.atomic_order))
-        except BadKeyError:
-            self._fail(Status.LOC_PROT_ERR)
-            return
-        self._update_credits(parsed.values)
-        self._answered(wqe, psn + 1, now)
-
-    def _answered(self, wqe: Wqe, una: int, now: int) -> None:
-        """Advance to `una` after a response to a READ or ATOMIC."""
-        self.una = una
-        if una == wqe.end:
-            self._end(wqe)
-        self._on_progress(now)
-
-    def _bad_response(self) -> None:
-        self._fail(self._bad_status)
+    def _bad_response(self, syndrome: int = 0) -> None:
+        self._fail(Status(self.config.bad_response_status), syndrome)
 
     # Sending again
 

@@ -55,17 +55,6 @@ CHECKS: dict[str, tuple[str, ...]] = {
 }
 """The order of checks 3 to 9 (roce.md §8); the first that fails decides."""
 
-CONCERNS: dict[str, Callable[[int, MessageStep], bool]] = {
-    "order": lambda operation, step: True,
-    "rights": lambda operation, step: step in RIGHTS,
-    "receive": lambda operation, step: step in SENDS or operation in WITH_IMM,
-    "resources": lambda operation, step: step in (MessageStep.READ, MessageStep.ATOMIC),
-    "size": lambda operation, step: True,
-    "key": lambda operation, step: step in _CHECKED_KEYS or operation in WITH_INV,
-    "alignment": lambda operation, step: step is MessageStep.ATOMIC,
-}
-"""Tells which operations a check can refuse; it is skipped for all others."""
-
 EVENT_OF: dict[int, AsyncType] = {
     Nak.INVALID_REQUEST: AsyncType.QP_FATAL,
     Nak.REMOTE_ACCESS_ERROR: AsyncType.QP_ACCESS_ERR,
@@ -120,12 +109,11 @@ class RcResponder(Inbound):
         self.answers: deque[ShortResponse | ReadResponse] = deque()
         self.saved: deque[SavedResponse] = deque(maxlen=qp.attributes.max_dest_rd_atomic)
         self._pending_acks = 0
-        """Counts the acknowledgements that are pending."""
         self._ack_deadline = NEVER
         """Latest time to send the pending acknowledgements."""
         self._nak_sent = False
         """Tells whether a NAK was sent, after which packets ahead cause no other until ePSN arrives."""
-        self._checks, self._all_checks = _COMPILED_CHECKS[self.config.check_order]
+        self._checks = _COMPILED_CHECKS[self.config.check_order]
 
     # Requests
 
@@ -142,12 +130,15 @@ class RcResponder(Inbound):
             self._take_duplicate(parsed, now)
             return
         self._nak_sent = False
-        for check in self._all_checks if parsed.step is None else self._checks[parsed.operation]:
-            nak = check(self, parsed)
+        step = parsed.step
+        if step is None:
+            self._refuse(parsed, Nak.INVALID_REQUEST)
+            return
+        for check in self._checks[parsed.operation]:
+            nak = check(self, parsed, step)
             if nak is not None:
                 self._refuse(parsed, nak)
                 return
-        step = parsed.step
         if step is MessageStep.READ:
             self._read(parsed)
         elif step is MessageStep.ATOMIC:
@@ -157,40 +148,34 @@ class RcResponder(Inbound):
 
     # Checks: each returns the syndrome that it refuses with, or None
 
-    def _check_order(self, parsed: Parsed) -> int | None:
-        return None if parsed.step in MESSAGE_STATES[self.phase] else Nak.INVALID_REQUEST
+    def _check_order(self, parsed: Parsed, step: MessageStep) -> int | None:
+        return None if step in MESSAGE_STATES[self.phase] else Nak.INVALID_REQUEST
 
-    def _check_rights(self, parsed: Parsed) -> int | None:
-        right = RIGHTS.get(parsed.step, 0) if parsed.step is not None else 0
-        return None if self.qp.attributes.access_flags & right == right else Nak.INVALID_REQUEST
+    def _check_rights(self, parsed: Parsed, step: MessageStep) -> int | None:
+        return None if RIGHTS[step] in self.qp.attributes.access_flags else Nak.INVALID_REQUEST
 
-    def _check_receive(self, parsed: Parsed) -> int | None:
+    def _check_receive(self, parsed: Parsed, step: MessageStep) -> int | None:
         if self.needs_receive(parsed) and self.qp.peek_receive() is None:
             return _RNR | self.qp.attributes.min_rnr_timer
         return None
 
-    def _check_resources(self, parsed: Parsed) -> int | None:
-        needed = parsed.step is MessageStep.READ or parsed.step is MessageStep.ATOMIC
-        return Nak.INVALID_REQUEST if needed and not self.qp.attributes.max_dest_rd_atomic else None
+    def _check_resources(self, parsed: Parsed, step: MessageStep) -> int | None:
+        return None if self.qp.attributes.max_dest_rd_atomic else Nak.INVALID_REQUEST
 
-    def _check_size(self, parsed: Parsed) -> int | None:
+    def _check_size(self, parsed: Parsed, step: MessageStep) -> int | None:
         return None if self.size_is_right(parsed) and self.fits_receive(parsed) else Nak.INVALID_REQUEST
 
-    def _check_key(self, parsed: Parsed) -> int | None:
-        step = parsed.step
+    def _check_key(self, parsed: Parsed, step: MessageStep) -> int | None:
         if step in _CHECKED_KEYS:
             length = ATOMIC_SIZE if step is MessageStep.ATOMIC else parsed.values["dmalen"]
             good = self.keys_are_good(parsed, RIGHTS[step], length)
-        elif parsed.operation in WITH_INV:
+        else:  # the r_key that a SEND invalidates
             region = self.qp.hca.regions.by_rkey.get(parsed.values["r_key"])
             good = region is not None and region.pd == self.qp.pd
-        else:
-            return None
         return None if good else Nak.REMOTE_ACCESS_ERROR
 
-    def _check_alignment(self, parsed: Parsed) -> int | None:
-        misaligned = parsed.step is MessageStep.ATOMIC and parsed.values["va"] % ATOMIC_SIZE
-        return Nak.INVALID_REQUEST if misaligned else None
+    def _check_alignment(self, parsed: Parsed, step: MessageStep) -> int | None:
+        return Nak.INVALID_REQUEST if parsed.values["va"] % ATOMIC_SIZE else None
 
     def _refuse(self, parsed: Parsed, syndrome: int) -> None:
         """Refuse a request: send RNR NAK and keep ePSN, or send NAK and enter ERR."""
@@ -322,18 +307,8 @@ class RcResponder(Inbound):
                     answer.psn, answer.count, answer.sent = psn, count, 0
                     answer.va, answer.length = va, length
                     return
-        if self._readable(values):
+        if self.keys_are_good(parsed, Access.REMOTE_READ, length):  # the region may have changed since
             self._respond(psn, count, values)
-
-    def _readable(self, values: dict[str, int]) -> bool:
-        """Tell whether the region of a duplicate READ still permits it."""
-        if not values["dmalen"]:
-            return True
-        try:
-            self.qp.hca.regions.remote(self.qp.pd, values["r_key"], values["va"], values["dmalen"], Access.REMOTE_READ)
-        except BadKeyError:
-            return False
-        return True
 
     # Answers
 
@@ -434,23 +409,22 @@ class RcResponder(Inbound):
             self._acknowledge()
 
 
-_CHECK_METHODS: dict[str, Callable[[RcResponder, Parsed], int | None]] = {
-    "order": RcResponder._check_order,
-    "rights": RcResponder._check_rights,
-    "receive": RcResponder._check_receive,
-    "resources": RcResponder._check_resources,
-    "size": RcResponder._check_size,
-    "key": RcResponder._check_key,
-    "alignment": RcResponder._check_alignment,
+_Check = Callable[[RcResponder, Parsed, MessageStep], int | None]
+_METHODS: dict[str, tuple[_Check, Callable[[int, MessageStep], bool]]] = {
+    "order": (RcResponder._check_order, lambda operation, step: True),
+    "rights": (RcResponder._check_rights, lambda operation, step: step in RIGHTS),
+    "receive": (RcResponder._check_receive, lambda operation, step: step in SENDS or operation in WITH_IMM),
+    "resources": (RcResponder._check_resources, lambda operation, step: step in (MessageStep.READ, MessageStep.ATOMIC)),
+    "size": (RcResponder._check_size, lambda operation, step: True),
+    "key": (RcResponder._check_key, lambda operation, step: step in _CHECKED_KEYS or operation in WITH_INV),
+    "alignment": (RcResponder._check_alignment, lambda operation, step: step is MessageStep.ATOMIC),
 }
+"""Maps each check to its method, and to the operations that it can refuse; it is skipped for all others."""
 _COMPILED_CHECKS = {
-    order: (
-        {
-            operation: tuple(_CHECK_METHODS[name] for name in names if CONCERNS[name](operation, step))
-            for operation, step in STEPS.items()
-        },
-        tuple(_CHECK_METHODS[name] for name in names),
-    )
+    order: {
+        operation: tuple(method for method, concerns in map(_METHODS.__getitem__, names) if concerns(operation, step))
+        for operation, step in STEPS.items()
+    }
     for order, names in CHECKS.items()
 }
-"""Maps each order of checks to the checks of every operation that is served, and to all checks."""
+"""Maps each order of checks to the checks of every operation that is served."""
