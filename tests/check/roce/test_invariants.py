@@ -109,7 +109,7 @@ def responses_are_stored_one_byte_off(patch: pytest.MonkeyPatch) -> None:
 
         return shifted
 
-    around(patch, RcRequester, "_take_read", make)
+    around(patch, RcRequester, "_take_response", make)
 
 
 @mutant(2)

@@ -3,11 +3,11 @@
 from uetproto.engine.roce.contract import Access, Receive, Status, WcFlags, WcOpcode
 from uetproto.engine.roce.memory import BadKeyError, RoceMemoryRegion, SgeSegments
 from uetproto.engine.roce.packets import Parsed
-from uetproto.engine.roce.qp import Qp
+from uetproto.engine.roce.qp import Qp, ResponderHalf
 from uetproto.engine.roce.segments import SENDS, STARTS, WITH_IMM, WITH_INV, MessagePhase, MessageStep, size_is_legal
 
 
-class Inbound:
+class Inbound(ResponderHalf):
     """The message that is in progress at a responder."""
 
     def __init__(self, qp: Qp) -> None:

@@ -200,7 +200,7 @@ class Adapter(Protocol):
 
 
 class RequesterHalf(Protocol):
-    """The requester of a queue pair, which exists from RTS on."""
+    """The requester of a queue pair, which exists from RTS on. By default it has no responses and no timers."""
 
     @property
     def busy(self) -> bool:
@@ -210,35 +210,47 @@ class RequesterHalf(Protocol):
     def posted_now(self) -> int:
         """Return the number of sends that have not ended."""
 
-    def refresh(self) -> None:
-        """Read attributes that may have changed."""
-
     def post(self, work: PostSend) -> None: ...
-
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int: ...
-
-    def take(self, parsed: Parsed, now: int) -> None: ...
-
     def flush(self) -> None: ...
 
-    def deadline(self) -> int: ...
+    def refresh(self) -> None:
+        """Read attributes that may have changed."""
+        return
 
-    def on_time(self, now: int) -> None: ...
+    def take(self, parsed: Parsed, now: int) -> None:
+        """Handle a response."""
+        return
+
+    def deadline(self) -> int:
+        """Return when `on_time` is due."""
+        return NEVER
+
+    def on_time(self, now: int) -> None:
+        """Fire the timers that are due."""
+        return
 
 
 class ResponderHalf(Protocol):
-    """The responder of a queue pair, which exists from RTR on."""
+    """The responder of a queue pair, which exists from RTR on. By default it has no responses and no timers."""
 
     def take(self, parsed: Parsed, now: int) -> None: ...
 
-    def pump(self, now: int, out: list[RocePacket], budget: int) -> int: ...
+    def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
+        """Send responses in order; only packets of READ responses count against `budget`."""
+        return 0
 
     def forget(self) -> None:
         """Discard the responses that wait to be sent."""
+        return
 
-    def deadline(self) -> int: ...
+    def deadline(self) -> int:
+        """Return when `on_time` is due."""
+        return NEVER
 
-    def on_time(self, now: int) -> None: ...
+    def on_time(self, now: int) -> None:
+        """Fire the timers that are due."""
+        return
 
 
 class Qp:

@@ -357,7 +357,6 @@ class RcResponder(Inbound):
         self._clear_pending_acks()
 
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
-        """Send responses in order; only packets of READ responses count against `budget`."""
         sent = 0
         path, answers = self.qp.path, self.answers
         while answers:

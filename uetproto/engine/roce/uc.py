@@ -2,19 +2,18 @@
 
 from collections import deque
 
-from uetproto.engine.contract import NEVER
 from uetproto.engine.roce.contract import PostSend, RocePacket, SendFlags, Status
 from uetproto.engine.roce.inbound import Inbound
 from uetproto.engine.roce.memory import BadKeyError
 from uetproto.engine.roce.packets import Parsed
 from uetproto.engine.roce.psn import add, count_of_packets
-from uetproto.engine.roce.qp import Qp
+from uetproto.engine.roce.qp import Qp, RequesterHalf
 from uetproto.engine.roce.requester import Wqe, bytes_of, headers_of
 from uetproto.engine.roce.responder import RIGHTS
 from uetproto.engine.roce.segments import ENDS, MESSAGE_STATES, STARTS, MessagePhase, MessageStep, operation_at
 
 
-class UcRequester:
+class UcRequester(RequesterHalf):
     """The requester of a UC queue pair: a work request is complete when its last packet was sent."""
 
     def __init__(self, qp: Qp) -> None:
@@ -25,9 +24,6 @@ class UcRequester:
         self.index = 0
         """Counts the packets of the oldest work request that were sent."""
         self.posted = 0
-
-    def refresh(self) -> None:
-        """Do nothing: no attribute that may change is used."""
 
     @property
     def busy(self) -> bool:
@@ -89,18 +85,9 @@ class UcRequester:
         self._end(wqe, Status.LOC_PROT_ERR)
         self.qp.send_failed()
 
-    def take(self, parsed: Parsed, now: int) -> None:
-        """Do nothing: there are no responses."""
-
     def flush(self) -> None:
         while self.wqes:
             self._end(self.wqes[0], Status.WR_FLUSH_ERR)
-
-    def deadline(self) -> int:
-        return NEVER
-
-    def on_time(self, now: int) -> None:
-        """Do nothing: there is no timer."""
 
 
 class UcResponder(Inbound):
@@ -150,15 +137,3 @@ class UcResponder(Inbound):
         ):
             return "remote access"
         return None
-
-    def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
-        return 0
-
-    def forget(self) -> None:
-        """Do nothing: there are no responses."""
-
-    def deadline(self) -> int:
-        return NEVER
-
-    def on_time(self, now: int) -> None:
-        """Do nothing: there is no timer."""

@@ -55,17 +55,10 @@ def _unset_or(kind: OptionKind) -> OptionKind:
     return OptionKind(lambda text: kind.read(text) if text else False, f"empty, {kind.legal}")
 
 
-def _quota(text: str) -> int:
-    value = int(text, 0)
-    if value and not 4 <= value <= 1024:
-        raise ValueError
-    return value
-
-
 SWITCH = OptionKind(_switch, "0, 1 (no, yes; off, on; false, true)")
 TEXT = OptionKind(str, "any text")
 COUNT = _whole(0, 2**32 - 1)
-PAYLOAD = OptionKind(_quota, "0, 4 … 1024")
+PAYLOAD = OptionKind(lambda text: int(text, 0) and _whole(4, 1024).read(text), "0, 4 … 1024")
 
 
 class Option(NamedTuple):

@@ -5,7 +5,7 @@ packets like all others. MADs of the manager do not cross the network; they are 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from uetproto.api.distributed.errors import invalid
 from uetproto.api.network import EmulatedNetwork, NetworkOptions
@@ -15,7 +15,6 @@ from uetproto.collectives.topology.kinds import topology
 from uetproto.engine.sharp.carriers.carrier import Carrier
 from uetproto.engine.sharp.carriers.station import SharpStation
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.contract import Element
 from uetproto.engine.sharp.host.endpoint import SharpHost
 from uetproto.engine.sharp.host.states import HostGroupState
 from uetproto.engine.sharp.management import TrapRaised
@@ -33,6 +32,8 @@ PRESETS = {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_
 are streamed; a lost packet is retransmitted before its operation is given up (T_ost)."""
 
 _AM_KEY = 0x53484152
+
+E = TypeVar("E", SharpHost, SharpNode)
 
 
 def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, SharpOptions] | None:
@@ -86,27 +87,25 @@ class SharpFabric:
         layout = layout_of_cables(cables, len(hosts))
         switches = ("switch",) if layout is None else layout.switches
         return {
-            **{name: spec(around=self._host(name)) for name in hosts},
-            **{an_name(at): spec(at=at, around=self._node(an_name(at))) for at in switches},
+            **{name: spec(around=self._around(name, self.hosts, self._host)) for name in hosts},
+            **{an_name(at): spec(at=at, around=self._around(an_name(at), self.nodes, self._node)) for at in switches},
         }
 
-    def _host(self, name: str) -> Callable[[Any], SharpStation]:
+    def _host(self, _: Any) -> SharpHost:
+        return SharpHost(len(self.hosts), self.config, self.options)
+
+    def _node(self, engine: Any) -> SharpNode:
+        return SharpNode(engine.address, self.config)
+
+    def _around(self, name: str, elements: dict[str, E], make: Callable[[Any], E]) -> Callable[[Any], SharpStation]:
+        """Return a function that puts an element of its own around an engine."""
+
         def around(engine: Any) -> SharpStation:
-            self.hosts[name] = SharpHost(len(self.hosts), self.config, self.options)
-            return self._station(name, engine, self.hosts[name])
+            element = elements[name] = make(engine)
+            carrier = self.carriers[name] = self._carrier_of(engine, element, self.options)
+            return SharpStation(engine, carrier)
 
         return around
-
-    def _node(self, name: str) -> Callable[[Any], SharpStation]:
-        def around(engine: Any) -> SharpStation:
-            self.nodes[name] = SharpNode(engine.address, self.config)
-            return self._station(name, engine, self.nodes[name])
-
-        return around
-
-    def _station(self, name: str, engine: Any, element: Element) -> SharpStation:
-        carrier = self.carriers[name] = self._carrier_of(engine, element, self.options)
-        return SharpStation(engine, carrier)
 
     def start(
         self, world: EmulatedNetwork, ranks: Sequence[LocalNode], layout: Topology | None, psn: Callable[[], int]

@@ -1,5 +1,7 @@
 """SHARP runs over queue pairs: RC for connections, UD for multicast results (sharp.md §1.4, §2.1; roce.md §6, §11)."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from uetproto.engine.roce.contract import (
@@ -35,25 +37,14 @@ _FLAGS = SendFlags.INLINE | SendFlags.SIGNALED
 class Receives:
     """Posted buffers of one size, each of which is posted again as soon as it was read."""
 
-    def __init__(self, hca: Hca, pd: int, count: int, size: int) -> None:
+    def __init__(self, hca: Hca, pd: int, count: int, size: int, work: Callable[..., Receive]) -> None:
+        """`work` returns the work that posts a buffer, given wr_id and sg_list."""
         self._hca = hca
         self._size = size
         self._memory = memoryview(bytearray(count * size))
         lkey = hca.reg_mr(pd, self._memory).lkey
-        self._lists = [(Sge(number * size, size, lkey),) for number in range(count)]
-        self._works: list[Receive] = []
-
-    def to_shared(self, srq: int) -> None:
-        """Post all buffers to a shared receive queue."""
-        self._post_all([PostSrqRecv(srq_num=srq, wr_id=i, sg_list=parts) for i, parts in enumerate(self._lists)])
-
-    def to_pair(self, number: int) -> None:
-        """Post all buffers to a queue pair."""
-        self._post_all([PostRecv(qp_num=number, wr_id=i, sg_list=parts) for i, parts in enumerate(self._lists)])
-
-    def _post_all(self, works: list[Receive]) -> None:
-        self._works = works
-        for number in range(len(works)):
+        self._works = [work(wr_id=at, sg_list=(Sge(at * size, size, lkey),)) for at in range(count)]
+        for number in range(count):
             self.post(number)
 
     def post(self, number: int) -> None:
@@ -98,8 +89,7 @@ class RoceCarrier(Carrier):
         self._qkey = qkey
         self._pd = hca.alloc_pd()
         self._srq = hca.create_srq(self._pd)
-        self._receives = Receives(hca, self._pd, receives, LONGEST)
-        self._receives.to_shared(self._srq)
+        self._receives = Receives(hca, self._pd, receives, LONGEST, partial(PostSrqRecv, srq_num=self._srq))
         self._next = _FIRST_QP
         self._gone: set[int] = set()
         """Lists the queue pairs that were released."""
@@ -160,8 +150,8 @@ class RoceCarrier(Carrier):
             number = self._create(QpType.UD, None)
             self._bring_up(QpType.UD, number, now, {"qkey": qkey, "sq_psn": 0})
             found = self._datagrams[qkey] = self._by_number[number] = _UdConnection(number, up=True)
-            found.receives = Receives(self._hca, self._pd, self._count, GRH_SIZE + LONGEST)
-            found.receives.to_pair(number)
+            work = partial(PostRecv, qp_num=number)
+            found.receives = Receives(self._hca, self._pd, self._count, GRH_SIZE + LONGEST, work)
         return found
 
     # Sending

@@ -29,7 +29,6 @@ from uetproto.wire.headers.uet_ses import ReturnCode, Space
 
 PID_ON_FEP = 0x000
 RESOURCE_INDEX = 0x0A6
-"""Resource index of the SHARP service."""
 
 _OPERATIONS = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
 _SAT, _MCAST = int(Flag.SAT), int(Flag.MCAST)
@@ -100,13 +99,10 @@ class UetCarrier(Carrier):
         process = fep.attach(EVERY_JOB, PID_ON_FEP, ())
         process.open(RESOURCE_INDEX, (Space.SEND,))
         for _ in range(receives):
-            self._post(Receive(
+            fep.submit(Receive(
                 into=bytearray(LONGEST), job_id=EVERY_JOB, pid_on_fep=PID_ON_FEP, resource_index=RESOURCE_INDEX,
                 context=self,
             ), fep.pds.now)  # fmt: skip
-
-    def _post(self, receive: Receive, now: int) -> None:
-        self._fep.submit(receive, now)
 
     # Ports
 
@@ -193,7 +189,7 @@ class UetCarrier(Carrier):
 
     def _receive(self, event: Received, now: int) -> None:
         data = bytes(memoryview(event.receive.into)[event.start : event.start + event.length])
-        self._post(event.receive, now)
+        self._fep.submit(event.receive, now)
         pdc = self._fep.pds.pdcs.get(event.pdcid)
         connection = None if pdc is None else self._by_peer.get((event.source, pdc.peer_id & ~1))
         if pdc is None or not pdc.reserved:

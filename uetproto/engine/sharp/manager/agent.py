@@ -178,15 +178,13 @@ class SharpAgent:
 
     def set_resource_cleanup(self, values: Values, now: int) -> tuple[Values, MadStatus]:
         job, tree = values["job_id"], values["tree_id"]
-        match values["op"]:
-            case CleanupOp.AN:
-                self.node.cleanup()
-            case CleanupOp.JOB:
-                self.node.cleanup(job)
-            case CleanupOp.JOB_TREE | CleanupOp.DISCONNECT_JOB_TREE:
-                self.node.cleanup(job, tree)
-            case _:
-                return values, MadStatus.BAD_FIELD
+        scopes: dict[int, tuple[int, ...]] = {
+            CleanupOp.AN: (), CleanupOp.JOB: (job,), CleanupOp.JOB_TREE: (job, tree),
+            CleanupOp.DISCONNECT_JOB_TREE: (job, tree),
+        }  # fmt: skip
+        if values["op"] not in scopes:
+            return values, MadStatus.BAD_FIELD
+        self.node.cleanup(*scopes[values["op"]])
         return values, MadStatus.OK
 
     def get_performance_counters(self, values: Values, now: int) -> tuple[Values, MadStatus]:

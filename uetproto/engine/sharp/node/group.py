@@ -5,7 +5,7 @@ trim): then JOIN_RESP has is_root = 1, and every rank of the group is below that
 answers is_root = 0 (**choice**: sharp.md has is_root = 1 also where nothing is handed on).
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import buffer_bytes
@@ -90,6 +90,9 @@ class AggregationGroup:
 
     # What the group sends
 
+    def _message(self, opcode: int, seq: int, **fields: Any) -> bytes:
+        return SharpMessage(opcode, self.tree_id, self.job_id, self.group_id, seq, **fields).pack()
+
     def send_up(self, data: bytes) -> None:
         """Send a message to the parent, if there is one."""
         if self.tree.parent is not None:
@@ -106,35 +109,30 @@ class AggregationGroup:
     def error(self, seq: int, code: int, children: frozenset[int], opcode: int) -> bytes:
         """Return the ERROR of an operation of this group (sharp.md §3.2)."""
         body = SharpFault(code, self.depth, opcode, self.node.an_id, children).pack()
-        return SharpMessage(
-            SharpOpcode.ERROR, self.tree_id, self.job_id, self.group_id, seq, status=code, body=body
-        ).pack()  # fmt: skip
+        return self._message(SharpOpcode.ERROR, seq, status=code, body=body)
 
     def nack(self, child: int, message: SharpMessage, code: Status) -> None:
         """Send a NACK, which consumes nothing and names the chunk too (**choice**)."""
         body = SharpFault(code, self.depth, message.opcode, self.node.an_id, frozenset((child,))).pack()
         self.node.counters["nacks"] += 1
         self.node.ports[self.conn_of(child)].rnr_events += 1
-        self.node.send(self.conn_of(child), SharpMessage(
-            SharpOpcode.NACK, self.tree_id, self.job_id, self.group_id, message.seq, message.vec_off,
-            child_idx=child, status=code, body=body,
-        ).pack())  # fmt: skip
+        nack = self._message(
+            SharpOpcode.NACK, message.seq, vec_off=message.vec_off, child_idx=child, status=code, body=body
+        )
+        self.node.send(self.conn_of(child), nack)
 
     def respond(self, child: int, opcode: int, status: int, body: bytes = b"") -> None:
         """Send a control response to a child."""
-        self.node.send(self.conn_of(child), SharpMessage(
-            opcode, self.tree_id, self.job_id, self.group_id, self._seqs.get(child, 0), child_idx=child, status=status,
-            body=body,
-        ).pack())  # fmt: skip
+        response = self._message(opcode, self._seqs.get(child, 0), child_idx=child, status=status, body=body)
+        self.node.send(self.conn_of(child), response)
 
     def ask_parent(self, opcode: int, body: bytes = b"", status: int = 0) -> None:
         """Send a control request to the parent, if there is one."""
         parent = self.tree.parent
         if parent is not None:
-            self.node.send(parent, SharpMessage(
-                opcode, self.tree_id, self.job_id, self.group_id, self.node.control_seq(parent),
-                child_idx=0xFF if opcode == SharpOpcode.GROUP_JOIN_REQ else self.own_idx, status=status, body=body,
-            ).pack())  # fmt: skip
+            child = 0xFF if opcode == SharpOpcode.GROUP_JOIN_REQ else self.own_idx
+            seq = self.node.control_seq(parent)
+            self.node.send(parent, self._message(opcode, seq, child_idx=child, status=status, body=body))
 
     # Limits
 

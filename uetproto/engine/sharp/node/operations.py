@@ -171,9 +171,9 @@ class GroupOperations(ABC):
     def _key(self, op: OstEntry) -> object:
         """Return the key of an operation in `ops`."""
 
-    @abstractmethod
     def _is_locked(self) -> bool:
-        """Tell whether the group holds the lock that its requests need."""
+        """Tell whether the group holds the lock that the requests of a SAT need."""
+        return False
 
     @abstractmethod
     def _target_rank(self, op: OstEntry) -> int:
@@ -183,17 +183,13 @@ class GroupOperations(ABC):
     def _classify_first(self, child: int, message: SharpMessage, status: Status) -> tuple[OpInput, Status]:
         """Classify a request that begins an operation or is out of the window; `status` is what its checks found."""
 
-    @abstractmethod
     def _check_fit(self, child: int, message: SharpMessage) -> Status:
         """Check a request against the other requests of its operation."""
+        return Status.OK
 
-    @abstractmethod
     def _difference(self, op: OstEntry, message: SharpMessage) -> Status:
         """Return the status of a request whose signature differs from the latched one."""
-
-    @abstractmethod
-    def _release_result(self, op: OstEntry) -> None:
-        """Send a result as soon as the order of results permits it."""
+        return Status.MISMATCH
 
     @abstractmethod
     def acknowledged(self, op: OstEntry, child: int) -> None:
@@ -311,14 +307,14 @@ class GroupOperations(ABC):
             body=vector or b"",
         )  # fmt: skip
         self.node.stop(op)
-        self._release_result(op)
+        self._send_results(op)
 
     def forward_result(self, op: OstEntry, _: object, message: SharpMessage, data: bytes) -> None:
         """Forward the result of the parent with its payload unchanged."""
         self.node.stop(op)
         op.up = op.up if self._by_multicast(op) else b""
         op.result = message
-        self._release_result(op)
+        self._send_results(op)
         early, op.early = op.early, {}
         for child, request in early.items():
             self.request(child, *request)
@@ -330,6 +326,7 @@ class GroupOperations(ABC):
         )
 
     def _send_results(self, op: OstEntry) -> None:
+        """Send a result to the children; a SAT sends it when its turn has come."""
         assert op.result is not None
         op.answered = True
         group = self.group
@@ -468,9 +465,6 @@ class LltOperations(GroupOperations):
     def _key(self, op: OstEntry) -> object:
         return op.seq
 
-    def _is_locked(self) -> bool:
-        return False
-
     def _target_rank(self, op: OstEntry) -> int:
         target = op.message.target
         return target.rank if target is not None and target.type == TargetType.SINGLE else EVERY_RANK
@@ -491,15 +485,6 @@ class LltOperations(GroupOperations):
         if not self.node.pool.allocate_ost():
             return OpInput.REQ_NO_OST, Status.OK
         return OpInput.REQ, Status.OK
-
-    def _check_fit(self, child: int, message: SharpMessage) -> Status:
-        return Status.OK
-
-    def _difference(self, op: OstEntry, message: SharpMessage) -> Status:
-        return Status.MISMATCH
-
-    def _release_result(self, op: OstEntry) -> None:
-        self._send_results(op)
 
     def acknowledged(self, op: OstEntry, child: int) -> None:
         op.finished.add(child)

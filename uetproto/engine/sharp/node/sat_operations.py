@@ -157,13 +157,13 @@ class SatOperations(GroupOperations):
         op.length = _length(message)
         super().allocate(op, child, message, data)
 
-    def _release_result(self, op: OstEntry) -> None:
+    def _send_results(self, op: OstEntry) -> None:
         """Send results in ascending vec_off."""
         self.open -= 1
         stream = self.streams[op.seq]
         stream.ready[op.vec_off] = op
         while (ready := stream.ready.pop(stream.done, None)) is not None:
-            self._send_results(ready)
+            super()._send_results(ready)
             stream.out.append(ready)
             if ready.message.flags & _LAST:
                 stream.finished = True
