@@ -44,15 +44,8 @@ ROWS = (
 )
 
 
-def multicast(ranks: int, length: int) -> None:
-    """Runs multicast over RoCE, with every frame encoded and tensors on every rank."""
-    _collective("all_gather", "multicast", ranks, ranks * length)
-
-
 def objects(ranks: int, length: int) -> None:
-    """Runs multicast without receive buffers. Raises `LocalError` if switches copy more, or less, than the tree has
-    links.
-    """
+    """Runs multicast without receive buffers. Raises `LocalError` unless switches copy as often as the tree says."""
     made = network(ranks, topology="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF}, wire="objects")
     counted = traffic(made.multicast, length)
     switches = made.world.network.switches.values()
@@ -64,12 +57,8 @@ def objects(ranks: int, length: int) -> None:
         raise LocalError("bench: a rank sends more than its block")
 
 
-def sharp(ranks: int, length: int) -> None:
-    """Runs SHARP over RoCE."""
-    _collective("all_reduce", "sharp", ranks, length)
-
-
 def _collective(op: str, algorithm: str, ranks: int, length: int) -> None:
+    """Runs a collective over RoCE, with every frame encoded and tensors on every rank."""
     found = PreparedCase(CollectiveCase(
         op=op, algorithm=algorithm, ranks=ranks, length=length, dtype=dtype("float32"), transport="roce",
         kind="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF},
@@ -78,7 +67,12 @@ def _collective(op: str, algorithm: str, ranks: int, length: int) -> None:
         raise LocalError(f"bench: {op} by {algorithm} is not right")
 
 
-WAYS: dict[str, Callable[[int, int], None]] = {"multicast": multicast, "objects": objects, "sharp": sharp}
+WAYS: dict[str, Callable[[int, int], None]] = {
+    "multicast": lambda ranks, length: _collective("all_gather", "multicast", ranks, ranks * length),
+    "objects": objects,
+    "sharp": lambda ranks, length: _collective("all_reduce", "sharp", ranks, length),
+}
+"""Functions that run a row with a number of ranks, and bytes for each."""
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:

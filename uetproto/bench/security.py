@@ -30,9 +30,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def rates(values: dict[str, Any], packets: int) -> tuple[float, float]:
-    """Return packets sealed, and opened, per second of CPU. Raises `LocalError` if one does not open, or a nonce comes
-    twice.
-    """
+    """Return packets sealed, and opened, per second of CPU. Raises `LocalError` if one fails, or a nonce repeats."""
     domain = DomainConfig(sdi=1, keys=((DomainKey(bytes(range(32))),), ()), **values)
     ledger, port = NonceLedger(), SecurePort()
     sender = SecureDomain(domain, _SENDER, 4, ledger=ledger)

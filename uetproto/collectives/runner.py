@@ -109,9 +109,7 @@ class Execution:
     # One step after the other
 
     def _go(self) -> None:
-        """Begins steps until one has to wait. It is not recursive, because a transport may call back at once in every
-        step.
-        """
+        """Begins steps until one has to wait. It is a loop, as a transport may call back at once in every step."""
         if self._nested:
             return
         self._nested = True

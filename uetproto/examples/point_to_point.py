@@ -1,6 +1,4 @@
-"""Shows point-to-point operations: receives name their source, exchanges are batched, buffers stay unchanged until
-`wait`.
-"""
+"""Shows point-to-point operations: named and any sources, batches of exchanges, buffers unchanged until `wait`."""
 
 import sys
 

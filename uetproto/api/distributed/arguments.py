@@ -23,11 +23,10 @@ def list_of_root(
     if found is None:
         return []
     check_root(who, root, found)
-    if current_state().number != root:
+    rank = current_state().number
+    if rank != root:
         if values is not None and not (isinstance(values, Sequence) and not values):
-            raise invalid(
-                name, f"a list on rank {current_state().number}", f"None there: only {who}, rank {root}, has one"
-            )
+            raise invalid(name, f"a list on rank {rank}", f"None there: only {who}, rank {root}, has one")
         return []
     if values is None:
         raise invalid(name, None, f"a list of {found.size()} tensors on {who}, rank {root}")

@@ -81,23 +81,15 @@ def all_gather_into_tensor(
     output_tensor: Any, input_tensor: Any, group: Group = None, async_op: bool = False, *, algorithm: str | None = None
 ) -> Work | None:  # fmt: skip
     """Copy the inputs of all ranks, one after the other, into every output."""
-    output, source = (
-        checked_tensor("output_tensor", output_tensor, writable=True),
-        checked_tensor("input_tensor", input_tensor),
-    )
+    output = checked_tensor("output_tensor", output_tensor, writable=True)
+    source = checked_tensor("input_tensor", input_tensor)
     size = get_world_size(group)
     if size > 0 and output.size != size * source.size:
         raise invalid("output_tensor", f"{output.size} elements", f"{size} times {source.size}, those of input_tensor")
     return collective(
-        "all_gather_into_tensor",
-        group,
-        async_op,
-        algorithm,
-        [source],
-        [output],
-        catalogue="all_gather",
+        "all_gather_into_tensor", group, async_op, algorithm, [source], [output], catalogue="all_gather",
         count=output.size,
-    )
+    )  # fmt: skip
 
 
 def reduce_scatter(
@@ -150,15 +142,9 @@ def all_to_all_single(
     sends = split_sizes("input_split_sizes", input_split_sizes, source, group)
     takes = split_sizes("output_split_sizes", output_split_sizes, target, group)
     return collective(
-        "all_to_all_single",
-        group,
-        async_op,
-        algorithm,
-        [source],
-        [target],
-        catalogue="all_to_all",
+        "all_to_all_single", group, async_op, algorithm, [source], [target], catalogue="all_to_all",
         splits=(sends, takes),
-    )
+    )  # fmt: skip
 
 
 def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | None = None) -> Work | None:

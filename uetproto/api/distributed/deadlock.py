@@ -37,9 +37,7 @@ def explain(
 
 
 def shortest_cycle(edges: dict[int, set[int]]) -> tuple[int, ...]:
-    """Return the shortest cycle from its smallest member, of several the one with the smallest member; (): there is
-    none.
-    """
+    """Return the shortest cycle from its smallest member, or (); of several the one with the smallest member."""
     best: tuple[int, ...] = ()
     for start in sorted(edges):
         found = _back_to(start, edges)

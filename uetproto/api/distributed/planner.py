@@ -79,9 +79,7 @@ class CollectivePlanner:
         options: Mapping[str, Any],
         gamma: float,
     ) -> None:
-        """`nodes`: how many, or the ranks of each. `options`: of `catalogue.schedule`. `gamma`: picoseconds that a
-        reduced byte takes.
-        """
+        """`nodes`: how many, or the ranks of each. `options`: of `catalogue.schedule`. `gamma`: picoseconds a byte."""
         self._network, self._nodes, self._options, self._gamma = network, nodes, options, gamma
         self._pool = ScratchPool()
 
@@ -106,7 +104,6 @@ class CollectivePlanner:
         )  # fmt: skip
 
     def _nodes_of(self, group: RankGroup) -> int | list[list[int]] | None:
-        """Return the nodes of a group, in group ranks."""
         size, nodes = self._network.size, self._nodes
         if nodes is None or (isinstance(nodes, int) and len(group.ranks) == size):
             return nodes

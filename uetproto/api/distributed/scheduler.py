@@ -283,7 +283,6 @@ class RankScheduler:
         return True
 
     def _stuck(self) -> UetError:
-        """Return the error that explains why nothing proceeds."""
         waits, finished = [], {rank.number for rank in self.threads.members if rank.finished}
         for state in self.states:
             for work in [state.blocked] if state.blocked is not None else list(state.open):

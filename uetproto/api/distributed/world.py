@@ -186,9 +186,7 @@ class World:
             group = self._groups[number]
             if group.ranks != tuple(ranks):
                 text = f"rank {state.number} makes group {number} of ranks {tuple(ranks)}, another rank of"
-                raise invalid(
-                    "ranks", f"{text} {group.ranks}", "the same groups in the same order on all ranks"
-                )  # fmt: skip
+                raise invalid("ranks", f"{text} {group.ranks}", "the same groups in the same order on all ranks")
             if group.timeout != timeout:
                 times = f"{timeout / SECOND:g} s, another rank with {group.timeout / SECOND:g} s"
                 text = f"rank {state.number} makes group {number} with {times}"

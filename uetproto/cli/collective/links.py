@@ -7,7 +7,6 @@ from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.collectives.costs.measure import LinkCount
 from uetproto.emulator.network.built import LinkHop
 from uetproto.emulator.network.payload import vector_size
-from uetproto.wire.packet import Packet
 
 _BASE = 14 + 20 + 8
 """Bytes of Ethernet, IPv4 and UDP."""
@@ -58,7 +57,8 @@ class LinkMeter:
             packet = decode(frame)
             found = len(packet.payload)
             if found == RECORD:  # a record or data: each has to be asked
-                return 0 if _is_record(packet) else found
+                keys = (layer.values.get("memory_key") for layer in packet.layers)
+                return 0 if _RECORD_KEY in keys else found
             self._known[len(frame), begin] = found
         return found
 
@@ -72,7 +72,3 @@ class LinkMeter:
             found = len(decode(frame).payload) if begin[0] in _DATA else 0
             self._known[len(frame), begin] = found
         return found
-
-
-def _is_record(packet: Packet) -> bool:
-    return any(layer.values.get("memory_key") == _RECORD_KEY for layer in packet.layers)

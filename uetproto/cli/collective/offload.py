@@ -50,9 +50,7 @@ def refusal(algorithm: str, transport: str, kind: str) -> str | None:
 
 
 def offer(network: PacketNetwork, ranks: Sequence[int], asked: OffloadRequest, hop: float, rate: float) -> Offer | str:
-    """Return what the manager grants, or why it grants nothing. `hop`: seconds of a cable. `rate`: its bytes per
-    second.
-    """
+    """Return the manager's grant, or why there is none. `hop`: seconds of a cable. `rate`: its bytes per second."""
     fabric = network.sharp.fabric  # type: ignore[attr-defined]  # those of CARRIERS have it
     try:
         check_operation(asked, fabric.config)
@@ -129,15 +127,11 @@ def _pairs(option: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
         yield name, value
 
 
-def _prefixed(text: str) -> int:
-    return int(text, 0)
-
-
 def _value(text: str) -> Any:
     """Return a number if the text is one, as in 128, 0xc005 or 2.5; otherwise the text."""
-    for kind in (int, _prefixed, float):
+    for number in (int, lambda text: int(text, 0), float):
         try:
-            return kind(text)
+            return number(text)
         except ValueError:
             continue
     return text

@@ -244,9 +244,7 @@ class PreparedCase:
 
     @property
     def nic_bytes(self) -> float | None:
-        """Return the bytes that the busiest NIC sends between hosts (collectives.md §3.8); None: the algorithm has no
-        nodes.
-        """
+        """Return the bytes of the busiest NIC between hosts (collectives.md §3.8); None: the algorithm has no nodes."""
         if self.nodes is None:
             return None
         if self.offloaded:
@@ -351,7 +349,6 @@ class PreparedCase:
 
 
 def _hosts(layout: Topology) -> list[list[int]]:
-    """Return the ranks of each host."""
     hosts: dict[int, list[int]] = {}
     for rank in range(layout.size):
         hosts.setdefault(layout.node(rank), []).append(rank)

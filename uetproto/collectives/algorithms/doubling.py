@@ -15,9 +15,7 @@ from uetproto.errors import LocalError
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """The reduction of N ranks to a power of two: of the first 2e, the odd ones are extras, the even ones their
-    proxies.
-    """
+    """Reduces N ranks to a power of two: of the first 2e, the odd ones are extras and the even ones their proxies."""
 
     size: int
 
@@ -122,9 +120,7 @@ class HalvingDoubling(Pattern):
         return Moves.join(*parts, folding.from_proxies(bounds, step, first, last))
 
     def _exchange(self, bounds: Ints, step: int, distance: Ints, *, keeps_own: bool) -> Moves:
-        """Return the exchange with the partner at each distance: halving sends the partner's side of the range,
-        doubling the own.
-        """
+        """Return the exchanges: halving sends the side of the range that is the partner's, doubling the own side."""
         folding = Folding(self.size)
         virtual = np.arange(folding.members)
         partner = virtual ^ distance
@@ -165,9 +161,7 @@ def all_gather(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def bruck_all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Return Bruck's plan: each rank holds its own block first, then the next ones; a rotation at the end restores the
-    order.
-    """
+    """Return Bruck's plan: each rank holds its own block first, then the next ones; a rotation restores the order."""
     size, bounds = request.size, request.bounds
     around_twice = np.concatenate(
         [bounds, bounds[1:] + np.int64(request.count)]

@@ -60,7 +60,7 @@ def rab(request: ScheduleRequest) -> PlannedSchedule:
     nodes, local = request.places.shape
     whole = np.tile([0, request.count], (nodes, 1))
     reduce, broadcast = Binomial(local, up=True), Binomial(local, up=False)
-    middle = _between(request, request.places[:, :1].T, whole[:1], reduce.length)
+    middle = BETWEEN[request.between](request.places[:, :1].T, whole[:1], reduce.length)
     back = PatternPhase(broadcast, request.places, whole, first=_end(middle, reduce.length))
     return request.in_place(PatternPhase(reduce, request.places, whole), *middle, back)
 
@@ -75,7 +75,7 @@ def split_rail(request: ScheduleRequest) -> PlannedSchedule:
     ends = chunks.bounds(request.count, local)
     within = np.tile(ends, (nodes, 1))
     scatter, gather = Ring(local, gathers=False), Ring(local, reduces=False)
-    middle = _between(request, request.places.T, np.stack([ends[:-1], ends[1:]], axis=1), scatter.length)
+    middle = BETWEEN[request.between](request.places.T, np.stack([ends[:-1], ends[1:]], axis=1), scatter.length)
     back = PatternPhase(gather, request.places, within, first=_end(middle, scatter.length))
     return request.in_place(PatternPhase(scatter, request.places, within), *middle, back)
 
@@ -103,7 +103,7 @@ def hcoll(request: ScheduleRequest) -> PlannedSchedule:
 
     within_node(sockets, up=True)
     within_node(leaders, up=True)
-    middle = _between(request, leaders[:, :1].T, np.array([[0, request.count]]), step)
+    middle = BETWEEN[request.between](leaders[:, :1].T, np.array([[0, request.count]]), step)
     parts += middle
     step = _end(middle, step)
     within_node(leaders, up=False)
@@ -123,11 +123,6 @@ def _shares(request: ScheduleRequest) -> list[tuple[int, int]]:
 def _end(parts: tuple[PatternPhase, ...], first: int) -> int:
     """Return the step after the parts."""
     return max((part.first + part.length for part in parts), default=first)
-
-
-def _between(request: ScheduleRequest, groups: Ints, ranges: Ints, first: int) -> tuple[PatternPhase, ...]:
-    """Return the chosen all_reduce within each group, on its range of elements."""
-    return BETWEEN[request.between](groups, ranges, first)
 
 
 def _by_pattern(make: Callable[[int], Pattern]) -> Between:

@@ -85,9 +85,7 @@ class LeaderPart:
 
 
 def nodes_of(request: OffloadRequest) -> list[list[int]]:
-    """Return the group ranks of each node or, with several sockets, of each socket; the first rank of each is its
-    leader.
-    """
+    """Return the group ranks of each node or, with several sockets, of each socket; the first one is its leader."""
     size, nodes = len(request.ranks), request.nodes
     found = spread_over(size, size if nodes is None else nodes)
     return [socket for node in found for socket in _sockets(node, request.sockets)]

@@ -27,11 +27,6 @@ _BUFFERS = tuple(Buffer)
 _FOLDS = tuple(Fold)
 
 
-def no_locals(rank: int) -> dict[int, LocalWork]:
-    """Return no local work."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedSchedule(Schedule):
     """Holds the parts of a schedule and the local work around them. Nothing is computed before it is needed."""
@@ -42,7 +37,7 @@ class PlannedSchedule(Schedule):
     buffers: Callable[[int], Counts]
     """Returns the counts of a rank."""
     parts: tuple[SchedulePart, ...]
-    local_plan: LocalPlan = no_locals
+    local_plan: LocalPlan = lambda rank: {}
     root: int | None = field(default=None, kw_only=True)
     splits: Ints | None = field(default=None, kw_only=True)
 

@@ -46,9 +46,7 @@ class ScheduleRequest:
         return PlannedSchedule(self.op, self.algorithm, self.size, lambda _: counts, parts, root=root)
 
     def reduce_scatter(self, *parts: SchedulePart) -> PlannedSchedule:
-        """Return a schedule of reduce_scatter, whose parts work on a copy of the input in SCRATCH and leave the own
-        block there.
-        """
+        """Return a schedule of reduce_scatter, whose parts leave the own block in SCRATCH, a copy of the input."""
         bounds = self.bounds
         last = max((part.first + part.length for part in parts), default=0) - 1
 

@@ -98,7 +98,6 @@ class Chain(Rooted):
 
 
 def _from_root(request: ScheduleRequest) -> Ints:
-    """Return the ranks in virtual order."""
     return np.roll(everyone(request.size), -request.root, axis=1)
 
 

@@ -54,15 +54,11 @@ def _relabelled(of_rank: Ints, second: bool) -> Ints:
     if not second:
         return of_rank
     size = len(of_rank)
-    label = _labels(size)
+    rank = np.arange(size)
+    label = size - 1 - rank if size % 2 == 0 else (rank + 1) % size
     new = np.empty_like(of_rank)
     new[label] = np.where(of_rank == NONE, NONE, label[of_rank])
     return new
-
-
-def _labels(size: int) -> Ints:
-    rank = np.arange(size)
-    return np.asarray(size - 1 - rank if size % 2 == 0 else (rank + 1) % size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,7 @@ class _Copies(NamedTuple):
 
 
 def check(schedule: Schedule) -> CheckedSchedule:
-    """Runs the schedule on labels and returns what was counted. Raises `LocalError` that names a rank with a wrong
-    result.
-    """
+    """Runs the schedule on labels and returns its counts. Raises `LocalError` that names a rank with a wrong result."""
     columns = schedule.arrays()
     step, sender, receiver, length = columns["step"], columns["src"], columns["dst"], columns["count"]
     messages = _Copies(
@@ -148,7 +146,6 @@ class _Memory:
         return self.rows[:, self.first[buffer] : self.first[buffer + 1]]
 
     def _cell(self, rank: Ints, buffer: Ints, start: Ints) -> Ints:
-        """Return the index of the cell that starts at an element."""
         if buffer.strides == (0,) or (buffer == buffer[0]).all():
             at = self.places[int(buffer[0])][start]
         else:
@@ -233,9 +230,7 @@ def _moved(sender: Ints, start: Ints, receiver: Ints, target: Ints, length: Ints
 
 
 def _cuts(counts: Ints, copies: list[_Copies]) -> list[NDArray[np.bool_]]:
-    """Return the elements of each buffer at which a cell starts: those where a copied range starts or ends, here or
-    later.
-    """
+    """Return the elements of each buffer at which a cell starts: a copied range starts or ends there, here or later."""
     cuts = [np.zeros(int(count) + 1, dtype=np.bool_) for count in counts]
     for at in cuts:
         at[[0, -1]] = True

@@ -289,9 +289,7 @@ def split_rail(c: CostCase) -> Expected:
 
 
 def hcoll(c: CostCase) -> Expected:
-    """Return the costs with one step through shared memory for each level; one socket, or one rank for each, saves a
-    level.
-    """
+    """Return the costs with one step through shared memory a level; one socket, or one rank a socket, saves a level."""
     middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
     levels = [size for size in (c.G // c.sockets, c.sockets) if size > 1]
     up = len(levels) * (c.inside.alpha + c.D * c.inside.beta)
@@ -370,9 +368,7 @@ def nccl_latency(
     link: str = "nvlink",
     post_overhead: float = 1.0,
 ) -> float:
-    """Return the latency of NCCL's tuner in microseconds (collectives.md §3.8). `post_overhead`: 1 us, 2 us on AMD
-    hosts.
-    """
+    """Return the microseconds of NCCL's tuner (collectives.md §3.8). `post_overhead`: 1 us, 2 us on AMD hosts."""
     which = ("tree", "ring").index(algorithm)
     constants = NCCL[protocol]
     base, network = constants.base[which], constants.network[which]

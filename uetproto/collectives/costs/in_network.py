@@ -62,9 +62,7 @@ def sharp_traversals(edges: int, length: int) -> int:
 
 
 def multicast_traversals(size: int, leaves: int, block: int, roots: int) -> int:
-    """Return `trav` of multicast blocks on leaf-spine (collectives.md §3.10.7): one copy for each link, none back to
-    the uplink.
-    """
+    """Return `trav` of multicast on leaf-spine (collectives.md §3.10.7): one copy a link, none back to the uplink."""
     return roots * block * (size + (leaves if leaves > 1 else 0))
 
 

@@ -97,7 +97,6 @@ def _pairs(ranks: int, *columns: NDArray[Any]) -> tuple[Ints, Ints]:
 
 
 def _sums(index: NDArray[Any], amounts: NDArray[Any], length: int) -> Ints:
-    """Return the sums of the amounts of each index."""
     sums = np.zeros(length, np.int64)
     np.add.at(sums, index, amounts.astype(np.int64))
     return sums

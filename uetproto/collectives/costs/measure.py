@@ -114,9 +114,7 @@ def in_picoseconds(found: Expected) -> FormulaResult:
 
 
 def promised(schedule: Schedule, topology: Topology, itemsize: int, *, relay: bool = True) -> LinkBytes:
-    """Return the bytes that a schedule puts on every link. `relay`: a message to another rail is forwarded in its node
-    (PXN).
-    """
+    """Return the bytes that a schedule puts on every link. `relay`: with PXN (`link_bytes`)."""
     columns = schedule.arrays()
     sizes = columns["count"].astype(np.int64) * itemsize
     return link_bytes(topology, columns["src"], columns["dst"], sizes, relay=relay)

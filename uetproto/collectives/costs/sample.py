@@ -48,9 +48,7 @@ def check_sample(op: str, size: int, length: int, dtype: Dtype, reduce_op: Reduc
 
 
 class Sample:
-    """The tensors of all ranks of one collective: `inputs`, and `outputs`, which are the same arrays where it is in
-    place.
-    """
+    """Holds the tensors of all ranks: `inputs`, and `outputs`, which are the same arrays where it is in place."""
 
     def __init__(self, schedule: Schedule, dtype: Dtype, reduce_op: ReduceOp, seed: int) -> None:
         self.op = schedule.op
@@ -69,9 +67,7 @@ class Sample:
 
     @property
     def correct(self) -> bool:
-        """Return whether `outputs` are right; after an all_reduce, also whether all ranks have the same bits
-        (collectives.md §1.3).
-        """
+        """Return whether `outputs` are right, of all_reduce with the same bits on all ranks (collectives.md §1.3)."""
         outputs = self.outputs
         if self.op == "all_reduce" and not all(_same_bits(output, outputs[0]) for output in outputs):
             return False

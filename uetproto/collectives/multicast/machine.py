@@ -50,7 +50,6 @@ class Machine(Generic[State]):
         }
 
     def __init__(self, state: State, context: MachineContext) -> None:
-        """Starts in the first state."""
         self.state = state
         self.plan, self.rank, self.end, self.counted, self._moved, self._failed = context
         self._next_state: State | None = None

@@ -16,9 +16,7 @@ from uetproto.errors import UetError
 
 
 class MulticastOperation:
-    """Runs an operation by callbacks. `done` is called once: with None, or with the failure of a part; buffers are
-    free then.
-    """
+    """Runs an operation by callbacks. `done` is called once, with None or with a failure; buffers are free then."""
 
     def __init__(
         self, plan: MulticastPlan, rank: int, task: int, end: MulticastEnd, receivers: Sequence[Receiver],

@@ -104,7 +104,6 @@ class MulticastRank:
             self.operation.on_grant(peer, record)
 
     def _next(self) -> None:
-        """Begins the next operation if none is in progress."""
         while self._waiting and (self.operation is None or self.operation.ended):
             posted = self._waiting.popleft()
             task = self.counter % TASKS
@@ -132,7 +131,6 @@ class MulticastRank:
 
 
 def _flat(name: str, view: memoryview | None, legal: int) -> memoryview | None:
-    """Return a buffer as bytes."""
     if view is None:
         return None
     if view.nbytes != legal or not view.c_contiguous:

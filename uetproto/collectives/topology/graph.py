@@ -108,9 +108,7 @@ class Topology:
         return self._at.get(self.node(source) * self.gpus_per_node + self.local(destination), source)
 
     def rail_ring(self, rail: int) -> tuple[int, ...]:
-        """Return the ranks in the order of the ring of one rail: node after node, each from GPU `rail` on
-        (collectives.md §4.2).
-        """
+        """Return the ring of a rail: node after node, each from GPU `rail` on (collectives.md §4.2)."""
         gpus = self.gpus_per_node
         if not 0 <= rail < gpus:
             raise LocalError("rail", rail, f"0 … {gpus - 1}")
@@ -185,9 +183,7 @@ class Topology:
         return tuple(sorted(used))
 
     def _far(self, end: int) -> list[int]:
-        """Return the links between each vertex and `end`, a switch or one rank of a pair; -1: ranks, which forward
-        nothing.
-        """
+        """Return the links from each vertex to `end`, a switch or a rank of a pair; -1: ranks forward nothing."""
         far = self._reach.get(end)
         if far is None:
             far = self._reach[end] = [-1] * (self.size + len(self.switches))

@@ -44,9 +44,7 @@ def _leaf_spine(
 
 
 def _fat_tree(ranks: int, gpus_per_node: int, k: int | None = None, levels: int = 3) -> _Shape:
-    """Return switches of k ports. Two levels have k²/2 hosts, three have k³/4; by default k is the smallest that has
-    room.
-    """
+    """Return switches of k ports, by default the least k that has room: k²/2 hosts in two levels, k³/4 in three."""
     if levels not in (2, 3):
         raise LocalError("levels", levels, "2, 3")
     fitting = next(even for even in range(2, ranks + 3, 2) if _fat_tree_hosts(even, levels) >= ranks)

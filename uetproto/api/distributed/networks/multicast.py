@@ -126,9 +126,7 @@ class _MulticastGroup:
             self._network.world.leave(address, node)
 
     def ended(self, error: UetError | None) -> None:
-        """Counts a part that has ended. After a failure the last one closes the group, once all callbacks have
-        returned.
-        """
+        """Counts a part that has ended. After a failure the last one closes the group, after all callbacks."""
         self.parts -= 1
         if error is not None and not self._failed:
             self._failed = True

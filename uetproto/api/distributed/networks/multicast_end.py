@@ -3,18 +3,18 @@
 Chunks are UD SENDs with immediate to a group; the ring consists of queue pairs of type RC.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
 
-from uetproto.api.network import EmulatedNetwork
+from uetproto.api.distributed.networks.packets import PacketNetwork
 from uetproto.api.verbs.node import VerbsNode
 from uetproto.collectives.multicast.barrier import TransportBarrier
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.end import Cancel, Done
 from uetproto.collectives.multicast.rank import MulticastRank
 from uetproto.collectives.multicast.wire import ReadGrant
-from uetproto.collectives.topology.intra_node import IntraNode
-from uetproto.collectives.transport import CollectiveTimers, RankTransport, TransportError
+from uetproto.collectives.transport import TransportError
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.contract import (
     Access,
@@ -56,37 +56,18 @@ _IMMEDIATE = slice(BTH.size + DETH.size, BTH.size + DETH.size + IMM.size)
 _LAST = SendFlags.INLINE | SendFlags.SIGNALED
 
 
-class MulticastNetwork(Protocol):
-    """What multicast uses of a network of RoCE adapters."""
+class MulticastNetwork(PacketNetwork):
+    """Describes a network of RoCE adapters, as multicast uses it."""
 
-    size: int
-    world: EmulatedNetwork
-    timers: CollectiveTimers
     path_mtu: int
-    intra: IntraNode
 
-    @property
-    def now(self) -> int:
-        """Return virtual time, picoseconds."""
-
-    @property
-    def nodes(self) -> Sequence[Sequence[int]] | None:
-        """Return the ranks of each host, if some share one."""
-
-    def end(self, rank: int) -> RankTransport:
-        """Return the transport of a rank."""
-
+    @abstractmethod
     def node(self, rank: int) -> VerbsNode:
         """Return the node with the adapter of a rank."""
 
+    @abstractmethod
     def psn(self) -> int:
         """Return a first PSN for a queue pair."""
-
-    def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
-        """Runs what is in progress until `ready()` or `limit`."""
-
-    def advance(self, instant: int) -> None:
-        """Lets time pass until an instant."""
 
 
 def addresses(group: int, subgroups: int) -> list[int]:

@@ -41,9 +41,7 @@ _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
 class ReceiveGrant(NamedTuple):
-    """The record in which a receiver says where the bytes of a message may go. A `length` of 2^64 - 1: the sender
-    refuses.
-    """
+    """Says where the bytes of a message may go. A `length` of 2^64 - 1: the sender refuses."""
 
     tag: int
     slot: int
@@ -204,7 +202,7 @@ class GrantingEnd(PacketEnd):
     def _move(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
         if grant.length != data.nbytes:
             text = f"message from rank {grant.origin} to rank {peer}: {data.nbytes} bytes sent, {grant.length} awaited"
-            self.send_record(peer, grant._replace(length=_REFUSED, address=data.nbytes), _ignore)
+            self.send_record(peer, grant._replace(length=_REFUSED, address=data.nbytes), lambda failure: None)
             self.complete(done, TransportError(text))
             return
         self.write(peer, grant, data, lambda failure: self.complete(done, failure))
@@ -251,10 +249,6 @@ class GrantingEnd(PacketEnd):
     @abstractmethod
     def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
         """Writes all bytes to the granted place, and then notifies the slot."""
-
-
-def _ignore(failure: TransportError | None) -> None:
-    """Ignores that a refusal was not delivered."""
 
 
 class PacketNetwork(CollectiveNetwork):

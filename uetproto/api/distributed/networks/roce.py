@@ -10,16 +10,16 @@ from typing import Any
 
 from uetproto.api.distributed.errors import invalid
 from uetproto.api.distributed.networks.multicast import MulticastOffload
+from uetproto.api.distributed.networks.multicast_end import MulticastNetwork
 from uetproto.api.distributed.networks.packets import (
     RECORD,
     Awaited,
     GrantingEnd,
-    PacketNetwork,
     ReceiveGrant,
     names,
     options,
 )
-from uetproto.api.distributed.networks.sharp import SharpOffload, sharp_offload
+from uetproto.api.distributed.networks.sharp import SharpOffload
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, settings
 from uetproto.api.verbs.node import NodeSpec, VerbsNetwork, VerbsNode
 from uetproto.collectives.offload import Offloads
@@ -173,7 +173,7 @@ def _carrier(hca: Hca, element: Element, options: SharpOptions) -> RoceCarrier:
     )  # fmt: skip
 
 
-class RoceNetwork(PacketNetwork):
+class RoceNetwork(MulticastNetwork):
     """Holds all ranks, each of which has an adapter."""
 
     def __init__(self, size: int, **given: Any) -> None:
@@ -211,15 +211,13 @@ class RoceNetwork(PacketNetwork):
         self.offload = Offloads(self.multicast)
         self.sharp: SharpOffload | None = None
         if fabric is not None:
-            self.sharp = sharp_offload(self, fabric, nodes[: len(hosts)], cables, self.psn)
+            self.sharp = SharpOffload(self, fabric, nodes[: len(hosts)], cables, self.psn)
             self.offload.members.append(self.sharp)
 
     def node(self, rank: int) -> VerbsNode:
-        """Return the node with the adapter of a rank."""
         return self.ends[rank].node
 
     def psn(self) -> int:
-        """Return a first PSN for a queue pair."""
         return self._psns.getrandbits(BITS)
 
     def connect(self, a: int, b: int) -> None:
@@ -231,6 +229,4 @@ class RoceNetwork(PacketNetwork):
         ends[1].bring_up(a, numbers[0], psns[1], psns[0])
 
 
-def network(size: int, **given: Any) -> RoceNetwork:
-    """Return the network of `World(transport="roce")`."""
-    return RoceNetwork(size, **given)
+network = RoceNetwork  # of `World(transport="roce")`

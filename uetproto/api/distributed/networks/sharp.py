@@ -37,7 +37,12 @@ class SharpOffload(Offload):
         **dict.fromkeys(COLLECTIVES, (ALGORITHM,)), "all_reduce": (ALGORITHM, LEADERS),
     }  # fmt: skip
 
-    def __init__(self, fabric: SharpFabric, network: PacketNetwork) -> None:
+    def __init__(
+        self, network: PacketNetwork, fabric: SharpFabric, ranks: Sequence[LocalNode], cables: NetworkOptions,
+        psn: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """Starts the fabric in the network's world, which exists now."""
+        fabric.start(network.world, ranks, layout_of_cables(cables, len(ranks)), psn)
         self.fabric = fabric
         self.notes: list[str] = []
         """Reasons why collectives did not use SHARP."""
@@ -132,15 +137,3 @@ class SharpOffload(Offload):
         if rank not in self._sides:
             self._sides[rank] = RankHost(self.fabric, rank)
         return self._sides[rank]
-
-
-def sharp_offload(
-    network: PacketNetwork,
-    fabric: SharpFabric,
-    ranks: Sequence[LocalNode],
-    cables: NetworkOptions,
-    psn: Callable[[], int],
-) -> SharpOffload:
-    """Return the offload of a network whose world exists, with `fabric` in it."""
-    fabric.start(network.world, ranks, layout_of_cables(cables, len(ranks)), psn)
-    return SharpOffload(fabric, network)

@@ -170,7 +170,6 @@ class SharpFabric:
         return place.tree_id, conn
 
     def _awaits(self) -> bool:
-        """Tell whether a host awaits something."""
         states = (HostGroupState.JOINING, HostGroupState.BUSY, HostGroupState.LEAVING)
         return any(group.state in states for host in self.hosts.values() for group in host.groups.values())
 

@@ -22,7 +22,7 @@ from uetproto.api.distributed.networks.packets import (
     names,
     options,
 )
-from uetproto.api.distributed.networks.sharp import SharpOffload, sharp_offload
+from uetproto.api.distributed.networks.sharp import SharpOffload
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, settings
 from uetproto.api.fi.node import Encapsulation, FiNetwork, FiNode, NodeSpec
 from uetproto.collectives.transport import Done, TransportError
@@ -200,9 +200,7 @@ class UetNetwork(PacketNetwork):
         self.ends = [WAYS[way](self, rank, node) for rank, node in enumerate(nodes[:size])]
         self.sharp: SharpOffload | None = None
         if fabric is not None:  # PDCs draw their PSNs themselves
-            self.offload = self.sharp = sharp_offload(self, fabric, nodes[: len(hosts)], cables, lambda: 0)
+            self.offload = self.sharp = SharpOffload(self, fabric, nodes[: len(hosts)], cables, lambda: 0)
 
 
-def network(size: int, **given: Any) -> UetNetwork:
-    """Return the network of `World(transport="uet")`."""
-    return UetNetwork(size, **given)
+network = UetNetwork  # of `World(transport="uet")`
