@@ -1,7 +1,8 @@
-"""A state table maps (state, input) to (action, next state); its compiled form has methods for action names."""
+"""A state table has a row for each (state, input): (action, next state); its compiled form has methods for names."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from enum import Enum
+from typing import Any, ClassVar, TypeAlias
 
 StateTable: TypeAlias = dict[tuple[Any, Any], tuple[str, Any]]
 CompiledTable: TypeAlias = dict[tuple[Any, Any], tuple[Callable[..., None], Any]]
@@ -13,3 +14,22 @@ def compile_table(table: StateTable, owner: type) -> CompiledTable:
     The classes call it at import, so that a name which is no method of `owner` raises `AttributeError` there.
     """
     return {pair: (getattr(owner, action), after) for pair, (action, after) in table.items()}
+
+
+class TableMachine:
+    """A machine has a state and takes its steps by a table, which is compiled with the class."""
+
+    state: Any
+    compiled: ClassVar[CompiledTable]
+
+    def __init_subclass__(cls, table: StateTable) -> None:
+        cls.compiled = compile_table(table, cls)
+
+    def step(self, event: Enum, *details: Any) -> bool:
+        """Take one step, in which the action gets the details; return False if the pair has no row."""
+        row = self.compiled.get((self.state, event))
+        if row is None:
+            return False
+        action, self.state = row
+        action(self, *details)
+        return True

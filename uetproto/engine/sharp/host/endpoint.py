@@ -48,7 +48,7 @@ class SharpHost:
             self._join(work, now)
         elif isinstance(work, LeaveGroup):
             group = self._group(work.group_id)
-            if not group.handle(HostGroupInput.LEAVE, now):
+            if not group.step(HostGroupInput.LEAVE, now):
                 raise LocalError("group_id", f"{work.group_id} is {group.state.name}; it is left once")
         else:
             self._aggregate(work, now)

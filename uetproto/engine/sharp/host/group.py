@@ -6,7 +6,6 @@ members number them alike. Collectives that have begun run concurrently, on the 
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import MAX_SAT_MESSAGE, SharpConfig
@@ -27,7 +26,7 @@ from uetproto.engine.sharp.host.work import (
 )
 from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, LockBody, SharpFault, SharpMessage, status_or
 from uetproto.engine.sharp.options import SharpOptions
-from uetproto.engine.sharp.state_tables import CompiledTable, compile_table
+from uetproto.engine.sharp.state_tables import TableMachine
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import EVERY_RANK, Coll, Feature, Flag, SharpOpcode, Status
 
@@ -44,10 +43,10 @@ _GROUP_IS_DEAD = frozenset({
 """Errors that concern the whole group and not one operation."""
 
 
-class HostGroup:
+class HostGroup(TableMachine, table=GROUP):
     """A group at a host holds its state, its flows, its lock and its collectives."""
 
-    compiled: ClassVar[CompiledTable]
+    state: HostGroupState
 
     def __init__(
         self, work: JoinGroup, rank: int, config: SharpConfig, options: SharpOptions,
@@ -83,15 +82,6 @@ class HostGroup:
     def _flow(self, tree_id: int, conn: int, *, sat: bool) -> TreeFlow:
         return TreeFlow(tree_id, conn, self.work.job_id, self.work.group_id, sat=sat)
 
-    def handle(self, what: HostGroupInput, now: int, *details: Any) -> bool:
-        """Take one step of `GROUP`; return False if the pair has no row."""
-        row = self.compiled.get((self.state, what))
-        if row is None:
-            return False
-        action, self.state = row
-        action(self, now, *details)
-        return True
-
     def send(self, flow: TreeFlow, opcode: SharpOpcode, body: bytes = b"") -> None:
         """Send a control message."""
         self.out.append(OutgoingMessage(flow.conn, self.control(flow, opcode, body)))
@@ -120,7 +110,7 @@ class HostGroup:
         if self.state is not HostGroupState.JOINING:
             return
         if message.status != Status.OK:
-            self.handle(HostGroupInput.REFUSED, now, self._trouble(message.status))
+            self.step(HostGroupInput.REFUSED, now, self._trouble(message.status))
             return
         answer = JoinResponse.unpack(message.body)
         flow.child_idx, flow.joined = answer.child_idx, True
@@ -130,7 +120,7 @@ class HostGroup:
         if not flow.sat:
             self.answer = answer
         if all(flow.joined for flow in self.flows):
-            self.handle(HostGroupInput.ALL_JOINED, now)
+            self.step(HostGroupInput.ALL_JOINED, now)
 
     def joined(self, now: int) -> None:
         """Report GroupJoined; request the lock early if the options say so."""
@@ -154,7 +144,7 @@ class HostGroup:
 
     def collective(self, work: Aggregate, now: int) -> None:
         """Run a collective. Raises `LocalError` unless the group is READY or BUSY."""
-        if not self.handle(HostGroupInput.COLLECTIVE, now, work):
+        if not self.step(HostGroupInput.COLLECTIVE, now, work):
             raise LocalError("group_id", f"{work.group_id} is {self.state.name}; collectives need READY or BUSY")
 
     def begin(self, now: int, work: Aggregate) -> None:
@@ -163,7 +153,7 @@ class HostGroup:
         threshold = self.options.sat_threshold
         operation.streams = self.sat is not None and operation.nbytes >= threshold and work.coll != Coll.BARRIER
         if operation.streams and operation.nbytes > MAX_SAT_MESSAGE:
-            self.handle(HostGroupInput.ERROR, now, self._trouble(Status.LENGTH), [operation])
+            self.step(HostGroupInput.ERROR, now, self._trouble(Status.LENGTH), [operation])
             return
         self.waiting.append(operation)
         self.pump(now)
@@ -204,7 +194,7 @@ class HostGroup:
             if lock.left and lock.target == operation.target:
                 return self.sat if len(self.sat.operations) < self.sat.most else None
             if not self.sat.operations:
-                lock.handle(HostLockInput.RELEASE if lock.left else HostLockInput.SPENT, now)
+                lock.step(HostLockInput.RELEASE if lock.left else HostLockInput.SPENT, now)
         lock.want(operation.target, now)
         return None
 
@@ -225,10 +215,10 @@ class HostGroup:
             flow.operations.remove(operation)
             self.emit(AggregateDone(operation.work.op_id, Status.OK, operation.result))
             if flow is self.sat and self.lock is not None and not self.lock.left and not flow.operations:
-                self.lock.handle(HostLockInput.SPENT, now)
+                self.lock.step(HostLockInput.SPENT, now)
         self.pump(now)
         if not self.in_progress:
-            self.handle(HostGroupInput.ALL_DONE, now)
+            self.step(HostGroupInput.ALL_DONE, now)
         return True
 
     @property
@@ -250,7 +240,7 @@ class HostGroup:
     def unlocked(self, now: int) -> None:
         """Handle an UNLOCK_RESP."""
         if self.lock is not None:
-            self.lock.handle(HostLockInput.RELEASED, now)
+            self.lock.step(HostLockInput.RELEASED, now)
             if self.state is not HostGroupState.LEAVING:
                 self.pump(now)
             elif not self.to_leave:
@@ -261,18 +251,18 @@ class HostGroup:
     def nack(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
         """Handle a NACK; return False if it matches no open piece."""
         piece = flow.piece_of(message)
-        return piece is not None and self.handle(HostGroupInput.NACK, now, flow, piece[1], message)
+        return piece is not None and self.step(HostGroupInput.NACK, now, flow, piece[1], message)
 
     def wait(self, now: int, flow: TreeFlow, number: int, message: SharpMessage) -> None:
         """Wait T_rnr; fail after `rnr_retry` NACKs."""
         if flow.refuse(number, now + self.config.t_rnr) > self.config.rnr_retry:
-            self.handle(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
+            self.step(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
     def error(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
         """Handle an ERROR; return False if it concerns complete operations."""
         if message.status not in _GROUP_IS_DEAD and flow.is_old(message.seq):
             return False
-        return self.handle(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
+        return self.step(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
     def fail(self, now: int, trouble: Trouble, also: list[HostOperation] | None = None) -> None:
         """Fail all open collectives, those in `also`, and the group."""
@@ -300,9 +290,9 @@ class HostGroup:
     def lost(self, now: int) -> None:
         """Handle the failure of a connection to the leaf aggregation node."""
         if self.state is HostGroupState.LEAVING:
-            self.handle(HostGroupInput.ALL_LEFT, now)
+            self.step(HostGroupInput.ALL_LEFT, now)
         else:
-            self.handle(HostGroupInput.ERROR, now, self._trouble(Status.PARENT_DOWN))
+            self.step(HostGroupInput.ERROR, now, self._trouble(Status.PARENT_DOWN))
 
     def _trouble(self, status: int, fault: SharpFault | None = None) -> Trouble:
         return Trouble(status_or(status, Status.BAD_HEADER), self.options.fall_back, fault)
@@ -324,7 +314,7 @@ class HostGroup:
         self._forget()
         self.timer = now + _ANSWER_WAITS * self.config.t_join
         if self.lock is not None:
-            self.lock.handle(HostLockInput.RELEASE, now)
+            self.lock.step(HostLockInput.RELEASE, now)
             if self.lock.state is HostLockState.RELEASING and self.trouble is None:
                 return
         self.ask_to_leave(now)
@@ -340,7 +330,7 @@ class HostGroup:
         """Handle a LEAVE_RESP of one tree."""
         self.to_leave.discard(flow.tree_id)
         if not self.to_leave:
-            self.handle(HostGroupInput.ALL_LEFT, now)
+            self.step(HostGroupInput.ALL_LEFT, now)
 
     def left(self, now: int) -> None:
         """Report GroupLeft."""
@@ -354,10 +344,10 @@ class HostGroup:
         if self.timer <= now:
             self.timer = NEVER
             if self.state is HostGroupState.LEAVING and not self.to_leave:
-                self.handle(HostGroupInput.NOT_UNLOCKED, now)
+                self.step(HostGroupInput.NOT_UNLOCKED, now)
             else:
                 joining = self.state is HostGroupState.JOINING
-                self.handle(HostGroupInput.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if joining else []))
+                self.step(HostGroupInput.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if joining else []))
         if self.lock is not None:
             self.lock.poll(now)
         for flow in self.flows:
@@ -371,7 +361,7 @@ class HostGroup:
                 numbers = self.llt.open_of(operation)
                 self.out += [OutgoingMessage(self.llt.conn, data) for data in self.llt.repeat(numbers)]
         if any(operation.deadline <= now for operation in self._oldest()):
-            self.handle(HostGroupInput.COLL_TIMEOUT, now)
+            self.step(HostGroupInput.COLL_TIMEOUT, now)
 
     def _oldest(self) -> list[HostOperation]:
         """Return the oldest operation of each queue, whose deadline is the earliest."""
@@ -393,6 +383,3 @@ class HostGroup:
         for operation in self.llt.operations:
             nearest = min(nearest, operation.multicast_deadline)
         return nearest
-
-
-HostGroup.compiled = compile_table(GROUP, HostGroup)

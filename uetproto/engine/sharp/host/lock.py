@@ -1,14 +1,13 @@
 """The lock of a SAT tree at a host (sharp.md §3.3, §3.4), which is requested and released over the paired LLT."""
 
 from collections.abc import Callable
-from typing import ClassVar
 
 from uetproto.engine.contract import MILLISECOND, NEVER
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.states import LOCK, HostLockInput, HostLockState
 from uetproto.engine.sharp.messages import LockBody
 from uetproto.engine.sharp.options import SharpOptions
-from uetproto.engine.sharp.state_tables import CompiledTable, compile_table
+from uetproto.engine.sharp.state_tables import TableMachine
 from uetproto.wire.headers.sharp import EVERY_RANK, UNLIMITED, SharpOpcode, Status
 
 _AGAIN = frozenset({Status.LOCK_BUSY, Status.LOCK_TIMEOUT})
@@ -17,10 +16,10 @@ Send = Callable[[SharpOpcode, LockBody], None]
 """A function that sends a control message on the LLT."""
 
 
-class HostLock:
+class HostLock(TableMachine, table=LOCK):
     """The lock as one member sees it; all members receive the same answers in the same order."""
 
-    compiled: ClassVar[CompiledTable]
+    state: HostLockState
 
     def __init__(self, sat_tree_id: int, config: SharpConfig, options: SharpOptions, send: Send) -> None:
         self.sat_tree_id = sat_tree_id
@@ -40,20 +39,13 @@ class HostLock:
         self.given_up: Status | None = None
         """Holds the reason of the refusal, until the group has handled it."""
 
-    def handle(self, what: HostLockInput, now: int) -> None:
-        """Take one step of `LOCK`; do nothing if the pair has no row."""
-        row = self.compiled.get((self.state, what))
-        if row is not None:
-            action, self.state = row
-            action(self, now)
-
     def want(self, target: int, now: int, *, early: bool = False) -> None:
         """Request the lock, unless it is requested or held already."""
         if self.state is HostLockState.FREE:
             self.early = early
             self.target = target
             self.retries = self.options.lock_retries
-            self.handle(HostLockInput.WANT, now)
+            self.step(HostLockInput.WANT, now)
 
     def answer(self, status: int, body: LockBody, now: int) -> None:
         """Handle a LOCK_RESP."""
@@ -61,13 +53,13 @@ class HostLock:
             return
         if status == Status.OK:
             self.token = body.token
-            self.handle(HostLockInput.OK, now)
+            self.step(HostLockInput.OK, now)
         elif status in _AGAIN:
             self.given_up = Status(status)
-            self.handle(HostLockInput.BUSY if self.retries else HostLockInput.BUSY_AT_LAST, now)
+            self.step(HostLockInput.BUSY if self.retries else HostLockInput.BUSY_AT_LAST, now)
         else:
             self.given_up = Status.LOCK_DENIED
-            self.handle(HostLockInput.DENIED, now)
+            self.step(HostLockInput.DENIED, now)
 
     def begin(self) -> None:
         """Count an operation that begins under the lock."""
@@ -77,7 +69,7 @@ class HostLock:
     def poll(self, now: int) -> None:
         """Handle the expiry of the retry timer."""
         if self.retry_at <= now:
-            self.handle(HostLockInput.TIME, now)
+            self.step(HostLockInput.TIME, now)
 
     # Actions
 
@@ -116,6 +108,3 @@ class HostLock:
     def _body(self, token: int) -> LockBody:
         milliseconds = self.config.t_lock // MILLISECOND
         return LockBody(self.sat_tree_id, self.options.lock_batch, token, milliseconds, self.target)
-
-
-HostLock.compiled = compile_table(LOCK, HostLock)

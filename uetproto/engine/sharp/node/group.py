@@ -5,7 +5,7 @@ trim): then JOIN_RESP has is_root = 1, and every rank of the group is below that
 answers is_root = 0 (**choice**: sharp.md has is_root = 1 also where nothing is handed on).
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import buffer_bytes
@@ -17,7 +17,7 @@ from uetproto.engine.sharp.node.operations import GroupOperations, LltOperations
 from uetproto.engine.sharp.node.ost import OstEntry
 from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.node.states import GROUP, GroupInput, GroupState, OpInput
-from uetproto.engine.sharp.state_tables import CompiledTable, compile_table
+from uetproto.engine.sharp.state_tables import TableMachine
 from uetproto.wire.headers.sharp import SharpOpcode, Status
 from uetproto.wire.serial import diff32
 
@@ -25,10 +25,10 @@ _MGID_IB = 0xFF12A01BFE80 << 80
 _MGID_IPV4 = 0xFFFF << 32 | 239 << 24
 
 
-class AggregationGroup:
+class AggregationGroup(TableMachine, table=GROUP):
     """A group holds the state of one (tree, group) at a node: its ranks, its grant, its operations and its lock."""
 
-    compiled: ClassVar[CompiledTable]
+    state: GroupState
 
     def __init__(self, node: NodeServices, tree: NodeTree, quota: Quota | None, job_id: int, group_id: int) -> None:
         self.node = node
@@ -156,14 +156,10 @@ class AggregationGroup:
 
     def handle(self, event: GroupInput, child: int | None = None, message: SharpMessage | None = None) -> None:
         """Take one step of the table."""
-        row = self.compiled.get((self.state, event))
-        if row is None:
-            return self.node.discard()
-        action, self.state = row
-        action(self, child, message)
-        if self.state is GroupState.NONE:
+        if not self.step(event, child, message):
+            self.node.discard()
+        elif self.state is GroupState.NONE:
             self.node.forget(self)
-        return None
 
     def join(self, child: int, message: SharpMessage) -> None:
         """Handle a GROUP_JOIN_REQ."""
@@ -411,6 +407,3 @@ class AggregationGroup:
 
     def ignore(self, *_: object) -> None:
         """Do nothing."""
-
-
-AggregationGroup.compiled = compile_table(GROUP, AggregationGroup)

@@ -5,20 +5,18 @@ hold the semaphore at once marks the request to the parent, and the root answers
 targets as well as a semaphore in use (**choice**: sharp.md has ERROR for targets, not LOCK_RESP).
 """
 
-from typing import ClassVar
-
 from uetproto.engine.contract import MILLISECOND, NEVER
 from uetproto.engine.sharp.messages import LockBody, SharpMessage, status_or
 from uetproto.engine.sharp.node.contract import GroupContext, LockedStream, NodeServices
 from uetproto.engine.sharp.node.states import LOCK, LockInput, LockState, OpInput
-from uetproto.engine.sharp.state_tables import CompiledTable, compile_table
+from uetproto.engine.sharp.state_tables import TableMachine
 from uetproto.wire.headers.sharp import EVERY_RANK, UNLIMITED, SharpOpcode, Status
 
 
-class GroupLock:
+class GroupLock(TableMachine, table=LOCK):
     """The lock of a group: which children request it, whether it is held, and how many operations are left."""
 
-    compiled: ClassVar[CompiledTable]
+    state: LockState
 
     def __init__(self, group: GroupContext, node: NodeServices) -> None:
         self.group = group
@@ -47,12 +45,8 @@ class GroupLock:
 
     def handle(self, event: LockInput, child: int | None = None, message: SharpMessage | None = None) -> None:
         """Take one step of the table."""
-        row = self.compiled.get((self.state, event))
-        if row is None:
-            return self.node.discard()
-        action, self.state = row
-        action(self, child, message)
-        return None
+        if not self.step(event, child, message):
+            self.node.discard()
 
     # Inputs
 
@@ -261,6 +255,3 @@ class GroupLock:
 
     def _respond(self, child: int, status: int, body: LockBody) -> None:
         self.group.respond(child, SharpOpcode.LOCK_RESP, status, body.pack())
-
-
-GroupLock.compiled = compile_table(LOCK, GroupLock)
