@@ -137,6 +137,24 @@ class FlowFramer(ABC):
     def lower_headers(self, lower: LowerHeaders, size: int) -> bytes:
         """Return all bytes before the transport header, with `size` bytes of transport and trailer behind them."""
 
+    def _head_of_ip(
+        self, lower: LowerHeaders, dst_mac: int, protocol: int, size: int, *, hop_limit: int = _TTL, flow_label: int = 0
+    ) -> bytes:
+        """Return the Ethernet and IP headers of a frame with `size` bytes behind them."""
+        common = {"dscp": lower.dscp, "ecn": lower.ecn, "src": lower.src, "dst": lower.dst}
+        if self._version == 4:
+            kind = EtherType.IPV4
+            values = common | {
+                "ihl": 5, "total_length": _IPV4.size + size, "df": 1, "ttl": hop_limit, "protocol": protocol,
+            }  # fmt: skip
+            values["checksum"] = internet_checksum(_IPV4.encode(values))
+            ip = _IPV4.encode(values)
+        else:
+            kind = EtherType.IPV6
+            more = {"flow_label": flow_label, "payload_length": size, "next_header": protocol, "hop_limit": hop_limit}
+            ip = _IPV6.encode(common | more)
+        return _ETHERNET.encode({"dst": dst_mac, "src": mac_of(lower.src), "type": kind}) + ip
+
     def seal(self, packet: Datagram) -> bytes:
         """Return the transport bytes and their trailer, which stand behind UDP or the entropy header."""
         return self.frame(packet)[self._start :]
@@ -160,27 +178,6 @@ def mac_of(address: int) -> int:
     return 0x0200 << 32 | address & 0xFFFFFFFF
 
 
-def lower_head(
-    lower: LowerHeaders, ip_version: int, dst_mac: int, protocol: int, size: int, *, hop_limit: int = _TTL,
-    flow_label: int = 0,
-) -> bytes:  # fmt: skip
-    """Return the Ethernet and IP headers of a frame with `size` bytes behind them."""
-    common = {"dscp": lower.dscp, "ecn": lower.ecn, "src": lower.src, "dst": lower.dst}
-    if ip_version == 4:
-        kind = EtherType.IPV4
-        values = common | {
-            "ihl": 5, "total_length": _IPV4.size + size, "df": 1, "ttl": hop_limit, "protocol": protocol,
-        }  # fmt: skip
-        values["checksum"] = internet_checksum(_IPV4.encode(values))
-        ip = _IPV4.encode(values)
-    else:
-        kind = EtherType.IPV6
-        ip = _IPV6.encode(
-            common | {"flow_label": flow_label, "payload_length": size, "next_header": protocol, "hop_limit": hop_limit}
-        )
-    return _ETHERNET.encode({"dst": dst_mac, "src": mac_of(lower.src), "type": kind}) + ip
-
-
 class ParsedLower(NamedTuple):
     """What the Ethernet and IP headers of a frame say."""
 
@@ -198,10 +195,7 @@ class ParsedLower(NamedTuple):
 
 
 def read_lower(head: bytes, ip_version: int) -> ParsedLower | None:
-    """Return what the headers at the start of `head` say; None for another EtherType.
-
-    `head` is long enough for both headers.
-    """
+    """Return what the two headers at the start of `head` say; None for another EtherType."""
     kind = EtherType.IPV4 if ip_version == 4 else EtherType.IPV6
     if EthernetHeader.read(head).type != kind:
         return None

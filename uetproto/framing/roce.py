@@ -8,16 +8,7 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType, RocePacket
 from uetproto.engine.roce.ud import is_multicast
 from uetproto.framing.dscp import Dscp
-from uetproto.framing.framer import (
-    CACHE,
-    FlowFramer,
-    FlowHead,
-    LowerHeaders,
-    ParsedLower,
-    ReceivedFlow,
-    lower_head,
-    mac_of,
-)
+from uetproto.framing.framer import CACHE, FlowFramer, FlowHead, LowerHeaders, ParsedLower, ReceivedFlow, mac_of
 from uetproto.framing.sizes import ETHERNET_SIZE, below_roce, ip_size
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import crc32
@@ -129,7 +120,7 @@ class RoceFramer(FlowFramer):
         mac = group_mac(dst, version) if is_multicast(dst, version) else mac_of(dst)
         size += _UDP.size
         hop_limit = hop_limit or config.hop_limit
-        ip = lower_head(lower, version, mac, IpProtocol.UDP, size, hop_limit=hop_limit, flow_label=flow_label)
+        ip = self._head_of_ip(lower, mac, IpProtocol.UDP, size, hop_limit=hop_limit, flow_label=flow_label)
         return ip + _UDP.encode({"sport": lower.entropy, "dport": config.udp_port, "length": size})
 
     # Receiving

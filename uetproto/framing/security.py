@@ -62,11 +62,6 @@ class Security:
         """Return whether some nodes send some packets in clear."""
         return any(member.clear_nacks for member in self.members.values())
 
-    @property
-    def overhead(self) -> int:
-        """Return the number of bytes that sealing adds to a packet."""
-        return self.domain.overhead
-
     def ring(self) -> KeyRing:
         """Return the keys of all nodes, for an observer."""
         first = self.domain

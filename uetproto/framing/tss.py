@@ -91,17 +91,13 @@ class SealingFramer(UetFramer):
             packet.header = opened.clear
             return packet
         if opened.header is None:
-            return self._in_clear(frame)
+            plain = self._plain.packet(frame)  # not sealed: it may pass here, after the check of its CRC32C
+            self.bad_crc += plain is None
+            return plain
         if not self.port.is_bound(opened.header, self.domain.domain.sdi):  # all PDCs here are of this one
             self.refused["another domain than that of its PDC"] += 1
             return None
         packet.header = opened.inner
-        return packet
-
-    def _in_clear(self, frame: bytes) -> Datagram | None:
-        """Return a packet that is not sealed, where such packets may pass, after the check of its CRC32C."""
-        packet = self._plain.packet(frame)
-        self.bad_crc += packet is None
         return packet
 
     def _remember(self, head: bytes, dst: int, src: int | None = None) -> AssociatedData:

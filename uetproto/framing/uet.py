@@ -9,16 +9,7 @@ from dataclasses import dataclass, field
 
 from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp
-from uetproto.framing.framer import (
-    CACHE,
-    FlowFramer,
-    FlowHead,
-    LowerHeaders,
-    ParsedLower,
-    ReceivedFlow,
-    lower_head,
-    mac_of,
-)
+from uetproto.framing.framer import CACHE, FlowFramer, FlowHead, LowerHeaders, ParsedLower, ReceivedFlow, mac_of
 from uetproto.framing.sizes import ETHERNET_SIZE, UET_REQUEST, below_uet
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
@@ -131,7 +122,7 @@ class UetFramer(FlowFramer):
             size += _ENTROPY.size
             last = _ENTROPY.encode({"entropy": lower.entropy})
         protocol = IpProtocol.UDP if how.udp else how.ip_protocol
-        return lower_head(lower, self._version, mac_of(lower.dst), protocol, size) + last
+        return self._head_of_ip(lower, mac_of(lower.dst), protocol, size) + last
 
     # Receiving
 

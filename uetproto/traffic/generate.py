@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.tap import RecordWriter
 from uetproto.engine.contract import NEVER
 from uetproto.errors import LocalError
 from uetproto.traffic import keys_file
@@ -24,7 +25,7 @@ from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.profile_uet import UetProfile
 from uetproto.traffic.roce import RoceWorkload
 from uetproto.traffic.uet import UetWorkload
-from uetproto.traffic.wire import Change, DirectWire, RecordWriter, TrafficTap
+from uetproto.traffic.wire import Change, DirectWire, TrafficTap
 from uetproto.traffic.workload import Workload
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 

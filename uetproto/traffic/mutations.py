@@ -66,7 +66,10 @@ class Mutator:
         if self._watches:
             self._watch(frame)
         if name is not None and found is not None:
-            self._note(name, found)
+            self.done[name] += 1
+            row = {"index": self._index, "mutation": name, **found._asdict()}
+            del row["frame"]
+            self._side.write(json.dumps(row) + "\n")
         return found
 
     def _changed(self, name: str, frame: bytes) -> Mutation | None:
@@ -83,9 +86,3 @@ class Mutator:
                 return name
             at -= share
         return None
-
-    def _note(self, name: str, found: Mutation) -> None:
-        self.done[name] += 1
-        row = {"index": self._index, "mutation": name, **found._asdict()}
-        del row["frame"]
-        self._side.write(json.dumps(row) + "\n")

@@ -6,11 +6,11 @@ Every fault of a profile is a `LocalError` that says file, line, key, and what i
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, SECOND, Rng
@@ -40,6 +40,11 @@ class Mix(Generic[_T]):
         self.things = tuple(thing for thing, share in shares.items() if share > 0)
         self._limits = tuple(accumulate(share for share in shares.values() if share > 0))
 
+    @classmethod
+    def among(cls, shares: Mapping[_T, float], legal: Container[_T]) -> Self:
+        """Return the mix of those things that are legal."""
+        return cls({thing: share for thing, share in shares.items() if thing in legal})
+
     def draw(self, rng: Rng) -> _T:
         things = self.things
         if len(things) == 1:
@@ -61,34 +66,28 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficProfile(ABC):
-    """The parameters of traffic that all transports have."""
+    """The parameters of traffic that all transports have: `COMMON` says what they mean. Rates are bits a second, times
+    are picoseconds."""
 
     name: str
     description: str = ""
     transport: str = UET
     sizes: Mix[Sizes]
     endpoints: int = 2
-    """Number of endpoints; the first half initiate, and the others are targets."""
     pdcs: int = 1
     """Connections from one endpoint to another: PDCs of each mode, or queue pairs of each transport. Of UD, which has
     no connections, queue pairs of an endpoint."""
     operations_per_pdc: int = 0
-    """Number of operations after which a connection is closed and another opened; 0: never."""
     depth: int = 8
-    """Number of operations that an initiator has open at once."""
     ip: int = 4
     loss: float = 0.0
     reorder: float = 0.0
     trim: float = 0.0
-    """Shares of packets that are lost, reordered and trimmed; only data packets of UET are trimmed."""
+    """Share of data packets of UET that are trimmed."""
     protocol_errors: float = 0.0
-    """Share of operations that are wrong on purpose, such as a key that does not exist."""
     unexpected: float = 0.0
-    """Share of messages that arrive before their buffer."""
     rate: int = 400 * 10**9
-    """Rate at which an endpoint sends, in bits a second."""
     delay: int = MICROSECOND
-    """Delay from one endpoint to another, in picoseconds."""
     tap: str = "initiator"
     """initiator: what their ports see, in both directions. target: likewise, so what got lost before them is not
     there. wire: all that was sent, by whomever."""

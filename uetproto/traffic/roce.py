@@ -188,7 +188,7 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
         self.open: dict[int, RoceConnection] = {}
         """Operations that are open, by wr_id."""
         self._posted = 0
-        self._mixes = {code: _transports_of(code, profile) for code in profile.operations.things}
+        self._mixes = {code: Mix.among(profile.transports, KINDS[code].services) for code in profile.operations.things}
         datagrams = profile.transports.keys() == {QpType.UD}
         self._largest = min(profile.largest, profile.roce.path_mtu) if datagrams else profile.largest
         self._ways = {
@@ -317,21 +317,15 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
             if kind is QpType.UD:
                 near, far = self._datagram_end(station, turn), self._datagram_end(target, turn)
             else:
-                near, far = self._connected_ends(station, target, kind)
+                near, far = (end.create(kind, self._largest, self.profile.depth) for end in (station, target))
+                near.bring_up(kind, far, self.clock.now)
+                far.bring_up(kind, near, self.clock.now)
             connection = RoceConnection(key, kind, turn, near, far, AddressVector(target.address))
             self.connections[key] = connection
         connection.started += 1
         if connection.started == limit and kind is not QpType.UD:
             self._retire(connection)
         return connection
-
-    def _connected_ends(
-        self, station: RoceStation, target: RoceStation, kind: QpType
-    ) -> tuple[QueuePairEnd, QueuePairEnd]:
-        near, far = (end.create(kind, self._largest, self.profile.depth) for end in (station, target))
-        near.bring_up(kind, far, self.clock.now)
-        far.bring_up(kind, near, self.clock.now)
-        return near, far
 
     def _datagram_end(self, station: RoceStation, turn: int) -> QueuePairEnd:
         """Return the queue pair of UD of this turn; that of a target is in the group of the turn."""
@@ -388,8 +382,3 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
         near = connection.near
         if near.station.hca.qps[near.number].state is QpState.SQE:
             near.station.hca.submit(ModifyQp(qp_num=near.number, state=QpState.RTS), self.clock.now)
-
-
-def _transports_of(code: Opcode, profile: RoceProfile) -> Mix[QpType]:
-    services = KINDS[code].services
-    return Mix({kind: share for kind, share in profile.transports.items() if kind in services})

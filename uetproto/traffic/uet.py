@@ -125,7 +125,9 @@ class UetWorkload(Workload[UetProfile, UetStation]):
 
     def __init__(self, profile: UetProfile, wire: DirectWire, rng: Rng) -> None:
         super().__init__(profile, wire, rng)
-        self._mixes = {code: _modes_of(code, profile) for code in profile.operations.things}
+        self._mixes = {
+            code: Mix.among(profile.modes, OPCODE_PROFILES[code].modes) for code in profile.operations.things
+        }
         self._tag = 0
         self._cell = 0
         self._most = profile.depth * profile.initiators
@@ -137,17 +139,13 @@ class UetWorkload(Workload[UetProfile, UetStation]):
     def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:
         profile = self.profile
         fep = Fep(address, chance("engine"), pds=profile.pds, ses=profile.ses, ip_version=profile.ip)
-        framer = self._framer(address)
+        framer = UetFramer(address, profile.ip, profile.how, ecn_capable=profile.pds.ecn_capable)
+        if self.secured is not None:
+            name = endpoint_name(len(self.stations))
+            framer = self.secured.framer(ProfileMember(name, address, profile.ip, profile.pds), profile.how)
         port = self.wire.attach(address, fep, framer, initiates=initiates, on_event=self.on_event)
         source = Repeating(REGION_LENGTH, chance("data") if initiates else None)
         self.stations.append(UetStation(address, fep, port, source, Repeating(REGION_LENGTH)))
-
-    def _framer(self, address: int) -> UetFramer:
-        profile = self.profile
-        if self.secured is None:
-            return UetFramer(address, profile.ip, profile.how, ecn_capable=profile.pds.ecn_capable)
-        name = endpoint_name(len(self.stations))
-        return self.secured.framer(ProfileMember(name, address, profile.ip, profile.pds), profile.how)
 
     def naks(self) -> dict[str, int]:
         return nacks_of(station.fep.pds.nack_tx for station in self.stations)
@@ -315,11 +313,6 @@ class UetWorkload(Workload[UetProfile, UetStation]):
             ways.append({"key": _READ_ONLY})
         changes: dict[str, Any] = ways[int(self.rng.random() * len(ways))]
         return replace(work, **changes)
-
-
-def _modes_of(code: Opcode, profile: UetProfile) -> Mix[Mode]:
-    legal = OPCODE_PROFILES[code].modes
-    return Mix({mode: share for mode, share in profile.modes.items() if mode in legal})
 
 
 _MAKERS: dict[Opcode, Callable[[UetWorkload, OpenOperation, dict[str, Any], int], _Asked]] = {

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import gcd
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.switch import MIN_TRIM_SIZE, trim
+from uetproto.emulator.network.tap import RecordWriter
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Rng, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
@@ -35,12 +36,6 @@ _DSCP = Dscp()
 
 _WireRecord = tuple[int, int, bytes]
 """Time in picoseconds, order of entry, frame."""
-
-
-class RecordWriter(Protocol):
-    """Takes frames, as `uetproto.wire.capture` writers do."""
-
-    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None: ...
 
 
 Change = Callable[[list[bytes]], list[bytes]]

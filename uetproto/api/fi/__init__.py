@@ -29,13 +29,12 @@ from uetproto.api.fi.address import Address, AddressFlag
 from uetproto.api.fi.av import AddressVector
 from uetproto.api.fi.cq import CompletionQueue, Counter, CqDataEntry, CqEntry, CqErrEntry, CqMsgEntry, CqTaggedEntry
 from uetproto.api.fi.domain import Domain, Job
-from uetproto.api.fi.endpoint import EpState
+from uetproto.api.fi.endpoint import Endpoint, EpState
 from uetproto.api.fi.errors import Errno, FiError, RetryClass
 from uetproto.api.fi.fabric import Datatype, Fabric, Info, Op
 from uetproto.api.fi.flags import ADDR_UNSPEC, CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi.memory import MemoryRegion, MrState
 from uetproto.api.fi.node import Encapsulation, NodeSpec
-from uetproto.api.fi.transfers import Endpoint
 from uetproto.api.network import Faults
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.memory import FileMemory

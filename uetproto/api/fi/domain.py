@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from uetproto.api.fi.av import AddressVector
 from uetproto.api.fi.cq import CompletionQueue, Counter
-from uetproto.api.fi.endpoint import FiOperation
+from uetproto.api.fi.endpoint import OP_FLAGS, Endpoint, FiOperation
 from uetproto.api.fi.errors import Errno, FiError, bits, invalid, member
 from uetproto.api.fi.flags import CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi.memory import ACCESS, MemoryRegion, provider_key, user_key
 from uetproto.api.fi.node import FiNode
-from uetproto.api.fi.transfers import OP_FLAGS, Endpoint
 from uetproto.engine.contract import Cancelled, Completion, Event, Received, RemoteAccess, RemoteWrite
 from uetproto.engine.ses.profiles import profile_of
 

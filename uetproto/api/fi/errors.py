@@ -74,6 +74,13 @@ class FiObject:
             raise FiError(Errno.FI_EOPBADSTATE, self.kind, "is closed")
 
 
+def expect(call: str, subject: str, state: Enum, *legal: Enum) -> None:
+    """Raise FI_EOPBADSTATE for a call in a state in which it is not legal."""
+    if state not in legal:
+        names = " or ".join(one.value for one in legal)
+        raise FiError(Errno.FI_EOPBADSTATE, call, f"{subject} is {state.value}", names)
+
+
 CHECKS = ArgumentChecks(FiError, Errno.FI_EINVAL)
 invalid, member, duration = CHECKS.invalid, CHECKS.member, CHECKS.duration
 

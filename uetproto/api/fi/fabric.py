@@ -6,10 +6,10 @@ from ipaddress import ip_address
 from typing import Self, Unpack
 
 from uetproto.api.fi.domain import Domain, Job
+from uetproto.api.fi.endpoint import Endpoint
 from uetproto.api.fi.errors import CHECKS, Errno, FiError, invalid
 from uetproto.api.fi.flags import CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi.node import Encapsulation, FiNetwork, FiNode, NodeSpec
-from uetproto.api.fi.transfers import Endpoint
 from uetproto.api.network import NetworkKeywords, NetworkOptions
 from uetproto.api.node import DrivenNetwork
 from uetproto.engine.config import PdsConfig, SesConfig

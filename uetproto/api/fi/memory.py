@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from uetproto.api.fi.buffers import view_of
 from uetproto.api.fi.cq import Counter
-from uetproto.api.fi.errors import Errno, FiError, bits, invalid, some
+from uetproto.api.fi.errors import Errno, FiError, bits, expect, invalid, some
 from uetproto.api.fi.flags import Flag, MrMode
 from uetproto.engine.contract import RemoteAccess
 from uetproto.engine.memory import IDEMPOTENT_SAFE, FileMemory, Region, as_memory
@@ -15,7 +15,7 @@ from uetproto.errors import LocalError
 
 if TYPE_CHECKING:
     from uetproto.api.fi.domain import Domain
-    from uetproto.api.fi.transfers import Endpoint
+    from uetproto.api.fi.endpoint import Endpoint
 
 PROVIDER_KEY = 1 << 48
 """Marks keys that are assigned here, which keeps the two key spaces apart (ses.md §2.6)."""
@@ -116,7 +116,7 @@ class MemoryRegion:
         Raises FI_EOPBADSTATE once enabled, FI_EINVAL for a counter of an IDEMPOTENT_SAFE region (ses.md §2.6) and
         for a closed one, FI_EDOMAIN for a counter of another fabric and an endpoint of another domain.
         """
-        self._expect("bind", MrState.REGISTERED, MrState.BOUND)
+        expect("mr.bind", "the region", self.state, MrState.REGISTERED, MrState.BOUND)
         if isinstance(other, Counter):
             if self.idempotent_safe:
                 raise invalid("counter", "of an IDEMPOTENT_SAFE region", "none: its accesses may be repeated")
@@ -134,13 +134,13 @@ class MemoryRegion:
         """`fi_mr_enable` lets packets reach the region. Raises FI_EOPBADSTATE unless it is registered, or bound."""
         needs_endpoint = MrMode.ENDPOINT in self.domain.mr_mode
         legal = (MrState.BOUND,) if needs_endpoint else (MrState.REGISTERED, MrState.BOUND)
-        self._expect("enable", *legal)
+        expect("mr.enable", "the region", self.state, *legal)
         self.region.enabled = True
         self.state = MrState.ENABLED
 
     def disable(self) -> None:
         """Disable and unbind the region: packets get BAD_MKEY. Raises FI_EOPBADSTATE unless it is bound or enabled."""
-        self._expect("disable", MrState.BOUND, MrState.ENABLED)
+        expect("mr.disable", "the region", self.state, MrState.BOUND, MrState.ENABLED)
         self.region.enabled = False
         self._unbind()
         self.state = MrState.REGISTERED
@@ -172,8 +172,3 @@ class MemoryRegion:
             counter.users -= 1
         self._counters.clear()
         self.endpoint = None
-
-    def _expect(self, call: str, *legal: MrState) -> None:
-        if self.state not in legal:
-            names = " or ".join(state.value for state in legal)
-            raise FiError(Errno.FI_EOPBADSTATE, f"mr.{call}", f"the region is {self.state.value}", names)

@@ -103,10 +103,7 @@ class VerbsNetwork(EmulatedNetwork):
         return now - self._stalled_since > self.network.longest_flight
 
     def _waits_in_vain(self, qp: Qp) -> bool:
-        """Return whether a queue pair has nothing open, or repeats for ever what only the program at its peer can end.
-
-        roce.md §9 says when that is so.
-        """
+        """Return whether a queue pair has nothing open or repeats what only its peer's program can end (roce.md §9)."""
         requester, attributes = qp.requester, qp.attributes
         if requester is None or not requester.busy:
             return True

@@ -83,10 +83,7 @@ class BuiltNetwork:
         if port is None:
             return
         for switch in self.switches.values():
-            if not switch.has_room(group):
-                raise LocalError(
-                    "group", f"{switch.name} holds {len(switch.groups)} of them", f"at most {switch.most_groups}"
-                )
+            switch.check_room(group)
         for switch in self.switches.values():
             switch.hold(group)
         port.switch.join(group, port.mac)

@@ -80,13 +80,10 @@ class EmulatedLink:
 
     def cut(self) -> None:
         """Lose all frames that are sent from now on; they leave as before."""
-        self._take = _drop
+        self._take = lambda frame: None
 
     def send(self, frame: bytes) -> int:
-        """Send a frame when the link is free; return when its first bit leaves.
-
-        Raises `LocalError` for a packet above the MTU.
-        """
+        """Send a frame when the link is free; return when its first bit leaves. Raises `LocalError` above the MTU."""
         size = self._size_of(frame)
         if size > self._limit:
             raise LocalError("link", f"a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self.mtu}")
@@ -97,7 +94,3 @@ class EmulatedLink:
         self.bytes += size
         clock.at(end + self.delay, self._take, frame)
         return start
-
-
-def _drop(frame: bytes) -> None:
-    """Take a frame at the end of a link that was cut."""

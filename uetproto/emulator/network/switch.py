@@ -172,15 +172,16 @@ class Switch:
         self._groups[group][port] = self._queues[port]
         self.renew()
 
-    def has_room(self, group: bytes) -> bool:
-        """Return whether the switch holds the group, or can hold one more."""
-        return group in self._groups or len(self._groups) < self.most_groups
+    def check_room(self, group: bytes) -> None:
+        """Raise `LocalError` for a group that the switch does not hold, if it holds as many as it can."""
+        if group not in self._groups and len(self._groups) >= self.most_groups:
+            held = f"{self.name} holds {len(self._groups)} of them"
+            raise LocalError("group", held, f"at most {self.most_groups}")
 
     def hold(self, group: bytes) -> None:
         """Have frames to `group` leave by ports that joined only. Raises `LocalError` if it holds too many groups."""
+        self.check_room(group)
         if group not in self._groups:
-            if not self.has_room(group):
-                raise LocalError("group", f"{self.name} holds {len(self._groups)}", f"at most {self.most_groups}")
             self._groups[group] = {}
             self.renew()
 

@@ -23,12 +23,16 @@ _TapRecord = tuple[int, int, bytes, int, FrameInTransit | None]
 """Time in picoseconds, order of entry, frame, interface, and what happens to the frame."""
 
 
-class FrameWriter(Protocol):
+class RecordWriter(Protocol):
+    """Takes frames, as the writers of `wire.capture` do."""
+
+    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None: ...
+
+
+class FrameWriter(RecordWriter, Protocol):
     """A writer of a capture file, such as `wire.capture.pcap` has."""
 
     def write(self, time_ns: int, data: bytes, *, interface: int = 0, comment: str | None = None) -> None: ...
-
-    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None: ...
 
 
 class Capture:

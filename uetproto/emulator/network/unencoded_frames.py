@@ -32,10 +32,7 @@ payload_of: Callable[[bytes], int] = attrgetter("payload")
 
 
 class UnencodedFramer:
-    """A framer that makes unencoded frames, with the help of one that encodes.
-
-    With a `meter`, which counts payload, it encodes each frame too.
-    """
+    """A framer that makes unencoded frames; `framer` encodes each frame only for a `meter`, which counts payload."""
 
     bad_crc = bad_header = 0
 

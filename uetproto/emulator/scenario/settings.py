@@ -640,7 +640,7 @@ class _Reader(TomlFile):
     ) -> None:
         """Raise `LocalError` for a link MTU below the longest packet; `extension` is that of the SES header."""
         section, name = ("ses", "payload_mtu") if uet else ("roce", "path_mtu")
-        sealing = None if security is None else security.overhead
+        sealing = None if security is None else security.domain.overhead
         payload, version = max((getattr(getattr(node, section), name), node.ip_version) for node in nodes)
         around = around_roce(version)
         if uet:
