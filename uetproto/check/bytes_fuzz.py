@@ -338,8 +338,6 @@ _counted = attrgetter(*_COUNTERS)
 
 
 class _Stage:
-    """The two endpoints of a run."""
-
     def __init__(self, talk: EngineConversation, settings: PdsConfig) -> None:
         self.talk = talk
         self.now = 0
@@ -411,7 +409,6 @@ class _Stage:
         return met | {(kind, state, pdc.state) for state in states for pdc in pds.pdcs.values()}
 
     def _wish_to_close(self, side: int) -> None:
-        """Close the PDC, if there is one."""
         try:
             if side == 0:
                 self.ends[0].submit(Close(peer=self.talk.addresses[1]), self.now)

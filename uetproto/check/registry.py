@@ -32,6 +32,7 @@ class Disruption(Flag):
 
 
 Check = Callable[..., None]
+Kind = type | Enum
 ScopeT = TypeVar("ScopeT", bound=Enum)
 _F = TypeVar("_F", bound=Check)
 
@@ -43,7 +44,7 @@ class Invariant(Generic[ScopeT]):
     number: int
     scope: ScopeT
     check: Check
-    kinds: tuple[type, ...]
+    kinds: tuple[Kind, ...]
     """The types of packet or event for which the invariant is checked; empty: all of the scope."""
     when: Callable[..., bool]
     """Whether the invariant holds under given settings; the arguments belong to the protocol."""
@@ -71,7 +72,7 @@ class Registry(Generic[ScopeT]):
         self,
         number: int,
         scope: ScopeT,
-        *kinds: type,
+        *kinds: Kind,
         when: Callable[..., bool] | None = None,
         void_after: Disruption = Disruption.NONE,
     ) -> Callable[[_F], _F]:

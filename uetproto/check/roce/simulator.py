@@ -119,8 +119,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
 
     @property
     def path_mtu(self) -> int:
-        mtu: int = self.qps[0].get("path_mtu", self.configs[0].path_mtu)
-        return mtu
+        return int(self.qps[0].get("path_mtu", self.configs[0].path_mtu))
 
     @property
     def longest(self) -> int:
@@ -136,11 +135,9 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
         return ADDRESSES.index(address)
 
     def peer(self, node: int) -> QpShadow:
-        """Return the shadow of the other end."""
         return self.shadows[1 - node]
 
     def order(self, node: int) -> Any:
-        """Return the byte order of numbers in memory."""
         return self.configs[node].atomic_order
 
     @property

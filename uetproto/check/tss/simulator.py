@@ -9,17 +9,8 @@ from typing import Any
 
 from uetproto.check.registry import InvariantViolation
 from uetproto.check.simulator import TRANSIT, Simulator
+from uetproto.check.tss import invariants
 from uetproto.check.tss.endpoint import JOB, KEY, LONGEST, OTHER_SDI, SDI, TssEndpoint, TssOperation
-from uetproto.check.tss.invariants import (
-    tss_1_authentic,
-    tss_2_fresh,
-    tss_3_counted,
-    tss_4_once,
-    tss_5_nonces,
-    tss_6_outcome,
-    tss_7_ends,
-    tss_8_opened_once,
-)
 from uetproto.check.tss.steps import ACTIONS, CUTS, DRESSES, FIELDS, MODES, RESTARTS, TssStep
 from uetproto.check.tss.terms import Terms, generation
 from uetproto.check.tss.wire import SealedPacket, SealedWire
@@ -99,11 +90,11 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
                 self.wire.send(sealed, self.now)
         for event in end.fep.events():
             if isinstance(event, Completion):
-                tss_6_outcome(self, event.context, event)
+                invariants.tss_6_outcome(self, event.context, event)
             elif isinstance(event, PdcOpened) and self._is_new_target(end, event):
-                tss_8_opened_once(self, end, end.fep.pds.pdcs[event.pdcid])
-        tss_4_once(self, end)
-        tss_5_nonces(self)
+                invariants.tss_8_opened_once(self, end, end.fep.pds.pdcs[event.pdcid])
+        invariants.tss_4_once(self, end)
+        invariants.tss_5_nonces(self)
 
     def _is_new_target(self, end: TssEndpoint, event: PdcOpened) -> bool:
         return self.terms.start == "expected" and not event.initiator and event.pdcid in end.fep.pds.pdcs
@@ -116,12 +107,12 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
             if end.address == packet.dst:
                 counted, refused = end.counted, end.refused
                 opened = end.open(packet)
-                tss_3_counted(self, end, counted, refused)
+                invariants.tss_3_counted(self, end, counted, refused)
                 if opened is None:
                     return
                 if not opened.trimmed:
-                    tss_1_authentic(self, end, packet)
-                    tss_2_fresh(self, end, packet)
+                    invariants.tss_1_authentic(self, end, packet)
+                    invariants.tss_2_fresh(self, end, packet)
                 end.fep.receive(opened, self.now)
                 self._settle(end)
 
@@ -323,4 +314,4 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
                 self._run_timers(due)
         else:
             raise InvariantViolation("tss 7", f"not quiet after {MOST_ARRIVALS} packets")
-        tss_7_ends(self)
+        invariants.tss_7_ends(self)

@@ -10,7 +10,7 @@ from collections import deque
 from uetproto.check.registry import Disruption, InvariantViolation
 from uetproto.check.uet.invariants import plan
 from uetproto.check.uet.invariants_protocol import marks_of, pds_36_idempotence
-from uetproto.check.uet.registry import TimePassed
+from uetproto.check.uet.registry import Occasion
 from uetproto.check.uet.ses_invariants import SesRules
 from uetproto.check.uet.shadow_state import (
     ANSWERED,
@@ -161,7 +161,7 @@ class InvariantMonitor:
         """Check the invariants that the passage of time may break."""
         self.now = now
         for shadow in self.shadows.values():
-            for check in shadow.plan.arrived.get(TimePassed, ()):
+            for check in shadow.plan.arrived.get(Occasion.TIME_PASSED, ()):
                 check(shadow, False)
 
     @staticmethod
@@ -403,7 +403,6 @@ class InvariantMonitor:
                 raise InvariantViolation("deadline", "PDC looked at too late", pdc.wake_at, pdc.deadline())
 
     def _arrival(self, cause: Message) -> PdcShadow | None:
-        """Return the shadow of the PDC to which a packet arrived."""
         kind = type(cause)
         if kind is Rudi or kind is Uud:
             return None
@@ -443,7 +442,6 @@ class InvariantMonitor:
         shadow.state = state
 
     def _leaves(self, packet: Datagram) -> None:
-        """Check a packet that the PDS sends."""
         message = packet.message
         if message is None:
             message = parse(packet.header)

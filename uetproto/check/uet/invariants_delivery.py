@@ -1,7 +1,7 @@
 """Invariants 1–9 of pds.md §18, which concern delivery."""
 
 from uetproto.check.registry import Disruption
-from uetproto.check.uet.registry import DestinationChange, PdsScope, broken, invariant
+from uetproto.check.uet.registry import Occasion, PdsScope, broken, invariant
 from uetproto.check.uet.shadow_state import ANSWERED, M32, OPEN, PdcShadow, TrackedMessage, behind
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Buffer, Mode, PdcClosed, PdsError
@@ -116,7 +116,7 @@ def pds_08_guaranteed_response(
             raise broken(8, "another response than the guaranteed one for", psn)
 
 
-@invariant(9, PdsScope.STEP, DestinationChange, PdcClosed, void_after=_TWO_ENDS)
+@invariant(9, PdsScope.STEP, Occasion.DESTINATION_CHANGE, PdcClosed, void_after=_TWO_ENDS)
 def pds_09_no_lost_error(shadow: PdcShadow, full: bool) -> None:
     """An error response of SES is never lost: source SES sees it, or the PDC ends in error.
 

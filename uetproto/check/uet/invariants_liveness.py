@@ -3,7 +3,7 @@
 from typing import Any
 
 from uetproto.check.registry import Disruption
-from uetproto.check.uet.registry import PdsScope, TimePassed, broken, invariant
+from uetproto.check.uet.registry import Occasion, PdsScope, broken, invariant
 from uetproto.check.uet.shadow_state import PdcShadow
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import PDC_MODES, Mode
@@ -85,7 +85,7 @@ def _ends(config: PdsConfig, mode: Mode) -> bool:
     return config.max_rto_retx_cnt != RTO_INFINITE and mode in PDC_MODES and config.inferred_loss == "off"
 
 
-@invariant(52, PdsScope.STEP, TimePassed, when=_ends)
+@invariant(52, PdsScope.STEP, Occasion.TIME_PASSED, when=_ends)
 def pds_52_dead_network(shadow: PdcShadow, full: bool) -> None:
     """With finite budgets and a dead network, every PDC with un-ACKed packets reaches CLOSED within Σ RTO (63 ms with
     the defaults) of the last first transmission.

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from uetproto.check.registry import Disruption
-from uetproto.check.uet.registry import DestinationChange, PdsScope, SourceChange, broken, invariant
-from uetproto.check.uet.shadow_state import M32, OLDER, PdcShadow, SentPacket
+from uetproto.check.uet.registry import Occasion, Packet, PdsScope, broken, invariant
+from uetproto.check.uet.shadow_state import M32, OLDER, PdcShadow, Sent
 from uetproto.engine.contract import Datagram, PdcClosed
 from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request
 from uetproto.engine.pds.psn_window import DONE, StoredSlot
@@ -18,7 +18,7 @@ _OFFSETS = range(-0x8000, 0x8000)
 _FORGED, _RESTARTED = Disruption.FORGED, Disruption.RESTARTED
 
 
-@invariant(10, PdsScope.STEP, SourceChange, DestinationChange)
+@invariant(10, PdsScope.STEP, Occasion.SOURCE_CHANGE, Occasion.DESTINATION_CHANGE)
 def pds_10_cack_never_decreases(shadow: PdcShadow, full: bool) -> None:
     """CACK never decreases at the destination; peer_cack never decreases at the source."""
     pdc = shadow.pdc
@@ -28,7 +28,7 @@ def pds_10_cack_never_decreases(shadow: PdcShadow, full: bool) -> None:
         raise broken(10, "peer_cack decreases to", pdc.tx.peer_cack, shadow.peer_cack)
 
 
-@invariant(11, PdsScope.STEP, SourceChange, DestinationChange)
+@invariant(11, PdsScope.STEP, Occasion.SOURCE_CHANGE, Occasion.DESTINATION_CHANGE)
 def pds_11_clear_never_decreases(shadow: PdcShadow, full: bool) -> None:
     """CLEAR_PSN never decreases at the source; max_clear never decreases at the destination."""
     pdc = shadow.pdc
@@ -38,7 +38,7 @@ def pds_11_clear_never_decreases(shadow: PdcShadow, full: bool) -> None:
         raise broken(11, "max_clear decreases to", pdc.rx.max_clear, shadow.max_clear)
 
 
-@invariant(12, PdsScope.STEP, SourceChange)
+@invariant(12, PdsScope.STEP, Occasion.SOURCE_CHANGE)
 def pds_12_source_order(shadow: PdcShadow, full: bool) -> None:
     """After every event the source has peer_cack ≤ CLEAR_PSN = una − 1 ≤ next − 1, and all before una is answered."""
     tx = shadow.pdc.tx
@@ -56,7 +56,7 @@ def pds_12_source_order(shadow: PdcShadow, full: bool) -> None:
             raise broken(12, "CLEAR covers what SES got no answer for", psn & M32)
 
 
-@invariant(13, PdsScope.STEP, DestinationChange)
+@invariant(13, PdsScope.STEP, Occasion.DESTINATION_CHANGE)
 def pds_13_destination_order(shadow: PdcShadow, full: bool) -> None:
     """After every event the destination has max_clear ≤ CACK ≤ max_rcvd (Start_PSN − 1 initially)."""
     rx = shadow.pdc.rx
@@ -66,7 +66,7 @@ def pds_13_destination_order(shadow: PdcShadow, full: bool) -> None:
         raise broken(13, "CACK beyond max_rcvd", rx.cack, rx.max_rcvd)
 
 
-@invariant(14, PdsScope.STEP, DestinationChange, PdcClosed)
+@invariant(14, PdsScope.STEP, Occasion.DESTINATION_CHANGE, PdcClosed)
 def pds_14_cack_truth(shadow: PdcShadow, full: bool) -> None:
     """Every PSN in Start_PSN … CACK is delivered, responded, and not gtd_del or ≤ max_clear."""
     rx, got = shadow.pdc.rx, shadow.got
@@ -79,7 +79,7 @@ def pds_14_cack_truth(shadow: PdcShadow, full: bool) -> None:
             raise broken(14, "CACK covers an uncleared response", psn & M32)
 
 
-@invariant(15, PdsScope.STEP, DestinationChange)
+@invariant(15, PdsScope.STEP, Occasion.DESTINATION_CHANGE)
 def pds_15_cack_maximality(shadow: PdcShadow, full: bool) -> None:
     """PSN CACK + 1 is not complete."""
     rx = shadow.pdc.rx
@@ -91,7 +91,7 @@ def pds_15_cack_maximality(shadow: PdcShadow, full: bool) -> None:
 
 
 @invariant(16, PdsScope.PACKET, Request)
-def pds_16_clear_on_the_wire(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_16_clear_on_the_wire(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
     """On the wire psn + clear_psn_offset < psn, and equals the source's CLEAR_PSN at that moment.
 
     Not beyond it where a knob sends an older one (`clear_source`, `clear_at`, `clear_on_retransmission`).
@@ -108,7 +108,7 @@ def pds_16_clear_on_the_wire(shadow: PdcShadow, packet: Request, datagram: Datag
 
 
 @invariant(17, PdsScope.PACKET, Ack)
-def pds_17_ack_psn_was_received(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_17_ack_psn_was_received(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
     """On the wire cack_psn + ack_psn_offset is a PSN the destination has received, in Start_PSN … max_rcvd."""
     rx, psn = shadow.pdc.rx, packet.ack_psn
     if packet.probe_opaque is None:
@@ -119,7 +119,7 @@ def pds_17_ack_psn_was_received(shadow: PdcShadow, packet: Ack, datagram: Datagr
 
 
 @invariant(18, PdsScope.PACKET, Ack, void_after=_RESTARTED | _FORGED)
-def pds_18_sack_truth(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_18_sack_truth(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
     """Every set SACK bit is a PSN ≤ CACK or a received one; every acked or dst_rcvd mark at the source is a PSN
     received at the destination."""
     rx = shadow.pdc.rx
@@ -141,7 +141,7 @@ def pds_18_sack_truth(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: 
 
 
 @invariant(19, PdsScope.PACKET, Request, Ack)
-def pds_19_offsets_fit(shadow: PdcShadow, packet: Request | Ack, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_19_offsets_fit(shadow: PdcShadow, packet: Request | Ack, datagram: Datagram, sent: Sent) -> None:
     """All three offsets fit 16 signed bits at all times."""
     if type(packet) is Request:
         if diff32(packet.clear_psn, packet.psn) not in _OFFSETS:
@@ -154,9 +154,7 @@ def pds_19_offsets_fit(shadow: PdcShadow, packet: Request | Ack, datagram: Datag
 
 
 @invariant(20, PdsScope.PACKET, Request, Control)
-def pds_20_first_transmissions(
-    shadow: PdcShadow, packet: Request | Control, datagram: Datagram, sent: SentPacket | None
-) -> None:
+def pds_20_first_transmissions(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
     """First transmissions of a direction have consecutive PSNs starting with Start_PSN; no PSN has two contents."""
     if sent is None:
         return
@@ -175,7 +173,7 @@ def pds_20_first_transmissions(
 
 
 @invariant(21, PdsScope.PACKET, Request, Control)
-def pds_21_window(shadow: PdcShadow, packet: Request | Control, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_21_window(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
     """A packet is sent only if psn ≤ CLEAR_PSN + mp_range (values of that moment); with `window_base` = cack
     ≤ peer_cack + mp_range."""
     if sent is not None:

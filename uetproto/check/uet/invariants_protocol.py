@@ -3,16 +3,8 @@
 from typing import Any
 
 from uetproto.check.registry import Disruption
-from uetproto.check.uet.registry import (
-    DestinationChange,
-    FirstTransmission,
-    PdsScope,
-    Retransmission,
-    SourceChange,
-    broken,
-    invariant,
-)
-from uetproto.check.uet.shadow_state import M32, OLDER, PdcShadow, SentPacket, behind
+from uetproto.check.uet.registry import Occasion, Packet, PdsScope, broken, invariant
+from uetproto.check.uet.shadow_state import M32, OLDER, PdcShadow, Sent, behind
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import NEVER, PDC_MODES, Datagram, Mode, PdcClosed, PdcOpened
 from uetproto.engine.pds.messages import Ack, Control, Nack, Request, Rudi, Uud
@@ -27,18 +19,16 @@ _QUIET: frozenset[int] = frozenset(kind for kind, control in CONTROLS.items() if
 _MOST_RECORDS = 32640
 _START_DISTANCE = 1 << 16
 
-Packet = Request | Control
-
 
 @invariant(24, PdsScope.PACKET, Request, Control)
-def pds_24_retx(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_24_retx(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
     """retx = 0 exactly on first transmissions (renumbered packets after NEW_START_PSN count as first)."""
     if sent is not None and bool(packet.retx) != bool(sent.copies):
         raise broken(24, f"retx = {packet.retx} on transmission {sent.copies + 1} of", packet.psn)
 
 
 @invariant(25, PdsScope.PACKET, Request, Control)
-def pds_25_syn(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_25_syn(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
     """syn = 1 exactly while the sender is an initiator without established TPDCID; psn − psn_offset = Start_PSN;
     psn_offset ≤ 4095."""
     pdc = shadow.pdc
@@ -52,9 +42,7 @@ def pds_25_syn(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent
 
 
 @invariant(26, PdsScope.PACKET, Request, Control, PdcOpened)
-def pds_26_pdcid(
-    shadow: PdcShadow, packet: Packet | PdcOpened, datagram: Datagram | None, sent: SentPacket | None
-) -> None:
+def pds_26_pdcid(shadow: PdcShadow, packet: Packet | PdcOpened, datagram: Datagram | None, sent: Sent) -> None:
     """PDCIDs are never 0 in spdcid of a request; local ids are unique among live and quarantined PDCs towards one
     FEP."""
     if type(packet) is PdcOpened:
@@ -73,14 +61,14 @@ def pds_27_one_target(shadow: PdcShadow, full: bool) -> None:
 
 
 @invariant(28, PdsScope.PACKET, Request)
-def pds_28_one_mode(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_28_one_mode(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
     """A PDC carries one mode only; ROD and RUD never share a PDC."""
     if packet.mode is not shadow.pdc.mode:
         raise broken(28, f"{packet.mode.name} on a PDC of mode {shadow.pdc.mode.name}", packet.psn)
 
 
-@invariant(29, PdsScope.PACKET, FirstTransmission)
-def pds_29_no_interleaving(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
+@invariant(29, PdsScope.PACKET, Occasion.FIRST_TRANSMISSION)
+def pds_29_no_interleaving(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
     """Packets of two messages are not interleaved in PSN order on one direction."""
     if sent is not None and not sent.copies and sent.track is not None:
         message = sent.track.message
@@ -89,10 +77,8 @@ def pds_29_no_interleaving(shadow: PdcShadow, packet: Request, datagram: Datagra
             raise broken(29, f"packet {sent.index} of message {message.message_id} in place of {expected}", packet.psn)
 
 
-@invariant(30, PdsScope.PACKET, FirstTransmission, Control)
-def pds_30_nothing_new_while_closing(
-    shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: SentPacket | None
-) -> None:
+@invariant(30, PdsScope.PACKET, Occasion.FIRST_TRANSMISSION, Control)
+def pds_30_nothing_new_while_closing(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
     """No packet with som is accepted for a PDC after close_req/closing; no new PSN is used after CLOSE_CMD."""
     if sent is not None and not sent.copies:
         if shadow.close_cmd is not None:
@@ -103,7 +89,7 @@ def pds_30_nothing_new_while_closing(
 
 
 @invariant(31, PdsScope.PACKET, Control)
-def pds_31_who_closes(shadow: PdcShadow, packet: Control, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_31_who_closes(shadow: PdcShadow, packet: Control, datagram: Datagram, sent: Sent) -> None:
     """CLOSE_CMD is first sent only with unack_cnt = 0, open_msg = 0, locks = 0; only by the initiator. CLOSE_REQ only
     by the target."""
     pdc = shadow.pdc
@@ -118,7 +104,7 @@ def pds_31_who_closes(shadow: PdcShadow, packet: Control, datagram: Datagram, se
 
 
 @invariant(32, PdsScope.PACKET, Ack, PdcClosed)
-def pds_32_closing_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_32_closing_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
     """The closing ACK is sent only when the return direction has nothing un-ACKed."""
     pdc = shadow.pdc
     closing = pdc.close_psn is not None and packet.ack_psn == pdc.close_psn and packet.probe_opaque is None
@@ -127,9 +113,7 @@ def pds_32_closing_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent:
 
 
 @invariant(33, PdsScope.PACKET, Ack, Nack)
-def pds_33_no_answer_to_answers(
-    shadow: PdcShadow, packet: Ack | Nack, datagram: Datagram, sent: SentPacket | None
-) -> None:
+def pds_33_no_answer_to_answers(shadow: PdcShadow, packet: Ack | Nack, datagram: Datagram, sent: Sent) -> None:
     """No ACK or NACK is ever answered by any packet; control packets without `ar` get no ACK.
 
     An ACK that completes a close lets the closing ACK leave: it answers the CLOSE_CMD.
@@ -197,8 +181,8 @@ def pds_37_confluence(one: Any, other: Any) -> None:
         raise broken(37, f"the order of ACKs matters: {views[0]} and {views[1]}")
 
 
-@invariant(38, PdsScope.PACKET, Retransmission)
-def pds_38_no_needless_copy(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
+@invariant(38, PdsScope.PACKET, Occasion.RETRANSMISSION)
+def pds_38_no_needless_copy(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
     """A PSN that is acked or dst_rcvd is not retransmitted as data (ROD go-back-N may resend dst_rcvd ones)."""
     if packet.retx:
         record = shadow.pdc.tx.records.get(packet.psn)
@@ -209,7 +193,7 @@ def pds_38_no_needless_copy(shadow: PdcShadow, packet: Request, datagram: Datagr
             raise broken(38, "resent, and received", packet.psn)
 
 
-@invariant(39, PdsScope.STEP, SourceChange, DestinationChange, void_after=Disruption.LOST)
+@invariant(39, PdsScope.STEP, Occasion.SOURCE_CHANGE, Occasion.DESTINATION_CHANGE, void_after=Disruption.LOST)
 def pds_39_stored_responses(shadow: PdcShadow, full: bool) -> None:
     """The stored responses are exactly those of gtd_del PSNs with max_clear < PSN. A direction has at most MP_RANGE
     records of PSNs."""
@@ -229,7 +213,7 @@ def pds_39_stored_responses(shadow: PdcShadow, full: bool) -> None:
 
 
 @invariant(40, PdsScope.PACKET, Ack, void_after=Disruption.LOST)
-def pds_40_guaranteed_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_40_guaranteed_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
     """A gtd_del PSN is acknowledged by an ACK with its own ACK_PSN and req=CLEAR, never only by another packet's ACK
     while uncleared."""
     if shadow.gtd and packet.probe_opaque is None:
@@ -242,7 +226,7 @@ def pds_40_guaranteed_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, se
                 raise broken(40, "another response in the ACK of", psn)
 
 
-@invariant(41, PdsScope.STEP, DestinationChange)
+@invariant(41, PdsScope.STEP, Occasion.DESTINATION_CHANGE)
 def pds_41_ack_count(shadow: PdcShadow, full: bool) -> None:
     """After an ACK is sent ack_gen_count = 0; between ACKs it stays < ACK_Gen_Trigger whenever no response is
     pending."""
@@ -256,8 +240,8 @@ def _times_itself(config: PdsConfig, mode: Mode) -> bool:
     return mode is Mode.RUD and config.inferred_loss == "off"
 
 
-@invariant(42, PdsScope.PACKET, Retransmission, when=_times_itself)
-def pds_42_back_off(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
+@invariant(42, PdsScope.PACKET, Occasion.RETRANSMISSION, when=_times_itself)
+def pds_42_back_off(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
     """A PSN has at most Max_RTO_Retx_Cnt RTO copies; the n-th one leaves RTO_Init_Time · 2^(n−1) (≤ 8 s) after the
     previous transmission unless a NACK intervened."""
     record = shadow.pdc.tx.records.get(packet.psn)
@@ -278,8 +262,8 @@ def _counted(config: PdsConfig, mode: Mode) -> bool:
     return ends and _times_itself(config, mode)
 
 
-@invariant(43, PdsScope.PACKET, Retransmission, when=_counted)
-def pds_43_copies(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
+@invariant(43, PdsScope.PACKET, Occasion.RETRANSMISSION, when=_counted)
+def pds_43_copies(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
     """On RUD the number of copies of a PSN is ≤ 1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt."""
     config = shadow.pdc.config
     if sent is not None and sent.copies > config.max_rto_retx_cnt + config.max_nack_retx_cnt:
@@ -302,7 +286,7 @@ def _rudi(config: PdsConfig, mode: Mode) -> bool:
 
 
 @invariant(45, PdsScope.PACKET, Rudi, when=_rudi)
-def pds_45_rudi(end: Any, packet: Rudi, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_45_rudi(end: Any, packet: Rudi, datagram: Datagram, sent: Sent) -> None:
     """On RUDI the pkt_ids of outstanding packets are distinct; success implies ≥ 1 delivery; the destination keeps no
     state."""
     if packet.response:
@@ -319,7 +303,7 @@ def _uud(config: PdsConfig, mode: Mode) -> bool:
 
 
 @invariant(46, PdsScope.PACKET, Uud, Ack, Nack, Rudi, when=_uud)
-def pds_46_uud(end: Any, packet: Any, datagram: Datagram, sent: SentPacket | None) -> None:
+def pds_46_uud(end: Any, packet: Any, datagram: Datagram, sent: Sent) -> None:
     """On UUD the packets on the wire are the SES requests; nothing is ever sent back."""
     if type(packet) is Uud:
         if end.uud_sent >= end.uud_asked:

@@ -1,11 +1,12 @@
 """The register of the invariants of pds.md §18, and the choice of those that hold for a PDC."""
 
 from enum import Enum
+from typing import TypeAlias
 
-from uetproto.check.registry import Check, Disruption, Registry
+from uetproto.check.registry import Check, Disruption, Kind, Registry
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import PDC_MODES, Mode, PdcClosed
-from uetproto.engine.pds.messages import Request
+from uetproto.engine.pds.messages import Control, Request
 
 
 class PdsScope(Enum):
@@ -19,24 +20,14 @@ class PdsScope(Enum):
     PAIR = "two runs, or two states"
 
 
-class SourceChange:
-    """Kind of a STEP invariant that is checked whenever a number of the source half changed."""
+class Occasion(Enum):
+    """When an invariant is checked, besides the types of packet or event that it names."""
 
-
-class DestinationChange:
-    """Kind of a STEP invariant that is checked whenever a number of the destination half changed."""
-
-
-class TimePassed:
-    """Kind of a STEP invariant that is checked whenever time passed."""
-
-
-class FirstTransmission:
-    """Kind of a PACKET invariant that is checked for first transmissions of requests."""
-
-
-class Retransmission:
-    """Kind of a PACKET invariant that is checked for retransmissions of requests."""
+    SOURCE_CHANGE = "STEP: a number of the source half changed"
+    DESTINATION_CHANGE = "STEP: a number of the destination half changed"
+    TIME_PASSED = "STEP: time passed"
+    FIRST_TRANSMISSION = "PACKET: the first transmission of a request"
+    RETRANSMISSION = "PACKET: the retransmission of a request"
 
 
 def with_pdc(config: PdsConfig, mode: Mode) -> bool:
@@ -46,6 +37,9 @@ def with_pdc(config: PdsConfig, mode: Mode) -> bool:
 
 PDS: Registry[PdsScope] = Registry("pds", with_pdc)
 invariant, broken = PDS.invariant, PDS.broken
+
+Packet: TypeAlias = Request | Control
+"""A packet that carries a PSN: a request or a control packet."""
 
 _NUMBERS = range(10, 24)
 """Numbers of the invariants that are checked first: the others rely on consistent PSNs."""
@@ -64,14 +58,14 @@ class CheckPlan:
         found = PDS.holding(disruptions, config, mode)
         found.sort(key=lambda entry: (entry.number not in _NUMBERS, entry.number))
 
-        def of(scope: PdsScope, *kinds: type) -> tuple[Check, ...]:
+        def of(scope: PdsScope, *kinds: Kind) -> tuple[Check, ...]:
             return tuple(i.check for i in found if i.scope is scope and (not kinds or not {*kinds}.isdisjoint(i.kinds)))
 
         kinds = {kind for i in found for kind in i.kinds}
-        self.source = of(PdsScope.STEP, SourceChange)
-        self.step = of(PdsScope.STEP, SourceChange, DestinationChange)
-        self.first = of(PdsScope.PACKET, Request, FirstTransmission)
-        self.copy = of(PdsScope.PACKET, Request, Retransmission)
+        self.source = of(PdsScope.STEP, Occasion.SOURCE_CHANGE)
+        self.step = of(PdsScope.STEP, Occasion.SOURCE_CHANGE, Occasion.DESTINATION_CHANGE)
+        self.first = of(PdsScope.PACKET, Request, Occasion.FIRST_TRANSMISSION)
+        self.copy = of(PdsScope.PACKET, Request, Occasion.RETRANSMISSION)
         self.arrived = {kind: checks for kind in kinds if (checks := of(PdsScope.STEP, kind))}
         """Checks by type of the packet that arrived, or of the event."""
         self.closed = of(PdsScope.STEP, PdcClosed)

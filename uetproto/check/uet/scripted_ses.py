@@ -306,7 +306,6 @@ class ScriptedSes:
         return found
 
     def _data(self, header: bytes, guaranteed: bool) -> Response:
-        """Return a response with read data."""
         read_id = message_id_of(header, 0, _STD)
         length = int.from_bytes(header[_LENGTH_AT:_HEADER], "big")
         som = header[1] & 1

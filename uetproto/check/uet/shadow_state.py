@@ -1,6 +1,6 @@
 """Shadow state: what happened at one end of a PDC, seen from outside, no longer ago than a window."""
 
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from uetproto.check.uet.registry import CheckPlan
 from uetproto.engine.contract import Buffer
@@ -88,6 +88,10 @@ class SentPacket:
         self.rto_cnt = 0
         self.nack_cnt = 0
         """The count in the record of the PDS when the packet left last."""
+
+
+Sent: TypeAlias = SentPacket | None
+"""What was sent first with the PSN of a packet; None: the packet consumes no PSN, or none is known."""
 
 
 class PdcShadow:

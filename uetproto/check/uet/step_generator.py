@@ -244,12 +244,10 @@ class UetStepGenerator(StepGenerator[UetSimulator, UetStep]):
         return UetStep("respond", node, pdc.tx.next, 0, self._one(("gtd", "gtd", "later", "no_response")))
 
     def _close(self, view: UetSimulator) -> UetStep | None:
-        node = self._node_with(view, Role.INITIATOR)
-        return None if node is None else UetStep("close", node)
+        return self._to_node_with(view, Role.INITIATOR, "close")
 
     def _ask_close(self, view: UetSimulator) -> UetStep | None:
-        node = self._node_with(view, Role.TARGET)
-        return None if node is None else UetStep("ask_close", node)
+        return self._to_node_with(view, Role.TARGET, "ask_close")
 
     def _control(self, view: UetSimulator) -> UetStep | None:
         node = self._rng.getrandbits(1)
@@ -257,11 +255,11 @@ class UetStepGenerator(StepGenerator[UetSimulator, UetStep]):
             return None
         return UetStep(self._one(_CONTROLS), node, self._rng.getrandbits(16))
 
-    def _node_with(self, view: UetSimulator, role: Role) -> int | None:
+    def _to_node_with(self, view: UetSimulator, role: Role, action: str) -> UetStep | None:
         first = self._rng.getrandbits(1)
         for node in (first, 1 - first):
             if any(pdc.role is role for pdc in view.monitors[node].pds.pdcs.values()):
-                return node
+                return UetStep(action, node)
         return None
 
     def _restart(self, view: UetSimulator) -> UetStep | None:

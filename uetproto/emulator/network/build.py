@@ -111,8 +111,6 @@ class _Forward:
 
 @dataclass
 class _NetworkBuilder:
-    """A network that is being built."""
-
     clock: Clock
     config: NetworkConfig
     nodes: Nodes
@@ -224,7 +222,6 @@ class _NetworkBuilder:
         return switches[node.at]
 
     def _attach(self, name: str, node: NodeAttachment, port: SwitchPort, pauser: Pauser | None = None) -> None:
-        """Attach a node to a port of a switch, both ways."""
         network, switch, inner = self.network, port.switch, node.at is not None
         sink = self._add_node(name, node, switch, leaf=switch.name, with_pfc=pauser is not None)
         down = self._link(self._tapped(node, sink), node.rate, self._delay(node))
@@ -286,7 +283,6 @@ class _NetworkBuilder:
         return self.config.delay if node.at is None else self.config.inner_delay
 
     def _tapped(self, node: NodeAttachment, sink: FrameReceiver) -> FrameReceiver:
-        """Return what takes the frames that come to a node."""
         return sink if self.capture is None or node.tap is None else InTap(self.clock, sink, self.capture, node.tap)
 
     def _out_tap(self, node: NodeAttachment, link: FrameSender) -> FrameSender:

@@ -107,7 +107,6 @@ class Nic:
             self._on_event(event)
 
     def _more(self, _: object) -> None:
-        """Take more packets, as the link is free again."""
         self._coming = False
         self._step()
 

@@ -152,7 +152,6 @@ class Pauser:
         self._clock.at(self._clock.now + port.duration(QUANTUM * self._pfc.repeat), self._again, (port, port.resumes))
 
     def _again(self, told: tuple[PfcIngress, int]) -> None:
-        """Repeat a pause that still holds."""
         port, resumes = told
         if port.paused and port.resumes == resumes:
             self._tell(port)

@@ -274,7 +274,6 @@ class Switch:
         return int.from_bytes(blake2s(flow, digest_size=4, key=self.name.encode()[:32]).digest(), "big")
 
     def _multicast(self, frame: bytes) -> None:
-        """Forward a frame to a group."""
         entry = self._entries.get(frame[:12])
         if entry is None:
             entry = self._entry(frame[:6], frame[6:12])
@@ -316,7 +315,6 @@ class Switch:
         return entry
 
     def _trim_or_drop(self, queue: OutputQueue, frame: bytes, *, last_hop: bool = True) -> None:
-        """Trim or drop a frame for which a queue has no room."""
         short = trim(frame, self.dscp, last_hop=last_hop) if self.trimming else None
         if short is not None and queue.put(short):
             self.trimmed += 1

@@ -98,13 +98,11 @@ class RoceOperationsRun(RoceRun):
         return area
 
     def _sge(self, operation: RoceOperation, node: str, length: int, access: Access) -> tuple[Sge, ...]:
-        """Register a buffer for a row."""
         operation.area = area = self._area(operation, length)
         region = self.hcas[node].reg_mr(self.pd_of(operation.get("qp")), area.actual, access=access)
         return (Sge(0, length, operation.get("lkey", region.lkey)),)
 
     def _post(self, operation: RoceOperation) -> None:
-        """Post a work request of the send queue."""
         row = operation.row
         reads = row.do not in ("send", "write")
         operation.length = operation.get("length", ATOMIC_SIZE)

@@ -46,10 +46,6 @@ class RoceScript(ScriptRun[RoceStep]):
         return {**setup.attributes, **own}
 
     def _encode(self, packet: Datagram, now: int) -> bytes:
-        self._count_nak(packet)
-        return super()._encode(packet, now)
-
-    def _count_nak(self, packet: Datagram) -> None:
         parsed = parse(packet) if isinstance(packet, RocePacket) else None
         if parsed is not None and parsed.operation == Operation.ACKNOWLEDGE and "syndrome" in parsed.values:
             syndrome = parsed.values["syndrome"]
@@ -57,6 +53,7 @@ class RoceScript(ScriptRun[RoceStep]):
                 self.naks["RNR"] += 1
             elif syndrome in Nak.__members__.values():
                 self.naks[Nak(syndrome).name] += 1
+        return super()._encode(packet, now)
 
     def forged(self, step: RoceStep) -> RocePacket:
         return RocePacket(self.nodes[1 - step.node].address, self.nodes[step.node].address, step.data)

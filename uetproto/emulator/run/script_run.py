@@ -216,7 +216,6 @@ class ScriptRun(ABC, Generic[StepT]):
             raise LocalError(error.name, f"{error.value}{self._told()}", error.legal, place=row.where) from error
 
     def _apply(self, row: ScriptRow[Any]) -> None:
-        """Apply a step that concerns no frame."""
         self.simulator.apply(row.step)
 
     def _told(self) -> str:

@@ -197,8 +197,7 @@ class UetOperationsRun(UetRun):
         }  # fmt: skip
 
     def _key(self, operation: UetOperation) -> int:
-        key: int = operation.get("key", self.scenario.run.key)
-        return key
+        return int(operation.get("key", self.scenario.run.key))
 
     def _write(self, operation: UetOperation) -> Work:
         operation.data, operation.length = self._content(operation), operation.get("length")

@@ -109,7 +109,6 @@ class UetScript(ScriptRun[UetStep]):
         self.submitted.append((node, message))
 
     def _opened(self, node: int) -> bool:
-        """Return whether the node is the initiator of a PDC."""
         return any(pdc.role is Role.INITIATOR for pdc in self.simulator.monitors[node].pds.pdcs.values())
 
     def _delivered(self, node: int) -> None:

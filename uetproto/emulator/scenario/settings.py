@@ -383,7 +383,7 @@ class _Reader(TomlFile):
         for name in data:
             if name not in _SECTIONS:
                 raise self.refuse(name, "unknown section", ", ".join(_SECTIONS))
-        rows, operations = (self.array(name) for name in ("step", "operation"))
+        rows, operations = (self.array(name, data.get(name, [])) for name in ("step", "operation"))
         sealing = read_section(self)
         nodes = self.nodes(start_of(self, sealing))
         run = self.run(nodes)
@@ -395,7 +395,11 @@ class _Reader(TomlFile):
         target_faults = self.target_faults(run)
         if rows and faults:
             raise self.refuse("faults", "a script leaves nothing to chance", "[faults] or [[step]]")
-        todo = self.operations(operations, run, qps, nodes)
+        todo: tuple[OperationRow, ...]
+        if run.transport == UET:
+            todo = operations_of(operations, run, self.table, self.where, self.refuse)
+        else:
+            todo = roce_operations.operations_of(operations, run, qps, nodes, self.table, self.where, self.refuse)
         extension = max((row.extension_size for row in todo), default=0)
         self.check_mtu(fabric, how, nodes.values(), run.transport == UET, security, extension)
         scripted = run.ses == "scripted"
@@ -422,15 +426,8 @@ class _Reader(TomlFile):
             security=security,
         )
 
-    def operations(
-        self, rows: list[Any], run: RunConfig, qps: dict[str, QpSetup], nodes: dict[str, NodeConfig]
-    ) -> tuple[OperationRow, ...]:
-        if run.transport == UET:
-            return operations_of(rows, run, self.table, self.where, self.refuse)
-        return roce_operations.operations_of(rows, run, qps, nodes, self.table, self.where, self.refuse)
-
-    def array(self, name: str) -> list[Any]:
-        rows = self.data.get(name, [])
+    def array(self, name: str, rows: Any) -> list[Any]:
+        """Return `rows`, if they are rows [[name]]. Raises `LocalError`."""
         if not isinstance(rows, list):
             kind = "a table" if isinstance(rows, dict) else "a value"
             raise self.refuse(name, f"is {kind}", f"rows [[{name}]]")
@@ -694,10 +691,7 @@ class _Reader(TomlFile):
 
     def target_faults(self, run: RunConfig) -> tuple[TargetFault, ...]:
         """Return the rows `[[faults.target]]`. Raises `LocalError`."""
-        rows = self.data.get("faults", {}).get("target", [])
-        if not isinstance(rows, list):
-            kind = "a table" if isinstance(rows, dict) else "a value"
-            raise self.refuse("faults.target", f"is {kind}", "rows [[faults.target]]")
+        rows = self.array("faults.target", self.data.get("faults", {}).get("target", []))
         if rows and run.ses == "scripted":
             raise self.refuse("faults.target", "does not go with ses = 'scripted'", "real")
         found = []
