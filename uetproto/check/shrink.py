@@ -5,6 +5,7 @@ repeated until neither helps, the tries are used up, or the caller gives up.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 TRIES = 10_000
@@ -48,35 +49,28 @@ def shrink(
     return search.best
 
 
+@dataclass
 class _Search(Generic[_S]):
     """Holds the best list so far, and how many tries are left."""
 
-    def __init__(
-        self,
-        best: list[_S],
-        fails: Callable[[Sequence[_S]], bool],
-        tries: int,
-        give_up: Callable[[], bool],
-        simpler: Callable[[_S], Iterable[_S]],
-    ) -> None:
-        self.best = best
-        self._simpler = simpler
-        self._fails = fails
-        self._give_up = give_up
-        self._left = tries
-        self._refused: set[tuple[_S, ...]] = set()
+    best: list[_S]
+    fails: Callable[[Sequence[_S]], bool]
+    left: int
+    give_up: Callable[[], bool]
+    simpler: Callable[[_S], Iterable[_S]]
+    refused: set[tuple[_S, ...]] = field(default_factory=set)
 
     def accept(self, candidate: list[_S]) -> bool:
         """Return whether the candidate fails as well, and is now the best. A refused candidate is not tried again."""
-        if self._left <= 0 or self._give_up():
-            self._left = 0
+        if self.left <= 0 or self.give_up():
+            self.left = 0
             return False
         key = tuple(candidate)
-        if key in self._refused:
+        if key in self.refused:
             return False
-        self._left -= 1
-        if not self._fails(candidate):
-            self._refused.add(key)
+        self.left -= 1
+        if not self.fails(candidate):
+            self.refused.add(key)
             return False
         self.best = candidate
         return True
@@ -84,7 +78,7 @@ class _Search(Generic[_S]):
     def remove(self) -> None:
         """Leave out chunks, from the last to the first, until no single step can be left out (ddmin)."""
         size = max(1, len(self.best) // 2)
-        while self._left > 0:
+        while self.left > 0:
             removed = False
             end = len(self.best)
             while end > 0:
@@ -98,7 +92,7 @@ class _Search(Generic[_S]):
     def simplify(self) -> None:
         """Replace each step by simpler ones as long as that fails, from the last step to the first."""
         for at in reversed(range(len(self.best))):
-            while self._left > 0 and any(self._replace(at, step) for step in self._simpler(self.best[at])):
+            while self.left > 0 and any(self._replace(at, step) for step in self.simpler(self.best[at])):
                 pass
 
     def _replace(self, at: int, step: _S) -> bool:

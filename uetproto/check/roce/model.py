@@ -73,17 +73,15 @@ class MemoryAccess:
     """The bytes written; None if the engine reads."""
 
 
+@dataclass(slots=True, eq=False)
 class ObservedRegion:
     """A region as the engine sees it (`engine.memory.Memory`); `watch` is called before each access."""
 
-    __slots__ = ("_next", "length", "name", "places", "watch")
-
-    def __init__(self, name: str, watch: Callable[[MemoryAccess], None]) -> None:
-        self.name = name
-        self.length = REGION
-        self.places: dict[int, MemoryPlace] = {}
-        self.watch = watch
-        self._next = 0
+    name: str
+    watch: Callable[[MemoryAccess], None]
+    length: int = REGION
+    places: dict[int, MemoryPlace] = field(default_factory=dict)
+    _next: int = 0
 
     def add(self, place: MemoryPlace) -> int:
         """Add a place and return its offset."""

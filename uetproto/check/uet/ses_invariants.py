@@ -66,14 +66,16 @@ class MessageOnWire:
     """Offset of the next packet."""
 
 
+@dataclass(slots=True)
 class SegmentChecks:
-    """Checks the messages of one direction in the order of first transmission."""
+    """Checks the messages of one direction in the order of first transmission.
 
-    def __init__(self, mtu: int, lone_read_eom: bool = True) -> None:
-        """`mtu` is the payload of a full packet, `lone_read_eom` the knob of the sender."""
-        self.mtu = mtu
-        self.lone_read_eom = lone_read_eom
-        self.open: MessageOnWire | None = None
+    `mtu` is the payload of a full packet, `lone_read_eom` the knob of the sender.
+    """
+
+    mtu: int
+    lone_read_eom: bool = True
+    open: MessageOnWire | None = None
 
     def add(self, packet: Request, header: Buffer, payload: Buffer) -> None:
         """Check a first transmission; `payload` begins with the extension headers. Raises `InvariantViolation`."""

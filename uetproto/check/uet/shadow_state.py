@@ -1,5 +1,6 @@
 """Shadow state: what happened at one end of a PDC, seen from outside, no longer ago than a window."""
 
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from uetproto.check.uet.registry import CheckPlan
@@ -48,46 +49,40 @@ class EndpointView(Protocol):
     def starts_at(self, start: int) -> bool: ...
 
 
+@dataclass(slots=True, eq=False)
 class TrackedMessage:
     """A message of the local SES: PSN and outcome of each packet that was sent."""
 
-    __slots__ = ("end", "failed", "marks", "message", "psns", "shadow")
-
-    def __init__(self, end: EndpointView, message: Outgoing, shadow: "PdcShadow | None") -> None:
-        self.end = end
-        self.message = message
-        self.shadow = shadow
-        """Shadow of its PDC; None: it has none."""
-        self.psns: list[int] = []
-        """PSNs of the packets by index; of RUDI the pkt_ids."""
-        self.marks = bytearray()
-        """Outcomes of the packets by index: OPEN, ANSWERED, FAILED."""
-        self.failed = False
-        """Whether packets that have not been sent never will be."""
+    end: EndpointView
+    message: Outgoing
+    shadow: "PdcShadow | None"
+    """Shadow of its PDC; None: it has none."""
+    psns: list[int] = field(default_factory=list)
+    """PSNs of the packets by index; of RUDI the pkt_ids."""
+    marks: bytearray = field(default_factory=bytearray)
+    """Outcomes of the packets by index: OPEN, ANSWERED, FAILED."""
+    failed: bool = False
+    """Whether packets that have not been sent never will be."""
 
 
+@dataclass(slots=True, eq=False)
 class SentPacket:
     """A PSN-consuming packet that is not acknowledged, as it was first sent."""
 
-    __slots__ = ("at", "copies", "ctl_type", "header", "index", "nack_cnt", "payload", "psn", "rto_cnt", "track")
-
-    def __init__(
-        self, psn: int, track: TrackedMessage | None, index: int, header: Buffer, payload: Buffer, ctl_type: int | None
-    ) -> None:
-        self.psn = psn
-        self.track = track
-        self.index = index
-        self.header = header
-        """SES header of the packet."""
-        self.payload = payload
-        self.ctl_type = ctl_type
-        self.copies = 0
-        """Number of transmissions, the first included."""
-        self.at = 0
-        """When the packet left last."""
-        self.rto_cnt = 0
-        self.nack_cnt = 0
-        """The count in the record of the PDS when the packet left last."""
+    psn: int
+    track: TrackedMessage | None
+    index: int
+    header: Buffer
+    """SES header of the packet."""
+    payload: Buffer
+    ctl_type: int | None
+    copies: int = 0
+    """Number of transmissions, the first included."""
+    at: int = 0
+    """When the packet left last."""
+    rto_cnt: int = 0
+    nack_cnt: int = 0
+    """The count in the record of the PDS when the packet left last."""
 
 
 Sent: TypeAlias = SentPacket | None

@@ -3,7 +3,7 @@
 Only packets with ECT are marked: their ECN becomes CE, and the IPv4 checksum follows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from uetproto.emulator.network.frame_outcome import FrameOutcomes
 from uetproto.engine.contract import Rng
@@ -43,25 +43,23 @@ class Red:
         return self.pmax * (length - self.kmin) / (self.kmax - self.kmin)
 
 
+@dataclass(slots=True)
 class Marker:
     """A marker marks the packets of one queue. It draws a number only for packets whose mark is left to chance."""
 
-    __slots__ = ("_outcomes", "_rng", "marked", "red")
-
-    def __init__(self, red: Red, rng: Rng, outcomes: FrameOutcomes | None = None) -> None:
-        self.red = red
-        self._rng = rng
-        self._outcomes = outcomes or FrameOutcomes()
-        self.marked = 0
+    red: Red
+    rng: Rng
+    outcomes: FrameOutcomes = field(default_factory=FrameOutcomes)
+    marked: int = 0
 
     def pass_on(self, frame: bytes, length: int) -> bytes:
         """Return the frame, marked or as it is; `length` bytes wait before it."""
         chance = self.red.chance(length)
         now = mark(frame) if chance else None
-        if now is None or (chance < 1 and self._rng.random() >= chance):
+        if now is None or (chance < 1 and self.rng.random() >= chance):
             return frame
         self.marked += 1
-        self._outcomes.changed(frame, now)
+        self.outcomes.changed(frame, now)
         return now
 
 

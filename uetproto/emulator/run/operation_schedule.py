@@ -53,51 +53,45 @@ class ScheduledOperation:
 OperationT = TypeVar("OperationT", bound=ScheduledOperation)
 
 
+@dataclass
 class OperationSchedule(Generic[OperationT]):
     """Begins rows in order, each when its time has come and those that it waits for have ended."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        operations: Sequence[OperationT],
-        begin: Callable[[OperationT], None],
-        wake: Callable[[object], None],
-    ) -> None:
-        """`begin` begins an operation; `wake` is called when the time of a row has come, and should call `advance`."""
-        self._clock = clock
-        self._operations = operations
-        self._begin = begin
-        self._wake = wake
-        self._next = 0
-        self._alarm = 0
+    clock: Clock
+    operations: Sequence[OperationT]
+    begin: Callable[[OperationT], None]
+    wake: Callable[[object], None]
+    """Called when the time of a row has come; it should call `advance`."""
+    _next: int = 0
+    _alarm: int = 0
 
     @property
     def all_begun(self) -> bool:
-        return self._next == len(self._operations)
+        return self._next == len(self.operations)
 
     @property
     def ready(self) -> bool:
         """Whether the next row may begin, or its time is yet to come."""
         if self.all_begun:
             return False
-        following = self._operations[self._next]
-        return following.row.at > self._clock.now or self._may_begin(following)
+        following = self.operations[self._next]
+        return following.row.at > self.clock.now or self._may_begin(following)
 
     def advance(self) -> bool:
         """Begin all rows that may begin; return whether none is left. Raises `LocalError` for an impossible one."""
         while not self.all_begun:
-            operation = self._operations[self._next]
-            if operation.row.at > self._clock.now:
+            operation = self.operations[self._next]
+            if operation.row.at > self.clock.now:
                 if self._alarm < operation.row.at:
                     self._alarm = operation.row.at
-                    self._clock.at(self._alarm, self._wake)
+                    self.clock.at(self._alarm, self.wake)
                 return False
             if not self._may_begin(operation):
                 return False
             self._next += 1
             operation.began = True
             try:
-                self._begin(operation)
+                self.begin(operation)
             except LocalError as error:
                 raise LocalError(*error.args, place=operation.row.where) from error
         return True
@@ -105,13 +99,13 @@ class OperationSchedule(Generic[OperationT]):
     def end(self, operation: OperationT, status: str) -> None:
         """Note that an operation has ended; only the first end counts."""
         if operation.ended_at is None:
-            operation.ended_at = self._clock.now
+            operation.ended_at = self.clock.now
             operation.status = status
 
     def _may_begin(self, operation: OperationT) -> bool:
         number = operation.number
         before = {None: slice(0), "all": slice(number), "previous": slice(max(0, number - 1), number)}
-        awaited = self._operations[before[operation.row.after]]
+        awaited = self.operations[before[operation.row.after]]
         return all(one.ended_at is not None or one.row.expect == NONE for one in awaited)
 
 
