@@ -394,6 +394,7 @@ class _BatchWalk:
         self.data = batch.data
         self.batch, self.settings = batch, settings
         self.udp_port, self.ip_protocol, self.roce_port, self.rd, *_ = settings
+        self.options = {name: value for name, value in settings._asdict().items() if name != "icrc"}  # of `decode`
         self.icrc = np.full(len(batch.start) if settings.icrc else 0, -1, np.int8)
         self.shapes = shapes
         self.shape = np.zeros(len(batch.start), np.uint32)
@@ -557,17 +558,9 @@ class _BatchWalk:
     def decoded(self, row: int) -> Packet:
         """Decode one packet by `wire.stack`."""
         batch = self.batch
-        return decode(
-            batch.data[batch.start[row] : batch.end[row]].tobytes(),
-            link=next(name for name, number in _LINKS.items() if number == batch.links[row]),
-            udp_port=self.udp_port,
-            ip_protocol=self.ip_protocol,
-            roce_port=self.roce_port,
-            rd=self.rd,
-            length=int(batch.lengths[row]),
-            sharp=self.settings.sharp,
-            mcast=self.settings.mcast,
-        )
+        data = batch.data[batch.start[row] : batch.end[row]].tobytes()
+        link = next(name for name, number in _LINKS.items() if number == batch.links[row])
+        return decode(data, link=link, length=int(batch.lengths[row]), **self.options)
 
     def inside(self, group: _PacketGroup) -> None:
         """Find SHARP behind the last header: packet by packet, where the first bytes do not rule it out."""
@@ -636,17 +629,10 @@ _ETHERTYPES[[EtherType.IPV4, EtherType.IPV6, *eth.VLAN_TYPES]] = (_IPV4, _IPV6, 
 _ETHERTYPES[[EtherType.ROCEV1, EtherType.MAC_CONTROL]] = (_ROCEV1, _MAC_CONTROL)
 _IPV4_FIELDS = ("version", "ihl", "total_length", "mf", "fragment_offset", "protocol")
 _EXTENSIONS = np.isin(np.arange(256), list(eth.IPV6_EXTENSIONS))
-_HEADERS = {  # bytes from the BTH to the payload by opcode
-    rd: np.array(
-        [
-            roce.BTH.size
-            + sum(h.size for h in roce.SEQUENCES.get(o, ()) if rd == "headers" or o not in roce.RD_OPCODES)
-            for o in range(256)
-        ],
-        np.intp,
-    )
-    for rd in RD_MODES
-}
+_HEADERS = {rd: np.full(256, roce.BTH.size, np.intp) for rd in RD_MODES}  # bytes from the BTH to the payload by opcode
+for _rd, _opcode in product(RD_MODES, roce.SEQUENCES):
+    if _rd == "headers" or _opcode not in roce.RD_OPCODES:
+        _HEADERS[_rd][_opcode] += sum(header.size for header in roce.SEQUENCES[_opcode])
 _LINKS = {name: number for number, name in enumerate(dict.fromkeys(LINK_NAMES.values()), 1)}  # 0 is any other
 _TYPED = {_LINKS["ethernet"]: eth.ETHERNET, _LINKS["sll"]: eth.SLL, _LINKS["sll2"]: eth.SLL2}
 

@@ -164,10 +164,7 @@ def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> d
 
 
 def with_unit(value: Any, units: Mapping[str, int]) -> Any:
-    """Return an integer as it is, and the amount of a text: a decimal number and a unit, together a whole number.
-
-    Raises `ValueError` for anything else.
-    """
+    """Return an integer as it is, and of a number with a unit its whole amount; else raise `ValueError`."""
     if type(value) is int:
         return value
     match = re.fullmatch(r"\s*(\d+)(?:\.(\d+))?\s*(\D+?)\s*", value) if isinstance(value, str) else None

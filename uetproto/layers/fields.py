@@ -3,22 +3,7 @@
 from enum import IntFlag
 from typing import Any
 
-from scapy.fields import (
-    BitEnumField,
-    BitField,
-    ByteEnumField,
-    ByteField,
-    FlagsField,
-    IntField,
-    LongField,
-    ShortField,
-    SignedByteField,
-    SignedIntField,
-    SignedLongField,
-    SignedShortField,
-    ThreeBytesField,
-    XBitField,
-)
+from scapy import fields
 
 from uetproto.wire.fields import Field, Header
 
@@ -27,8 +12,12 @@ _COMPUTED = {
     ("sharp", "ext_words"), ("sharp", "payload_len"),
 }  # fmt: skip
 """Fields that are computed when a packet is built, unless they are set."""
-_UNSIGNED = {8: ByteField, 16: ShortField, 24: ThreeBytesField, 32: IntField, 64: LongField}
-_SIGNED = {8: SignedByteField, 16: SignedShortField, 32: SignedIntField, 64: SignedLongField}
+_UNSIGNED = {
+    8: fields.ByteField, 16: fields.ShortField, 24: fields.ThreeBytesField, 32: fields.IntField, 64: fields.LongField,
+}  # fmt: skip
+_SIGNED = {
+    8: fields.SignedByteField, 16: fields.SignedShortField, 32: fields.SignedIntField, 64: fields.SignedLongField,
+}  # fmt: skip
 
 
 def plain_field(header: Header, row: Field) -> Any:
@@ -45,13 +34,13 @@ def _typed(header: Header, row: Field) -> Any:
         return _SIGNED[row.bits](row.name, row.default)
     if row.values is not None and issubclass(row.values, IntFlag):
         known = {int(member): str(member.name) for member in row.values}
-        return FlagsField(
+        return fields.FlagsField(
             row.name, row.default, row.bits, [known.get(1 << bit, f"bit{bit}") for bit in range(row.bits)]
         )
     if row.values is not None:
         if aligned and row.bits == 8:
-            return ByteEnumField(row.name, row.default, row.values)
-        return BitEnumField(row.name, row.default, row.bits, row.values)
+            return fields.ByteEnumField(row.name, row.default, row.values)
+        return fields.BitEnumField(row.name, row.default, row.bits, row.values)
     if aligned and row.bits in _UNSIGNED:
         return _UNSIGNED[row.bits](row.name, row.default)
-    return (BitField if row.bits <= 64 else XBitField)(row.name, row.default, row.bits)
+    return (fields.BitField if row.bits <= 64 else fields.XBitField)(row.name, row.default, row.bits)

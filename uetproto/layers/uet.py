@@ -37,15 +37,7 @@ from uetproto.layers.sharp import SharpRanks
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Field, Header
-from uetproto.wire.forms import (
-    FIRST,
-    IP_PROTOCOL,
-    UDP_PORT,
-    UET_FORMS,
-    Candidates,
-    matches,
-    rows_after,
-)
+from uetproto.wire.forms import FIRST, IP_PROTOCOL, UDP_PORT, UET_FORMS, Candidates, matches, rows_after
 from uetproto.wire.headers import ethernet, sharp, uet_pds, uet_ses, uet_tss
 from uetproto.wire.headers.uet_pds import ACKS, NACKS, CtlType, PdsType
 from uetproto.wire.headers.uet_ses import RESPONSES

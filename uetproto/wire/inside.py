@@ -94,10 +94,7 @@ def _put(packet: Packet, found: Message, at: int) -> None:
 
 
 def message_of(data: bytes, offset: int, lengths: range) -> Message:
-    """Return the headers of a message that starts `data`, which is at `offset` in its frame (sharp.md §2.8, rule 1).
-
-    `lengths` are those that the message may have.
-    """
+    """Return the headers of a message of one of `lengths` in `data`, at `offset` of a frame (sharp.md §2.8, rule 1)."""
     if len(data) < sharp.SHARP.size:
         return Message([], len(data), f"sharp needs {sharp.SHARP.size} bytes, {len(data)} are there")
     values = codec_of(sharp.SHARP).decode(data)

@@ -1,6 +1,6 @@
 """A decoded frame is a `Packet`: layers of values, payload, trailer, and the bytes that were not decoded."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,6 +36,22 @@ class Fault(NamedTuple):
     kind: str
     offset: int
     reason: str
+
+
+def network_of(layers: Sequence[Layer]) -> Layer:
+    """Return the innermost IP header."""
+    return [layer for layer in layers if layer.form in ("ipv4", "ipv6")][-1]
+
+
+def crc_start(layers: Sequence[Layer]) -> int:
+    """Return the first byte that a CRC32C covers: that of the IP source address (wire.md §7)."""
+    network = network_of(layers)
+    return network.offset + (12 if network.form == "ipv4" else 8)
+
+
+def udp_checksum_at(layers: Sequence[Layer]) -> int | None:
+    """Return where the UDP checksum is, if there is one."""
+    return next((layer.offset + 6 for layer in layers if layer.form == "udp"), None)
 
 
 @dataclass(slots=True, repr=False)

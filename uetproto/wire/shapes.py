@@ -110,10 +110,7 @@ _IPV4_UDP = b"\x45\x11"  # bytes 14 and 23
 
 
 def _hint(data: bytes) -> bytes:
-    """Return the bytes at the usual place of PDS prologue and SES flags, or of opcode and pad of RoCE.
-
-    They tell most shapes apart, but may be others.
-    """
+    """Return the bytes that are PDS prologue and SES flags, or opcode and pad of RoCE, unless the frame is unusual."""
     if len(data) < 24:
         return b""
     if data[14] == 0x45:
@@ -124,15 +121,12 @@ def _hint(data: bytes) -> bytes:
 
 
 class _Invariant(NamedTuple):
-    """The ICRC of a shape covers `size` bytes of headers from `start` on with `mask`, and all bytes behind them.
-
-    `crc` is that of what stands before them.
-    """
+    """The ICRC of a shape covers `size` bytes of headers from `start` on with `mask`, and all bytes behind them."""
 
     start: int
     size: int
     mask: int
-    crc: int
+    crc: int  # of what stands before them
 
 
 def _invariant(forms: tuple[str, ...]) -> _Invariant:

@@ -5,14 +5,14 @@ name where they have one type, so a name with two types is refused here (`ValueE
 """
 
 from collections.abc import Iterable, Iterator
-from enum import IntEnum, IntFlag
+from enum import IntFlag
 from pathlib import Path
 
 from uetproto.wire.fields import Field, Header, Origin
 from uetproto.wire.forms import FIRST, MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS, Candidates, Next
 from uetproto.wire.headers.sharp import BODIES, MAGIC
 from uetproto.wire.headers.sharp_am import ATTRIBUTES
-from uetproto.wire.headers.uet_pds import CONTROLS
+from uetproto.wire.headers.uet_pds import CONTROLS, ControlProfile
 
 PROTOCOL = "uetp"
 PRELUDE = Path(__file__).with_name("prelude.lua")
@@ -105,8 +105,8 @@ def _tables() -> Iterator[str]:
     yield "-- Codes " + "-" * 110
     yield ""
     enums = {f.values.__name__: f.values for h in _HEADERS for f in h.fields if f.values is not None}
-    for enum in enums.values():
-        yield from _codes(enum)
+    for name, enum in enums.items():
+        yield from _table(name, ((code, _text(str(code.name))) for code in enum))
     yield "-- Headers " + "-" * 108
     yield ""
     for header in _HEADERS:
@@ -117,28 +117,23 @@ def _tables() -> Iterator[str]:
     yield ""
     for row in NEXT:
         yield from _next(row)
-    yield "local CONTROLS = {"
-    for kind, control in CONTROLS.items():
-        words = ", ".join(_text(word) for word in control.words)
-        yield f"  [{int(kind)}] = {{ {words}, mask = 0x{control.payload_mask:X} }},"
-    yield "}"
-    yield ""
+    yield from _table("CONTROLS", ((kind, _control(control)) for kind, control in CONTROLS.items()))
     yield f"local SHARP_MAGIC = 0x{MAGIC:X}"
     yield ""
     for name, bodies in (("SHARP_BODIES", BODIES), ("AM_BODIES", ATTRIBUTES)):
-        yield f"local {name} = {{"
-        for code, header in bodies.items():
-            yield f"  [{int(code)}] = {_text(header.name)},"
-        yield "}"
-        yield ""
+        yield from _table(name, ((code, _text(header.name)) for code, header in bodies.items()))
 
 
-def _codes(enum: type[IntEnum] | type[IntFlag]) -> Iterator[str]:
-    yield f"local {enum.__name__} = {{"
-    for code in enum:
-        yield f"  [{int(code)}] = {_text(str(code.name))},"
+def _table(name: str, rows: Iterable[tuple[int, str]]) -> Iterator[str]:
+    yield f"local {name} = {{"
+    for key, value in rows:
+        yield f"  [{int(key)}] = {value},"
     yield "}"
     yield ""
+
+
+def _control(row: ControlProfile) -> str:
+    return f"{{ {', '.join(map(_text, row.words))}, mask = 0x{row.payload_mask:X} }}"
 
 
 def _form(header: Header) -> Iterator[str]:

@@ -425,8 +425,8 @@ def test_the_memory_is_bounded() -> None:
     for psn in range(20):
         memory.note(sent(psn, bytes([psn])))
         memory.note(sent(psn, b"abc", destqp=psn))
-    assert len(memory.roce._requests) == 2
-    assert all(len(of) <= 3 for of in memory.roce._requests.values())
+    assert len(memory.roce.requests) == 2
+    assert all(len(of) <= 3 for of in memory.roce.requests.values())
 
 
 # Anything -------------------------------------------------------------------------------------------------------------

@@ -262,8 +262,8 @@ def test_the_memory_is_bounded() -> None:
         memory.note(later(100 + psn, 16 * psn))
         memory.note(frame(Layer("pds.rud_req", {"next_hdr": 3, "psn": psn, "clear_psn_offset": -1, "spdcid": psn}),
                           Layer("ses.request_std", {"message_id": psn, "opcode": 1, "payload_length": 0})))  # fmt: skip
-    assert len(memory.uet._requests) == len(memory.uet._messages) == 2
-    assert all(len(of) <= 3 for of in memory.uet._requests.values())
+    assert len(memory.uet.requests) == len(memory.uet.parts) == 2
+    assert all(len(of) <= 3 for of in memory.uet.requests.values())
 
 
 def test_only_a_payload_with_a_right_crc_escapes_an_audit() -> None:

@@ -51,8 +51,7 @@ class FastReader:
         self._crc = crc
         self._with_crc = with_crc
         self._with_icrc = with_icrc
-        self._by_hint: dict[Hint, Branch] = {}
-        self._cut_by_hint: dict[Hint, Branch] = {}
+        self._by_hint: tuple[dict[Hint, Branch], dict[Hint, Branch]] = ({}, {})  # of whole packets, of truncated ones
         self._hints = 0
         self._by_shape: dict[tuple[Any, ...], Reader] = {}
         self._met: dict[tuple[Any, ...], int] = {}
@@ -60,7 +59,7 @@ class FastReader:
 
     def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> ObservedPacket | None:
         """Return an expected packet whose shape is known, else None; of a `cut` packet only headers are looked at."""
-        by_hint = self._cut_by_hint if cut else self._by_hint
+        by_hint = self._by_hint[cut]
         # `_hint` without the call for what is most common, UDP behind Ethernet and IPv4.
         branch = (len(data) >= _HINTED and by_hint.get(_ipv4_udp(data))) or by_hint.get(_hint(data))
         if branch:
@@ -89,16 +88,15 @@ class FastReader:
             if met < _WARM:
                 return
             if len(self._by_shape) >= _MOST or len(self._met) > 16 * _MOST:
-                for known in (self._by_shape, self._by_hint, self._cut_by_hint, self._met):
+                for known in (self._by_shape, *self._by_hint, self._met):
                     known.clear()
             flows = self._with_icrc if "bth" in kind.forms else self._with_crc
             reader = self._by_shape[key] = reader_of(packet, following, self._crc, count, flows)
         if self._hints >= _HINTS:
             self._hints = 0
-            self._by_hint.clear()
-            self._cut_by_hint.clear()
-        by_hint = self._by_hint if whole else self._cut_by_hint
-        branch = by_hint.setdefault(_hint(data), Branch(_ses_of(layers), {}))
+            for by_hint in self._by_hint:
+                by_hint.clear()
+        branch = self._by_hint[not whole].setdefault(_hint(data), Branch(_ses_of(layers), {}))
         readers = branch.readers.get(data[branch.ses], ())
         if reader not in readers:
             self._hints += not readers

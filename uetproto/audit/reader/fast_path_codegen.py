@@ -5,15 +5,8 @@ from functools import cache
 from typing import Any
 
 from uetproto.audit.reader.address import ADDRESSED
-from uetproto.audit.reader.expected_values import (
-    SYNDROMES,
-    VERSIONS,
-    code_fields,
-    is_data,
-    is_vendors,
-    reserved_fields,
-)
-from uetproto.audit.reader.flow_crc import Hosts, crc_start
+from uetproto.audit.reader.expected_values import SYNDROMES, VERSIONS, code_fields, is_data, is_vendors, reserved_fields
+from uetproto.audit.reader.flow_crc import Hosts
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.slow_path import awaited
 from uetproto.wire.codec import codec_of
@@ -25,7 +18,7 @@ from uetproto.wire.headers.sharp import MAGIC, VERSION
 from uetproto.wire.headers.sharp_am import AM_QP
 from uetproto.wire.headers.uet_ses import SEND_STD_SOM
 from uetproto.wire.headers.uet_tss import ICV_SIZE
-from uetproto.wire.packet import Layer, Packet
+from uetproto.wire.packet import Layer, Packet, crc_start
 from uetproto.wire.shapes import Shape, compile_shape, exact_fields, shape_of
 from uetproto.wire.stack import TRIMMED_DSCP, implied_by
 
@@ -153,17 +146,8 @@ def reader_of(packet: Packet, following: str | None, crc: str, count: list[int],
         guards=shape.guards + guards + _inside_guards(layers, shape),
         check=shape.check + _count_statements(layers, shape, ending),
     )
-    reader: Reader = compile_shape(
-        shape,
-        seen,
-        "seen " + " ".join(forms),
-        ", number_, time_ns",
-        ObservedPacket=ObservedPacket,
-        count=count,
-        with_crc=with_crc,
-        **heads,
-        **scope,
-    )
+    scope |= heads | {"ObservedPacket": ObservedPacket, "count": count, "with_crc": with_crc}
+    reader: Reader = compile_shape(shape, seen, "seen " + " ".join(forms), ", number_, time_ns", **scope)
     return reader
 
 

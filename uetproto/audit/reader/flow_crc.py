@@ -16,7 +16,7 @@ from uetproto.wire.forms import FORMS, matches
 from uetproto.wire.headers.ethernet import UDP, IpProtocol
 from uetproto.wire.headers.roce import BTH, BTH_FOLLOWS, Lnh
 from uetproto.wire.headers.uet_pds import ACK, ACK_EPSN
-from uetproto.wire.packet import Fault, Layer, Packet, Trailer
+from uetproto.wire.packet import Fault, Layer, Packet, Trailer, crc_start, network_of, udp_checksum_at
 from uetproto.wire.stack import TRIMMED_DSCP
 
 PATIENCE = 16
@@ -224,12 +224,12 @@ def is_crc_right(packet: Packet, data: bytes) -> bool | None:
         _unmask_trimmed(packet, data)
         return None
     if packet.layers[-1].form.startswith("tss"):
-        if end - start >= CRC_SIZE and end <= len(data) and _is_right(data, start, end, _checksum_at(layers)):
+        if end - start >= CRC_SIZE and end <= len(data) and _is_right(data, start, end, udp_checksum_at(layers)):
             packet.notes = (*packet.notes, CRC_TOO)
         return None
     if end > len(data) or end - start < CRC_SIZE or (packet.trailer and packet.trailer.ok is None):
         return None
-    checksum = _checksum_at(layers)
+    checksum = udp_checksum_at(layers)
     if packet.trailer is not None and packet.trailer.ok:
         return True
     if _is_right(data, start, end, checksum):
@@ -242,10 +242,6 @@ def is_crc_right(packet: Packet, data: bytes) -> bool | None:
     return False
 
 
-def _checksum_at(layers: list[Layer]) -> int | None:
-    return next((layer.offset + 6 for layer in layers if layer.form == "udp"), None)
-
-
 def _is_right(data: bytes, start: int, end: int, checksum: int | None) -> bool:
     value = int.from_bytes(data[end - CRC_SIZE : end], "big")
     return trailer_crc(data, start, end - CRC_SIZE, checksum) == value
@@ -253,7 +249,7 @@ def _is_right(data: bytes, start: int, end: int, checksum: int | None) -> bool:
 
 def _unmask_trimmed(packet: Packet, data: bytes) -> None:
     """Undo a trim where nothing was cut off: there, a UDP length beyond that of IP shows that the latter is wrong."""
-    network = _network(packet.layers)
+    network = network_of(packet.layers)
     udp = next((layer for layer in packet.layers if layer.form == "udp"), None)
     if udp is None or network.values["dscp"] in TRIMMED_DSCP:
         return
@@ -269,20 +265,9 @@ def _as_plain_ack(packet: Packet) -> None:
     packet.trailer = Trailer("crc32c", crc, True)
 
 
-def _network(layers: list[Layer]) -> Layer:
-    """Return the innermost IP header."""
-    return [layer for layer in layers if layer.form in ("ipv4", "ipv6")][-1]
-
-
-def crc_start(layers: list[Layer]) -> int:
-    """Return the first byte that a CRC32C covers."""
-    network = _network(layers)
-    return network.offset + (12 if network.form == "ipv4" else 8)
-
-
 def _end(layers: list[Layer]) -> int:
     """Return where UET ends, by IP and UDP."""
-    network = _network(layers)
+    network = network_of(layers)
     values = network.values
     end: int = network.offset + values.get("total_length", 40 + values.get("payload_length", 0))
     for form, fields, offset in layers:

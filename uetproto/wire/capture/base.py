@@ -1,7 +1,4 @@
-"""pcap and pcapng share records, link types, the window over a stream, the search for the next good record.
-
-Users import all of this from `uetproto.wire.pcap`.
-"""
+"""pcap and pcapng share records, link types, the window over a stream, the search for the next good record."""
 
 import gzip
 import os

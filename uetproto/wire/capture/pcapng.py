@@ -1,7 +1,4 @@
-"""A pcapng file has sections of blocks, each with its length in front and behind (draft-ietf-opsawg-pcapng).
-
-Users import this from `uetproto.wire.pcap`.
-"""
+"""A pcapng file has sections of blocks, each with its length in front and behind (draft-ietf-opsawg-pcapng)."""
 
 import re
 import struct
@@ -45,10 +42,7 @@ _DAY = 86_400 * SECOND  # further apart, what looks like two records is chance
 
 
 class PcapngReader(CaptureReader):
-    """A reader returns the records of a pcapng; `open_capture` makes it.
-
-    Interfaces are numbered on over the sections of a file, as though it were one.
-    """
+    """A reader returns the records of a pcapng, and numbers interfaces on over its sections (`open_capture`)."""
 
     def __init__(self, window: Window, owned: ExitStack, max_record: int) -> None:
         super().__init__(window, owned)

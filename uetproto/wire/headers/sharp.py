@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 from uetproto.wire.fields import Field as F
 from uetproto.wire.fields import Header, Origin
 
-OURS, OUR_PLACE, INFERRED, PUBLISHED = Origin.OURS, Origin.OUR_PLACE, Origin.INFERRED, Origin.PUBLISHED
+OURS, OUR_PLACE, INFERRED = Origin.OURS, Origin.OUR_PLACE, Origin.INFERRED
 
 # 1.6 Published codes --------------------------------------------------------------------------------------------------
 

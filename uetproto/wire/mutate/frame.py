@@ -3,18 +3,18 @@
 What UET and RoCE have in common is here; `uet.py` and `roce.py` say which field gets which value.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, trailer_crc
-from uetproto.wire.fields import Field
+from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FORMS, UET_FORMS
 from uetproto.wire.headers.ethernet import internet_checksum
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
-from uetproto.wire.packet import Packet
+from uetproto.wire.packet import Packet, crc_start, udp_checksum_at
 from uetproto.wire.stack import decode, encode
 
 
@@ -55,10 +55,22 @@ def pick(rng: Rng, values: Sequence[_T]) -> _T:
     return values[below(rng, len(values))]
 
 
-def forget(of: dict[_Key, _Value], most: int) -> None:
-    """Remove the oldest entries, until there are no more than `most`."""
-    while len(of) > most:
-        del of[next(iter(of))]
+class Recent(dict[_Key, dict[int, _Value]]):
+    """This table keeps the values of the newest flows by their numbers, at most `most` of a flow."""
+
+    def __init__(self, flows: int, most: int) -> None:
+        super().__init__()
+        self._flows = flows
+        self._most = most
+
+    def note(self, flow: _Key, number: int, value: _Value) -> None:
+        """Keep the value of a number, and remove the oldest number and flow if there are too many."""
+        values = self.setdefault(flow, {})
+        values[number] = value
+        if len(values) > self._most:
+            del values[next(iter(values))]
+        if len(self) > self._flows:
+            del self[next(iter(self))]
 
 
 def undefined(field: Field) -> list[int]:
@@ -155,14 +167,8 @@ class Frame:
             data[end : end + VCRC_SIZE] = vcrc(bytes(data[lrh:end])).to_bytes(VCRC_SIZE, "little")
 
     def _crc32c(self, data: bytearray) -> int:
-        """Return the CRC32C, which covers the frame from the source address on (wire.md §7)."""
-        start, udp_checksum_at = 0, None
-        for form, _, at in self.packet.layers:
-            if form in ("ipv4", "ipv6"):
-                start = at + (12 if form == "ipv4" else 8)
-            elif form == "udp":
-                udp_checksum_at = at + 6
-        return trailer_crc(bytes(data), start, self.end - CRC_SIZE, udp_checksum_at)
+        layers = self.packet.layers
+        return trailer_crc(bytes(data), crc_start(layers), self.end - CRC_SIZE, udp_checksum_at(layers))
 
     def _icrc(self, data: bytearray) -> int:
         return icrc(bytes(data), self.packet.layers[: self.start + 1], self.end - ICRC_SIZE)
@@ -206,6 +212,12 @@ def cut(frame: Frame, rng: Rng) -> Mutation | None:
     first = frame.packet.layers[frame.start].offset
     at = first + below(rng, frame.end - first)
     return Mutation(frame.data[:at], None, "frame", at, len(frame.data), at)
+
+
+def reserved_places(frame: Frame, forms: Mapping[str, Header]) -> list[tuple[int, Field]]:
+    """Return the reserved fields of the layers that have one of `forms`, each with the index of its layer."""
+    layers = [(index, forms[layer.form]) for index, layer in enumerate(frame.packet.layers) if layer.form in forms]
+    return [(index, field) for index, header in layers for field in header.fields if field.name.startswith("rsvd")]
 
 
 def payload_flip(frame: Frame, rng: Rng) -> Mutation | None:

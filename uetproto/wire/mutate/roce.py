@@ -22,16 +22,17 @@ from uetproto.wire.mutate import frame as mutate_frame
 from uetproto.wire.mutate.frame import (
     Frame,
     Mutation,
+    Recent,
     Rng,
     Ruled,
     RuledByHistory,
     bad_crc,
     below,
     cut,
-    forget,
     over,
     payload_flip,
     pick,
+    reserved_places,
     undefined,
     under,
 )
@@ -67,13 +68,7 @@ def _operation(frame: Frame) -> Operation | None:
 
 def reserved_bit(frame: Frame, rng: Rng) -> Mutation | None:
     """Set a reserved bit; the top bit of a syndrome is reserved as well (roce.md §2.1)."""
-    places = [
-        (index, field.name, 0, field.bits)
-        for index, layer in enumerate(frame.packet.layers)
-        if layer.form in ROCE_FORMS
-        for field in ROCE_FORMS[layer.form].fields
-        if field.name.startswith("rsvd")
-    ]
+    places = [(index, field.name, 0, field.bits) for index, field in reserved_places(frame, ROCE_FORMS)]
     aeth = frame.find("syndrome", prefix="aeth")
     if aeth is not None:
         places.append((aeth, "syndrome", _RESERVED_SYNDROME_BIT, 1))
@@ -189,21 +184,13 @@ class RoceHistory:
     """A history keeps earlier RC requests, for mutations that contradict them. The oldest are forgotten."""
 
     def __init__(self, flows: int, packets: int) -> None:
-        self._flows = flows
-        self._packets = packets
-        self._requests: dict[_Flow, dict[int, int]] = {}
+        self.requests: Recent[_Flow, int] = Recent(flows, packets)
         """Digests of what requests carried, by flow and PSN."""
 
     def note(self, frame: Frame) -> None:
-        flow = _flow(frame)
-        if flow is not None:
-            requests = self._requests.setdefault(flow, {})
-            requests.setdefault(frame.value(frame.start, "psn"), _digest(frame))
-            forget(requests, self._packets)
-            forget(self._requests, self._flows)
-
-    def requests(self, flow: _Flow) -> dict[int, int]:
-        return self._requests.get(flow, {})
+        flow, psn = _flow(frame), frame.value(frame.start, "psn")
+        if flow is not None and psn not in self.requests.get(flow, {}):
+            self.requests.note(flow, psn, _digest(frame))
 
 
 def _flow(frame: Frame) -> _Flow | None:
@@ -229,7 +216,7 @@ def psn_two_contents(frame: Frame, rng: Rng, seen: RoceHistory) -> Mutation | No
     if flow is None:
         return None
     digest, psn = _digest(frame), frame.value(frame.start, "psn")
-    others = [other for other, content in seen.requests(flow).items() if other != psn and content != digest]
+    others = [other for other, content in seen.requests.get(flow, {}).items() if other != psn and content != digest]
     return frame.changed(frame.start, "psn", pick(rng, others)) if others else None
 
 

@@ -10,17 +10,18 @@ from uetproto.wire.headers.uet_ses import VENDORS, Opcode, ResponseOpcode, Retur
 from uetproto.wire.mutate.frame import (
     Frame,
     Mutation,
+    Recent,
     Rng,
     Ruled,
     RuledByHistory,
     bad_crc,
     below,
     cut,
-    forget,
     ip_length,
     over,
     payload_flip,
     pick,
+    reserved_places,
     undefined,
     under,
 )
@@ -35,13 +36,7 @@ _SAME_LAYOUT = (Opcode.WRITE, Opcode.SEND, Opcode.TAGGED_SEND, Opcode.DEFERRABLE
 
 
 def reserved_bit(frame: Frame, rng: Rng) -> Mutation | None:
-    places = [
-        (index, field)
-        for index, layer in enumerate(frame.packet.layers)
-        if layer.form in UET_FORMS
-        for field in UET_FORMS[layer.form].fields
-        if field.name.startswith("rsvd")
-    ]
+    places = reserved_places(frame, UET_FORMS)
     if not places:
         return None
     index, field = pick(rng, places)
@@ -184,11 +179,9 @@ class UetHistory:
     """A history keeps earlier requests, for mutations that contradict them. The oldest are forgotten."""
 
     def __init__(self, flows: int, packets: int) -> None:
-        self._flows = flows
-        self._packets = packets
-        self._requests: dict[_Flow, dict[int, tuple[int, bool, int]]] = {}
+        self.requests: Recent[_Flow, tuple[int, bool, int]] = Recent(flows, packets)
         """CLEAR_PSN, whether it was a first transmission, and a digest of what it carried, by flow and PSN."""
-        self._messages: dict[tuple[_Flow, int], dict[int, int]] = {}
+        self.parts: Recent[tuple[_Flow, int], int] = Recent(flows, packets)
         """Sizes that packets have, by their offset, for each flow and message id; the first packet has offset 0."""
 
     def note(self, frame: Frame) -> None:
@@ -197,24 +190,15 @@ class UetHistory:
             return
         index, flow = place
         values = frame.packet.layers[index].values
-        requests = self._requests.setdefault(flow, {})
         psn = values["psn"]
-        requests.setdefault(psn, (add32(psn, values["clear_psn_offset"]), not values["retx"], _digest(frame)))
-        forget(requests, self._packets)
-        forget(self._requests, self._flows)
+        if psn not in self.requests.get(flow, {}):
+            clear = add32(psn, values["clear_psn_offset"])
+            self.requests.note(flow, psn, (clear, not values["retx"], _digest(frame)))
         ses = _of_message(frame)
         if ses is not None:
             request = frame.packet.layers[ses].values
-            parts = self._messages.setdefault((flow, request["message_id"]), {})
-            parts[request.get("message_offset", 0)] = len(frame.packet.payload)
-            forget(parts, self._packets)
-            forget(self._messages, self._flows)
-
-    def requests(self, flow: _Flow) -> dict[int, tuple[int, bool, int]]:
-        return self._requests.get(flow, {})
-
-    def parts(self, flow: _Flow, message_id: int) -> dict[int, int]:
-        return self._messages.get((flow, message_id), {})
+            message = flow, request["message_id"]
+            self.parts.note(message, request.get("message_offset", 0), len(frame.packet.payload))
 
 
 def _request(frame: Frame) -> tuple[int, _Flow] | None:
@@ -238,7 +222,8 @@ def psn_two_contents(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | Non
         return None  # the Start_PSN of a SYN packet would change as well
     index, flow = place
     digest, psn = _digest(frame), frame.value(index, "psn")
-    others = [other for other, (_, _, content) in seen.requests(flow).items() if other != psn and content != digest]
+    known = seen.requests.get(flow, {}).items()
+    others = [other for other, (_, _, content) in known if other != psn and content != digest]
     return frame.changed(index, "psn", pick(rng, others)) if others else None
 
 
@@ -249,7 +234,7 @@ def clear_falls(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
         return None
     index, flow = place
     psn = frame.value(index, "psn")
-    known = seen.requests(flow).items()
+    known = seen.requests.get(flow, {}).items()
     earlier = [diff32(clear, psn) for other, (clear, first, _) in known if first and diff32(other, psn) < 0]
     low = max(earlier, default=-0x8000)
     return frame.changed(index, "clear_psn_offset", max(-0x8000, low - 1 - below(rng, 64))) if low > -0x8000 else None
@@ -260,7 +245,7 @@ def som_twice(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
     place, ses = _request(frame), _of_message(frame)
     if place is None or ses is None or frame.value(ses, "som") or frame.value(ses, "eom"):
         return None
-    return frame.changed(ses, "som", 1) if 0 in seen.parts(place[1], frame.value(ses, "message_id")) else None
+    return frame.changed(ses, "som", 1) if 0 in seen.parts.get((place[1], frame.value(ses, "message_id")), {}) else None
 
 
 def offset_overlap(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
@@ -268,7 +253,7 @@ def offset_overlap(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
     if place is None or ses is None or frame.value(ses, "som"):
         return None
     own = frame.value(ses, "message_offset")
-    parts = seen.parts(place[1], frame.value(ses, "message_id")).items()
+    parts = seen.parts.get((place[1], frame.value(ses, "message_id")), {}).items()
     others = [offset for offset, size in parts if offset != own and size]
     return frame.changed(ses, "message_offset", pick(rng, others)) if others else None
 
