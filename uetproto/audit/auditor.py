@@ -12,7 +12,7 @@ from typing import Protocol
 
 from uetproto.audit.finding import merged
 from uetproto.audit.flows import SWEEP
-from uetproto.audit.judge import Judge
+from uetproto.audit.judge import Judge, RuleTally
 from uetproto.audit.listeners import ListenerFactory, PacketListener, call_both
 from uetproto.audit.pds.tracker import PdsTracker
 from uetproto.audit.pds.tracker_rudi import RudiTracker
@@ -53,7 +53,7 @@ def audit(
     """
     rules = chosen_rules(options.rules)
     excused_by(options.personality)
-    report = AuditReport.of(rules)
+    report = AuditReport({rule.id: RuleTally(rule) for rule in rules})
     thresholds = gc.get_threshold()
     gc.set_threshold(*_SELDOM)
     try:
@@ -132,10 +132,7 @@ class _Place:
         """Takes the next record."""
 
     def end(self, report: AuditReport, damage: Sequence[DamagedPlace], missing: str | None) -> None:
-        """Add what was found to `report`.
-
-        `damage`: places where the file is damaged. `missing`: why the capture may lack packets.
-        """
+        """Add what was found to `report`. `damage`: damaged places. `missing`: why the capture may lack packets."""
         auditor, reading = self._auditor, self._reading
         reading.end()
         auditor.wire.end(reading, damage)
@@ -146,8 +143,8 @@ class _Place:
         report.copies += reading.copies
         report.forgotten.update(auditor.forgotten)
         report.unopened.update(reading.unopened)
-        if auditor.sealed and not self._has_keys:
-            report.unopened[NO_KEYS] += auditor.sealed
+        if auditor.tss.packets and not self._has_keys:
+            report.unopened[NO_KEYS] += auditor.tss.packets
 
 
 # One vantage point ----------------------------------------------------------------------------------------------------
@@ -184,18 +181,18 @@ class Auditor:
         rudi = RudiTracker(self.judge, options, ses)
         roce = RoceTracker(self.judge, options)
         self._sharp = SharpTracker(self.judge, options)
-        self._tss = TssTracker(self.judge, options)
-        self._sweeps = (pds.sweep, ses.sweep, rudi.sweep, roce.sweep, self._sharp.sweep, self._tss.sweep)
+        self.tss = TssTracker(self.judge, options)
+        self._sweeps = (pds.sweep, ses.sweep, rudi.sweep, roce.sweep, self._sharp.sweep, self.tss.sweep)
         self._ends = (ses.end, roce.end, self._sharp.end)
         """Finish the trackers that have something to tell at the end of the capture."""
         self._kept: dict[str, Forgetful] = {
             "PDCs": pds.table, "RUDI and UUD": rudi.flows, "queue pairs": roce.flows,
-            "SHARP groups": self._sharp.groups, "secure domains": self._tss.flows,
+            "SHARP groups": self._sharp.groups, "secure domains": self.tss.flows,
         }  # fmt: skip
         self._pdc_handlers: Mapping[type, Handler] = pds.see_by_class
         self._handlers: dict[type, Handler] = {**pds.see_by_class, **roce.see_by_class}
         """Maps the class of the first header to the tracker."""
-        self._handlers |= dict.fromkeys(self._tss.see_by_class, self._see_sealed)
+        self._handlers |= dict.fromkeys(self.tss.see_by_class, self._see_sealed)
         self._handlers |= {head_class(header.name): rudi.see for header in (RUDI_REQ, RUDI_RESP, UUD_REQ)}
         self._until_sweep = SWEEP
 
@@ -219,12 +216,12 @@ class Auditor:
 
     def _see_sealed(self, seen: ObservedPacket) -> None:
         """Follow a sealed packet. After the first one, packets in the clear are judged by the rules of TSS, too."""
-        if not self._tss.any_sealed:
+        if not self.tss.any_sealed:
             self._handlers |= dict.fromkeys(self._pdc_handlers, self._see_of_pdc)
-        self._tss.see(seen)
+        self.tss.see(seen)
 
     def _see_of_pdc(self, seen: ObservedPacket) -> None:
-        self._tss.see_inside(seen)
+        self.tss.see_inside(seen)
         self._pdc_handlers[type(seen.head)](seen)
 
     def end(self) -> None:
@@ -241,18 +238,9 @@ class Auditor:
         return any(number for each in self._kept.values() for why, number in each.forgotten.items() if why != "silent")
 
     @property
-    def sealed(self) -> int:
-        """Return the number of packets with a security header."""
-        return self._tss.packets
-
-    @property
     def forgotten(self) -> Counter[str]:
         """Return how many conversations the trackers dropped, by kind and reason."""
-        return Counter(
-            {
-                f"{what}: {why}": number
-                for what, kept in self._kept.items()
-                for why, number in kept.forgotten.items()
-                if number
-            }
-        )
+        found: Counter[str] = Counter()
+        for what, kept in self._kept.items():
+            found += Counter({f"{what}: {why}": number for why, number in kept.forgotten.items()})
+        return found

@@ -17,8 +17,3 @@ def examples() -> dict[str, dict[str, Any]]:
     """Return lines of `--json`, by the id of the rule."""
     text = files("uetproto.audit").joinpath(FILE).read_text(encoding="utf-8")
     return {line["rule"]: line for line in map(json.loads, text.splitlines())}
-
-
-def example(rule: str) -> dict[str, Any] | None:
-    """Return the example of a rule; None if it has none."""
-    return examples().get(rule)

@@ -34,9 +34,7 @@ class Flows(Generic[K, F]):
         self._forgotten = forgotten
         self.by_key: dict[K, F] = {}
         self.silent = 0
-        """Counts the flows that were dropped because they were silent."""
         self.evicted = 0
-        """Counts the flows that were dropped because there were too many."""
         self._waited = 0
 
     @property

@@ -62,13 +62,9 @@ class Judge:
     """Asks the rules at one vantage point."""
 
     def __init__(
-        self,
-        rules: Iterable[Rule],
-        *,
-        complete: bool = False,
-        ordered: bool = False,
+        self, rules: Iterable[Rule], *, complete: bool = False, ordered: bool = False,
         excused: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Subscribe the rules. `excused`: rules that a personality departs from, and how; their findings are notes."""
         promised = {Requires.PRESENCE: True, Requires.ABSENCE: complete, Requires.ORDER: ordered}
         self._promised = {requires for requires, is_promised in promised.items() if is_promised}
@@ -149,7 +145,6 @@ class Judge:
             tally.asked = max(tally.asked, tally.failed + tally.not_judged.total())
 
     def _withdraw_absence(self, missing: str) -> None:
-        """Withdraw findings of absence: the capture does not have every packet."""
         for tally in self.tallies.values():
             if tally.rule.requires is Requires.ABSENCE and tally.failed:
                 tally.not_judged[missing] += tally.failed
@@ -157,7 +152,6 @@ class Judge:
         self.findings = [finding for finding in self.findings if finding.rule.requires is not Requires.ABSENCE]
 
     def _withdraw_doubtful(self) -> None:
-        """Withdraw findings about packets that may belong to two conversations."""
         doubtful = set()
         for finding, tally, subject in self._contradictions:
             if subject.doubt is not None:

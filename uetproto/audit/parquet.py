@@ -194,11 +194,6 @@ class PacketTable:
     def __exit__(self, *error: object) -> None:
         self._table.close()
 
-    @property
-    def rows(self) -> int:
-        """Return the number of rows written so far."""
-        return self._table.rows
-
 
 class _Packets:
     """Writes the packets of one vantage point."""

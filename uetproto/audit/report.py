@@ -1,12 +1,10 @@
 """Collects findings and counts of an audit over all vantage points."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge, RuleTally
-from uetproto.audit.rule import Rule
 
 NO_KEYS = "no keys"
 """Says why no sealed packet was opened."""
@@ -32,11 +30,6 @@ class AuditReport:
     """Counts the conversations that were dropped because they were silent or too many, by kind and reason."""
     unopened: Counter[str] = field(default_factory=Counter)
     """Counts the sealed packets of which only the security header was judged, by reason."""
-
-    @classmethod
-    def of(cls, rules: Iterable[Rule]) -> "AuditReport":
-        """Make a report without findings."""
-        return cls({rule.id: RuleTally(rule) for rule in rules})
 
     def add(self, judge: Judge, file: str, interface: str) -> None:
         """Add what the rules found at one vantage point."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from uetproto.audit.examples import example
+from uetproto.audit.examples import examples
 from uetproto.audit.personality import PERSONALITIES
 from uetproto.audit.rule import Requires, Rule
 from uetproto.audit.rules import NOT_OBSERVABLE, RULES
@@ -82,7 +82,7 @@ def _rule(rule: Rule) -> Iterator[str]:
     covers = f"; invariant{'s' * (len(rule.covers) > 1)} {', '.join(rule.covers)}" if rule.covers else ""
     yield f"{rule.says} *{rule.severity.value}*, {rule.cite}{needs}{covers}"
     yield ""
-    found = example(rule.id)
+    found = examples().get(rule.id)
     if found is not None:
         yield f"> expected {found['expected']}; seen {found['seen']}"
         yield ""

@@ -140,7 +140,6 @@ _DERIVED: dict[str, Callable[[Values], str]] = {
 
 @cache
 def _writer(form: str, field: Field) -> Callable[[int], str]:
-    """Return a function that writes the number in a field."""
     name, bits, names = field.name, field.bits, field.values
     if form in ("ethernet", "ipv4", "ipv6", "grh") and name in ("src", "dst", "sgid", "dgid"):
         return lambda value: address(value, bits)
@@ -201,11 +200,8 @@ _TRAILER_SIZE = {"crc32c": 4, "icrc": 4, "icv": 16, "vcrc": 2}
 def as_text(
     record: Record, packet: Packet, start_ns: int, interface: str, columns: int, paint: Paint, remark: str = ""
 ) -> list[str]:
-    """Return the lines of a packet.
-
-    `start_ns`: time of the first packet. `interface`: a name, or empty. `remark`: whether and how a sealed packet was
-    opened.
-    """
+    """Return the lines of a packet. `start_ns`: time of the first packet. `interface`: a name, or empty. `remark`:
+    whether and how a sealed packet was opened."""
     bad = packet.error is not None and packet.error.kind == "malformed"
     bad = bad or (packet.trailer is not None and packet.trailer.ok is False)
     head = f"#{record.index}  {stamp(record.time_ns - start_ns)}  {from_to(packet)}"

@@ -136,7 +136,6 @@ def _duration(text: str) -> int:
 
 
 def _summary(outcome: TrafficResult) -> Iterator[str]:
-    """Yield the lines of the outcome as text."""
     microseconds = outcome.virtual_time_ps / 10**6
     yield (
         f"{outcome.profile}: {outcome.packets:,} packets, {outcome.bytes:,} bytes,"

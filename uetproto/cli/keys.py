@@ -52,6 +52,8 @@ class Keys:
         self._ring = KeyRing.read(path)
         self._opener = Opener(self._ring)
         self._tallies: dict[int | None, KeyTally] = {}
+        self.total = KeyTally()
+        """Counts the packets of all SDIs."""
 
     def open(self, frame: bytes, sealed: Packet) -> Opened | Refused:
         """Try the keys on a sealed packet, and count it."""
@@ -59,7 +61,8 @@ class Keys:
         sdi = sealed["tss"]["sdi"]
         if sdi not in self._tallies and sdi not in self._ring and len(self._tallies) >= _LISTED:
             sdi = None
-        self._tallies.setdefault(sdi, KeyTally()).add(tried)
+        for tally in (self._tallies.setdefault(sdi, KeyTally()), self.total):
+            tally.add(tried)
         return tried
 
     def read(self, frame: bytes, sealed: Packet, decode: Callable[[bytes], Packet]) -> tuple[Packet, str]:
@@ -83,26 +86,13 @@ class Keys:
         """Return the counts of sealed packets by SDI; None stands for SDIs beyond the first `_LISTED`."""
         return sorted(self._tallies.items(), key=lambda item: (item[0] is None, item[0]))
 
-    @property
-    def sealed(self) -> int:
-        return sum(tally.sealed for tally in self._tallies.values())
-
-    @property
-    def opened(self) -> int:
-        return sum(tally.opened for tally in self._tallies.values())
-
-    @property
-    def closed(self) -> int:
-        """Return the number of packets that did not open."""
-        return self.sealed - self.opened
-
     def report(self) -> bool:
         """Print on standard error how many packets of an SDI did not open, and why; return whether there are any."""
         for sdi, tally in self.tallies:
             if tally.closed:
                 share = f"{tally.closed} of {count(tally.sealed, 'sealed packet')} did not open"
                 click.echo(f"uetproto: {sdi_name(sdi)}: {share}, {tally.why}", err=True)
-        return self.closed > 0
+        return self.total.closed > 0
 
 
 def sdi_name(sdi: int | None) -> str:

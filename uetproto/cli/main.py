@@ -136,7 +136,7 @@ Example:
 )
 @click.version_option(__version__, prog_name="uetproto", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Ultra Ethernet Transport and RDMA, bit by bit: packets decoded, behaviour emulated in virtual time."""
+    """Decode packets of Ultra Ethernet Transport and RDMA bit by bit, and emulate endpoints in virtual time."""
 
 
 def run() -> None:

@@ -75,7 +75,7 @@ def command(ctx: click.Context, file: str, keys_file: str, output: str, as_json:
         click.echo(json.dumps(_as_dict(file, output, packets, keys)))
     else:
         click.echo("\n".join(_summary(file, output, packets, keys, painter())), err=output == "-")
-    if damaged or keys.closed:
+    if damaged or keys.total.closed:
         ctx.exit(FAULT)
 
 
@@ -96,12 +96,11 @@ def _opened(record: Record, decoding: Decoding, keys: Keys) -> Rewritten:
 
 
 def _as_dict(file: str, output: str, packets: int, keys: Keys) -> dict[str, Any]:
-    """Return the summary as a JSON object."""
     return {
         "file": file,
         "packets": packets,
-        "sealed": keys.sealed,
-        "opened": keys.opened,
+        "sealed": keys.total.sealed,
+        "opened": keys.total.opened,
         "sdis": [
             {"sdi": sdi, "sealed": tally.sealed, "opened": tally.opened, "reasons": tally.reasons}
             for sdi, tally in keys.tallies
@@ -111,8 +110,8 @@ def _as_dict(file: str, output: str, packets: int, keys: Keys) -> dict[str, Any]
 
 
 def _summary(file: str, output: str, packets: int, keys: Keys, paint: Paint) -> Iterator[str]:
-    """Yield the lines of the summary as text."""
-    yield (f"{paint(printable(file), 'bold')}: {count(packets, 'packet')}, {keys.sealed} sealed, {keys.opened} opened")
+    sealed = f"{keys.total.sealed} sealed, {keys.total.opened} opened"
+    yield f"{paint(printable(file), 'bold')}: {count(packets, 'packet')}, {sealed}"
     for sdi, tally in keys.tallies:
         text = f"  {sdi_name(sdi)}: {tally.opened} of {tally.sealed} opened"
         yield paint(f"{text}; {tally.closed} did not, {tally.why}", "alarm") if tally.closed else paint(text, "green")

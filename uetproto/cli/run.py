@@ -43,11 +43,9 @@ Shipped scenarios: {", ".join(_shipped())}.
 )
 @click.argument("scenario", nargs=-1, required=True, metavar="SCENARIO...")
 @click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
+    "-o", "--output", metavar="FILE",
     help="Write a capture: .pcapng or .pcap, also .gz; - is pcapng on standard output.",
-)
+)  # fmt: skip
 @click.option("--tap", metavar="NAME,...|all", help="Nodes whose port is captured; default: the initiator.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all random choices.")
 @click.option(
@@ -147,7 +145,6 @@ def _named(asked: str) -> list[str]:
 
 
 def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[str]:
-    """Yield the lines of a result as text."""
     run_ = scenario.run
     yield (
         f"{paint(result.scenario, 'bold')}: {_many(result.bytes, 'byte')} from {run_.initiator} to {run_.target},"
@@ -203,7 +200,6 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
 
 
 def _transport(scenario: Scenario) -> str:
-    """Return transport and MTU in words."""
     run_, node = scenario.run, scenario.nodes[scenario.run.initiator]
     if run_.transport != UET:
         return f"{run_.transport.name}, path MTU {node.roce.path_mtu}"

@@ -60,6 +60,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def write_text(path: str, text: str) -> None:
+    """Write a file, or standard output for "-": there in ASCII, whatever the terminal can show."""
+    if path == "-":
+        sys.stdout.write(text.encode("ascii", "xmlcharrefreplace").decode())
+        return
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(text)
+
+
 def shortened(text: str, room: int) -> str:
     """Return at most `room` characters of `text`."""
     return text if len(text) <= room else text[: max(0, room - 1)] + "…"[:room]

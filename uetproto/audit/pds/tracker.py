@@ -50,10 +50,7 @@ class PdsTracker:
         self.see_by_class[type(seen.head)](seen)
 
     def subject_of(self, seen: ObservedPacket) -> PdcConversation | None:
-        """Return the PDC of a packet, if later packets may show that it is another one.
-
-        That is possible where the order is not promised, or packets are missing.
-        """
+        """Return the PDC of a packet; None where order and completeness are promised: then it is beyond doubt."""
         if self._is_certain:
             return None
         head = seen.head

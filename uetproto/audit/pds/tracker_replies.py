@@ -113,7 +113,6 @@ class PdcReplies:
             self._check_sack(direction, seen)
 
     def _check_request(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
-        """Compare an ACK with the request that it answers."""
         record = direction.records.get(psn)
         if record is None:
             return

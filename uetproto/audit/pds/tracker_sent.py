@@ -6,16 +6,7 @@ from uetproto.audit.contract import MessageTracker
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_ends import QUARANTINE, PdcTable
-from uetproto.audit.pds.tracker_state import (
-    FAR,
-    HOLES,
-    M32,
-    NEVER,
-    PdcDirection,
-    PdsEvent,
-    PsnRecord,
-    reaches,
-)
+from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, NEVER, PdcDirection, PdsEvent, PsnRecord, reaches
 from uetproto.audit.reader.address import ends
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, CtlType, NextHdr

@@ -114,10 +114,6 @@ def _not_sent(state: QpStream, seen: ObservedPacket) -> Violation:
     return Violation(f"an answer to a request: the newest has PSN {newest}", f"PSN {seen.head.psn}")
 
 
-def _kind(state: Contradicted, _: ObservedPacket) -> Verdict:
-    return state.verdict
-
-
 @_unless_doubtful
 def _begin(state: QpStream, seen: ObservedPacket) -> Violation | None:
     operation = seen.head.opcode & 0x1F
@@ -191,7 +187,8 @@ RULES = (
          cite="IBTA volume 1 §9", says="Two datagrams of a queue pair do not have one PSN."),
     Rule(id="ROCE-PSN-NOT-SENT", on=_ON.UNSENT, of=_ON.RESPONSE, check=_not_sent, requires=Requires.ABSENCE,
          cite="IBTA volume 1 §9", covers=("roce 5",), says="No PSN is answered that was not sent."),
-    Rule(id="ROCE-RESPONSE-KIND", on=_ON.STRANGE, of=_ON.RESPONSE, check=_kind, cite="IBTA volume 1 §9",
+    Rule(id="ROCE-RESPONSE-KIND", on=_ON.STRANGE, of=_ON.RESPONSE, cite="IBTA volume 1 §9",
+         check=lambda state, _: state.verdict,
          says="Only READs are answered with data, and only atomic requests with values."),
     Rule(id="ROCE-READ-ORDER", on=_ON.READ_BEGINS, check=_begin, cite="IBTA volume 1 §9",
          says="The answer to a READ begins with FIRST, or is ONLY."),

@@ -2,25 +2,19 @@
 
 from typing import Any
 
-from uetproto.audit.reader.expected_values import SYNDROMES, reserved_fields
+from uetproto.audit.reader.expected_values import SYNDROMES
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import Inconclusive, Rule, Verdict, Violation
-from uetproto.audit.wire.tracker import WireEvent, misfit_of_roce_in
+from uetproto.audit.wire.tracker import WireEvent, misfit_of_roce_in, packet_of, reserved_bit
 from uetproto.wire.forms import ROCE_FORMS
 from uetproto.wire.headers.roce import RD_OPCODES, SEQUENCES
-from uetproto.wire.packet import Packet
 
 _MANUFACTURER = range(0xC0, 0x100)
 _SYNDROME_RESERVED = 0x80
 
 
-def _packet(seen: ObservedPacket) -> Packet:
-    assert seen.packet is not None
-    return seen.packet
-
-
 def _icrc(_: Any, seen: ObservedPacket) -> Verdict:
-    trailer = _packet(seen).trailer
+    trailer = packet_of(seen).trailer
     if trailer is None or trailer.ok is None:
         return Inconclusive(
             "no ICRC between these two is right, and --crc on does not say that the capture left them alone"
@@ -33,7 +27,7 @@ def _length(state: Any, seen: ObservedPacket) -> Verdict:
     if state.verdict is not None:
         verdict: Verdict = state.verdict
         return verdict
-    packet = _packet(seen)
+    packet = packet_of(seen)
     if packet.error is not None:
         return Violation("lengths that agree", packet.error.reason)
     misfit = misfit_of_roce_in(seen)
@@ -41,13 +35,10 @@ def _length(state: Any, seen: ObservedPacket) -> Verdict:
 
 
 def _reserved(_: Any, seen: ObservedPacket) -> Verdict:
-    for form, values, _offset in _packet(seen).layers:
-        for name in reserved_fields(form) if form in ROCE_FORMS else ():
-            if values[name]:
-                return Violation(f"{form}.{name} 0", f"0x{values[name]:x}")
-        if form == "aeth" and values["syndrome"] & _SYNDROME_RESERVED:
-            return Violation("bit 7 of aeth.syndrome 0", "1")
-    return None
+    found = reserved_bit(seen, ROCE_FORMS)
+    if found is None and "aeth" in packet_of(seen) and packet_of(seen)["aeth"]["syndrome"] & _SYNDROME_RESERVED:
+        return Violation("bit 7 of aeth.syndrome 0", "1")
+    return found
 
 
 def _version(_: Any, seen: ObservedPacket) -> Verdict:

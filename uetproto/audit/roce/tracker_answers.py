@@ -36,12 +36,9 @@ class Answers:
     """Follows the answers of queue pairs."""
 
     def __init__(
-        self,
-        judge: Judge,
-        tell: dict[RoceEvent, Tell],
-        by_hosts: dict[tuple[int, int], list[QpStream]],
+        self, judge: Judge, tell: dict[RoceEvent, Tell], by_hosts: dict[tuple[int, int], list[QpStream]],
         requests: Requests,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._tell = tell
         self._response = tell[RoceEvent.RESPONSE]
         self._length = judge.on(WireEvent.ROCE_LENGTH)

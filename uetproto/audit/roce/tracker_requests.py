@@ -40,10 +40,8 @@ def conflicts(was: RequestRecord, now: RequestRecord) -> bool:
 
 
 class Contradicted(NamedTuple):
-    """Replaces the `QpStream` in an event that the tracker has judged.
-
-    `verdict` is what it found, or says that the packets may belong to two connections.
-    """
+    """Replaces the `QpStream` in an event that the tracker has judged: `verdict` is what it found, or says that the
+    packets may belong to two connections."""
 
     stream: QpStream
     verdict: Violation | Inconclusive = ANOTHER

@@ -66,10 +66,7 @@ NOTED = frozenset({Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST, *WRI
 
 
 class RoceEvent(Enum):
-    """Names what happens between queue pairs.
-
-    The state is the `QpStream` of the sender of the packet, if nothing else is said.
-    """
+    """Names what happens between queue pairs. The state is the `QpStream` of the sender, if nothing else is said."""
 
     PACKET = auto()
     """A packet of RC, UC or UD came; counts."""

@@ -27,12 +27,9 @@ def is_defined(opcode: int, datatype: int) -> bool:
 
 
 def is_whole(opcode: int, datatype: int, length: int, fetches: bool) -> bool:
-    """Return whether the length is whole elements, and one element where the operation fetches.
-
-    A compare and swap is always whole: its payload holds the operands.
-    """
+    """Return whether the length is whole elements, and one element where the operation fetches."""
     size = ELEMENT.get(datatype)
-    if size is None or opcode >= _A.INVAL or opcode in COMPARE_AND_SWAPS:
+    if size is None or opcode >= _A.INVAL or opcode in COMPARE_AND_SWAPS:  # its payload holds the operands
         return True
     return length % size == 0 and (not fetches or length == size)
 

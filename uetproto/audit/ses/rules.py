@@ -3,6 +3,7 @@
 `rules_cross_message.py` judges several messages, `rules_answers.py` responses and read data.
 """
 
+from functools import partial
 from typing import Any
 
 from uetproto.audit.finding import opcode_name
@@ -160,16 +161,11 @@ def _hd_later(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 # Where packets are ----------------------------------------------------------------------------------------------------
 
 
-def _som_twice(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    if not seen.ses.som or message.som is None or message.som == seen.head.psn:
+def _twice(flag: str, message: AuditedMessage, seen: ObservedPacket) -> Verdict:
+    known = getattr(message, flag)
+    if not getattr(seen.ses, flag) or known is None or known == seen.head.psn:
         return None
-    return Violation("one packet with SOM", "another one", _number_of(message, message.som))
-
-
-def _eom_twice(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    if not seen.ses.eom or message.eom is None or message.eom == seen.head.psn:
-        return None
-    return Violation("one packet with EOM", "another one", _number_of(message, message.eom))
+    return Violation(f"one packet with {flag.upper()}", "another one", _number_of(message, known))
 
 
 def _number_of(message: AuditedMessage, psn: int) -> tuple[int, ...]:
@@ -197,7 +193,7 @@ def _aligned(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 
 def _order(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     due = _due(message, seen)
-    if due is None or due == seen.head.psn or _overlap(message, seen) or _som_twice(message, seen):
+    if due is None or due == seen.head.psn or _overlap(message, seen) or _twice("som", message, seen):
         return None
     expected = ((seen.head.psn - (message.origin or 0)) & _M32) * message.mtu
     offset = message.offset_of(seen, LAYOUTS[type(seen.ses)])
@@ -354,9 +350,9 @@ REQUEST_RULES: tuple[Rule, ...] = (
     ses_rule("SES-HD-LATER", E.LIMITS, _hd_later, CHOICE, NOTE, (),
           "hd is the same in all packets of a message.", E.EDGE),
 
-    ses_rule("SES-SOM-TWICE", E.MISPLACED, _som_twice, HEADER, ERROR, (3,),
+    ses_rule("SES-SOM-TWICE", E.MISPLACED, partial(_twice, "som"), HEADER, ERROR, (3,),
           "One packet of a message has SOM.", E.LATER),
-    ses_rule("SES-EOM-TWICE", E.MISPLACED, _eom_twice, HEADER, ERROR, (3,),
+    ses_rule("SES-EOM-TWICE", E.MISPLACED, partial(_twice, "eom"), HEADER, ERROR, (3,),
           "One packet of a message has EOM.", E.LATER),
     ses_rule("SES-OFFSET-OVERLAP", E.MISPLACED, _overlap, HEADER, ERROR, (2,),
           "Packets of a message do not overlap.", E.LATER),

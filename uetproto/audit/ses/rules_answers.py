@@ -439,14 +439,14 @@ def _answer(
     id: str, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
     requires: Requires = Requires.PRESENCE,
 ) -> Rule:  # fmt: skip
-    return ses_rule(id, E.ANSWERED, check, cite, severity, covers, says, of=E.RESPONSE, requires=requires)
+    return ses_rule(id, E.ANSWERED, check, cite, severity, covers, says, E.RESPONSE, requires)
 
 
 def _data(
     id: str, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
     requires: Requires = Requires.PRESENCE,
 ) -> Rule:  # fmt: skip
-    return ses_rule(id, E.RETURNED_ODDLY, check, cite, severity, covers, says, of=E.RETURNED, requires=requires)
+    return ses_rule(id, E.RETURNED_ODDLY, check, cite, severity, covers, says, E.RETURNED, requires)
 
 
 RULES: tuple[Rule, ...] = (

@@ -73,9 +73,8 @@ class SesTracker:
                     message.high = psn
                     if not psn & 1023:
                         sender.trim()
-                    self._later(message, seen)
-                    return
-                self._extend(sender, message, seen)
+                else:
+                    self._extend(message, seen)
                 self._later(message, seen)
                 return
         self._assign(sender, seen, psn)
@@ -88,10 +87,10 @@ class SesTracker:
             return
         current = sender.current
         if current is not None and current.low != current.high and current.surrounds(psn) and not current.drifted:
-            self._check_interruption(sender, current, seen, ses.message_id if layout.standard else None)
+            self._check_interruption(current, seen, ses.message_id if layout.standard else None)
         if layout.common is not None:
             known = sender.messages.get(ses.message_id)
-            if known is not None and self._join(sender, known, seen, layout):
+            if known is not None and self._join(known, seen, layout):
                 return
         self._begin(sender, seen, layout)
 
@@ -120,13 +119,9 @@ class SesTracker:
         if not first.retx and diff32(clear_of(seen.head), clear_of(first)) > 0:
             self._tell[SesEvent.ID_HELD](RepeatedId(other, seen.head.psn, number), seen)
 
-    def _check_interruption(
-        self, sender: MessageSender, current: AuditedMessage, seen: ObservedPacket, message_id: int | None
-    ) -> None:
-        if sender.unordered:
-            return
-        if message_id is None or message_id != current.message_id:
-            number = sender.sent.get(current.high, (None, current.number))[1]
+    def _check_interruption(self, current: AuditedMessage, seen: ObservedPacket, message_id: int | None) -> None:
+        if not current.sender.unordered and (message_id is None or message_id != current.message_id):
+            number = current.sender.sent.get(current.high, (None, current.number))[1]
             self._tell[SesEvent.INTERLEAVED](Interruption(current, seen.head.psn, message_id, number), seen)
 
     def _begin(self, sender: MessageSender, seen: ObservedPacket, layout: RequestLayout) -> None:
@@ -142,7 +137,7 @@ class SesTracker:
             sender.messages[message.head.message_id] = message
         sender.rod = type(seen.head) in _ROD
         if not message.head.som:
-            self._check_som(sender, message, seen)
+            self._check_som(message, seen)
         sender.current = message
         sender.sent[message.psn] = (message, seen.number)
         if not message.psn & 255:
@@ -155,11 +150,11 @@ class SesTracker:
             self._check_begin(message, seen)
         if message.som is None or message.eom is None:
             message.learn(seen, layout)
-        self._check_edge(sender, message, seen, layout)
+        self._check_edge(message, seen, layout)
 
-    def _check_som(self, sender: MessageSender, message: AuditedMessage, seen: ObservedPacket) -> None:
+    def _check_som(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         """Tell of a message without SOM whose first packet follows the end of another message."""
-        psn = (message.psn - 1) & _M32
+        psn, sender = (message.psn - 1) & _M32, message.sender
         before, number = sender.sent.get(psn, (None, 0))
         begins = message.opcode != Opcode.MSG_ERROR and not sender.unordered
         if begins and isinstance(before, AuditedMessage) and before.eom == psn:
@@ -180,12 +175,9 @@ class SesTracker:
             self._tell[SesEvent.ID_AGAIN](RepeatedId(message, *self._unanswered(earlier)), seen)
 
     def _unanswered(self, message: AuditedMessage) -> tuple[int | None, int]:
-        """Return PSN and number of a packet of the message for which no ACK was seen; the PSN is None if there is none.
-
-        The message is of a PDC: in RUDI no message follows another.
-        """
+        """Return PSN and number of a packet of the message that was not acknowledged; the PSN is None if all were."""
         sender = message.sender
-        direction = cast(OrderedDirection, sender.direction)
+        direction = cast(OrderedDirection, sender.direction)  # of a PDC: in RUDI no message follows another
         for step in range(diff32(message.high, message.low) + 1) if self._complete else ():
             psn = (message.low + step) & _M32
             owner, number = sender.sent.get(psn, (None, 0))
@@ -195,37 +187,30 @@ class SesTracker:
                 return psn, number
         return None, message.number
 
-    def _join(self, sender: MessageSender, known: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -> bool:
+    def _join(self, known: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -> bool:
         """Return whether the packet belongs to this message, or to the one before it; if so, add it there."""
         for message in (known, known.previous):
             if message is not None and fits(message, seen, layout):
-                self._accept(sender, message, seen, layout, True)
+                self._accept(message, seen, layout, True)
                 return True
         psn: int = seen.head.psn
         mtu = known.mtu or known.mtu_of(seen, layout)
         origin = known.origin_of(seen, layout, mtu)
         surely = is_surely_of(known, psn)
-        drift = 0 if sender.unordered else drift_of(known, psn, origin, mtu)
+        drift = 0 if known.sender.unordered else drift_of(known, psn, origin, mtu)
         if drift and (surely or not known.differs(seen, layout)):
             known.drifted += abs(drift)
             known.origin = origin if drift > 0 else known.origin
-            self._accept(sender, known, seen, layout, True)
+            self._accept(known, seen, layout, True)
         elif surely:
             nobody_knows = known.origin is None or (origin is None and not mtu) or known.drifted > 0
-            self._accept(sender, known, seen, layout, nobody_knows)
+            self._accept(known, seen, layout, nobody_knows)
         else:
             return False
         return True
 
-    def _accept(
-        self,
-        sender: MessageSender,
-        message: AuditedMessage,
-        seen: ObservedPacket,
-        layout: RequestLayout,
-        in_place: bool,
-    ) -> None:
-        ses: Head = seen.ses
+    def _accept(self, message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout, in_place: bool) -> None:
+        ses, sender = seen.ses, message.sender
         message.seen += 1
         sender.sent[seen.head.psn] = (message, seen.number)
         sender.current = message
@@ -242,10 +227,10 @@ class SesTracker:
                 message.learn(seen, layout)
             if message.misplaced is not None and seen.head.psn in message.misplaced:
                 self._tell[SesEvent.MISPLACED](message, message.misplaced.pop(seen.head.psn))
-        self._check_edge(sender, message, seen, layout)
+        self._check_edge(message, seen, layout)
         if message.ended is not None and not seen.head.retx:
             self._tell[SesEvent.WENT_ON](message, seen)
-        self._extend(sender, message, seen)
+        self._extend(message, seen)
 
     def _tell_misplaced(self, message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -> None:
         """Tell of a packet whose offset belongs to another PSN, and again when the packet with this PSN comes."""
@@ -289,21 +274,19 @@ class SesTracker:
             self._disputed.pop(id(message), None)
             self._tell[SesEvent.CHANGED](message, disputed)
 
-    def _check_edge(
-        self, sender: MessageSender, message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout
-    ) -> None:
+    def _check_edge(self, message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -> None:
         ses: Head = seen.ses
         if message.mtu and not (ses.som and ses.eom):
-            sender.mtu = message.mtu
+            message.sender.mtu = message.mtu
         reaches = message.offset_of(seen, layout) + message.mtu >= message.body
         if ses.som or ses.eom or reaches or message.extent(seen, layout) != message.mtu:
             self._edge(message, seen)
             if not message.is_expected_edge(seen, layout):
                 self._tell[SesEvent.LIMITS](message, seen)
 
-    def _extend(self, sender: MessageSender, message: AuditedMessage, seen: ObservedPacket) -> None:
+    def _extend(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         """Add a packet that does not follow the last one: check what lies between, and whether all packets came."""
-        psn: int = seen.head.psn
+        psn, sender = seen.head.psn, message.sender
         if not message.drifted and not sender.unordered:
             for distance in range(1, min(diff32(psn, message.high), AROUND)):
                 between = (psn - distance) & _M32

@@ -10,6 +10,7 @@ times.py, trace.py       histograms; traces for a picture
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from uetproto.audit.auditor import audit
 from uetproto.audit.flows import SWEEP
@@ -56,21 +57,15 @@ class Measures:
         self, options: Options, *, interface: str | None = None, number: int | None = None, draw: bool = False,
         rows: int = ROWS,
     ) -> None:  # fmt: skip
-        """Take the parameters of `measure`."""
-        self._most = options.max_flows
-        self._crc = options.crc != "off"
         self._interface = interface
-        self._wanted = number
-        self._draw = draw
-        self._rows = rows
+        crc = options.crc != "off"
+        self._measure = partial(Measure, most=options.max_flows, rows=rows, wanted=number, draw=draw, crc=crc)
         self._measures: list[Measure] = []
 
     def __call__(self, judge: Judge, file: str, interface: str, number: int) -> "Measure | None":
         if self._interface not in (None, interface, str(number)):
             return None
-        measure = Measure(
-            file, interface, most=self._most, rows=self._rows, wanted=self._wanted, draw=self._draw, crc=self._crc
-        )
+        measure = self._measure(file, interface)
         measure.listen(judge)
         self._measures.append(measure)
         return measure

@@ -43,7 +43,6 @@ class MessageMeter:
     end: int | None = None
     """Holds the PSN of its last packet; None: not seen."""
     is_over: bool = False
-    """Tells that it is closed."""
     expected: int = 0
     """Bytes that a success returns."""
     returned: int = 0

@@ -181,7 +181,6 @@ class Meters:
 
 
 def _numbers_of(flow: Flow) -> set[int]:
-    """Return the PDCIDs, or the queue pair, of a flow."""
     return {flow[name] for name in ("spdcid", "dpdcid", "destqp", "srcqp") if flow.get(name)}
 
 

@@ -2,20 +2,14 @@
 
 from typing import Any
 
-from uetproto.audit.reader.expected_values import VERSIONS, code_fields, is_vendors, reserved_fields
+from uetproto.audit.reader.expected_values import VERSIONS, code_fields, is_vendors
 from uetproto.audit.reader.flow_crc import CRC_TOO
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Rule, Severity, Verdict, Violation
-from uetproto.audit.wire.tracker import WireEvent, misfit_of_uet_in, reserved_type
+from uetproto.audit.wire.tracker import WireEvent, misfit_of_uet_in, packet_of, reserved_bit, reserved_type
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS, UET_FORMS
 from uetproto.wire.headers.ethernet import Ecn, internet_checksum
-from uetproto.wire.packet import Packet
-
-
-def _packet(seen: ObservedPacket) -> Packet:
-    assert seen.packet is not None
-    return seen.packet
 
 
 def _damaged(state: Any, _: ObservedPacket) -> Verdict:
@@ -23,14 +17,14 @@ def _damaged(state: Any, _: ObservedPacket) -> Verdict:
 
 
 def _crc(_: Any, seen: ObservedPacket) -> Verdict:
-    trailer = _packet(seen).trailer
+    trailer = packet_of(seen).trailer
     if trailer is not None and trailer.ok is False:
         return Violation("the CRC32C of the packet", f"0x{trailer.value:08x}")
     return None
 
 
 def _length(_: Any, seen: ObservedPacket) -> Verdict:
-    packet = _packet(seen)
+    packet = packet_of(seen)
     if packet.error is not None:
         return Violation("lengths that agree", packet.error.reason)
     misfit = misfit_of_uet_in(seen)
@@ -38,7 +32,7 @@ def _length(_: Any, seen: ObservedPacket) -> Verdict:
 
 
 def _type(_: Any, seen: ObservedPacket) -> Verdict:
-    kind = reserved_type(_packet(seen))
+    kind = reserved_type(packet_of(seen))
     return None if kind is None else Violation("a type of 1 … 14", str(kind))
 
 
@@ -49,20 +43,12 @@ def _next_hdr(_: Any, seen: ObservedPacket) -> Verdict:
     return Violation(f"one of {', '.join(map(str, sorted(legal)))} behind {seen.head.form}", str(seen.head.next_hdr))
 
 
-def _reserved(_: Any, seen: ObservedPacket) -> Verdict:
-    for form, values, _offset in _packet(seen).layers:
-        for name in reserved_fields(form) if form in UET_FORMS else ():
-            if values[name]:
-                return Violation(f"{form}.{name} 0", f"0x{values[name]:x}")
-    return None
-
-
 _RULED_ELSEWHERE = ("type", "next_hdr", "opcode")
 
 
 def _codes(_: Any, seen: ObservedPacket) -> Verdict:
     """Judge the codes that have no rule of their own."""
-    for form, values, _offset in _packet(seen).layers:
+    for form, values, _offset in packet_of(seen).layers:
         for name, known in code_fields(form).items() if form in UET_FORMS else ():
             if name not in _RULED_ELSEWHERE and values[name] not in known:
                 return Violation(f"a code that {form}.{name} has", f"0x{values[name]:x}")
@@ -82,7 +68,7 @@ def _version(_: Any, seen: ObservedPacket) -> Verdict:
 
 
 def _checksum(_: Any, seen: ObservedPacket) -> Verdict:
-    packet = _packet(seen)
+    packet = packet_of(seen)
     header = next(layer.values for layer in packet.layers if layer.form == "ipv4")
     if not header["checksum"]:
         return Inconclusive("0: left to the adapter, behind the tap")
@@ -93,14 +79,14 @@ def _checksum(_: Any, seen: ObservedPacket) -> Verdict:
 
 
 def _fragmentable(_: Any, seen: ObservedPacket) -> Verdict:
-    for form, values, _offset in _packet(seen).layers:
+    for form, values, _offset in packet_of(seen).layers:
         if form == "ipv4" and not values["df"]:
             return Violation("DF 1", "DF 0")
     return None
 
 
 def _udp_checksum(_: Any, seen: ObservedPacket) -> Verdict:
-    for form, values, _offset in _packet(seen).layers:
+    for form, values, _offset in packet_of(seen).layers:
         if form == "udp" and values["checksum"]:
             return Violation("0", f"0x{values['checksum']:04x}")
     return None
@@ -111,7 +97,7 @@ def _ecn(_: Any, seen: ObservedPacket) -> Verdict:
 
 
 def _crc_too(_: Any, seen: ObservedPacket) -> Verdict:
-    return Violation("an ICV", "a right CRC32C behind it") if CRC_TOO in _packet(seen).notes else None
+    return Violation("an ICV", "a right CRC32C behind it") if CRC_TOO in packet_of(seen).notes else None
 
 
 RULES = (
@@ -121,8 +107,8 @@ RULES = (
          says="In a flow with CRC32C, every packet ends with a correct CRC32C."),
     Rule(id="WIRE-LENGTH", on=WireEvent.LENGTH, check=_length, cite="UE 1.0.1 §3.4.2",
          says="The lengths in IP, UDP and SES agree with the packet."),
-    Rule(id="WIRE-RESERVED-BIT", on=WireEvent.HEADERS, check=_reserved, cite="UE 1.0.1 §3.4, §3.5, §3.7",
-         says="Reserved bits are sent as 0."),
+    Rule(id="WIRE-RESERVED-BIT", on=WireEvent.HEADERS, cite="UE 1.0.1 §3.4, §3.5, §3.7",
+         check=lambda _, seen: reserved_bit(seen, UET_FORMS), says="Reserved bits are sent as 0."),
     Rule(id="WIRE-UNKNOWN-CODE", on=WireEvent.HEADERS, check=_codes, cite="UE 1.0.1 §3.4, §3.5",
          says="Codes are defined, or left to vendors."),
     Rule(id="PDS-RESERVED-TYPE", on=WireEvent.TYPE, check=_type, cite="UE 1.0.1 §3.5.10",

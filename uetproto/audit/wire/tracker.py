@@ -1,7 +1,7 @@
 """Judges each packet alone, before other trackers follow what it belongs to."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from enum import Enum, auto
 from functools import cache
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from uetproto.audit.reader.expected_values import (
     is_vendors,
     misfit_of_roce,
     misfit_of_uet,
+    reserved_fields,
 )
 from uetproto.audit.reader.flow_crc import is_roce
 from uetproto.audit.reader.observed import ObservedPacket
@@ -73,36 +74,23 @@ _MISSING = frozenset({"truncated", "trimmed", "fragment"})
 """Lists the notes of packets whose end is missing; only the first says that the capture truncated it."""
 
 
-class SinglePacket:
-    """Stands for the packet that rules judge alone; the packet itself is in `seen`."""
+class SinglePacket(NamedTuple):
+    """Stands for the packet that rules judge alone."""
 
-    __slots__ = ("_packet",)
-
+    packet: Packet
     verdict: Violation | None = None
-
-    def __init__(self, packet: Packet) -> None:
-        self._packet = packet
+    """Holds what the tracker found: the packet ends before its headers say so."""
 
     def flow(self) -> Flow:
         """Return the addresses, as far as the packet has any."""
         flow: dict[str, Any] = {}
-        for form, values, _ in self._packet.layers:
+        for form, values, _ in self.packet.layers:
             if form in ADDRESSED:
                 sender, receiver, mark = ADDRESSED[form]
                 flow |= ends(mark | values[sender], mark | values[receiver])
             elif form == "bth":
                 flow["destqp"] = values["destqp"]
         return flow
-
-
-class ShortPacket(SinglePacket):
-    """Stands for a packet that ends before its headers say so."""
-
-    __slots__ = ("verdict",)
-
-    def __init__(self, packet: Packet) -> None:
-        super().__init__(packet)
-        self.verdict = Violation(*missing_end(packet))
 
 
 class DamagedPlace(NamedTuple):
@@ -152,6 +140,21 @@ def _meaning(packet: Packet) -> Meaning:
     return found
 
 
+def packet_of(seen: ObservedPacket) -> Packet:
+    """Return the decoded packet, at an event of packets that are not as expected."""
+    assert seen.packet is not None
+    return seen.packet
+
+
+def reserved_bit(seen: ObservedPacket, forms: Container[str]) -> Violation | None:
+    """Return the first reserved field of headers of these forms that is not 0."""
+    for form, values, _offset in packet_of(seen).layers:
+        for name in reserved_fields(form) if form in forms else ():
+            if values[name]:
+                return Violation(f"{form}.{name} 0", f"0x{values[name]:x}")
+    return None
+
+
 def misfit_of_roce_in(seen: ObservedPacket) -> Misfit | None:
     """Return how payload, pad or RETH of RoCE contradict each other; None: they agree."""
     packet = seen.packet
@@ -182,8 +185,7 @@ class WireTracker:
 
     def see(self, seen: ObservedPacket) -> ObservedPacket | None:
         """Judge a packet and return it as far as it can be followed; None: its contents may be wrong."""
-        packet = seen.packet
-        assert packet is not None
+        packet = packet_of(seen)
         forms = [layer.form for layer in packet.layers]
         return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)
 
@@ -210,7 +212,8 @@ class WireTracker:
         """Judge the short packets that the capture would have kept whole."""
         for seen in self._short:
             if seen.packet is not None and kept_bytes(seen.packet) < longest:
-                self._tell[WireEvent.ROCE_LENGTH](ShortPacket(seen.packet), seen)
+                state = SinglePacket(seen.packet, Violation(*missing_end(seen.packet)))
+                self._tell[WireEvent.ROCE_LENGTH](state, seen)
                 self._lost.subtract(lost_of((BTH.name,)))
 
     def _uet(self, seen: ObservedPacket, packet: Packet, forms: Sequence[str]) -> ObservedPacket | None:

@@ -26,10 +26,7 @@ def check_marked(output: str, files: Sequence[str]) -> None:
 
 
 def check_output(option: str, output: str | None, others: Iterable[Named]) -> None:
-    """Check, before anything is read, that `output` can be written and is none of `others`.
-
-    Raises `LocalError` if not.
-    """
+    """Check, before anything is read, that `output` can be written and is none of `others`; else raise `LocalError`."""
     if output is None or output == "-":
         return
     if not output:

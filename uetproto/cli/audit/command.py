@@ -1,6 +1,5 @@
 """`uetproto audit`: judges captures; prints findings with packet numbers and sources, and what could be judged."""
 
-import sys
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
@@ -23,9 +22,8 @@ from uetproto.cli.audit.side_outputs import SideOutputs
 from uetproto.cli.captures import Decoding, check_files, decoding_options, keys_option, read_key_ring
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.summary import count
-from uetproto.cli.terminal import painter, printable, status, width
+from uetproto.cli.terminal import painter, printable, status, width, write_text
 
-_DEFAULTS = Options()
 _LISTED = 8  # names in a message
 
 
@@ -85,7 +83,7 @@ Faults are findings from --fail-on up.""",
 @click.option("--ordered", is_flag=True, help="The order of capture is the order of sending.")
 @click.option("--mirror", is_flag=True, help="Count a packet that a mirror port captured twice once.")
 @click.option(
-    "--max-flows", type=click.IntRange(1), default=_DEFAULTS.max_flows, show_default=True, metavar="N",
+    "--max-flows", type=click.IntRange(1), default=Options().max_flows, show_default=True, metavar="N",
     help="Conversations that are followed at a time.",
 )  # fmt: skip
 @click.option("-o", "--output", metavar="MARKED.pcapng", help="Write the capture with comments at offending packets.")
@@ -159,7 +157,7 @@ def command(
     else:
         _text(outcome, files, baseline, aside)
     if junit_file is not None:
-        _write(junit_file, junit(outcome))
+        write_text(junit_file, junit(outcome))
     if output is not None:
         marked = write_marked(files[0], output, outcome.findings)
         if not as_json:
@@ -175,10 +173,7 @@ def _check(
     files: tuple[str, ...], outputs: Mapping[str, str | None], parquet: str | None,
     inputs: Iterable[Named], as_json: bool,
 ) -> None:  # fmt: skip
-    """Check, before anything is read, that all outputs can be written. Raises `LocalError` if not.
-
-    `outputs` and `inputs`: options, and the files that they name.
-    """
+    """Check, before anything is read, that all outputs can be written. Raises `LocalError` if not."""
     output = outputs["-o"]
     wants = [f"{name} -" for name in ("-o", "--junit") if outputs[name] == "-"] + ["--json"] * as_json
     if len(wants) > 1:
@@ -231,11 +226,3 @@ def _console(aside: bool) -> Console:
 def _tell(lines: Iterable[str], aside: bool = False) -> None:
     for line in lines:
         click.echo(line, err=aside)
-
-
-def _write(path: str, text: str) -> None:
-    if path == "-":
-        sys.stdout.write(text.encode("ascii", "xmlcharrefreplace").decode())
-        return
-    with open(path, "w", encoding="utf-8") as out:
-        out.write(text)

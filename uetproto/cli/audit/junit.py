@@ -25,7 +25,8 @@ def junit(outcome: AuditOutcome) -> str:
         skipped=str(len(skipped)),
     )  # fmt: skip
     for name, tally in tallies.items():
-        case = ElementTree.SubElement(suite, "testcase", classname=f"uetproto.audit.{_layer(name)}", name=name)
+        layer = name.partition("-")[0].lower()  # "pds" of PDS-PSN-TWO-CONTENTS
+        case = ElementTree.SubElement(suite, "testcase", classname=f"uetproto.audit.{layer}", name=name)
         _judged(case, tally, found.get(name, []), outcome, name in failing)
     root = ElementTree.Element("testsuites")
     root.append(suite)
@@ -60,8 +61,3 @@ def _line(finding: Finding, outcome: AuditOutcome) -> str:
     said = f"expected {finding.expected}; seen {finding.seen}"
     shown = "".join(f"\n  {line}" for line in reproduce_hints(finding, outcome.options))
     return ": ".join(filter(None, (places, flow_words(dict(finding.flow)), said))) + shown
-
-
-def _layer(rule: str) -> str:
-    """Return the first word of an id in lower case: "pds" for PDS-PSN-TWO-CONTENTS."""
-    return rule.partition("-")[0].lower()

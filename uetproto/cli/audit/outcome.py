@@ -75,12 +75,9 @@ class AuditOutcome:
 def unread(report: AuditReport) -> dict[str, int]:
     """Return the packets that were read but not audited, or only in part, in words, with their number."""
     said = {"of other protocols": report.others, "copies of a mirror port": report.copies}
-    said |= {_closed(why): number for why, number in report.unopened.items()}
+    for reason, number in report.unopened.items():
+        said["sealed, which --keys would open" if reason == NO_KEYS else f"sealed, {reason}"] = number
     return {what: number for what, number in said.items() if number}
-
-
-def _closed(why: str) -> str:
-    return "sealed, which --keys would open" if why == NO_KEYS else f"sealed, {why}"
 
 
 def why(tally: RuleTally, report: AuditReport) -> dict[str, int]:

@@ -30,10 +30,8 @@ def check(path: str) -> None:
 def plot(
     measured: Sequence[Measurements], path: str, number: int | None = None, findings: Sequence[Finding] = ()
 ) -> None:
-    """Draw the flow with most findings, or with most packets, and the opposite direction of its PDC.
-
-    `number`: the PDC to draw. Raises `LocalError` where there is no flow.
-    """
+    """Draw the flow with most findings, or with most packets, and the opposite direction of its PDC. `number`: the PDC
+    to draw. Raises `LocalError` where there is no flow."""
     place, flow = _chosen(measured, number, findings)
     back = [other for other in place.drawn if _is_return(other, flow)]
     import matplotlib

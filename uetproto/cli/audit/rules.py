@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from uetproto import LocalError
-from uetproto.audit.examples import example
+from uetproto.audit.examples import examples
 from uetproto.audit.personality import PERSONALITIES
 from uetproto.audit.rule import Requires, Rule
 from uetproto.audit.rules import BY_ID, known_rules
@@ -70,7 +70,7 @@ def explained(rule: Rule, columns: int, paint: Paint) -> Iterator[str]:
     for name, habits in PERSONALITIES.items():
         if rule.id in habits:
             yield from _paragraph(name, f"{habits[rule.id]}: a note with --personality {name}", columns)
-    found = example(rule.id)
+    found = examples().get(rule.id)
     if found is not None:
         told = (flow_words(found["flow"]), f"expected {found['expected']}", f"seen {found['seen']}")
         for number, text in enumerate(filter(None, told)):

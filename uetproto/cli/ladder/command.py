@@ -28,7 +28,7 @@ from uetproto.cli.ladder.rows import (
 )
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.summary import address, count, duration, stamp
-from uetproto.cli.terminal import Paint, painter, printable, shortened, width
+from uetproto.cli.terminal import Paint, painter, printable, shortened, width, write_text
 from uetproto.wire.capture.pcap import CaptureReader, open_capture
 
 # For a terminal -------------------------------------------------------------------------------------------------------
@@ -307,13 +307,7 @@ def _write_svg(path: str, file: str, drawn: Iterator[Row], tally: LadderTally, n
 
     found = list(drawn)
     note = f"the first {count(_packets(found), 'packet')}" if tally.cut else ""
-    text = ladder_svg(found, os.path.basename(file), note, numbered)
-    if path == "-":
-        # ASCII: what a terminal can show must not change the drawing.
-        sys.stdout.write(text.encode("ascii", "xmlcharrefreplace").decode())
-        return
-    with open(path, "w", encoding="utf-8") as out:
-        out.write(text)
+    write_text(path, ladder_svg(found, os.path.basename(file), note, numbered))
 
 
 def _packets(found: list[Row]) -> int:

@@ -183,7 +183,8 @@ def arrows(reader: CaptureReader, decoding: Decoding, choice: LadderChoice, tall
         if start_ns is None:
             start_ns = record.time_ns
         src, dst, bits = ends
-        kind, mark = _FATES.get(_fate(record.comment), (tone(packet), ""))
+        fate = record.comment and record.comment.partition("; ")[0]  # an opened capture adds others
+        kind, mark = _FATES.get(fate, (tone(packet), ""))
         like: object = record.index
         if kind != "bad" and "bth" in packet:
             values = packet["bth"]
@@ -205,11 +206,6 @@ def arrows(reader: CaptureReader, decoding: Decoding, choice: LadderChoice, tall
             record.index if marked else like,
             marked,
         )
-
-
-def _fate(comment: str | None) -> str | None:
-    """Return the first part of a comment: an opened capture adds others."""
-    return comment and comment.partition("; ")[0]
 
 
 def _is_repeated(latest: dict[object, int], src: int, bth: Mapping[str, Any]) -> bool:

@@ -20,8 +20,6 @@ from uetproto.cli.summary import count
 from uetproto.cli.terminal import painter, printable, status, width
 from uetproto.errors import LocalError
 
-_DEFAULTS = Options()
-
 
 @click.command(
     short_help="Measure captures: retransmissions, windows, times.",
@@ -55,7 +53,7 @@ Damage is a fault.""",
 @click.option("--plot", metavar="FILE", help="Also draw the flow with most packets, as .png or .svg.")
 @click.option("--mirror", is_flag=True, help="Count a packet that a mirror port captured twice once.")
 @click.option(
-    "--max-flows", type=click.IntRange(1), default=_DEFAULTS.max_flows, show_default=True, metavar="N",
+    "--max-flows", type=click.IntRange(1), default=Options().max_flows, show_default=True, metavar="N",
     help="Conversations that are followed at a time.",
 )  # fmt: skip
 @decoding_options

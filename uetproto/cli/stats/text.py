@@ -124,7 +124,6 @@ def _notes(row: FlowRow) -> Iterator[str]:
 
 
 def _causes(what: str, causes: Mapping[str, int]) -> Iterator[str]:
-    """Yield lines with the number of each cause."""
     said = sorted(causes.items(), key=lambda one: -one[1])
     if len(said) == 1:
         yield f"  {what} {said[0][1]:,}: {said[0][0]}"
