@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from uetproto.collectives.transport import (
+    SECOND,
     CollectiveNetwork,
     CollectiveTimers,
     Done,
@@ -18,9 +19,6 @@ from uetproto.collectives.transport import (
     deliver,
 )
 from uetproto.errors import LocalError
-
-SECOND = 10**12
-"""Picoseconds."""
 
 
 class Path(NamedTuple):

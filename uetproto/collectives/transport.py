@@ -14,6 +14,9 @@ from typing import NamedTuple, Protocol, TypeAlias
 from uetproto.collectives.offload import Offload
 from uetproto.errors import UetError
 
+SECOND = 10**12
+"""Picoseconds."""
+
 
 class TransportError(UetError):
     """Raised for a message that could not be moved; it names the message and the reason."""

@@ -11,9 +11,9 @@ from tests.support.collectives.executor import World
 from tests.support.collectives.reference import rail_bytes
 from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.algorithms.pattern import steps_for as lg
 from uetproto.collectives.algorithms.schedule import Schedule
 from uetproto.collectives.costs.check import check
-from uetproto.collectives.costs.formulas import lg
 
 NODES = st.integers(1, 6)
 LOCAL = st.integers(1, 6)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.support.collectives.executor import World, execute
 from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.algorithms.pattern import steps_for as lg
 from uetproto.collectives.algorithms.trees import NONE, children, depths, parents
 from uetproto.collectives.costs.check import check
-from uetproto.collectives.costs.formulas import lg
 
 TABLES = """
 |  2 | -1 0                      | 1 -1                      |

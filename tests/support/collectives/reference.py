@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from uetproto.collectives.algorithms.pattern import steps_for as lg
 from uetproto.collectives.algorithms.schedule import Schedule
-from uetproto.collectives.costs.formulas import Costs, lg
+from uetproto.collectives.costs.formulas import Costs
 
 
 def rail_bytes(nodes: int, local: int, length: float) -> float:

@@ -9,9 +9,10 @@ from uetproto.api.distributed.errors import TimeoutError, invalid  # noqa: A004
 from uetproto.api.distributed.groups import Group, find_group, get_world_size, member_group
 from uetproto.api.distributed.tensors import same_size, tensors
 from uetproto.api.distributed.tensors import tensor as checked_tensor
-from uetproto.api.distributed.work import SECOND, Timeout, Work, picoseconds
+from uetproto.api.distributed.work import Timeout, Work, picoseconds
 from uetproto.api.distributed.world import current_world
 from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.collectives.transport import SECOND
 
 
 def broadcast(

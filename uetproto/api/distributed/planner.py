@@ -57,12 +57,13 @@ class GroupWorld(Protocol):
 
 
 class RankGroup(Protocol):
-    """Describes what the planner, and what matches operations, use of a group."""
+    """Describes what operations, their matching and the planner use of a group."""
 
     number: int
     ranks: tuple[int, ...]
     places: dict[int, int]
     mark: int
+    timeout: int
     world: GroupWorld
 
     def left(self, sequence: int) -> None:

@@ -58,10 +58,9 @@ def _shared(name: str, value: Any) -> Array:
         raise invalid(name, f"a tensor in {device} memory", _LEGAL)
     value = value.detach() if hasattr(value, "detach") else value
     try:
-        array = np.asarray(value.numpy())
+        return np.asarray(value.numpy())
     except TypeError:  # bfloat16, float8: torch has no NumPy type for them
         return _by_address(name, value)
-    return array
 
 
 def _by_address(name: str, value: Any) -> Array:

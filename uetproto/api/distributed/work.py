@@ -6,13 +6,12 @@ from datetime import timedelta
 from typing import Any, Protocol, TypeAlias
 
 from uetproto.api.distributed.errors import TimeoutError, invalid, modified  # noqa: A004
+from uetproto.api.distributed.planner import RankGroup
 from uetproto.api.distributed.tensors import TensorInUse
 from uetproto.collectives.offload import CollectiveCounters
-from uetproto.collectives.transport import Timer
+from uetproto.collectives.transport import SECOND, Timer
 from uetproto.errors import UetError
 
-SECOND = 10**12
-"""Picoseconds."""
 LONGEST = 10**14
 """Longest duration in seconds: more than any `timedelta`."""
 Timeout: TypeAlias = timedelta | float
@@ -26,13 +25,6 @@ def picoseconds(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST:
         raise invalid(name, repr(value), f"a timedelta, or seconds of virtual time, 0 … {LONGEST}")
     return round(value * SECOND)
-
-
-class WorkGroup(Protocol):
-    """What an operation uses of its group."""
-
-    number: int
-    timeout: int
 
 
 class WorkScheduler(Protocol):
@@ -57,7 +49,7 @@ class WorkScheduler(Protocol):
 class Work:
     """Describes an operation of one rank. `dist.isend(...)` and every call with `async_op=True` return one."""
 
-    def __init__(self, scheduler: WorkScheduler, rank: int, group: WorkGroup, op: str, sequence: int) -> None:
+    def __init__(self, scheduler: WorkScheduler, rank: int, group: RankGroup, op: str, sequence: int) -> None:
         """`rank`: global. `op`: with its arguments, as reports show it. `sequence`: among those of its group."""
         self.rank = rank
         self.group = group

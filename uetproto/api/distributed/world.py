@@ -12,9 +12,9 @@ from uetproto.api.distributed.process_group import ProcessGroup
 from uetproto.api.distributed.rank_state import RankState
 from uetproto.api.distributed.rank_threads import RankThread, current_rank, is_rank
 from uetproto.api.distributed.scheduler import Event, RankScheduler
-from uetproto.api.distributed.work import SECOND, Timeout, picoseconds
+from uetproto.api.distributed.work import Timeout, picoseconds
 from uetproto.collectives.offload import CollectiveCounters
-from uetproto.collectives.transport import CollectiveNetwork, RankTransport
+from uetproto.collectives.transport import SECOND, CollectiveNetwork, RankTransport
 from uetproto.errors import LocalError, UetError
 
 

@@ -30,12 +30,13 @@ from uetproto.collectives.costs.measure import (
 )
 from uetproto.collectives.costs.sample import Dtype, Sample, check_sample
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.model import SECOND, ModelNetwork, Path
+from uetproto.collectives.model import ModelNetwork, Path
 from uetproto.collectives.offload import OffloadRequest
 from uetproto.collectives.topology.gpu_matrix import GpuMatrix
 from uetproto.collectives.topology.graph import Topology
 from uetproto.collectives.topology.intra_node import IntraNode
 from uetproto.collectives.topology.kinds import topology
+from uetproto.collectives.transport import SECOND
 from uetproto.emulator.network.layouts import LAYOUTS
 from uetproto.engine.contract import MICROSECOND
 from uetproto.errors import LocalError

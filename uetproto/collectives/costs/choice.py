@@ -4,7 +4,6 @@ The times are those of the formulas (collectives.md §3.0, §3.8; sharp.md §4.4
 not possible stays in the list with its reason, so that the report can say why SHARP was not used.
 """
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from uetproto.collectives.algorithms.catalogue import expected
@@ -68,7 +67,8 @@ def choose_all_reduce(size: int, length: int, costs: Costs, sharp: SharpOffer) -
     """Return the choice between ring, double binary tree and SHARP: the least time, and the first at equal times."""
     candidates = [_host_based(name, size, length, costs) for name in HOST_BASED]
     candidates.append(_offered(length, sharp))
-    return AlgorithmChoice("all_reduce", length, _least(candidates), tuple(candidates))
+    least = min((one for one in candidates if one.time is not None), key=lambda one: one.time or 0.0)
+    return AlgorithmChoice("all_reduce", length, least.algorithm, tuple(candidates))
 
 
 def _host_based(name: str, size: int, length: int, costs: Costs) -> Candidate:
@@ -85,8 +85,3 @@ def _offered(length: int, sharp: SharpOffer) -> Candidate:
     what = "streaming tree" if streams else "low-latency tree"
     why = f"{what}, {sharp.costs.levels} levels ({sharp.costs.latency * 1e6:.2f} µs), {length:,} bytes from each rank"
     return Candidate("sharp", sharp_time(sharp.costs, length, sharp.threshold), why)
-
-
-def _least(candidates: Iterable[Candidate]) -> str:
-    possible = [candidate for candidate in candidates if candidate.time is not None]
-    return min(possible, key=lambda candidate: candidate.time or 0.0).algorithm

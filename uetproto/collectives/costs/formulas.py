@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from uetproto.collectives.algorithms.barrier import Knomial
+from uetproto.collectives.algorithms.pattern import steps_for
 
 
 class Costs(NamedTuple):
@@ -72,7 +73,7 @@ class CostCase:
     @property
     def lg(self) -> int:
         """Return `lg N` (collectives.md §0.1)."""
-        return lg(self.N)
+        return steps_for(self.N)
 
     @property
     def K(self) -> int:  # noqa: N802
@@ -88,11 +89,6 @@ class CostCase:
     def folds(self) -> int:
         """Return 1 if there are ranks beyond a power of two."""
         return int(self.e > 0)
-
-
-def lg(x: int) -> int:
-    """Return ceil(log2 x); lg 1 = 0 (collectives.md §0.1)."""
-    return (x - 1).bit_length()
 
 
 Formula: TypeAlias = Callable[[CostCase], Expected]
@@ -260,7 +256,7 @@ def nccl_tree(c: CostCase) -> Expected:
     q = c.share / c.slices
     trees = double_tree(CostCase(c.M, c.share, c.costs, c.costs, 1, c.between, c.slices))
     time = 2 * (c.G - 1) * (c.inside.alpha + q * c.inside.beta) + trees.time
-    steps = 2 * (c.G - 1) + 2 * lg(c.M)
+    steps = 2 * (c.G - 1) + 2 * steps_for(c.M)
     return Expected(_pipelined(steps, c), max(_tree_sent(c, trees.sent)), 2 * (c.N - 1) * c.D, time)
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from uetproto.collectives.costs.formulas import Costs, Expected, lg
+from uetproto.collectives.algorithms.pattern import steps_for
+from uetproto.collectives.costs.formulas import Costs, Expected
 
 HEADER = 32
 """Bytes of a SHARP message around its operand."""
@@ -126,7 +127,7 @@ def _blocks(case: InNetworkCase) -> Expected:
 def _leaders(case: InNetworkCase) -> Expected:
     """Return the costs of a binomial tree within each node and SHARP among the leaders (collectives.md §3.8)."""
     assert case.sharp is not None
-    within, length = lg(case.local), case.length
+    within, length = steps_for(case.local), case.length
     nodes = case.size // case.local
     time = 2 * within * (case.inside.alpha + length * case.inside.beta + length * case.inside.gamma / 2)
     return Expected(
@@ -140,7 +141,7 @@ def _multicast(case: InNetworkCase, blocks: int) -> Expected:
     assert case.multicast is not None
     alpha, way, rate, roots = case.multicast
     block, steps = case.length // blocks, blocks // roots
-    ready = 2 * lg(case.size) * alpha
+    ready = 2 * steps_for(case.size) * alpha
     return Expected(steps, block, case.length, ready + steps * (roots * block / rate + way) + way)
 
 

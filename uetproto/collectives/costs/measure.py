@@ -14,9 +14,8 @@ from uetproto.collectives.algorithms.schedule import Schedule
 from uetproto.collectives.costs.choice import AlgorithmChoice
 from uetproto.collectives.costs.formulas import Costs, Expected, bus_bandwidth
 from uetproto.collectives.costs.link_bytes import LinkBytes, link_bytes
-from uetproto.collectives.model import SECOND
 from uetproto.collectives.topology.graph import Topology
-from uetproto.collectives.transport import CollectiveNetwork, CollectiveTimers, Done, RankTransport, Tag
+from uetproto.collectives.transport import SECOND, CollectiveNetwork, CollectiveTimers, Done, RankTransport, Tag
 
 
 class MeasuredNetwork(CollectiveNetwork):
@@ -94,9 +93,7 @@ class FormulaResult(NamedTuple):
     """Picoseconds."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "steps": self.steps, "bytes_per_rank": _whole(self.bytes_per_rank), "time_ps": round(self.time),
-        }  # fmt: skip
+        return {"steps": self.steps, "bytes_per_rank": _whole(self.bytes_per_rank), "time_ps": round(self.time)}
 
 
 def formula(

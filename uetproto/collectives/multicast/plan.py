@@ -10,10 +10,8 @@ from typing import NamedTuple
 
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.wire import CHUNK_IDS
+from uetproto.collectives.transport import SECOND
 from uetproto.errors import LocalError
-
-SECOND = 10**12
-"""Picoseconds."""
 
 
 class Subgroup(NamedTuple):

@@ -6,8 +6,9 @@ Subgroups send in parallel: a row posts a batch for each of them. All share one 
 from enum import Enum
 
 from uetproto.collectives.multicast.machine import Machine, MachineContext, Table, TransitionRow
-from uetproto.collectives.multicast.plan import SECOND, Subgroup
+from uetproto.collectives.multicast.plan import Subgroup
 from uetproto.collectives.multicast.wire import CHUNK_SHIFT
+from uetproto.collectives.transport import SECOND
 
 
 class SenderState(Enum):

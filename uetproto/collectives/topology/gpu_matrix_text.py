@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from uetproto.collectives.topology.gpu_matrix import CLASSES, LABELS, GpuConnection, GpuMatrix, X, is_gpu
+from uetproto.collectives.topology.gpu_matrix import CLASSES, LABELS, Class, GpuConnection, GpuMatrix, X, is_gpu
 from uetproto.errors import LocalError
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -154,7 +154,7 @@ def show(matrix: GpuMatrix, *, underlined: bool = False, legend: bool = True) ->
         ends = [values[number] if number < len(matrix.gpus) else "" for values in affinities.values()]
         lines.append("\t".join((name, *cells)) + "".join(_behind(at, end) for at, end in enumerate(ends)))
     if legend:
-        lines += ["", "Legend:", "", *_legend()]
+        lines += ["", "Legend:", "", *(_meaning(kind) for kind in CLASSES.values())]
         if matrix.nic_names:
             names = zip(matrix.nics, matrix.nic_names, strict=True)
             lines += ["", "NIC Legend:", "", *(f"  {nic}: {name}" for nic, name in names)]
@@ -166,6 +166,5 @@ def _behind(column: int, value: str) -> str:
     return "\t" * (2 if column > 1 else 1) + value
 
 
-def _legend() -> list[str]:
-    labels = {("NV#" if label == "NV" else label): kind for label, kind in CLASSES.items()}
-    return [f"  {label:<4} = {kind.path[0].upper()}{kind.path[1:]}" for label, kind in labels.items()]
+def _meaning(kind: Class) -> str:
+    return f"  {'NV#' if kind.label == 'NV' else kind.label:<4} = {kind.path[0].upper()}{kind.path[1:]}"

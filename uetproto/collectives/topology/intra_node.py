@@ -3,10 +3,8 @@
 from collections import Counter
 from collections.abc import Callable
 
+from uetproto.collectives.transport import SECOND
 from uetproto.errors import LocalError
-
-SECOND = 10**12
-"""Picoseconds."""
 
 
 class IntraNode:

@@ -6,12 +6,10 @@ from typing import Any
 from uetproto.api.distributed.errors import invalid
 from uetproto.api.network import NetworkOptions
 from uetproto.collectives.algorithms.leaders import spread_over
+from uetproto.collectives.topology.kinds import GPUS_PER_NODE
 
 NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC = 0, 1, 2
 """Values of `cross_nic`: whether a message may enter a host by another NIC than that by which it left its own."""
-
-_GPUS = 8
-"""Default number of ranks of a host on rails."""
 
 
 class Hosts:
@@ -63,7 +61,7 @@ def hosts_of(size: int, cables: NetworkOptions, hosts: Any, nodes: Any, cross_ni
 def _nodes_of_topology(size: int, cables: NetworkOptions) -> list[list[int]] | None:
     """Return the nodes of a topology; None if it does not define them, or if the world will refuse it."""
     shape = cables.shape if isinstance(cables.shape, Mapping) else {}
-    each = shape.get("gpus_per_node", _GPUS if cables.topology == "rails" else 1)
+    each = shape.get("gpus_per_node", GPUS_PER_NODE.get(str(cables.topology), 1))
     if type(each) is not int or each <= 1:
         return None
     return [list(range(first, min(first + each, size))) for first in range(0, size, each)]

@@ -19,9 +19,10 @@ from uetproto.api.distributed.networks.multicast_end import (
 )
 from uetproto.collectives.dtypes import Array, bytes_of
 from uetproto.collectives.multicast.config import MulticastConfig
-from uetproto.collectives.multicast.plan import SECOND, MulticastPlan, all_gather, broadcast
+from uetproto.collectives.multicast.plan import MulticastPlan, all_gather, broadcast
 from uetproto.collectives.multicast.rank import MulticastRank, PostedOperation
 from uetproto.collectives.offload import CollectiveCounters, Ended, Offload, OffloadRequest, PartFactory
+from uetproto.collectives.transport import SECOND
 from uetproto.errors import LocalError, UetError
 from uetproto.framing.sizes import ETHERNET_SIZE, ROCE_DATAGRAM, around_roce
 
