@@ -325,7 +325,7 @@ class Together(RuleBasedStateMachine):
         if not hasattr(self, "wire"):
             return
         for node in self.wire.nodes.values():
-            used, config = node.used, node.config
+            used, config = node.pool.used(), node.config
             assert min(used) >= 0
             assert used.osts <= config.osts
             assert used.buffers <= config.buffers
@@ -379,7 +379,7 @@ class Together(RuleBasedStateMachine):
             assert state == "left" or address in wire.dead, (address, group, state)
         for guid, node in wire.nodes.items():
             if guid not in wire.dead:
-                assert node.used == (0, 0, 0, 0), (guid, node.used)
+                assert node.pool.used() == (0, 0, 0, 0), (guid, node.pool.used())
                 assert not node.groups
                 assert node.deadline() is None
         wire.manager.end_job(self.job)

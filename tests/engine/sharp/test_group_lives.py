@@ -59,7 +59,7 @@ def test_who_has_unlocked_is_answered_when_the_batch_is_used_up() -> None:
     unlock(net, "H0")
     stream(net, {"vec_off": 0, "last": True}, hosts=HOSTS[3:])
     assert unlocked(net, "H0") == [(Status.OK, 99)]
-    assert [node.used.locks for node in net.nodes.values()] == [0, 0, 0]
+    assert [node.pool.used().locks for node in net.nodes.values()] == [0, 0, 0]
 
 
 # The node: a child that begins anew -----------------------------------------------------------------------------------

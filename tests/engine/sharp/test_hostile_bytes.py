@@ -113,7 +113,7 @@ STATES = [Net, joining, ready, collecting, going_up, done, streaming, under_stre
 
 def seen(node: SharpNode) -> Any:
     """All that a message could have changed."""
-    return node.used, {
+    return node.pool.used(), {
         key: (
             group.state, group.operations.base, group.ranks, group.left, group.granted, group.lock.state,
             group.lock.asked, {key: (op.state, dict(op.operands)) for key, op in group.operations.ops.items()},
@@ -122,7 +122,7 @@ def seen(node: SharpNode) -> Any:
 
 
 def bounded(node: SharpNode) -> None:
-    assert min(node.used) >= 0
+    assert min(node.pool.used()) >= 0
     assert len(node.groups) <= 2 * 51
     for group in node.groups.values():
         operations, window = group.operations, max(group.window, 1)
@@ -154,7 +154,7 @@ def test_a_node(state: Any, name: str, messages: list[tuple[int | None, bytes]],
         bounded(node)
     node.poll(net.now + later * SECOND // 1000)
     node.cleanup()
-    assert node.used == (0, 0, 0, 0)
+    assert node.pool.used() == (0, 0, 0, 0)
     assert not node.groups
 
 

@@ -40,15 +40,10 @@ from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, UDP
 from uetproto.wire.headers.roce import CNP_OPCODE, MULTICAST_QP, RESPONSES, Transport
 from uetproto.wire.icrc import ICRC_SIZE
 
-_REQUESTERS: dict[QpType, Callable[[Qp], RequesterHalf]] = {
-    QpType.RC: RcRequester,
-    QpType.UC: UcRequester,
-    QpType.UD: UdRequester,
-}
-_RESPONDERS: dict[QpType, Callable[[Qp], ResponderHalf]] = {
-    QpType.RC: RcResponder,
-    QpType.UC: UcResponder,
-    QpType.UD: UdResponder,
+_HALVES: dict[QpType, tuple[Callable[[Qp], RequesterHalf], Callable[[Qp], ResponderHalf]]] = {
+    QpType.RC: (RcRequester, RcResponder),
+    QpType.UC: (UcRequester, UcResponder),
+    QpType.UD: (UdRequester, UdResponder),
 }
 
 _BURST = 16
@@ -407,10 +402,11 @@ class Hca:
             qp.to_error()
             return
         qp.enter(state)
+        make_requester, make_responder = _HALVES[qp.kind]
         if state is QpState.RTR:
-            qp.responder = _RESPONDERS[qp.kind](qp)
+            qp.responder = make_responder(qp)
         elif state is QpState.RTS and qp.requester is None:
-            qp.requester = _REQUESTERS[qp.kind](qp)
+            qp.requester = make_requester(qp)
         qp.drained = state is QpState.SQD and qp.drained
         qp.drain()
         self._mark_active(qp)

@@ -80,13 +80,10 @@ class Inbound(ResponderHalf):
         else:
             if step in STARTS:
                 self.total, self._va = parsed.values["dmalen"], parsed.values["va"]
-                self._region = (
-                    self.qp.hca.regions.remote(
-                        self.qp.pd, parsed.values["r_key"], self._va, self.total, Access.REMOTE_WRITE
-                    )
-                    if self.total
-                    else None
-                )
+                self._region = None
+                if self.total:
+                    key, right = parsed.values["r_key"], Access.REMOTE_WRITE
+                    self._region = self.qp.hca.regions.remote(self.qp.pd, key, self._va, self.total, right)
             if self._region is not None:
                 self._region.write(self._va + self.done, parsed.payload)
         self.done += len(parsed.payload)

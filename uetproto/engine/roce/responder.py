@@ -19,8 +19,8 @@ from uetproto.engine.roce.segments import (
     STEPS,
     WITH_IMM,
     WITH_INV,
-    Family,
     MessageStep,
+    family,
     operation_at,
 )
 from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation, count_of
@@ -29,13 +29,7 @@ from uetproto.wire.tuples import AethHeader, AtomicAckEthHeader
 _M64 = (1 << 64) - 1
 _RNR = 0x20
 
-_RESPONSE = Family(
-    Operation.RDMA_READ_RESPONSE_FIRST,
-    Operation.RDMA_READ_RESPONSE_MIDDLE,
-    Operation.RDMA_READ_RESPONSE_LAST,
-    Operation.RDMA_READ_RESPONSE_ONLY,
-)
-_WITHOUT_AETH = Operation.RDMA_READ_RESPONSE_MIDDLE
+_RESPONSE = family("RDMA_READ_RESPONSE")
 
 RIGHTS: dict[MessageStep, Access] = {
     MessageStep.RDMA_WRITE_FIRST: Access.REMOTE_WRITE,
@@ -383,7 +377,7 @@ class RcResponder(Inbound):
         index = reading.sent
         offset = index * self.path_mtu
         operation = operation_at(_RESPONSE, index, reading.count)
-        headers = b"" if operation is _WITHOUT_AETH else reading.aeth
+        headers = b"" if operation is _RESPONSE.middle else reading.aeth
         try:
             size = min(self.path_mtu, reading.length - offset)
             payload = reading.region.read(reading.va + offset, size) if reading.region is not None else b""

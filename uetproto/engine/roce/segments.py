@@ -24,7 +24,8 @@ class Family(NamedTuple):
     only: Operation
 
 
-def _family(stem: str, suffix: str = "") -> Family:
+def family(stem: str, suffix: str = "") -> Family:
+    """Return the operations whose names begin with `stem`; `suffix` ends the names of the last and the only packet."""
     return Family(
         Operation[f"{stem}_FIRST"],
         Operation[f"{stem}_MIDDLE"],
@@ -52,11 +53,11 @@ class WrKind(NamedTuple):
 
 KINDS: dict[Opcode, WrKind] = {
     # send opcode                       services         completion           packets         answered, receives
-    Opcode.SEND:                 WrKind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND"), False, True),
-    Opcode.SEND_WITH_IMM:        WrKind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND", _IMM), False, True),
-    Opcode.SEND_WITH_INV:        WrKind((_RC,),          WcOpcode.SEND,       _family("SEND", _INV), False, True),
-    Opcode.RDMA_WRITE:           WrKind((_RC, _UC),      WcOpcode.RDMA_WRITE, _family("RDMA_WRITE")),
-    Opcode.RDMA_WRITE_WITH_IMM:  WrKind((_RC, _UC),      WcOpcode.RDMA_WRITE, _family("RDMA_WRITE", _IMM), False, True),
+    Opcode.SEND:                 WrKind((_RC, _UC, _UD), WcOpcode.SEND,       family("SEND"), False, True),
+    Opcode.SEND_WITH_IMM:        WrKind((_RC, _UC, _UD), WcOpcode.SEND,       family("SEND", _IMM), False, True),
+    Opcode.SEND_WITH_INV:        WrKind((_RC,),          WcOpcode.SEND,       family("SEND", _INV), False, True),
+    Opcode.RDMA_WRITE:           WrKind((_RC, _UC),      WcOpcode.RDMA_WRITE, family("RDMA_WRITE")),
+    Opcode.RDMA_WRITE_WITH_IMM:  WrKind((_RC, _UC),      WcOpcode.RDMA_WRITE, family("RDMA_WRITE", _IMM), False, True),
     Opcode.RDMA_READ:            WrKind((_RC,),          WcOpcode.RDMA_READ,  _single(_READ), True),
     Opcode.ATOMIC_CMP_AND_SWP:   WrKind((_RC,),          WcOpcode.COMP_SWAP,  _single(Operation.COMPARE_SWAP), True),
     Opcode.ATOMIC_FETCH_AND_ADD: WrKind((_RC,),          WcOpcode.FETCH_ADD,  _single(Operation.FETCH_ADD), True),
@@ -93,17 +94,12 @@ class MessagePhase(IntEnum):
     IN_WRITE = 2
 
 
-def _step_of(operation: Operation) -> MessageStep | None:
-    alone = {
-        Operation.RDMA_READ_REQUEST: MessageStep.READ,
-        Operation.COMPARE_SWAP: MessageStep.ATOMIC,
-        Operation.FETCH_ADD: MessageStep.ATOMIC,
-    }
-    return alone.get(operation) or MessageStep.__members__.get(operation.name.partition("_WITH_")[0])
-
-
+_STEP_NAMES = {operation: operation.name.partition("_WITH_")[0] for operation in Operation}
 STEPS: dict[int, MessageStep] = {
-    operation: step for operation in Operation if (step := _step_of(operation)) is not None
+    Operation.RDMA_READ_REQUEST: MessageStep.READ,
+    Operation.COMPARE_SWAP: MessageStep.ATOMIC,
+    Operation.FETCH_ADD: MessageStep.ATOMIC,
+    **{operation: MessageStep[name] for operation, name in _STEP_NAMES.items() if name in MessageStep.__members__},
 }
 """Maps each request that is served to its step; all others are invalid."""
 
@@ -128,13 +124,13 @@ STARTS = FIRST | ONLY
 ENDS = LAST | ONLY
 
 
-def operation_at(family: Family, index: int, count: int) -> Operation:
+def operation_at(operations: Family, index: int, count: int) -> Operation:
     """Return the operation of packet `index` of `count`."""
     if count == 1:
-        return family.only
+        return operations.only
     if index == 0:
-        return family.first
-    return family.last if index == count - 1 else family.middle
+        return operations.first
+    return operations.last if index == count - 1 else operations.middle
 
 
 def size_is_legal(step: MessageStep, size: int, path_mtu: int) -> bool:

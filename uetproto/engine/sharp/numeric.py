@@ -57,13 +57,7 @@ def element_size(op: int, dtype: int, tag_dtype: int) -> int:
 
 
 def fold(
-    op: int,
-    dtype: int,
-    tag_dtype: int,
-    operands: Sequence[Buffer],
-    *,
-    little_endian: bool,
-    acc_native: bool = False,
+    op: int, dtype: int, tag_dtype: int, operands: Sequence[Buffer], *, little_endian: bool, acc_native: bool = False
 ) -> bytes:
     """Fold the operands, one or more of one length, from the left; the combination is legal (sharp.md §2.8)."""
     if op == Op.NULL:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from uetproto.engine.contract import MILLISECOND
 from uetproto.errors import LocalError, shown
-from uetproto.wire.headers.sharp import Coll, Feature
+from uetproto.wire.headers.sharp import Coll
 
 DYNAMIC = 0
 """Value of a quota or a limit that the manager decides."""
@@ -212,16 +212,6 @@ class SharpOptions:
     def lock_retry_time(self) -> int:
         """Return the time between two lock requests in picoseconds."""
         return int(self.lock_retry_ms * MILLISECOND)
-
-    @property
-    def features(self) -> Feature:
-        """Return the features that a job requests."""
-        wanted = Feature.LLT
-        if self.enable_sat:
-            wanted |= Feature.SAT
-            if self.exclusive_lock:
-                wanted |= Feature.SAT_EXCLUSIVE_LOCK
-        return wanted
 
     def osts_of(self, quota_osts: int, quota_groups: int) -> int:
         """Return W that a group of a job requests."""

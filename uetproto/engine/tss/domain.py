@@ -69,15 +69,9 @@ class SecureDomain:
     """A secure domain, as one of its members has it."""
 
     def __init__(
-        self,
-        domain: DomainConfig,
-        address: int,
-        ip_version: int,
-        *,
-        tx_an: int = 0,
-        epoch: int = 0,
+        self, domain: DomainConfig, address: int, ip_version: int, *, tx_an: int = 0, epoch: int = 0,
         ledger: NonceLedger | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`tx_an` and `epoch` are the first ones; a member that may have lost its counter needs a new epoch.
 
         Raises `LocalError` where nonces would repeat (tss.md §4, §10).

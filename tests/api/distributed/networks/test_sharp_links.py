@@ -88,10 +88,15 @@ def test_the_tree_sends_one_message_an_edge(transport: str) -> None:
     fabric = sharp_of(made).fabric
     hosts = fabric.hosts
     assert run(program, made) == [[1, 1, 1, 1, 2, 2]] * 4
-    assert all(0 <= node.used.osts <= 51 for node in fabric.nodes.values())  # 20 % of 256
+    assert all(0 <= node.pool.used().osts <= 51 for node in fabric.nodes.values())  # 20 % of 256
     sharp_of(made).close()
     for node in fabric.nodes.values():
-        assert (node.used.osts, node.used.groups, node.used.locks, node.used.buffers) == (0, 0, 0, 0)
+        assert (node.pool.used().osts, node.pool.used().groups, node.pool.used().locks, node.pool.used().buffers) == (
+            0,
+            0,
+            0,
+            0,
+        )
 
 
 def test_a_multicast_result_crosses_every_link_once() -> None:

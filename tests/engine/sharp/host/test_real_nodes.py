@@ -49,7 +49,7 @@ def test_a_batch_of_one_locks_each_time() -> None:
     for op_id in range(3):
         run(wire, Coll.ALLREDUCE, 9000, op=Op.SUM, op_id=op_id)
     assert sum(source == 100 and data[1] == 0x20 for source, _, data in wire.log) == 3
-    assert [node.used.locks for node in wire.nodes.values()] == [0] * 3
+    assert [node.pool.used().locks for node in wire.nodes.values()] == [0] * 3
 
 
 def test_a_silent_member_fails_all() -> None:

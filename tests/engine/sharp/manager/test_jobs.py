@@ -52,7 +52,7 @@ def test_a_job_from_beginning_to_end(settings: dict[str, str], values: int) -> N
         host.submit(LeaveGroup(7), wire.now)
     wire.run()
     assert all(isinstance(events[-1], GroupLeft) for events in wire.happened.values())
-    assert [tuple(node.used) for node in wire.nodes.values()] == [(0, 0, 0, 0)] * 3
+    assert [tuple(node.pool.used()) for node in wire.nodes.values()] == [(0, 0, 0, 0)] * 3
     assert [wire.manager.active_jobs(an) for an in (A, B, S)] == [[1]] * 3
     wire.manager.end_job(1)
     assert [wire.manager.active_jobs(an) for an in (A, B, S)] == [[]] * 3
@@ -70,7 +70,7 @@ def test_the_end_of_a_job_cancels_what_is_open() -> None:
     wire.hosts[100].submit(Aggregate(op_id=1, group_id=7, coll=Coll.BARRIER), wire.now)
     wire.run()
     wire.manager.end_job(1)
-    assert [tuple(node.used) for node in wire.nodes.values()] == [(0, 0, 0, 0)] * 3
+    assert [tuple(node.pool.used()) for node in wire.nodes.values()] == [(0, 0, 0, 0)] * 3
 
 
 def test_a_job_below_one_leaf_has_that_leaf_as_root() -> None:

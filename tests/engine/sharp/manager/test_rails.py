@@ -104,7 +104,7 @@ def test_two_rails_of_one_job() -> None:
         [done] = [one for one in told if isinstance(one, AggregateDone)]
         assert done.data == bytes([28 if address in HOSTS else 32])
     wire.manager.end_job(grant.job_id)
-    assert [node.used for node in wire.nodes.values()] == [(0, 0, 0, 0)] * 3
+    assert [node.pool.used() for node in wire.nodes.values()] == [(0, 0, 0, 0)] * 3
     assert all(not wire.ports[an].open and not wire.nodes[an].quotas for an in (A, B, S))
 
 

@@ -54,7 +54,7 @@ def test_a_group_that_is_joining_is_cancelled() -> None:
     net.nodes[LEAF_A].cleanup(JOB)
     net.run()
     assert only(net, "H0").status == Status.CANCELLED
-    assert net.nodes[LEAF_A].used.groups == 0
+    assert net.nodes[LEAF_A].pool.used().groups == 0
 
 
 def test_cleanup_tells_children_and_not_the_parent() -> None:
@@ -128,7 +128,7 @@ def test_so_many_operations_a_lock(batch: int, locks: int) -> None:
     for op_id in range(4):
         run(wire, Coll.ALLREDUCE, 9000, op=Op.SUM, op_id=op_id)
     assert sum(source == 100 and data[1] == SharpOpcode.LOCK_REQ for source, _, data in wire.log) == locks
-    held = [node.used.locks for node in wire.nodes.values()]
+    held = [node.pool.used().locks for node in wire.nodes.values()]
     assert held == [int(4 % batch > 0)] * 3
 
 
@@ -169,7 +169,7 @@ def test_children_that_want_other_batches() -> None:
     for host, batch in zip(HOSTS, (1, 1, 1, 2), strict=True):
         net.lock((host,), batch=batch)
     assert [net.received(host)[-1].status for host in HOSTS] == [Status.MISMATCH] * 4
-    assert [node.used.locks for node in net.nodes.values()] == [0] * 3
+    assert [node.pool.used().locks for node in net.nodes.values()] == [0] * 3
 
 
 @pytest.mark.parametrize("tree", [LLT, SAT])

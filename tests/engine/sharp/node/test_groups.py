@@ -80,7 +80,7 @@ def test_the_root_refuses_for_all() -> None:
     net.nodes[SPINE].clear_quota(JOB, LLT)
     net.join()
     assert {message.status for host in HOSTS for message in net.received(host)} == {Status.UNKNOWN_JOB}
-    assert [node.used for node in net.nodes.values()] == [NOTHING] * 3
+    assert [node.pool.used() for node in net.nodes.values()] == [NOTHING] * 3
 
 
 def test_a_group_that_is_not_complete_is_given_up() -> None:
@@ -90,7 +90,7 @@ def test_a_group_that_is_not_complete_is_given_up() -> None:
     assert all(net.received(host) == [] for host in HOSTS)
     net.wait(1)
     assert [only(net, host).status for host in HOSTS[:3]] == [Status.TIMEOUT_NO_PROGRESS] * 3
-    assert [node.used for node in net.nodes.values()] == [NOTHING] * 3
+    assert [node.pool.used() for node in net.nodes.values()] == [NOTHING] * 3
     assert not any(node.groups for node in net.nodes.values())
 
 
@@ -100,7 +100,7 @@ def test_leaving() -> None:
     assert all(net.received(host) == [] for host in HOSTS)
     net.leave(HOSTS[3:])
     assert [only(net, host).opcode for host in HOSTS] == [SharpOpcode.GROUP_LEAVE_RESP] * 4
-    assert [node.used for node in net.nodes.values()] == [NOTHING] * 3
+    assert [node.pool.used() for node in net.nodes.values()] == [NOTHING] * 3
 
 
 def test_who_leaves_cancels_what_is_open() -> None:
@@ -126,7 +126,7 @@ def test_a_child_that_dies() -> None:
     assert only(net, "H3").status == Status.CHILD_DOWN
     net.leave(HOSTS[1:])
     assert [only(net, host).opcode for host in HOSTS[1:]] == [SharpOpcode.GROUP_LEAVE_RESP] * 3
-    assert [node.used for node in net.nodes.values()] == [NOTHING] * 3
+    assert [node.pool.used() for node in net.nodes.values()] == [NOTHING] * 3
 
 
 def test_a_dead_child_of_an_idle_group() -> None:
@@ -146,7 +146,7 @@ def test_a_dead_switch() -> None:
     assert [only(net, host).status for host in HOSTS] == [Status.PARENT_DOWN] * 2 + [Status.CHILD_DOWN] * 2
     assert not {(LEAF_A, SPINE), (SPINE, LEAF_A)} & {(source, target) for source, target, _ in net.log[3:]}
     net.leave()
-    assert [node.used for node in net.nodes.values()] == [NOTHING] * 3
+    assert [node.pool.used() for node in net.nodes.values()] == [NOTHING] * 3
 
 
 def test_heartbeats() -> None:
@@ -190,7 +190,7 @@ def test_group_trim(trim: bool) -> None:
     assert any(SPINE in (source, target) for source, target, _ in net.log) != trim
     assert [only(net, host).flags & Flag.FINAL for host in HOSTS[:2]] == [Flag.FINAL] * 2
     net.leave(HOSTS[:2])
-    assert [node.used for node in net.nodes.values()] == [NOTHING] * 3
+    assert [node.pool.used() for node in net.nodes.values()] == [NOTHING] * 3
 
 
 def test_cleanup() -> None:
@@ -199,7 +199,7 @@ def test_cleanup() -> None:
     stream(net, {"vec_off": 0}, hosts=("H0",))
     for node in net.nodes.values():
         node.cleanup(job=JOB)
-    assert [node.used for node in net.nodes.values()] == [NOTHING] * 3
+    assert [node.pool.used() for node in net.nodes.values()] == [NOTHING] * 3
     net.run()
     assert {message.status for host in HOSTS for message in net.received(host)} == {Status.CANCELLED}
     assert all(node.deadline() is None for node in net.nodes.values())
@@ -238,9 +238,9 @@ def test_a_batch(batch: int) -> None:
     """Invariant 19."""
     net = streaming(batch=batch)
     for seq in range(batch):
-        assert net.nodes[SPINE].used.locks == 1
+        assert net.nodes[SPINE].pool.used().locks == 1
         stream(net, {"vec_off": 0, "last": True, "seq": seq})
-    assert [node.used.locks for node in net.nodes.values()] == [0, 0, 0]
+    assert [node.pool.used().locks for node in net.nodes.values()] == [0, 0, 0]
     net.clear()
     net.send("H0", chunk("H0", 0, last=True, seq=batch))
     net.run()
@@ -251,7 +251,7 @@ def test_a_batch(batch: int) -> None:
 def test_flag_unlock() -> None:
     net = streaming()
     stream(net, {"vec_off": 0, "last": True, "flags": 0xD880 | Flag.UNLOCK})
-    assert [node.used.locks for node in net.nodes.values()] == [0, 0, 0]
+    assert [node.pool.used().locks for node in net.nodes.values()] == [0, 0, 0]
 
 
 def test_two_groups_race() -> None:
@@ -283,7 +283,7 @@ def test_a_lock_that_nobody_completes() -> None:
     assert {(trap.trap, trap.syndrome) for _, trap in net.traps} == {
         (Trap.SHARP_ERROR, Syndrome.LOCK_SEMAPHORE_TIMEOUT)
     }
-    assert [node.used.locks for node in net.nodes.values()] == [0, 0, 0]
+    assert [node.pool.used().locks for node in net.nodes.values()] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -313,7 +313,7 @@ def test_a_lock_that_comes_too_late_is_given_back(again: bool) -> None:
     if again:
         for host in HOSTS[:2]:
             lock(net, host, SharpOpcode.UNLOCK_REQ, token=token)
-    assert [node.used.locks for node in net.nodes.values()] == [0, 0, 0]
+    assert [node.pool.used().locks for node in net.nodes.values()] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_lock_ends_with_its_group() -> None:
     stream(net, {"vec_off": 0}, hosts=("H0",))
     net.nodes[LEAF_A].lost(1, net.now)
     net.run()
-    assert [node.used.locks for node in net.nodes.values()] == [0, 0, 0]
+    assert [node.pool.used().locks for node in net.nodes.values()] == [0, 0, 0]
 
 
 # Management ---------------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def test_buffers_bound_a_grant() -> None:
     net = Net(SharpConfig(lab_radix=2, heartbeat=0, buffers=256))
     net.join()
     assert net.nodes[SPINE].groups[LLT, GROUP].window == 1
-    assert net.nodes[SPINE].used.buffers == 256
+    assert net.nodes[SPINE].pool.used().buffers == 256
 
 
 def test_misuse_is_told() -> None:
@@ -386,7 +386,7 @@ def test_misuse_is_told() -> None:
 def test_a_tree_that_is_removed() -> None:
     net = ready()
     net.nodes[LEAF_A].remove_tree(LLT)
-    assert net.nodes[LEAF_A].used == NOTHING
+    assert net.nodes[LEAF_A].pool.used() == NOTHING
     net.send("H0", request("H0"))
     net.run()
     assert [message.status for message in net.received("H0")] == [Status.CANCELLED, Status.UNKNOWN_TREE]
@@ -400,7 +400,7 @@ def test_a_child_that_management_takes_away() -> None:
     net.nodes[LEAF_A].update_tree(LLT, {0: 0})
     net.wait(100_000)
     assert [only(net, host).status for host in HOSTS[:2]] == [Status.CANCELLED] * 2
-    assert net.nodes[LEAF_A].used == NOTHING
+    assert net.nodes[LEAF_A].pool.used() == NOTHING
     net.send("H0", request("H0"))
     net.run()
     assert only(net, "H0").status == Status.UNKNOWN_GROUP

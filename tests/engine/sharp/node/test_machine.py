@@ -181,7 +181,7 @@ class Lossless(RuleBasedStateMachine):
         if not hasattr(self, "net"):
             return
         for node in self.net.nodes.values():
-            used = node.used
+            used = node.pool.used()
             assert 0 <= used.osts <= node.config.osts
             assert min(used) >= 0
             for group in node.groups.values():
@@ -222,7 +222,7 @@ class Lossless(RuleBasedStateMachine):
         for name in (LEAF_A, LEAF_B, SPINE):
             node = self.net.nodes[name]
             assert all(group.state is GroupState.LEAVING for group in node.groups.values()) or not node.groups
-            assert node.used == (0, 0, 0, 0)
+            assert node.pool.used() == (0, 0, 0, 0)
             assert node.deadline() is None
 
 

@@ -210,7 +210,7 @@ class Streaming(RuleBasedStateMachine):
         if not hasattr(self, "net"):
             return
         for node in self.net.nodes.values():
-            used = node.used
+            used = node.pool.used()
             assert min(used) >= 0
             assert used.osts <= node.config.osts
             locks: list[GroupLock] = [node.groups[LLT, g].lock for g in GROUPS if (LLT, g) in node.groups]
@@ -251,7 +251,7 @@ class Streaming(RuleBasedStateMachine):
         self.net.wait(20_000)
         for node in self.net.nodes.values():
             assert all(group.state is GroupState.LEAVING for group in node.groups.values()) or not node.groups
-            assert node.used == (0, 0, 0, 0)
+            assert node.pool.used() == (0, 0, 0, 0)
             assert node.deadline() is None
 
 

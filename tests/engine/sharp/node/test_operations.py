@@ -279,10 +279,10 @@ def test_lazy_osts_are_refused_and_come_again() -> None:
     aggregate(net, 0, hosts=("H0", "H2", "H3"))
     aggregate(net, 1, hosts=("H0",))
     assert only(net, "H0").status == Status.OST_EXHAUSTED
-    assert net.nodes[LEAF_A].used.osts == 1
+    assert net.nodes[LEAF_A].pool.used().osts == 1
     aggregate(net, 0, hosts=("H1",))
     assert [only(net, host).opcode for host in HOSTS] == [SharpOpcode.AGG_RESULT] * 4
-    assert [node.used.osts for node in net.nodes.values()] == [0, 0, 0]
+    assert [node.pool.used().osts for node in net.nodes.values()] == [0, 0, 0]
 
 
 def test_a_parent_without_osts_is_asked_again() -> None:
@@ -431,7 +431,9 @@ def test_sat_equals_llt() -> None:
 
 def test_operations_stay_in_the_window_of_the_pool() -> None:
     net = streaming()
-    assert [node.used for node in net.nodes.values()] == [(66, 2, 1, node.used.buffers) for node in net.nodes.values()]
+    assert [node.pool.used() for node in net.nodes.values()] == [
+        (66, 2, 1, node.pool.used().buffers) for node in net.nodes.values()
+    ]
     assert all(op.state is OpState.COLLECT for op in net.nodes[LEAF_A].groups[SAT, GROUP].operations.ops.values())
 
 

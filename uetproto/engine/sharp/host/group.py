@@ -5,7 +5,7 @@ members number them alike. Collectives that have begun run concurrently, on the 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import MAX_SAT_MESSAGE, SharpConfig
@@ -268,9 +268,7 @@ class HostGroup(TableMachine, table=GROUP):
         """Fail all open collectives, those in `also`, and the group."""
         self.timer = NEVER
         self.trouble = trouble
-        for operation in [*(one for flow in self.flows for one in flow.operations), *self.waiting, *(also or [])]:
-            self.emit(AggregateFailed(operation.work.op_id, trouble))
-        self._forget()
+        self._fail_all(trouble, also or [])
         self.emit(GroupFailed(self.work.group_id, trouble))
 
     def time_out(self, now: int) -> None:
@@ -297,7 +295,10 @@ class HostGroup(TableMachine, table=GROUP):
     def _trouble(self, status: int, fault: SharpFault | None = None) -> Trouble:
         return Trouble(status_or(status, Status.BAD_HEADER), self.options.fall_back, fault)
 
-    def _forget(self) -> None:
+    def _fail_all(self, trouble: Trouble, also: Sequence[HostOperation] = ()) -> None:
+        """Report the failure of all open collectives and of those in `also`, and forget them."""
+        for operation in [*(one for flow in self.flows for one in flow.operations), *self.waiting, *also]:
+            self.emit(AggregateFailed(operation.work.op_id, trouble))
         self.waiting.clear()
         for flow in self.flows:
             flow.operations.clear()
@@ -308,10 +309,7 @@ class HostGroup(TableMachine, table=GROUP):
 
     def leave(self, now: int) -> None:
         """Cancel open collectives and release the lock, then send LEAVE_REQ."""
-        cancelled = self._trouble(Status.CANCELLED)
-        for operation in [*(one for flow in self.flows for one in flow.operations), *self.waiting]:
-            self.emit(AggregateFailed(operation.work.op_id, cancelled))
-        self._forget()
+        self._fail_all(self._trouble(Status.CANCELLED))
         self.timer = now + _ANSWER_WAITS * self.config.t_join
         if self.lock is not None:
             self.lock.step(HostLockInput.RELEASE, now)

@@ -60,7 +60,6 @@ class Aggregate:
     root: int | None = None
     """Rank that gets the result (REDUCE) or has the data (BCAST)."""
     little_endian: bool = False
-    """Tells whether the elements of `data` are little-endian."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +122,9 @@ class Trouble:
 
     @property
     def code(self) -> LibsharpStatus:
-        """Return the published code."""
-        return libsharp_of(self.status)
+        """Return the published code of the status; ERROR (-1) for a status without one (sharp.md §2.7)."""
+        codes = (one for one in COUNTERPARTS.get(self.status, ()) if isinstance(one, LibsharpStatus))
+        return next(codes, LibsharpStatus.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,3 @@ class GroupFailed:
 
 
 Event: TypeAlias = GroupJoined | GroupLeft | AggregateDone | AggregateFailed | GroupFailed
-
-
-def libsharp_of(status: Status) -> LibsharpStatus:
-    """Return the published code of a status; ERROR (-1) for a status without one (sharp.md §2.7)."""
-    return next((one for one in COUNTERPARTS.get(status, ()) if isinstance(one, LibsharpStatus)), LibsharpStatus.ERROR)

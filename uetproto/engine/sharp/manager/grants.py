@@ -14,7 +14,6 @@ class AttachPoint:
     an: int
     """GUID of the leaf AN, which is also its address."""
     conn: int
-    """Connection at that AN."""
     child_idx: int
 
 

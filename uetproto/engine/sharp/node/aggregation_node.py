@@ -21,7 +21,7 @@ from uetproto.engine.sharp.node.heartbeats import HeartbeatMonitor
 from uetproto.engine.sharp.node.lock import GroupLock
 from uetproto.engine.sharp.node.ost import OstEntry
 from uetproto.engine.sharp.node.packing import is_retransmission
-from uetproto.engine.sharp.node.pool import ResourcePool, Used
+from uetproto.engine.sharp.node.pool import ResourcePool
 from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.node.states import GroupInput
 from uetproto.engine.sharp.node.timers import TimerQueue
@@ -130,11 +130,6 @@ class SharpNode:
         for group in list(self.groups.values()):
             if job in (None, group.job_id) and tree in (None, group.tree_id):
                 group.handle(GroupInput.CLEANUP)
-
-    @property
-    def used(self) -> Used:
-        """Return how many of each resource are in use."""
-        return self.pool.used()
 
     # Element
 

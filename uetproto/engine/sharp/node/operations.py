@@ -35,6 +35,9 @@ class GroupOperations(ABC):
     sat: ClassVar[bool]
     compiled: ClassVar[CompiledTable]
 
+    def __init_subclass__(cls) -> None:
+        cls.compiled = compile_table(OPERATION, cls)
+
     def __init__(self, group: GroupContext, node: NodeServices) -> None:
         self.group = group
         self.node = node
@@ -523,9 +526,6 @@ class LltOperations(GroupOperations):
         return all(
             child in op.finished or diff32(newest.get(child, op.seq), op.seq) >= window for child in self.group.members
         )
-
-
-LltOperations.compiled = compile_table(OPERATION, LltOperations)
 
 
 def _is_second(op: OstEntry, message: SharpMessage) -> bool:

@@ -14,8 +14,7 @@ from uetproto.engine.sharp.node.checks import element_or_status
 from uetproto.engine.sharp.node.contract import GroupContext, NodeServices
 from uetproto.engine.sharp.node.operations import GroupOperations
 from uetproto.engine.sharp.node.ost import OstEntry
-from uetproto.engine.sharp.node.states import OPERATION, OpInput, OpState
-from uetproto.engine.sharp.state_tables import compile_table
+from uetproto.engine.sharp.node.states import OpInput, OpState
 from uetproto.wire.headers.sharp import EVERY_RANK, Flag, Status
 from uetproto.wire.serial import add32, diff32
 
@@ -250,9 +249,6 @@ class SatOperations(GroupOperations):
         super().close()
         self.streams.clear()
         self.open = 0
-
-
-SatOperations.compiled = compile_table(OPERATION, SatOperations)
 
 
 def _length(message: SharpMessage) -> int:
