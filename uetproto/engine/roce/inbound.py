@@ -101,16 +101,11 @@ class Inbound(ResponderHalf):
             self.qp.hold_receive()
             flags = WcFlags.WITH_IMM if immediate is not None else WcFlags(0)
             flags |= WcFlags.WITH_INV if invalidated is not None else WcFlags(0)
+            opcode, length = (WcOpcode.RECV, self.done) if sends else (WcOpcode.RECV_RDMA_WITH_IMM, self.total)
             self.qp.end_receive(
-                Status.SUCCESS,
-                WcOpcode.RECV if sends else WcOpcode.RECV_RDMA_WITH_IMM,
-                byte_len=self.done if sends else self.total,
-                imm_data=immediate,
-                invalidated_rkey=invalidated,
-                src_qp=self.qp.attributes.dest_qpn,
-                wc_flags=flags,
-                solicited=bool(parsed.se),
-            )
+                Status.SUCCESS, opcode, byte_len=length, imm_data=immediate, invalidated_rkey=invalidated,
+                src_qp=self.qp.attributes.dest_qpn, wc_flags=flags, solicited=bool(parsed.se),
+            )  # fmt: skip
         self._region = None
         self._receive = self._segments = None
         self.done = self.total = 0

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from uetproto.engine.contract import NEVER
@@ -170,18 +171,16 @@ class Attributes:
 _BEFORE = {S.INIT: S.RESET, S.RTR: S.INIT, S.RTS: S.RTR}
 
 
+@dataclass(slots=True, eq=False)
 class ReceiveQueue:
     """The posted receives that are not yet used, of one queue pair or shared by several."""
 
-    __slots__ = ("items", "limit", "number", "pd", "shared")
-
-    def __init__(self, pd: int, number: int, shared: bool) -> None:
-        self.pd = pd
-        self.number = number
-        self.shared = shared
-        self.items: deque[Receive] = deque()
-        self.limit = 0
-        """Number of receives below which SRQ_LIMIT_REACHED is reported once; 0 disarms it."""
+    pd: int
+    number: int
+    shared: bool
+    items: deque[Receive] = field(default_factory=deque)
+    limit: int = 0
+    """Number of receives below which SRQ_LIMIT_REACHED is reported once; 0 disarms it."""
 
 
 class Adapter(Protocol):

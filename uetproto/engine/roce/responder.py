@@ -19,6 +19,7 @@ from uetproto.engine.roce.segments import (
     STEPS,
     WITH_IMM,
     WITH_INV,
+    WRITES,
     MessageStep,
     family,
     operation_at,
@@ -32,10 +33,7 @@ _RNR = 0x20
 _RESPONSE = family("RDMA_READ_RESPONSE")
 
 RIGHTS: dict[MessageStep, Access] = {
-    MessageStep.RDMA_WRITE_FIRST: Access.REMOTE_WRITE,
-    MessageStep.RDMA_WRITE_MIDDLE: Access.REMOTE_WRITE,
-    MessageStep.RDMA_WRITE_LAST: Access.REMOTE_WRITE,
-    MessageStep.RDMA_WRITE_ONLY: Access.REMOTE_WRITE,
+    **dict.fromkeys(WRITES, Access.REMOTE_WRITE),
     MessageStep.READ: Access.REMOTE_READ,
     MessageStep.ATOMIC: Access.REMOTE_ATOMIC,
 }

@@ -119,6 +119,7 @@ MIDDLE = frozenset((_S.SEND_MIDDLE, _S.RDMA_WRITE_MIDDLE))
 LAST = frozenset((_S.SEND_LAST, _S.RDMA_WRITE_LAST))
 ONLY = frozenset((_S.SEND_ONLY, _S.RDMA_WRITE_ONLY))
 SENDS = frozenset((_S.SEND_FIRST, _S.SEND_MIDDLE, _S.SEND_LAST, _S.SEND_ONLY))
+WRITES = frozenset((_S.RDMA_WRITE_FIRST, _S.RDMA_WRITE_MIDDLE, _S.RDMA_WRITE_LAST, _S.RDMA_WRITE_ONLY))
 STARTS = FIRST | ONLY
 """Steps at which a new message may start on UC (roce.md §11)."""
 ENDS = LAST | ONLY

@@ -387,17 +387,9 @@ class GroupOperations(ABC):
 
     # Actions of the table: NACK and ERROR (sharp.md §2.5, §3.2)
 
-    def refuse_no_ost(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Send NACK OST_EXHAUSTED."""
-        self.group.nack(child, message, Status.OST_EXHAUSTED)
-
-    def refuse_ahead(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Send NACK SEQ_AHEAD."""
-        self.group.nack(child, message, Status.SEQ_AHEAD)
-
-    def refuse_stale(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Send NACK SEQ_STALE."""
-        self.group.nack(child, message, Status.SEQ_STALE)
+    def refuse(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
+        """Send a NACK with the reason that `_classify_first` has found."""
+        self.group.nack(child, message, op.code)
 
     def raise_error(self, op: OstEntry, *_: object) -> None:
         """Send ERROR to every child and to the parent, once for the operation, and raise a trap."""
@@ -478,15 +470,15 @@ class LltOperations(GroupOperations):
         self._make_room(seq)
         ahead = diff32(seq, self.base)
         if ahead < 0:
-            return (OpInput.REQ_CACHED if seq in self.cached else OpInput.REQ_STALE), Status.OK
+            return (OpInput.REQ_CACHED if seq in self.cached else OpInput.REQ_STALE), Status.SEQ_STALE
         if ahead >= window:
             before = self.ops.get(add32(seq, -window))
             early = before is not None and before.state is OpState.UP and self._by_multicast(before)
-            return OpInput.REQ_EARLY if early else OpInput.REQ_AHEAD, Status.OK
+            return OpInput.REQ_EARLY if early else OpInput.REQ_AHEAD, Status.SEQ_AHEAD
         if status:
             return OpInput.REQ_BAD, status
         if not self.node.pool.allocate_ost():
-            return OpInput.REQ_NO_OST, Status.OK
+            return OpInput.REQ_NO_OST, Status.OST_EXHAUSTED
         return OpInput.REQ, Status.OK
 
     def acknowledged(self, op: OstEntry, child: int) -> None:

@@ -101,9 +101,9 @@ class SatOperations(GroupOperations):
         self._make_room(seq)
         ahead = diff32(seq, self.base)
         if ahead < 0:
-            return OpInput.REQ_STALE, Status.OK
+            return OpInput.REQ_STALE, Status.SEQ_STALE
         if ahead >= self.group.window:
-            return OpInput.REQ_AHEAD, Status.OK
+            return OpInput.REQ_AHEAD, Status.SEQ_AHEAD
         stream = self.streams.get(seq)
         if stream is None:
             if status:  # a request that fails its checks begins no stream
@@ -111,7 +111,7 @@ class SatOperations(GroupOperations):
             stream = self.streams[seq] = ChunkStream()
         self._evict_finished(stream)
         if vec_off < stream.done or stream.finished:
-            return OpInput.REQ_STALE, Status.OK
+            return OpInput.REQ_STALE, Status.SEQ_STALE
         window = self.node.config.sat_window
         size = stream.chunk or _length(message) or 1
         if not status and (vec_off >= stream.done + window * size or self.open >= window):
@@ -119,7 +119,9 @@ class SatOperations(GroupOperations):
         status = status or self._check_fit(child, message)
         if status:
             return OpInput.REQ_BAD, status
-        return (OpInput.REQ if self.node.pool.allocate_ost() else OpInput.REQ_NO_OST), Status.OK
+        if not self.node.pool.allocate_ost():
+            return OpInput.REQ_NO_OST, Status.OST_EXHAUSTED
+        return OpInput.REQ, Status.OK
 
     def _check_fit(self, child: int, message: SharpMessage) -> Status:
         """Check size and LAST of a chunk against the chunks of this child and of the others."""

@@ -136,11 +136,11 @@ _OPEN = (_O.COLLECT, _O.UP)
 
 OPERATION: StateTable = {
     (_O.FREE, _E.REQ): ("allocate", _O.COLLECT),
-    (_O.FREE, _E.REQ_NO_OST): ("refuse_no_ost", _O.FREE),
-    (_O.FREE, _E.REQ_AHEAD): ("refuse_ahead", _O.FREE),
+    (_O.FREE, _E.REQ_NO_OST): ("refuse", _O.FREE),
+    (_O.FREE, _E.REQ_AHEAD): ("refuse", _O.FREE),
     (_O.FREE, _E.REQ_EARLY): ("hold_back", _O.FREE),
     (_O.FREE, _E.REQ_CACHED): ("repeat_result", _O.FREE),
-    (_O.FREE, _E.REQ_STALE): ("refuse_stale", _O.FREE),
+    (_O.FREE, _E.REQ_STALE): ("refuse", _O.FREE),
     (_O.FREE, _E.REQ_BAD): ("raise_error", _O.ERR),
     (_O.FREE, _E.RESULT): ("take_late_result", _O.FREE),
     (_O.FREE, _E.ERROR_ABOVE): ("relay_down", _O.ERR),
