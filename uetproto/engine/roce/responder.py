@@ -175,12 +175,8 @@ class RcResponder(Inbound):
             self._nak_sent = True
             self._answer_nak(parsed.psn, syndrome)
             return
-        too_long = (
-            parsed.step in SENDS
-            and parsed.step in MESSAGE_STATES[self.phase]
-            and self.size_is_right(parsed)
-            and not self.fits_receive(parsed)
-        )
+        in_order = parsed.step in SENDS and parsed.step in MESSAGE_STATES[self.phase]
+        too_long = in_order and self.size_is_right(parsed) and not self.fits_receive(parsed)
         self._fail(parsed.psn, syndrome, Status(self.config.too_long_status) if too_long else None)
 
     def _fail(self, psn: int, syndrome: int, receive_status: Status | None = None) -> None:
@@ -354,8 +350,7 @@ class RcResponder(Inbound):
         while answers:
             answer = answers[0]
             if isinstance(answer, ShortResponse):
-                packet = path.packet(answer.operation, answer.psn, answer.headers)
-                out.append(packet)
+                out.append(path.packet(answer.operation, answer.psn, answer.headers))
                 answers.popleft()
                 continue
             if sent >= budget:

@@ -14,6 +14,7 @@ from uetproto.engine.contract import Buffer
 from uetproto.wire.headers.sharp import DTYPE_SIZES, Dtype, Op
 
 Array: TypeAlias = np.ndarray[Any, Any]
+UfuncStep: TypeAlias = Callable[..., Any]
 
 _NUMPY: dict[int, str] = {
     Dtype.UNSIGNED: "u4",
@@ -43,7 +44,7 @@ LOGICAL = frozenset({Op.LAND, Op.LOR, Op.LXOR})
 INTEGER_ONLY = LOGICAL | {Op.BAND, Op.BOR, Op.BXOR}
 """Operations that need an integer data type (sharp.md §2.8 rule 3)."""
 
-_STEPS: dict[int, Callable[..., Any]] = {
+_STEPS: dict[int, UfuncStep] = {
     Op.MAX: np.maximum, Op.MIN: np.minimum, Op.SUM: np.add, Op.PROD: np.multiply,
     Op.LAND: np.bitwise_and, Op.BAND: np.bitwise_and, Op.LOR: np.bitwise_or, Op.BOR: np.bitwise_or,
     Op.LXOR: np.bitwise_xor, Op.BXOR: np.bitwise_xor,
@@ -88,7 +89,7 @@ def _bytes(result: Array, order: str) -> bytes:
     return result.astype(result.dtype.newbyteorder(order)).tobytes()
 
 
-def _accumulate(step: Callable[..., Any], rows: Array) -> Array:
+def _accumulate(step: UfuncStep, rows: Array) -> Array:
     """Fold row after row, as `ufunc.reduce` might choose another order; overwrite the first row."""
     result: Array = rows[0]
     for row in rows[1:]:
@@ -99,9 +100,7 @@ def _accumulate(step: Callable[..., Any], rows: Array) -> Array:
 # Floating point ------------------------------------------------------------------------------------------------------
 
 
-def _fold_floats(
-    step: Callable[..., Any], dtype: int, operands: Sequence[Buffer], order: str, acc_native: bool
-) -> bytes:
+def _fold_floats(step: UfuncStep, dtype: int, operands: Sequence[Buffer], order: str, acc_native: bool) -> bytes:
     """Fold SUM or PROD: f32 and f64 round at each step; f16 and bf16 are f32 inside and round once or at each step."""
     with np.errstate(all="ignore"):
         rows = _rows(operands, _NUMPY[dtype], order)

@@ -120,9 +120,8 @@ class RoceCarrier(Carrier):
     def release(self, conn: int, now: int) -> None:
         connection = self.find(conn)
         self.forget(connection)
-        if (
-            connection.up and self._hca.qps[conn].state is not QpState.ERR
-        ):  # a partly received message returns its buffer
+        if connection.up and self._hca.qps[conn].state is not QpState.ERR:
+            # A partly received message returns its buffer.
             self._hca.submit(ModifyQp(qp_num=conn, state=QpState.ERR), now)
         self._hca.destroy_qp(conn)
         self._gone.add(conn)

@@ -355,9 +355,7 @@ class SharpNode:
         self.counters["errors"] += 1
         if found is not None:
             trap, syndrome = (Trap.SHARP_ERROR, found) if isinstance(found, Syndrome) else (found, 0)
-            self._events.append(
-                TrapRaised(trap, syndrome, group.job_id, group.tree_id, conn, group.group_id, seq)
-            )  # fmt: skip
+            self._events.append(TrapRaised(trap, syndrome, group.job_id, group.tree_id, conn, group.group_id, seq))
 
     # Locks: each is on an LLT group, for a SAT tree (sharp.md §3.3)
 

@@ -269,9 +269,8 @@ class GroupOperations(ABC):
         """Reduce, send one request with the node's own child_idx to the parent, and start T_result."""
         vector = self._reduce(op)
         flags = op.message.flags & (SIGNED | _LOCK) | op.merged[0] & _MCAST | op.merged[1]
-        op.up = pack_for(
-            op.message, SharpOpcode.AGG_REQ, vector, self.group.own_idx, flags, target=op.message.target
-        )  # fmt: skip
+        own, target = self.group.own_idx, op.message.target
+        op.up = pack_for(op.message, SharpOpcode.AGG_REQ, vector, own, flags, target=target)
         self.group.send_up(op.up)
         self.node.start(op, self.node.config.t_result)
 
