@@ -65,10 +65,7 @@ class FlowCrc:
     """This object decides for each flow of one vantage point whether its packets have a CRC."""
 
     def __init__(self, mode: str, out: Callable[[UndecidedPacket], None]) -> None:
-        """`mode` says whether there is a CRC32C: on, off, or auto (to be found out). `out` gets each packet.
-
-        On also says that the capture has the ICRCs that were sent, though none be right.
-        """
+        """Hand each packet to `out`; `mode` says whether a CRC32C is there, on also that ICRCs are as sent."""
         self.crc32c = KnownFlows()
         self.icrc = KnownFlows()
         self._always = {"on": True, "off": False}.get(mode)

@@ -48,30 +48,10 @@ from uetproto.wire.capture.base import (
 from uetproto.wire.capture.pcapng import SECTION, PcapngReader, PcapngWriter
 
 __all__ = [
-    "ERF",
-    "ETHERNET",
-    "INFINIBAND",
-    "IPV4",
-    "IPV6",
-    "LINK_NAMES",
-    "RAW",
-    "RAW_BSD",
-    "RAW_OPENBSD",
-    "SLL",
-    "SLL2",
-    "SNAPLEN",
-    "CaptureReader",
-    "CaptureWriter",
-    "Damage",
-    "Interface",
-    "PcapReader",
-    "PcapWriter",
-    "PcapngReader",
-    "PcapngWriter",
-    "Record",
-    "open_capture",
-    "open_writer",
-]
+    "ERF", "ETHERNET", "INFINIBAND", "IPV4", "IPV6", "LINK_NAMES", "RAW", "RAW_BSD", "RAW_OPENBSD", "SLL", "SLL2",
+    "SNAPLEN", "CaptureReader", "CaptureWriter", "Damage", "Interface", "PcapReader", "PcapWriter", "PcapngReader",
+    "PcapngWriter", "Record", "open_capture", "open_writer",
+]  # fmt: skip
 
 _MICRO, _NANO, _MODIFIED = 0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34
 # First four bytes -> byte order, ticks a second, layout of a record's header. The modified format (old Linux patches)

@@ -116,10 +116,7 @@ def _implied(frame: Frame) -> bool:
 
 
 def ip_length(frame: Frame, rng: Rng) -> Mutation | None:
-    """Change the length in the GRH or the LRH where there is no IP.
-
-    One that no other length contradicts looks like a packet cut short, or like a wrong ICRC.
-    """
+    """Change the length of IP, GRH or LRH; without a contradiction, the packet seems cut or its ICRC wrong."""
     found = mutate_frame.ip_length(frame, rng)
     forms = {layer.form for layer in frame.packet.layers}
     contradicted = "udp" in forms or {"lrh", "grh"} <= forms
