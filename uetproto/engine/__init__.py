@@ -37,7 +37,8 @@ initiator=16, relative=True, delivery_complete=False, completion_data=None, cont
 `memory.FileMemory(open_file)`. An operation above `max_msg_size` travels as several messages and has one completion.
 The events are `Completion(context, peer, message_id, length, return_code, error, .ok)`, `RemoteWrite` (completion data
 at the target), `Received`, `Cancelled`, `RemoteAccess`, `MessageStored`, `MessageFailed`, `PdcOpened`,
-`PdcClosed(…, error)`, `Paused`, `Probed`, `Credited`, `Negotiated` and `NewPdcTimeouts`.
+`PdcClosed(…, error)`, `Paused`, `Probed`, `Credited`, `Negotiated` and `NewPdcTimeouts`. `contract` has all classes of
+work and events; this package exports those that most drivers use.
 
 A target calls `process = fep.attach(job_id, pid_on_fep=0, indices=(15,))` (job_id None: absolute addresses), then
 `process.register(memory.Region(key, buffer_or_FileMemory, base=0, remote_write=True, remote_read=True,
@@ -66,39 +67,24 @@ implementation. `states_text.states_markdown()` returns the text of STATES.md.
 
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import (
-    MICROSECOND,
-    MILLISECOND,
     NEVER,
     PDC_MODES,
-    SECOND,
     AskClose,
-    AskCredit,
     Close,
     Completion,
-    Credited,
     Datagram,
-    EndpointDriver,
-    Engine,
     Event,
-    GiveCredit,
     MessageFailed,
     MessageStored,
     Mode,
-    Negotiate,
-    Negotiated,
-    NewPdcTimeouts,
-    Noop,
     Paused,
     PdcClosed,
     PdcErrorReason,
     PdcOpened,
     PdsError,
-    Probe,
-    Probed,
     RemoteWrite,
     TrafficClass,
     Trim,
-    Work,
     Write,
 )  # fmt: skip
 from uetproto.engine.fep import Fep
@@ -108,31 +94,19 @@ from uetproto.engine.pds.service import Refusal, Response
 from uetproto.engine.pds.sublayer import Pds
 
 __all__ = [
-    "MICROSECOND",
-    "MILLISECOND",
     "NEVER",
     "PDC_MODES",
-    "SECOND",
     "AskClose",
-    "AskCredit",
     "BufferMemory",
     "Close",
     "Completion",
-    "Credited",
     "Datagram",
-    "EndpointDriver",
-    "Engine",
     "Event",
     "Fep",
     "FileMemory",
-    "GiveCredit",
     "MessageFailed",
     "MessageStored",
     "Mode",
-    "Negotiate",
-    "Negotiated",
-    "NewPdcTimeouts",
-    "Noop",
     "Paused",
     "PdcClosed",
     "PdcErrorReason",
@@ -141,8 +115,6 @@ __all__ = [
     "PdsConfig",
     "PdsError",
     "Preset",
-    "Probe",
-    "Probed",
     "Refusal",
     "Region",
     "RemoteWrite",
@@ -150,6 +122,5 @@ __all__ = [
     "SesConfig",
     "TrafficClass",
     "Trim",
-    "Work",
     "Write",
 ]  # fmt: skip

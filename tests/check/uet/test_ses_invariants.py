@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.ses.headers import build_later, build_som
 from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet.ses_invariants import SegmentChecks
-from uetproto.engine.ses.headers import AtomicExtension, RendezvousExtension, build_extensions, build_later, build_som
+from uetproto.engine.ses.headers import AtomicExtension, build_extensions
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode
+from uetproto.wire.tuples import SesExtRendezvousHeader
 
 MTU = 1024
 Packet = tuple[bytes, bytes]
@@ -42,7 +44,7 @@ def judged(packets: list[Packet]) -> str | None:
 
 
 READ, SEND = Opcode.READ, Opcode.DEFERRABLE_SEND
-EAGER = build_extensions(rendezvous=RendezvousExtension(1500, 0, 0, 15, 1500, 7))
+EAGER = SesExtRendezvousHeader.pack(1500, 0, 0, 15, 1500, 7)
 ADD = build_extensions(atomic=AtomicExtension(0x02, 0x07, 2))
 SWAP = build_extensions(atomic=AtomicExtension(0x0D, 0x07, 2, 1, 2))
 FETCH = build_extensions(atomic=AtomicExtension(0x0B, 0x07, 2))

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from tests.support.engine.world import JOB
+from tests.support.ses.headers import build_som
 from tests.support.ses.requests import MTU, SLOW, A, B, Pair, Pdc
 from tests.support.ses.world import MS, US
 from uetproto.engine import Mode
 from uetproto.engine.contract import SendKind
 from uetproto.engine.pds.messages import Ack, Nack, parse
 from uetproto.engine.pds.service import Response
-from uetproto.engine.ses.headers import build_som, parse_ses_response
+from uetproto.engine.ses.headers import parse_ses_response
 from uetproto.engine.ses.transfer import MessageState
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode

@@ -6,19 +6,15 @@ import pytest
 
 from tests.support.engine.world import KEY as KEY_OF_PEERS
 from tests.support.ses.checks_order import JOB, KEY, MTU, OTHER, Ask, C, Target
+from tests.support.ses.headers import build_som
 from tests.support.ses.operations import A, Peers, content
 from uetproto.engine import Completion, Mode
 from uetproto.engine.contract import Atomic, Read, Receive, Send, SendKind, Write
-from uetproto.engine.ses.headers import (
-    RendezvousExtension,
-    SyncExtension,
-    build_extensions,
-    build_som,
-    parse_ses_response,
-)
+from uetproto.engine.ses.headers import build_extensions, parse_ses_response
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode, Space
+from uetproto.wire.tuples import SesExtRendezvousHeader, SesExtSyncHeader
 
 
 def later(target: Target, opcode: int = Opcode.WRITE, **fields: Any) -> Ask:
@@ -47,7 +43,7 @@ def test_the_extension_is_the_same_in_all_packets() -> None:
     t = Target()
 
     def extension(eager: int) -> bytes:
-        return build_extensions(rendezvous=RendezvousExtension(eager, 0, 0, 15, eager, 5))
+        return SesExtRendezvousHeader.pack(eager, 0, 0, 15, eager, 5)
 
     long = {"length": 8 * MTU, "key": 0}
     first = Ask(t, Opcode.RENDEZVOUS_SEND, eom=0, payload=b"x" * MTU, extension=extension(2 * MTU), **long)
@@ -187,7 +183,11 @@ def test_a_rendezvous_is_read_when_its_reader_says_so() -> None:
 
 def member(t: Target, message_id: int, total: int = 0, **fields: Any) -> Ask:
     return Ask(
-        t, Opcode.SYNC_WRITE, message_id=message_id, extension=build_extensions(sync=SyncExtension(7, total)), **fields
+        t,
+        Opcode.SYNC_WRITE,
+        message_id=message_id,
+        extension=build_extensions(sync=SesExtSyncHeader(7, total)),
+        **fields,
     )
 
 

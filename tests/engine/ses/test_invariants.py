@@ -9,19 +9,12 @@ from typing import Any
 import pytest
 
 from tests.support.ses import invariants as inv
+from tests.support.ses.headers import build_later, build_medium, build_small, build_som
 from tests.support.ses.records import Asked, Data, Log, Message, Packet, Posted
 from tests.support.ses.world import SECOND, US, Loss, World
 from uetproto.engine import Fep, Mode, Region
 from uetproto.engine.contract import Atomic, Completion, Read, Receive, Received, RemoteAccess, Send, Write
-from uetproto.engine.ses.headers import (
-    SesResponse,
-    build_later,
-    build_medium,
-    build_small,
-    build_som,
-    parse_ses_request,
-    parse_ses_response,
-)
+from uetproto.engine.ses.headers import SesResponse, parse_ses_request, parse_ses_response
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 

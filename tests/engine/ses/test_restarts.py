@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from tests.support.engine.world import JOB, A, B
+from tests.support.ses.headers import build_som
 from tests.support.ses.operations import SECOND, Peers, content
 from tests.support.ses.requests import NARROW, index_of
 from uetproto.engine import Mode
 from uetproto.engine.contract import Received, Send, SendKind
 from uetproto.engine.pds.service import Refusal
-from uetproto.engine.ses.headers import build_som, parse_ses_request
+from uetproto.engine.ses.headers import parse_ses_request
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 

@@ -8,10 +8,11 @@ from tests.support.ses.operations import SECOND, Peers
 from tests.support.ses.requests import Here, Pair, ask, completions, later, som
 from uetproto.engine import Mode, Region, SesConfig
 from uetproto.engine.contract import MILLISECOND, NEVER, RemoteWrite, Write
-from uetproto.engine.ses.headers import SyncExtension, parse_extensions
+from uetproto.engine.ses.headers import parse_extensions
 from uetproto.engine.ses.sync import TargetSyncGroups
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
+from uetproto.wire.tuples import SesExtSyncHeader
 
 
 def synced(**knobs: Any) -> Peers:
@@ -93,7 +94,7 @@ def test_first_error_of_a_sync_group() -> None:
 
     class Message:
         def __init__(self, total: int) -> None:
-            self.source, self.sync = A, SyncExtension(7, total)
+            self.source, self.sync = A, SesExtSyncHeader(7, total)
 
     groups: Any = TargetSyncGroups(SesConfig())
     one, two, end = Message(0), Message(0), Message(3)

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.support.engine.world import JOB, KEY
+from tests.support.ses.headers import build_later, build_som
 from tests.support.ses.operations import SECOND, Peers
 from tests.support.ses.requests import MTU, SLOW, A, B, Here, Pair, ask, index_of, later, som
 from tests.support.ses.world import MS, US
 from uetproto.engine import Close, Mode
 from uetproto.engine.contract import MessageFailed, Send, Write
-from uetproto.engine.ses.headers import build_later, build_som
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 

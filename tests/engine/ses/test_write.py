@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.engine.world import JOB, KEY, A, B, Pair
 from tests.support.pds.headers import build_syn_request
+from tests.support.ses.headers import build_later, build_som
 from uetproto.engine import (
     Completion,
     FileMemory,
@@ -27,7 +28,7 @@ from uetproto.engine import (
 from uetproto.engine.contract import NEVER, PDC_MODES, Close
 from uetproto.engine.pds.states import Input
 from uetproto.engine.ses.checks import CHECKS
-from uetproto.engine.ses.headers import SesRequest, build_later, build_response, build_som
+from uetproto.engine.ses.headers import SesRequest, build_response
 from uetproto.engine.ses.segments import Reassembly
 from uetproto.engine.ses.work import operation_of, plan_of
 from uetproto.errors import LocalError

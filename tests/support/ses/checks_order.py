@@ -4,9 +4,10 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.ses.headers import build_later, build_som
 from uetproto.engine import Fep, Mode, Region, SesConfig
 from uetproto.engine.pds.service import Response
-from uetproto.engine.ses.headers import build_later, build_som, parse_ses_response
+from uetproto.engine.ses.headers import parse_ses_response
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import ReturnCode, Space
 

@@ -8,18 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from tests.support.ses.headers import build_later, build_medium, build_small, build_som
 from tests.support.ses.records import Asked, Data, Log, Message, Packet
 from uetproto.engine import Fep
 from uetproto.engine.contract import Completion, Mode, Received
 from uetproto.engine.memory import IDEMPOTENT_SAFE
-from uetproto.engine.ses.headers import (
-    SesRequest,
-    build_later,
-    build_medium,
-    build_small,
-    build_som,
-    parse_ses_request,
-)
+from uetproto.engine.ses.headers import SesRequest, parse_ses_request
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 

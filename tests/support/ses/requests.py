@@ -5,12 +5,13 @@ from typing import Any
 
 from tests.support.engine import world
 from tests.support.engine.world import JOB, KEY
+from tests.support.ses.headers import build_later, build_som
 from tests.support.ses.operations import Peers
 from tests.support.ses.world import US, Loss, World
 from uetproto.engine import Mode, Region
 from uetproto.engine.contract import Addressed, Completion, Receive, Received, Send
 from uetproto.engine.pds.service import Response
-from uetproto.engine.ses.headers import build_later, build_som, parse_ses_response
+from uetproto.engine.ses.headers import parse_ses_response
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode, Space
 

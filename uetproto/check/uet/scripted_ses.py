@@ -12,10 +12,11 @@ from uetproto.check.uet.steps import ANSWERS, REFUSALS, MessageSpec
 from uetproto.engine.contract import PDC_MODES, Buffer, Mode, PdsError
 from uetproto.engine.pds.service import SES_SIZE, Connection, Refusal, Response, message_id_of
 from uetproto.engine.pds.sublayer import Pds
-from uetproto.engine.ses.headers import build_later, build_response, build_response_data, build_som
+from uetproto.engine.ses.headers import build_response, build_response_data
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import REQUEST_STD, RESPONSE_DATA, Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.tuples import SesRequestStdHeader, SesRequestStdSomHeader
 
 _OPCODES = {"send": Opcode.SEND, "read": Opcode.READ, "write": Opcode.WRITE}
 _STD, _RESPONSE_DATA, _W_DATA = NextHdr.REQUEST_STD, NextHdr.RESPONSE_DATA, ResponseOpcode.RESPONSE_W_DATA
@@ -64,9 +65,9 @@ class ScriptedMessage:
             self.length = min(mtu, ack_data)
         self._opcode = Opcode.DATAGRAM_SEND if what.mode is Mode.UUD else _OPCODES[what.op]
         self._how = ANSWERS.index(what.answer)
-        self._first = build_som(
-            self._opcode, 0, 0, 1, 0, self.packets == 1 or mtu is None, self.message_id, _JOB, 0, _RESOURCE_INDEX, 0,
-            self._how, _KEY, 0, self.length,
+        self._first = SesRequestStdSomHeader.pack(
+            self._opcode, 0, 0, 0, 1, 0, self.packets == 1 or mtu is None, self.message_id, 0, _JOB, 0, _RESOURCE_INDEX,
+            0, self._how, _KEY, 0, self.length,
         )  # fmt: skip
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
@@ -78,9 +79,9 @@ class ScriptedMessage:
             return index, self._first, _INDEX[index & 0xFFF], last
         header = self._first
         if index:
-            header = build_later(
-                self._opcode, 0, 0, 1, 0, int(last), self.message_id, _JOB, 0, _RESOURCE_INDEX, 0, self._how, _KEY, mtu,
-                index * mtu, self.length,
+            header = SesRequestStdHeader.pack(
+                self._opcode, 0, 0, 0, 1, 0, int(last), self.message_id, 0, _JOB, 0, _RESOURCE_INDEX, 0, self._how,
+                _KEY, mtu, index * mtu, self.length,
             )  # fmt: skip
         return index, header, b"" if self.op == "read" else content(self.message_id, index, mtu), last
 

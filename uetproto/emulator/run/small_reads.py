@@ -5,9 +5,10 @@ from uetproto.check.uet.steps import MessageSpec
 from uetproto.engine.contract import Buffer, Mode
 from uetproto.engine.pds.service import Connection, Response
 from uetproto.engine.pds.sublayer import Pds
-from uetproto.engine.ses.headers import build_response, build_response_data_small, build_small, parse_ses_request
+from uetproto.engine.ses.headers import build_response, build_response_data_small, parse_ses_request
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.tuples import SesRequestSmallHeader
 
 _JOB, _RESOURCE_INDEX = 101, 15
 
@@ -30,7 +31,7 @@ class _OnePacket:
 
 def small_read(peer: int, what: MessageSpec, length: int) -> _OnePacket:
     """Return the request of a read."""
-    header = build_small(Opcode.READ, 0, 1, _JOB, 0, _RESOURCE_INDEX, 0, length)
+    header = SesRequestSmallHeader.pack(Opcode.READ, 0, 0, 0, 1, 0, 1, 1, length, 0, _JOB, 0, _RESOURCE_INDEX, 0)
     return _OnePacket(peer, what.mode, NextHdr.REQUEST_SMALL, header)
 
 

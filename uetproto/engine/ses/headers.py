@@ -123,55 +123,6 @@ def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
     raise RemoteError(f"next_hdr {next_hdr} is not a request", ReturnCode.OP_VIOLATION)
 
 
-def build_som(
-    opcode: int, dc: int, ie: int, rel: int, hd: int, eom: int, message_id: int, job_id: int, pid_on_fep: int,
-    resource_index: int, buffer_offset: int, initiator: int, key: int, header_data: int, request_length: int,
-    ri_generation: int = 0,
-) -> bytes:  # fmt: skip
-    """Build the header of the first packet of a message, in the standard form (ses.md §8.2)."""
-    return SesRequestStdSomHeader.pack(
-        opcode, 0, dc, ie, rel, hd, eom, message_id, ri_generation, job_id, pid_on_fep, resource_index,
-        buffer_offset, initiator, key, header_data, request_length,
-    )  # fmt: skip
-
-
-def build_later(
-    opcode: int, dc: int, ie: int, rel: int, hd: int, eom: int, message_id: int, job_id: int, pid_on_fep: int,
-    resource_index: int, buffer_offset: int, initiator: int, key: int, payload_length: int, message_offset: int,
-    request_length: int, ri_generation: int = 0,
-) -> bytes:  # fmt: skip
-    """Build the header of a later packet of a message, in the standard form."""
-    return SesRequestStdHeader.pack(
-        opcode, 0, dc, ie, rel, hd, eom, message_id, ri_generation, job_id, pid_on_fep, resource_index,
-        buffer_offset, initiator, key, payload_length, message_offset, request_length,
-    )  # fmt: skip
-
-
-def build_medium(
-    opcode: int, dc: int, rel: int, job_id: int, pid_on_fep: int, resource_index: int, buffer_offset: int,
-    initiator: int, key: int, header_data: int | None, request_length: int, ri_generation: int = 0,
-) -> bytes:  # fmt: skip
-    """Build the medium header of a message of one packet: `header_data` or buffer_offset, not both (ses.md §4.1)."""
-    hd = header_data is not None
-    shared = buffer_offset if header_data is None else header_data
-    return SesRequestMediumHeader.pack(
-        opcode, 0, dc, 0, rel, 1, 1, request_length, ri_generation, job_id, pid_on_fep, resource_index,
-        shared, initiator, key, hd=hd,
-    )  # fmt: skip
-
-
-def build_small(
-    opcode: int, dc: int, rel: int, job_id: int, pid_on_fep: int, resource_index: int, buffer_offset: int,
-    request_length: int, ri_generation: int = 0,
-) -> bytes:  # fmt: skip
-    """Build the small header of a message of one packet; on RMA with the index of the key (ses.md §4.1)."""
-    return SesRequestSmallHeader.pack(
-        opcode=opcode, version=0, dc=dc, ie=0, rel=rel, hd=0, eom=1, som=1, request_length=request_length,
-        ri_generation=ri_generation, job_id=job_id, pid_on_fep=pid_on_fep, resource_index=resource_index,
-        buffer_offset=buffer_offset,
-    )  # fmt: skip
-
-
 # Extensions (ses.md §4.2) --------------------------------------------------------------------------------------------
 
 
@@ -185,30 +136,14 @@ class AtomicExtension(NamedTuple):
     swap: int | None = None
 
 
-class RendezvousExtension(NamedTuple):
-    """The rendezvous header: where the target reads the bytes that were not sent (ses.md §5.9)."""
-
-    eager_length: int
-    ri_generation: int
-    pid_on_fep: int
-    resource_index: int
-    read_offset: int
-    read_memory_key: int
-
-
-class SyncExtension(NamedTuple):
-    """The sync header (ses.md §5.14); `total`, the field count, is 0 in writes, else the number of messages."""
-
-    group: int
-    total: int
-
-
 class Extensions(NamedTuple):
-    """The extension headers of a request, and their size in bytes."""
+    """Holds the extension headers of a request, and their size in bytes."""
 
     atomic: AtomicExtension | None = None
-    rendezvous: RendezvousExtension | None = None
-    sync: SyncExtension | None = None
+    rendezvous: SesExtRendezvousHeader | None = None
+    """Where the target reads the bytes that were not sent (ses.md §5.9)."""
+    sync: SesExtSyncHeader | None = None
+    """The sync group (ses.md §5.14); `count` is 0 in writes, else the number of messages."""
     size: int = 0
 
 
@@ -227,12 +162,10 @@ def parse_extensions(opcode: int, data: Buffer) -> Extensions:
     size = 0
     if row.extension is Extension.RENDEZVOUS:
         _need(data, SesExtRendezvousHeader.size)
-        return Extensions(
-            rendezvous=RendezvousExtension(*SesExtRendezvousHeader.unpack(data)), size=SesExtRendezvousHeader.size
-        )
+        return Extensions(rendezvous=SesExtRendezvousHeader.read(data), size=SesExtRendezvousHeader.size)
     if row.extension in (Extension.SYNC, Extension.SYNC_ATOMIC):
         _need(data, SesExtSyncHeader.size)
-        sync = SyncExtension(*SesExtSyncHeader.unpack(data))
+        sync = SesExtSyncHeader.read(data)
         size = SesExtSyncHeader.size
     if row.extension in (Extension.ATOMIC, Extension.SYNC_ATOMIC):
         _need(data, size + SesExtAtomicHeader.size)
@@ -253,34 +186,15 @@ def _need(data: Buffer, size: int) -> None:
         raise RemoteError(f"extension cut short: {len(data)} of {size} bytes", ReturnCode.OP_VIOLATION)
 
 
-def build_extensions(
-    *,
-    atomic: AtomicExtension | None = None,
-    rendezvous: RendezvousExtension | None = None,
-    sync: SyncExtension | None = None,
-) -> bytes:
+def build_extensions(*, atomic: AtomicExtension | None = None, sync: SesExtSyncHeader | None = None) -> bytes:
     """Build extension headers in the order of the wire: sync precedes atomic."""
-    parts = []
-    if sync is not None:
-        parts.append(SesExtSyncHeader.pack(group=sync.group, count=sync.total))
-    if rendezvous is not None:
-        parts.append(SesExtRendezvousHeader.pack(
-            eager_length=rendezvous.eager_length, ri_generation=rendezvous.ri_generation,
-            pid_on_fep=rendezvous.pid_on_fep, resource_index=rendezvous.resource_index,
-            read_offset=rendezvous.read_offset, read_memory_key=rendezvous.read_memory_key,
-        ))  # fmt: skip
-    if atomic is not None:
-        opcode, datatype, control, compare, swap = atomic
-        if compare is None:
-            parts.append(SesExtAtomicHeader.pack(
-                atomic_opcode=opcode, atomic_datatype=datatype, semantic_control=control
-            ))  # fmt: skip
-        else:
-            parts.append(SesExtAtomicCasHeader.pack(
-                atomic_opcode=opcode, atomic_datatype=datatype, semantic_control=control, compare_value=compare,
-                swap_value=swap or 0,
-            ))  # fmt: skip
-    return b"".join(parts)
+    first = b"" if sync is None else SesExtSyncHeader.pack(*sync)
+    if atomic is None:
+        return first
+    opcode, datatype, control, compare, swap = atomic
+    if compare is None:
+        return first + SesExtAtomicHeader.pack(opcode, datatype, control)
+    return first + SesExtAtomicCasHeader.pack(datatype, control, compare, swap or 0, atomic_opcode=opcode)
 
 
 # Responses (ses.md §9) -----------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from uetproto.engine.memory import Memory, Region
 from uetproto.engine.pds.service import Connection, Response
 from uetproto.engine.ses.addressing import ResourceIndex
 from uetproto.engine.ses.buffers import PostedBuffer
-from uetproto.engine.ses.headers import RendezvousExtension, SesRequest, SyncExtension, build_response
+from uetproto.engine.ses.headers import SesRequest, build_response
 from uetproto.engine.ses.segments import Reassembly
 from uetproto.wire.headers.uet_ses import OpcodeProfile, ResponseList, ResponseOpcode, ReturnCode, Space
+from uetproto.wire.tuples import SesExtRendezvousHeader, SesExtSyncHeader
 
 Key = tuple[int, int]
 """Holds {local PDCID, message_id}; forms without an id have {local PDCID, 0x10000 + PSN}."""
@@ -80,8 +81,8 @@ class RxMessage:
         self.stopped: StoppedMessage | None = None
         """Set while the message is stopped: the target asks for it again (ses.md §5.7)."""
         self.told_stop = False
-        self.rendezvous: RendezvousExtension | None = None
-        self.sync: SyncExtension | None = None
+        self.rendezvous: SesExtRendezvousHeader | None = None
+        self.sync: SesExtSyncHeader | None = None
         self.generation = 0
         """Generation of the RI, which some responses carry."""
         self.last_seen = now

@@ -8,9 +8,14 @@ from struct import Struct
 
 from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import Memory
-from uetproto.engine.ses.headers import build_later, build_medium, build_small, build_som
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import REQUEST_STD, Opcode
+from uetproto.wire.tuples import (
+    SesRequestMediumHeader,
+    SesRequestSmallHeader,
+    SesRequestStdHeader,
+    SesRequestStdSomHeader,
+)
 
 _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
 _POSITION_END = REQUEST_STD.offset_of("request_length") // 8
@@ -75,30 +80,25 @@ class RequestSegments:
         self._end = (self.count - 1) * mtu
         hd = p.header_data is not None
         self._later = self._last = self._tail = b""
-        if p.form == NextHdr.REQUEST_SMALL:
+        front = (p.opcode, 0, p.dc, 0, p.rel)
+        if p.form == NextHdr.REQUEST_SMALL:  # on RMA with the index of the key (ses.md §4.1)
             index = p.key & 0xFFF if p.opcode != Opcode.SEND else p.resource_index
-            self._first = build_small(
-                p.opcode, p.dc, p.rel, p.job_id, p.pid_on_fep, index, p.offset, p.request_length, p.generation
+            self._first = SesRequestSmallHeader.pack(
+                *front, 0, 1, 1, p.request_length, p.generation, p.job_id, p.pid_on_fep, index, p.offset
             )
-            return
-        if p.form == NextHdr.REQUEST_MEDIUM:
-            self._first = build_medium(
-                p.opcode, p.dc, p.rel, p.job_id, p.pid_on_fep, p.resource_index, p.offset, p.initiator, p.key,
-                p.header_data, p.request_length, p.generation,
+        elif p.form == NextHdr.REQUEST_MEDIUM:  # with header_data or buffer_offset, not both (ses.md §4.1)
+            self._first = SesRequestMediumHeader.pack(
+                *front, 1, 1, p.request_length, p.generation, p.job_id, p.pid_on_fep, p.resource_index,
+                p.offset if p.header_data is None else p.header_data, p.initiator, p.key, hd=hd,
             )  # fmt: skip
-            return
-        address = (message_id, p.job_id, p.pid_on_fep, p.resource_index, p.offset, p.initiator, p.key)
-        self._first = build_som(
-            p.opcode, p.dc, 0, p.rel, hd, self.count == 1 and p.lone_eom, *address, p.header_data or 0,
-            p.request_length, p.generation,
-        )  # fmt: skip
-        if self.count > 1:
-            hd = hd and p.hd_in_all
-            later, last = (
-                build_later(p.opcode, p.dc, 0, p.rel, hd, eom, *address, 0, 0, p.request_length, p.generation)
-                for eom in (0, 1)
-            )
-            self._later, self._last, self._tail = later[:_POSITION_AT], last[:_POSITION_AT], later[_POSITION_END:]
+        else:
+            self._first = SesRequestStdSomHeader.pack(
+                *front, hd, self.count == 1 and p.lone_eom, message_id, p.generation, p.job_id, p.pid_on_fep,
+                p.resource_index, p.offset, p.initiator, p.key, p.header_data or 0, p.request_length,
+            )  # fmt: skip
+            if self.count > 1:
+                later, last = (build_later(p, p.opcode, message_id, eom) for eom in (0, 1))
+                self._later, self._last, self._tail = later[:_POSITION_AT], last[:_POSITION_AT], later[_POSITION_END:]
 
     def packet(self, index: int) -> tuple[bytes, Buffer]:
         """Return SES header and payload of packet `index`; extension headers begin the payload."""
@@ -118,15 +118,16 @@ class RequestSegments:
         return front + _POSITION.pack(size, offset) + self._tail, payload
 
 
-def build_end(plan: MessagePlan, opcode: int, message_id: int, offset: int) -> bytes:
-    """Build a packet without payload that ends a message early: MSG_ERROR, or the end of a stopped message.
+def build_later(plan: MessagePlan, opcode: int, message_id: int, eom: int, offset: int = 0) -> bytes:
+    """Build the header of a later packet without payload, in the standard form.
 
-    `offset` is the number of bytes handed to PDS before (ses.md §5.12, §5.7 D3).
+    With another opcode it ends a message early (MSG_ERROR, or the end of a stopped message); `offset` is then the
+    number of bytes handed to PDS before (ses.md §5.12, §5.7 D3).
     """
-    hd = plan.header_data is not None and plan.hd_in_all
-    return build_later(
-        opcode, plan.dc, 0, plan.rel, hd, 1, message_id, plan.job_id, plan.pid_on_fep, plan.resource_index,
-        plan.offset, plan.initiator, plan.key, 0, offset, plan.request_length, plan.generation,
+    p, hd = plan, plan.header_data is not None and plan.hd_in_all
+    return SesRequestStdHeader.pack(
+        opcode, 0, p.dc, 0, p.rel, hd, eom, message_id, p.generation, p.job_id, p.pid_on_fep, p.resource_index,
+        p.offset, p.initiator, p.key, 0, offset, p.request_length,
     )  # fmt: skip
 
 

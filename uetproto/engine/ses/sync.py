@@ -40,7 +40,7 @@ class TargetSyncGroups:
             if len(self._groups) >= self._config.max_rx_messages:
                 return ReturnCode.UNCOR_TRNSNT
             group = self._groups[key] = _SyncGroup(now + self._config.sync_group_time)
-        total = message.sync.total
+        total = message.sync.count
         most = group.total or total
         if (total and group.total) or (most and group.joined >= most):
             message.sync = None  # it does not belong to the group, which fails nevertheless

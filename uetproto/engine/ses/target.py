@@ -412,7 +412,7 @@ class SesTarget:
         self.messages.pop(message.at, None)
         sync = message.sync
         assert sync is not None
-        if not sync.total:
+        if not sync.count:
             code = effect()
             self.syncs.finish(message)
             return message.ok if code is None else response(message.request, code)

@@ -11,7 +11,7 @@ from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Mode, PdsError
 from uetproto.engine.pds.service import RETURN_DATA, Connection
 from uetproto.engine.ses.headers import parse_ses_response
 from uetproto.engine.ses.peer_order import PeerOrder
-from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_end
+from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_later
 from uetproto.engine.ses.work import SesOperation
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NextHdr
@@ -258,7 +258,7 @@ class TxMessage:
             opcode = self.opcode if self.stopped else Opcode.MSG_ERROR
             plan = self.segments.plan
             offset = min(index * self.segments.mtu, plan.body)
-            header, payload, last = build_end(plan, opcode, self.message_id, offset), b"", True
+            header, payload, last = build_later(plan, opcode, self.message_id, 1, offset), b"", True
         else:
             header, payload = self.segments.packet(index)
             last = index + 1 == self.segments.count

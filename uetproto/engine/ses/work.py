@@ -23,8 +23,6 @@ from uetproto.engine.ses.checks import CAS_LENGTH
 from uetproto.engine.ses.headers import (
     OPTIMIZED_KEY,
     AtomicExtension,
-    RendezvousExtension,
-    SyncExtension,
     build_extensions,
 )
 from uetproto.engine.ses.segments import MessagePlan
@@ -38,6 +36,7 @@ from uetproto.wire.headers.uet_ses import (
     Opcode,
     ReturnCode,
 )
+from uetproto.wire.tuples import SesExtRendezvousHeader, SesExtSyncHeader
 
 if TYPE_CHECKING:
     from uetproto.engine.ses.transfer import MessageTransfer
@@ -151,13 +150,13 @@ def stretch(memory: Memory, start: object, length: object) -> int:
     return length
 
 
-def _sync(sync: object) -> SyncExtension | None:
+def _sync(sync: object) -> SesExtSyncHeader | None:
     if sync is None:
         return None
     fine = isinstance(sync, tuple) and len(sync) == 2
     if not fine or any(type(x) is not int or not 0 <= x < 1 << 16 for x in sync):  # type: ignore[attr-defined]
         raise LocalError("sync", f"{sync!r} is not legal", "None, (group, total) of 16 bits each")
-    return SyncExtension(*sync)  # type: ignore[misc]
+    return SesExtSyncHeader(*sync)  # type: ignore[misc]
 
 
 _RMA_MODES = (*PDC_MODES, Mode.RUDI)
@@ -335,8 +334,8 @@ _SEND_OPCODES = {
 
 def rendezvous(plan: MessagePlan, work: Send, key: int) -> MessagePlan:
     """Return the plan with the extension that names the region in which the target reads the rest of the source."""
-    header = RendezvousExtension(plan.body, 0, work.local_pid, work.local_index, plan.body, key)
-    return plan.moved(extension=build_extensions(rendezvous=header))
+    header = SesExtRendezvousHeader.pack(plan.body, 0, work.local_pid, work.local_index, plan.body, key)
+    return plan.moved(extension=header)
 
 
 def source_of(plan: MessagePlan) -> Memory:
