@@ -1,4 +1,4 @@
-"""Sans-IO engines of Ultra Ethernet Transport. This text is the interface on which drivers (emulator, live) rely.
+"""The sans-IO engine of Ultra Ethernet Transport has this interface, on which drivers (emulator, live) rely.
 
 The five calls
 --------------

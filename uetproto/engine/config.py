@@ -1,4 +1,4 @@
-"""The parameters: pds.md §17, §20, ses.md §16, §17. One dataclass for each sublayer, times in integer picoseconds."""
+"""Each sublayer has a dataclass of parameters (pds.md §17, §20, ses.md §16, §17); times are integer picoseconds."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -9,7 +9,7 @@ from uetproto.errors import LocalError
 from uetproto.knobs import BOOL, TIME, check_knobs, knob
 
 _PDCIDS = 0xFFFF
-"""16 bits, and 0 is none (§1)."""
+"""16 bits, and 0 is none (pds.md §1)."""
 
 
 # What one implementation does ----------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ PERSONALITIES: dict[str, dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdsConfig:
-    """Parameters of packet delivery. Raises `LocalError` naming the parameter and what is legal.
+    """Holds the parameters of packet delivery. Raises `LocalError` naming the parameter and what is legal.
 
     The names are those of pds.md §17 in lower case, and the knobs of §20 and of observed.md. UET_Over_UDP,
     UDP_Dest_Port and UET_Data_Protect concern whoever carries the packets: `[fabric]` of a scenario.
@@ -117,8 +117,8 @@ class PdsConfig:
     msl: int = knob(2000 * MILLISECOND, range(600 * SECOND + 1), TIME,
         "MSL: the longest life of a packet in the network; a PDCID is not used again for so long.", "pds.md §6.2")
     idle_time: int = knob(60 * SECOND, range(86_400 * SECOND + 1), TIME,
-        "A PDC without packets for so long is closed; where a read keeps it open, a NOOP probes its target (pds.md"
-        " §13). 0: never.", "pds.md §16")
+        "A PDC without packets for so long is closed; where a read keeps it open, a NOOP probes its target"
+        " (pds.md §13). 0: never.", "pds.md §16")
     limit_psn_range: bool = knob(True, BOOL, "",
         "Limit_PSN_Range: a PDC is closed before it has used 2^31 PSNs.", "pds.md §2.2")
     secure_start: str = knob("off", ("off", "expected", "random"), "",
@@ -223,7 +223,7 @@ class PdsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SesConfig:
-    """Parameters of semantics: ses.md §16, and the knobs of observed.md. Raises `LocalError` as `PdsConfig` does."""
+    """Holds the parameters of semantics (ses.md §16, observed.md). Raises `LocalError` as `PdsConfig` does."""
 
     # fmt: off
     # Sizes

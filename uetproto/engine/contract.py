@@ -1,4 +1,4 @@
-"""The interface between an engine and its driver: five calls, datagrams, work and events.
+"""The interface between an engine and its driver has five calls, datagrams, work and events.
 
 An engine is sans-IO: its driver tells it the time, hands it datagrams and work, and takes datagrams and events from it.
 `now` is an integer of picoseconds and never goes back. No call blocks or sleeps, and every random number comes from the
@@ -40,7 +40,7 @@ PDC_MODES = (Mode.RUD, Mode.ROD)
 
 
 class TrafficClass(IntEnum):
-    """The traffic class of a packet; the driver maps it to a DSCP (cms.md §1)."""
+    """Says the traffic class of a packet, which the driver maps to a DSCP (cms.md §1)."""
 
     DATA = 0
     """Requests; may be trimmed; ECT(0)."""
@@ -60,7 +60,7 @@ class Trim(IntEnum):
 
 @dataclass(slots=True)
 class Datagram:
-    """One transport packet between an engine and its driver, without Ethernet, IP, UDP and CRC.
+    """A transport packet travels between an engine and its driver without Ethernet, IP, UDP and CRC.
 
     The transport bytes are `header` followed by `payload`. A sending engine hands both apart, so that the driver can
     join lower headers, header, payload and CRC in one go; a driver that received bytes puts all of them in `header`
@@ -88,7 +88,7 @@ class Datagram:
 
 
 class Source(Protocol):
-    """The source of the bytes of a message: `memory.FileMemory`, `memory.BufferMemory`, or a class like them."""
+    """A source reads the bytes of a message: `memory.FileMemory`, `memory.BufferMemory`, or a class like them."""
 
     @property
     def length(self) -> int: ...
@@ -121,7 +121,7 @@ class Addressed:
 
 @dataclass(slots=True, kw_only=True)
 class Write(Addressed):
-    """fi_write, fi_writedata: write bytes into a region of a peer (ses.md §5.3)."""
+    """A write (fi_write, fi_writedata) stores bytes in a region of a peer (ses.md §5.3)."""
 
     data: Buffer | Source
     """The bytes; they must not change before the completion."""
@@ -141,7 +141,7 @@ class Write(Addressed):
 
 @dataclass(slots=True, kw_only=True)
 class Read(Addressed):
-    """fi_read: read bytes of a region of a peer into a local buffer (ses.md §5.4)."""
+    """A read (fi_read) moves bytes of a region of a peer to a local buffer (ses.md §5.4)."""
 
     into: Buffer | Source
     """The writable buffer that takes the bytes."""
@@ -156,7 +156,7 @@ class Read(Addressed):
 
 @dataclass(slots=True, kw_only=True)
 class Atomic(Addressed):
-    """fi_atomic, fi_fetch_atomic, fi_compare_atomic; with `tag` their TSEND forms (ses.md §5.10, §5.11, §6)."""
+    """An atomic is fi_atomic, fi_fetch_atomic or fi_compare_atomic, or with `tag` a TSEND (ses.md §5.10, §5.11, §6)."""
 
     opcode: int
     """The operation, an `AtomicOpcode`."""
@@ -295,7 +295,7 @@ class AskCredit:
 
 @dataclass(slots=True, kw_only=True)
 class GiveCredit:
-    """CREDIT of 24 bits on the PDC `pdcid`, sent without a CREDIT_REQ (pds.md §13)."""
+    """Send CREDIT of 24 bits on the PDC `pdcid` without a CREDIT_REQ (pds.md §13)."""
 
     pdcid: int
     credit: int = 0
@@ -309,7 +309,7 @@ Work: TypeAlias = SesWork | PdsWork
 
 
 class PdcErrorReason(Enum):
-    """Why a PDC ended in error (pds.md §6.7)."""
+    """Says why a PDC ended in error (pds.md §6.7)."""
 
     RTO_EXHAUSTED = "no answer after the last retransmission"
     NACK_EXHAUSTED = "refused more often than Max_NACK_Retx_Cnt"
@@ -369,7 +369,7 @@ class RemoteWrite:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A posted receive of this target ended (ses.md §5.5, §13.3)."""
+    """Says that a posted receive of this target ended (ses.md §5.5, §13.3)."""
 
     receive: Receive
     source: int
@@ -405,7 +405,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """A peer wrote, read or operated on a region of this target; counters of the region use it (ses.md §13.3)."""
+    """Says that a peer accessed a region of this target; counters of the region use it (ses.md §13.3)."""
 
     key: int
     read: bool
@@ -428,7 +428,7 @@ class MessageStored:
 
 @dataclass(frozen=True, slots=True)
 class MessageFailed:
-    """The first error of a message occurred at this target."""
+    """Says that the first error of a message occurred at this target."""
 
     source: int
     message_id: int
@@ -459,7 +459,7 @@ class PdcClosed:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Messages began to wait for a free PDC, or ended waiting (`pds_pause`, pds.md §6.1)."""
+    """Says that messages began to wait for a free PDC, or ended waiting (`pds_pause`, pds.md §6.1)."""
 
     paused: bool
 
@@ -484,7 +484,7 @@ class Credited:
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """A NEGOTIATION arrived, with its 32 bits of feature data."""
+    """Says that a NEGOTIATION arrived, with its 32 bits of feature data."""
 
     peer: int
     pdcid: int
@@ -493,7 +493,7 @@ class Negotiated:
 
 @dataclass(frozen=True, slots=True)
 class NewPdcTimeouts:
-    """NEW_PDC_TIMEOUT_CNT reached New_PDC_Timeout_Thresh (pds.md §6.5)."""
+    """Says that NEW_PDC_TIMEOUT_CNT reached New_PDC_Timeout_Thresh (pds.md §6.5)."""
 
     count: int
 
@@ -505,9 +505,9 @@ Event: TypeAlias = (
 
 
 class Engine(Protocol):
-    """The five calls. Time never goes back between them; else `LocalError`.
+    """An engine has five calls; it raises `LocalError` when time goes back between them.
 
-    Work and events are those of the transport: the types of this page for UET, of `roce_contract` for RoCE.
+    Work and events are those of the transport: the types of this page for UET, of `roce.contract` for RoCE.
     """
 
     def receive(self, packet: Datagram, now: int) -> None:

@@ -1,11 +1,11 @@
-"""Paths of bytes between the memory of a GPU and the wire, or storage: a model of the time and copies of one side.
+"""The model of a data path gives the time and copies of one side, between the memory of a GPU and the wire or storage.
 
 A path is a list of hops. A path that stores bytes in a buffer makes a copy there, and its hops follow one another:
 t = Σ (latency + B / bandwidth). The hops of a path without buffers overlap: t = Σ latency + B / slowest hop. The time
 that the CPU needs to post the work comes before, unless the GPU posts. The model moves no byte.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import Enum
 from math import prod
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ class Path(Enum):
 
 
 class PathProfile(NamedTuple):
-    """The hops and costs of a path."""
+    """Holds the hops and costs of a path."""
 
     hops: tuple[Hop, ...]
     copies: int
@@ -81,23 +81,21 @@ class PathConfig:
     """Time that the CPU needs to write a work request and the doorbell."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value, least = getattr(self, field.name), 1 if field.name.endswith("bandwidth") else 0
+        for name, value in asdict(self).items():
+            least = 1 if name.endswith("bandwidth") else 0
             if type(value) is not int or value < least:
-                raise LocalError(field.name, f"{value!r} is not legal", f"an integer from {least} on")
+                raise LocalError(name, f"{value!r} is not legal", f"an integer from {least} on")
 
     def latency(self, hop: Hop) -> int:
-        value: int = getattr(self, f"{hop.value}_latency")
-        return value
+        return int(asdict(self)[f"{hop.value}_latency"])
 
     def bandwidth(self, hop: Hop) -> int:
-        value: int = getattr(self, f"{hop.value}_bandwidth")
-        return value
+        return int(asdict(self)[f"{hop.value}_bandwidth"])
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The cost of one transfer on one side."""
+    """Holds the cost of one transfer on one side."""
 
     path: Path
     size: int
@@ -142,13 +140,14 @@ def cost(
         hops = (Hop.NVLINK, *hops) if hops[0] is Hop.PCIE else (*hops, Hop.NVLINK)
     posts = row.cpu_posts and not passive
     time = config.cpu_post_time if posts else 0
-    time += sum(config.latency(hop) for hop in hops)
+    time += sum(map(config.latency, hops))
+    bandwidths = [config.bandwidth(hop) for hop in hops]
     if row.copies:
         # The sum is rounded, not its parts: it is exact over the product of the bandwidths.
-        whole = prod(config.bandwidth(hop) for hop in hops)
-        time += _up(size * _SECOND * sum(whole // config.bandwidth(hop) for hop in hops), whole)
+        whole = prod(bandwidths)
+        time += _up(size * _SECOND * sum(whole // bandwidth for bandwidth in bandwidths), whole)
     else:
-        time += _up(size * _SECOND, min(config.bandwidth(hop) for hop in hops))
+        time += _up(size * _SECOND, min(bandwidths))
     cpu_bytes = size * len(row.cpu_copies)
     return Report(path, size, tuple((hop, size) for hop in hops), row.copies, int(posts), cpu_bytes, time)
 

@@ -31,7 +31,7 @@ _EXPOSED_KEYS = 1 << 48 | 1 << 47
 
 
 class Fep:
-    """A fabric endpoint, an `Engine`: the initiator of some PDCs and the target of others at the same time."""
+    """A fabric endpoint is an `Engine`, the initiator of some PDCs and the target of others at the same time."""
 
     def __init__(
         self, address: int, rng: Rng, *, pds: PdsConfig | None = None, ses: SesConfig | None = None,

@@ -27,7 +27,7 @@ class Memory(Protocol):
 
 
 class BufferMemory:
-    """An object with the buffer protocol (bytes, bytearray, memoryview, array), seen as bytes."""
+    """Memory that is an object with the buffer protocol (bytes, bytearray, memoryview, array), seen as bytes."""
 
     __slots__ = ("length", "view")
 
@@ -127,7 +127,7 @@ class FileMemory:
 
 
 class MemoryWindow:
-    """A part of another memory, as a memory of its own."""
+    """Memory that is a part of another one."""
 
     __slots__ = ("_memory", "_start", "length")
 

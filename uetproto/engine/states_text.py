@@ -1,7 +1,8 @@
 """The text of STATES.md, which is generated from the state tables."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, IntEnum
+from typing import Any
 
 from uetproto.engine.pds.actions import ACTIONS
 from uetproto.engine.pds.states import (
@@ -81,24 +82,22 @@ def _glossary(group: str, inputs: tuple[Input, ...]) -> str:
 
 
 def _messages() -> str:
-    def cell(state: MessageState, event: MessageInput) -> str:
-        found = MESSAGE.get((state, event))
-        return "" if found is None else found[0] if found[1] is state else f"{found[0]} → {found[1].name}"
-
     return _table(
         ["input", *(state.name for state in MessageState)],
-        [[event.name, *(cell(state, event) for state in MessageState)] for event in MessageInput],
+        [[event.name, *(_next(MESSAGE, state, event) for state in MessageState)] for event in MessageInput],
     )
 
 
-def _aggregation(table: StateTable, states: type[IntEnum], inputs: type[Enum]) -> str:
-    def cell(state: IntEnum, event: Enum) -> str:
-        found = table.get((state, event))
-        return "" if found is None else found[0] if found[1] is state else f"{found[0]} → {found[1].name}"
+def _next(table: Mapping[Any, tuple[str, IntEnum]], state: IntEnum, event: Enum) -> str:
+    """Return the action of a pair, and the next state where the state changes."""
+    found = table.get((state, event))
+    return "" if found is None else found[0] if found[1] is state else f"{found[0]} → {found[1].name}"
 
+
+def _aggregation(table: StateTable, states: type[IntEnum], inputs: type[Enum]) -> str:
     return _table(
         ["input", *(state.name for state in states), "what it is"],
-        [[event.name, *(cell(state, event) for state in states), event.value] for event in inputs],
+        [[event.name, *(_next(table, state, event) for state in states), event.value] for event in inputs],
     )
 
 

@@ -1,1 +1,1 @@
-"""Packet delivery sublayer (PDS): PDCs with their states, PSN windows, acknowledgements and retransmissions."""
+"""The packet delivery sublayer (PDS) has PDCs with their states, PSN windows, acknowledgements and retransmissions."""

@@ -1,4 +1,4 @@
-"""The actions of the state tables by name, and the tables of a PDC compiled to them.
+"""The tables of a PDC are compiled here: actions that they name become functions.
 
 A name in a table that no function has fails at import.
 """

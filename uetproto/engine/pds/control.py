@@ -27,11 +27,11 @@ _CREDIT_MASK = 0xFFFFFF
 """A credit has 24 bits (UE 1.0.1 §3.6.14)."""
 
 
-# With a PSN: NOOP, NEGOTIATION, CLOSE_REQ (CLOSE_CMD: `uet_pdc`)
+# With a PSN: NOOP, NEGOTIATION, CLOSE_REQ (CLOSE_CMD: `lifecycle`)
 
 
 def take_psn_cp(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Complete a control packet that consumes a PSN, and acknowledge it at once."""
+    """Complete a control packet that consumes a PSN, and acknowledge it; NEGOTIATION is reported, too."""
     psn = control.psn
     if pdc.rx.classify(psn) is not Verdict.NEW or is_beyond_close(pdc, psn):
         return handle_not_new(pdc, control, datagram, now, NextHdr.NONE)
@@ -39,11 +39,6 @@ def take_psn_cp(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> boo
     if pdc.rx.buffered:
         deliver_buffered(pdc, now)
     return taken
-
-
-def take_negotiation(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Handle NEGOTIATION as NOOP, and report its 32 bits; this revision defines no features."""
-    return take_psn_cp(pdc, control, datagram, now)
 
 
 # ACK_REQ
@@ -67,16 +62,8 @@ def answer_ack_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> 
             lost = slot.next_hdr not in RETURN_DATA
             pdc.nack(NackCode.GTD_RESP_UNAVAIL if lost else NackCode.ACK_WITH_DATA, control, datagram)
         else:
-            send_ack(
-                pdc,
-                psn,
-                slot.next_hdr,
-                slot.response,
-                datagram.ecn_marked,
-                control.retx,
-                AckReq.CLEAR,
-                datagram.entropy,
-            )
+            marked, entropy = datagram.ecn_marked, datagram.entropy
+            send_ack(pdc, psn, slot.next_hdr, slot.response, marked, control.retx, AckReq.CLEAR, entropy)
     else:
         response = build_default_response(control.payload & 0xFFFF)
         send_ack(pdc, psn, NextHdr.RESPONSE, response, datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy)

@@ -17,14 +17,7 @@ from uetproto.engine.pds.psn_window import (
     UnansweredSlot,
     Verdict,
 )
-from uetproto.engine.pds.service import (
-    RETURN_DATA,
-    SES_SIZE,
-    Refusal,
-    Response,
-    build_default_response,
-    message_id_of,
-)
+from uetproto.engine.pds.service import RETURN_DATA, SES_SIZE, Refusal, Response, build_default_response, message_id_of
 from uetproto.engine.pds.states import Input, Role, State
 from uetproto.errors import LocalError
 from uetproto.wire.headers import uet_pds
@@ -275,7 +268,8 @@ def handle_not_new(
     elif verdict is Verdict.BEHIND:
         pdc.counters.oor_behind += 1
     elif (
-        verdict is Verdict.GAP and _reorders(pdc) and not datagram.trimmed
+        verdict is Verdict.GAP and not datagram.trimmed
+        and (pdc.config.rod_gap == "reorder" or pdc.config.rod_recovery == "selective")
         and not (isinstance(packet, Control) and packet.ctl_type == CtlType.CLOSE_CMD)
     ):  # fmt: skip
         _keep_for_later(pdc, packet, datagram)
@@ -284,10 +278,6 @@ def handle_not_new(
     elif verdict is not Verdict.NEW:
         _duplicate(pdc, packet, datagram, now, next_hdr, message_id)
     return False
-
-
-def _reorders(pdc: Pdc) -> bool:
-    return pdc.config.rod_gap == "reorder" or pdc.config.rod_recovery == "selective"
 
 
 def is_beyond_close(pdc: Pdc, psn: int) -> bool:

@@ -1,4 +1,4 @@
-"""Life of a PDC: its timers, secure start, close, errors and default rows (pds.md §6, §11, §13).
+"""A PDC lives by its timers, secure start, close, errors and default rows (pds.md §6, §11, §13).
 
 Every event enters by `Pdc.step`; inputs that follow from progress (all acknowledged, drained) come from `settle`.
 """
@@ -39,7 +39,7 @@ def settle(pdc: Pdc, now: int) -> None:
                 pdc.step(Input.ALL_ACKED, now)
             elif before is State.CLOSE_ACK_WAIT and not pdc.tx.records:
                 pdc.step(Input.CLOSE_ACKED, now)
-        elif before is State.ACK_WAIT and not _has_unsent(pdc) and _forward_complete(pdc):
+        elif before is State.ACK_WAIT and not _has_unsent(pdc) and pdc.close_psn == (pdc.rx.cack + 1) & _M32:
             pdc.step(Input.DRAINED, now)
         if pdc.state is before:
             return
@@ -54,10 +54,6 @@ def _has_return_data(pdc: Pdc) -> bool:
     """Return True when return data is to be sent, or not acknowledged; a CLOSE_REQ is none."""
     unacked = any(record.message is not None for record in pdc.tx.records.values())
     return unacked or bool(pdc.queue) or pdc.open_message is not None
-
-
-def _forward_complete(pdc: Pdc) -> bool:
-    return pdc.close_psn is not None and pdc.rx.cack == (pdc.close_psn - 1) & _M32
 
 
 # Time
@@ -315,7 +311,7 @@ def refuse_unexpected(pdc: Pdc, packet: Request | Control, datagram: Datagram, n
 
 
 class Tombstone(NamedTuple):
-    """A record of a closed PDC, kept for MSL (pds.md §6.2 item 9, §20 row 17).
+    """A tombstone is a record of a closed PDC for MSL (pds.md §6.2 item 9, §20 row 17).
 
     Late copies of its packets must not open another PDC, and a CLOSE_CMD whose ACK was lost is answered again.
     """

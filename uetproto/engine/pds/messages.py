@@ -1,4 +1,4 @@
-"""Headers of packet delivery as values: slotted dataclasses that hold only legal values.
+"""Headers of packet delivery are slotted dataclasses here, which hold only legal values.
 
 `parse` validates, and refuses with `RemoteError`, whose `code` is the answer (0: none, drop the packet). `pack` makes
 header bytes and does not check again; `source` and `destination` make those of requests and ACKs without an object.
@@ -46,7 +46,7 @@ IN_ACK: frozenset[int] = frozenset({NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESP
 
 @dataclass(slots=True)
 class Request:
-    """RUD or ROD request (UE 1.0.1 §3.5.10.2)."""
+    """Holds a RUD or ROD request (UE 1.0.1 §3.5.10.2)."""
 
     mode: Mode
     next_hdr: int
@@ -68,7 +68,7 @@ class Request:
 
 @dataclass(slots=True)
 class Ack:
-    """ACK, ACK_CC, ACK_CCX (UE 1.0.1 §3.5.10.4)."""
+    """Holds an ACK, ACK_CC or ACK_CCX (UE 1.0.1 §3.5.10.4)."""
 
     type: int
     next_hdr: int
@@ -93,7 +93,7 @@ class Ack:
 
 @dataclass(slots=True)
 class Nack:
-    """NACK, NACK_CCX (UE 1.0.1 §3.5.10.6)."""
+    """Holds a NACK or NACK_CCX (UE 1.0.1 §3.5.10.6)."""
 
     code: int
     rudi: int
@@ -114,7 +114,7 @@ class Nack:
 
 @dataclass(slots=True)
 class Control:
-    """Control packet (UE 1.0.1 §3.5.16)."""
+    """Holds a control packet (UE 1.0.1 §3.5.16)."""
 
     ctl_type: int
     isrod: int
@@ -142,7 +142,7 @@ class Control:
 
 @dataclass(slots=True)
 class Rudi:
-    """RUDI request or response (UE 1.0.1 §3.5.10.8)."""
+    """Holds a RUDI request or response (UE 1.0.1 §3.5.10.8)."""
 
     response: bool
     next_hdr: int
@@ -159,7 +159,7 @@ class Rudi:
 
 @dataclass(slots=True)
 class Uud:
-    """UUD request (UE 1.0.1 §3.5.10.9)."""
+    """Holds a UUD request (UE 1.0.1 §3.5.10.9)."""
 
     next_hdr: int
     size: int
@@ -231,18 +231,15 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
         if length < PdsCpHeader.size:
             raise RemoteError("control packet cut short", 0)
         cp = PdsCpHeader.read(data)
-        if not cp.syn:
-            return Control(
-                cp.ctl_type, cp.isrod, cp.retx, cp.ar, 0, cp.psn, cp.spdcid, cp.dpdcid, 0, cp.ctl_payload, 0, cp.size,
-                cp.probe_opaque,
-            )  # fmt: skip
-        if not cp.spdcid:
-            raise RemoteError("spdcid 0 in a SYN packet", 0)
-        cp_syn = PdsCpSynHeader.read(data)
-        start, reserved = (cp.psn - cp_syn.psn_offset) & _M32, _reserved(cp_syn.pdc_info)
+        dpdcid, start, reserved = cp.dpdcid, 0, 0
+        if cp.syn:
+            if not cp.spdcid:
+                raise RemoteError("spdcid 0 in a SYN packet", 0)
+            head_syn = PdsCpSynHeader.read(data)
+            dpdcid, start, reserved = 0, (cp.psn - head_syn.psn_offset) & _M32, _reserved(head_syn.pdc_info)
         return Control(
-            cp.ctl_type, cp.isrod, cp.retx, cp.ar, 1, cp.psn, cp.spdcid, 0, start, cp.ctl_payload, reserved, cp.size,
-            cp.probe_opaque,
+            cp.ctl_type, cp.isrod, cp.retx, cp.ar, cp.syn, cp.psn, cp.spdcid, dpdcid, start, cp.ctl_payload, reserved,
+            cp.size, cp.probe_opaque,
         )  # fmt: skip
     if kind in (PdsType.RUDI_REQ, PdsType.RUDI_RESP):
         return _parse_rudi(data, kind == PdsType.RUDI_RESP, length, trimmed)

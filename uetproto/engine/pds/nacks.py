@@ -1,4 +1,4 @@
-"""NACK codes at the source: class and reaction (UE 1.0.1 §3.5.12.7, Tables 3-58 and 3-59; pds.md §12)."""
+"""Each NACK code has a class and a reaction of the source (UE 1.0.1 §3.5.12.7, Tables 3-58 and 3-59; pds.md §12)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ class NackClass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NackRow:
-    """One row of pds.md §12."""
+    """Holds a row of pds.md §12, the reaction to a code."""
 
     kind: NackClass
     delayed: bool = False

@@ -1,4 +1,4 @@
-"""A packet delivery context: its state, the step of its state machine, and the output of packets (pds.md §5, §6).
+"""A packet delivery context has a state, steps its state machine, and sends packets (pds.md §5, §6).
 
 A PDC has a source half (`tx`, `retransmit.SendWindow`) and a destination half (`rx`, `psn_window.PsnWindow`): an
 initiator sends forward and receives return packets, a target the reverse. The actions of the state tables are functions

@@ -1,10 +1,10 @@
-"""The pools of PDCs of an endpoint: allocation and quarantine of PDCIDs, Start_PSNs, tombstones.
+"""The pool of PDCs of an endpoint holds PDCIDs, free or in quarantine, draws Start_PSNs, and keeps tombstones.
 
 UE 1.0.1 §3.5.8; pds.md §2.2 (reuse of PDCIDs and PSNs), §6.1 (pools), §6.2 items 3 and 9, §16 (MSL).
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Rng
@@ -30,7 +30,7 @@ _PRESETS = {
 
 @dataclass(slots=True)
 class Preset:
-    """Numbers for a PDC in place of drawn ones (`[preset]` of a scenario).
+    """A preset gives numbers to a PDC in place of drawn ones (`[preset]` of a scenario).
 
     For a PDC still to be opened: `pdcid` and `start_psn`, used once. For `Pds.adopt`, an ESTABLISHED PDC in the middle
     of its life, also the others; nothing is in flight: CACK = CLEAR = the PSN before `forward_next`, `return_next`.
@@ -47,8 +47,8 @@ class Preset:
     """Expected_PSN of secure start for the endpoint (pds.md §6.6); after a restart, the former `Pds.expected_psn`."""
 
     def __post_init__(self) -> None:
-        for name, limit in _PRESETS.items():
-            value = getattr(self, name)
+        for name, value in asdict(self).items():
+            limit = _PRESETS[name]
             if value is not None and (type(value) is not int or value not in limit):
                 raise LocalError(name, f"{value!r} is not legal", f"{limit.start} … {limit[-1]}")
 

@@ -19,7 +19,7 @@ MPR_UNIT = 128
 
 
 class Verdict(IntEnum):
-    """The case of a PSN at its destination (pds.md §8.1)."""
+    """Says which case a PSN is at its destination (pds.md §8.1)."""
 
     NEW = 0
     GAP = 1

@@ -5,6 +5,7 @@ timers; `source` makes the packets.
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from functools import cache
 
 from uetproto.engine.config import PdsConfig
@@ -24,34 +25,26 @@ MAX_SYN_OFFSET = 4095
 """Number of PSNs after Start_PSN that may be used before the PDCID of the target is known (pds.md §6.2)."""
 
 
+@dataclass(slots=True, eq=False)
 class SendRecord:
     """An un-ACKed packet that consumed a PSN: a request, or a control packet (`ctl_type` is not None)."""
 
-    __slots__ = (
-        "ar", "clear_psn", "ctl_type", "dst_rcvd", "header", "index", "message", "nack_cnt", "next_hdr", "payload",
-        "psn", "retx_at", "rto_at", "rto_cnt",
-    )  # fmt: skip
-
-    def __init__(
-        self, psn: int, message: Outgoing | None, index: int, next_hdr: int, header: bytes, payload: Buffer, ar: bool,
-        clear_psn: int, ctl_type: int | None = None,
-    ) -> None:  # fmt: skip
-        self.psn = psn
-        self.message = message
-        self.index = index
-        """Index of the packet in its message; a control packet has its ctl_payload here."""
-        self.next_hdr = next_hdr
-        self.header = header
-        self.payload = payload
-        self.ar = ar
-        self.clear_psn = clear_psn
-        self.ctl_type = ctl_type
-        self.dst_rcvd = False
-        self.rto_cnt = 0
-        self.nack_cnt = 0
-        self.rto_at: int
-        self.retx_at: int
-        """Times of the RTO and of the retransmission after a NACK; `SendWindow.arm` sets both."""
+    psn: int
+    message: Outgoing | None
+    index: int
+    """Index of the packet in its message; a control packet has its ctl_payload here."""
+    next_hdr: int
+    header: bytes
+    payload: Buffer
+    ar: bool
+    clear_psn: int
+    ctl_type: int | None = None
+    dst_rcvd: bool = False
+    rto_cnt: int = 0
+    nack_cnt: int = 0
+    rto_at: int = field(init=False)
+    retx_at: int = field(init=False)
+    """Times of the RTO and of the retransmission after a NACK; `SendWindow.arm` sets both."""
 
 
 @cache
@@ -62,7 +55,7 @@ def rto_waits(init: int) -> tuple[int, ...]:
 
 
 class SendWindow:
-    """The send window: `start`, `next`, `una`, `peer_cack`, `mp_range`, un-ACKed records and timers (pds.md §5).
+    """The send window holds `start`, `next`, `una`, `peer_cack`, `mp_range`, un-ACKed records, timers (pds.md §5).
 
     Timers are queues, not heaps: all records of a back-off level wait equally long, so deadlines within a level are in
     order. An entry is stale, and skipped, when its record has another deadline. On ROD only the lowest un-ACKed PSN is
@@ -156,8 +149,8 @@ class SendWindow:
         self._levels = []
         self._nacked = None
         self.sacked = 0
-        for name in ("start", "next", "una", "peer_cack"):
-            setattr(self, name, (getattr(self, name) + delta) & _M32)
+        self.start, self.next = (self.start + delta) & _M32, (self.next + delta) & _M32
+        self.una, self.peer_cack = (self.una + delta) & _M32, (self.peer_cack + delta) & _M32
         self.went_back_to = (self.start - 1) & _M32
         self.records = {}
         for record in records:

@@ -8,16 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uetproto.engine.contract import (
-    NEVER,
-    Buffer,
-    Datagram,
-    Mode,
-    PdcErrorReason,
-    PdsError,
-    TrafficClass,
-    Trim,
-)  # fmt: skip
+from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, PdcErrorReason, PdsError, TrafficClass, Trim
 from uetproto.engine.pds.messages import Nack, Rudi, Uud
 from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
 from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_INFINITE, rto_waits
@@ -62,29 +53,21 @@ class Exchange:
     local_id: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Outstanding:
     """An unanswered RUDI request, whole, so that it can be retransmitted. It has one timer: see `refused`."""
 
-    __slots__ = (
-        "due_at", "entropy", "header", "index", "message", "nack_cnt", "next_hdr", "payload", "pkt_id", "refused",
-        "rto_cnt",
-    )  # fmt: skip
-
-    def __init__(
-        self, pkt_id: int, message: Outgoing, index: int, header: bytes, payload: Buffer, entropy: int
-    ) -> None:
-        self.pkt_id = pkt_id
-        self.message = message
-        self.index = index
-        self.next_hdr = message.next_hdr
-        self.header = header
-        self.payload = payload
-        self.entropy = entropy
-        self.rto_cnt = 0
-        self.nack_cnt = 0
-        self.due_at = NEVER
-        self.refused = False
-        """The timer is the pause after a NACK; the RTO is suspended meanwhile (pds.md §11.2)."""
+    pkt_id: int
+    message: Outgoing
+    index: int
+    header: bytes
+    payload: Buffer
+    entropy: int
+    rto_cnt: int = 0
+    nack_cnt: int = 0
+    due_at: int = NEVER
+    refused: bool = False
+    """The timer is the pause after a NACK; the RTO is suspended meanwhile (pds.md §11.2)."""
 
 
 class RudiTimers:
@@ -128,7 +111,7 @@ class RudiTimers:
 
 
 class RudiUud:
-    """Both ends of RUDI and UUD for one fabric endpoint."""
+    """Sends and receives RUDI and UUD for one fabric endpoint."""
 
     def __init__(self, owner: "Pds") -> None:
         self.owner = owner
@@ -214,7 +197,9 @@ class RudiUud:
         return pkt_id
 
     def _transmit(self, request: Outstanding, retx: int, now: int) -> None:
-        message = Rudi(False, request.next_hdr, 0, retx if self.config.rudi_marks_retx else 0, request.pkt_id, 0)
+        message = Rudi(
+            False, request.message.next_hdr, 0, retx if self.config.rudi_marks_retx else 0, request.pkt_id, 0
+        )
         traffic_class = TrafficClass.DATA_RTX if retx else TrafficClass.DATA
         self.owner.put(request.message.peer, message, request.entropy, request.header, request.payload, traffic_class)
         request.refused = False

@@ -19,7 +19,7 @@ _FIRST_BITS, _LEAST_FIRST = 31, 1 << 16
 
 
 class StartPolicy(Protocol):
-    """The decisions of secure start."""
+    """A policy makes the decisions of secure start."""
 
     @property
     def expected(self) -> int | None:
@@ -51,7 +51,7 @@ def raised(expected: int, start: int, after: int) -> int:
 
 
 class ExpectedStart:
-    """EXPECTED_0RTT: both ends keep Expected_PSN, and a PDC starts at or above it."""
+    """Makes a PDC start at or above Expected_PSN, which both ends keep (EXPECTED_0RTT)."""
 
     __slots__ = ("_after_close", "_rng", "begin", "expected")
 

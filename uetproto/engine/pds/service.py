@@ -1,11 +1,11 @@
-"""The interface between packet delivery and semantics: the calls of UE 1.0.1 Table 3-27 (pds.md §4, ses.md §1).
+"""The interface between packet delivery and semantics has the calls of UE 1.0.1 Table 3-27 (pds.md §4, ses.md §1).
 
 SES is the user of PDS. `Outgoing` is `ses_pds_tx_req`, turned round: PDS pulls the next packet of a message when it
 may send one, so that a message of any length costs no memory. `PdsUser` holds the other direction.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from uetproto.engine.contract import Buffer, Mode, PdsError
@@ -85,7 +85,10 @@ _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPO
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer of SES to a delivered packet (`ses_pds_tx_rsp`). Raises `LocalError` for what no ACK can carry."""
+    """Holds the answer of SES to a delivered packet (`ses_pds_tx_rsp`).
+
+    Raises `LocalError` for what no ACK can carry.
+    """
 
     header: bytes
     """The SES response, followed by its data (an ACK guarantees the delivery of read data, pds.md §10)."""
@@ -152,11 +155,11 @@ class PacketDelivery(Protocol):
 
     @property
     def now(self) -> int:
-        """The time of the last call, in picoseconds."""
+        """Return the time of the last call, in picoseconds."""
 
     @property
     def pdcs(self) -> Mapping[int, Connection]:
-        """The open PDCs by local PDCID."""
+        """Return the open PDCs by local PDCID."""
 
     def send(self, message: Outgoing, now: int) -> None:
         """`ses_pds_tx_req`: queue a message."""
@@ -173,7 +176,7 @@ class PacketDelivery(Protocol):
 
 @dataclass(slots=True)
 class Counters:
-    """Counters that tests and users see: those of pds.md §17, and one for each silent drop."""
+    """Holds the counters that tests and users see: those of pds.md §17, and one for each silent drop."""
 
     pdc_close_in_err: int = 0
     psn_limit_close: int = 0
@@ -216,4 +219,4 @@ class Counters:
     """UUD packets that SES did not take."""
 
     def as_dict(self) -> dict[str, int]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return asdict(self)

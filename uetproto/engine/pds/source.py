@@ -52,7 +52,10 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
             pdc.touched = now
     if (
         pdc.tx.window_at_cack and limit and not sent and not pdc.tx.records and _room(pdc) == 0
-        and (pdc.cps or pdc.queue or pdc.open_message is not None or _closes_next(pdc))
+        and (
+            pdc.cps or pdc.queue or pdc.open_message is not None
+            or (pdc.state is State.ACK_WAIT and pdc.role is Role.INITIATOR)  # CLOSE_CMD is next (pds.md §6.4)
+        )
     ):  # fmt: skip
         _unblock(pdc, asked, now)
     if pdc.clear_owed:
@@ -101,7 +104,7 @@ def _room(pdc: Pdc) -> int:
 
 
 def send(pdc: Pdc, now: int) -> None:
-    """Send the next packet of the open message, or the first of the next message."""
+    """Send the next packet of the open message, or the first of the next message; in CREATING it carries syn."""
     message = pdc.open_message
     tx = pdc.tx
     if message is None:
@@ -144,11 +147,6 @@ def _near_the_psn_limit(pdc: Pdc, used: int, now: int) -> None:
         pdc.step(Input.CLOSE, now)
 
 
-def send_syn(pdc: Pdc, now: int) -> None:
-    """Send as `send` does; in the state CREATING the packet carries syn and psn_offset."""
-    send(pdc, now)
-
-
 def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int) -> None:
     psn, mode, owner = record.psn, pdc.mode, pdc.owner
     message = None
@@ -180,11 +178,6 @@ def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int) -
         pdc.clear_at = NEVER
     if pdc.clear_owed and clear == pdc.tx.clear_psn:
         pdc.clear_owed = False
-
-
-def _closes_next(pdc: Pdc) -> bool:
-    """Return True when CLOSE_CMD of the initiator is the next packet to send (pds.md §6.4)."""
-    return pdc.state is State.ACK_WAIT and pdc.role is Role.INITIATOR
 
 
 def _unblock(pdc: Pdc, asked: bool, now: int) -> None:
@@ -328,7 +321,7 @@ def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
         tx.delay(record, now)
         pdc.owner.wake(pdc, record.retx_at)
     else:
-        _retransmit_from(pdc, record, now)
+        retransmit_from(pdc, record, now)
 
 
 def _count_nack(pdc: Pdc, record: SendRecord, now: int) -> bool:
@@ -350,7 +343,7 @@ def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
     if pdc.mode is not Mode.ROD or record is None:
         pdc.counters.bad_nack += 1
     elif diff32(expected, tx.went_back_to) > 0 and record.retx_at == NEVER and _count_nack(pdc, record, now):
-        _retransmit_from(pdc, record, now, back=True)
+        retransmit_from(pdc, record, now, back=True)
 
 
 # Repeating (pds.md §11)
@@ -367,16 +360,11 @@ def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
     record.rto_cnt += 1
     if record.ctl_type is not None or not record.dst_rcvd:  # else an ACK_REQ is sent in its place
         pdc.counters.retx_rto += 1
-    _retransmit_from(pdc, record, now)
+    retransmit_from(pdc, record, now)
 
 
-def retransmit_refused(pdc: Pdc, record: SendRecord, now: int) -> None:
-    """Retransmit after NACK_Retx_Time; ROD goes back to the packet."""
-    _retransmit_from(pdc, record, now)
-
-
-def _retransmit_from(pdc: Pdc, record: SendRecord, now: int, back: bool = False) -> None:
-    """Retransmit this packet; on ROD all later ones, too, but a selective source only for a peer that discards."""
+def retransmit_from(pdc: Pdc, record: SendRecord, now: int, back: bool = False) -> None:
+    """Retransmit a packet; on ROD all later ones, too, but a selective source only for a peer that discards."""
     tx = pdc.tx
     if pdc.mode is Mode.RUD or (not tx.rod and not back):
         _retransmit_one(pdc, record, now)

@@ -14,7 +14,7 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CpSender
 
 
 class State(IntEnum):
-    """The states of a PDC (UE 1.0.1 §3.5.9.3, Fig 3-48, and §3.5.9.4, Fig 3-49)."""
+    """Holds the states of a PDC (UE 1.0.1 §3.5.9.3, Fig 3-48, and §3.5.9.4, Fig 3-49)."""
 
     CLOSED = 0
     CREATING = 1
@@ -176,6 +176,12 @@ def _same(state: State, rows: dict[Input, str]) -> Table:
     return {(state, event): (action, state) for event, action in rows.items()}
 
 
+def _fails(*states: State) -> Table:
+    """Return the rows that end a PDC in error."""
+    actions = {I.NACK_FATAL: "fail_by_nack", I.EXHAUSTED: "fail_exhausted"}
+    return {(state, event): (action, S.CLOSED) for state in states for event, action in actions.items()}
+
+
 # pds.md §6.3 rows 5–8 and 11, §6.5 rows CLOSED
 CLOSED: Table = {
     **_same(S.CLOSED, {
@@ -205,7 +211,7 @@ _DESTINATION = {
     I.REQUEST: "take_request",
     I.TRIMMED: "take_trimmed",
     I.NOOP: "take_psn_cp",
-    I.NEGOTIATION: "take_negotiation",
+    I.NEGOTIATION: "take_psn_cp",
     I.ACK_REQ: "answer_ack_req",
     I.CLEAR_CMD: "take_clear",
     I.PROBE: "answer_probe",
@@ -220,7 +226,7 @@ _SOURCE = {
     I.CLEAR_REQ: "answer_clear_req",
     I.CREDIT: "take_credit",
     I.RTO: "retransmit",
-    I.RETX_TIME: "retransmit_refused",
+    I.RETX_TIME: "retransmit_from",
     I.CLEAR_TIME: "send_clear",
     I.PROBE_TIME: "probe_for_loss",
 }
@@ -230,12 +236,13 @@ _PROBING = {I.SEND_PROBE: "send_probe", I.SEND_CREDIT: "send_credit"}
 
 # pds.md §6.4
 INITIATOR: Table = {
+    **_fails(S.CREATING, S.ESTABLISHED, S.QUIESCE, S.ACK_WAIT),
     **_same(S.CREATING, {
         **_SOURCE,
         **_DESTINATION,
         I.NEW_START: "renumber",
-        I.SEND: "send_syn",
-        I.SEND_MORE: "send_syn",
+        I.SEND: "send",
+        I.SEND_MORE: "send",
         I.SEND_CP: "queue_cp",
         I.CLOSE: "remember_close",
         I.CLEAR_REQ: "ignore",  # nothing is acknowledged, and a CLEAR_CMD with psn 0 cannot carry psn_offset
@@ -245,10 +252,8 @@ INITIATOR: Table = {
     (S.CREATING, I.ACK): ("take_ack", S.ESTABLISHED),
     (S.CREATING, I.REQUEST): ("take_request", S.ESTABLISHED),
     (S.CREATING, I.NOOP): ("take_psn_cp", S.ESTABLISHED),
-    (S.CREATING, I.NEGOTIATION): ("take_negotiation", S.ESTABLISHED),
+    (S.CREATING, I.NEGOTIATION): ("take_psn_cp", S.ESTABLISHED),
     (S.CREATING, I.CLOSE_REQ): ("take_close_req", S.QUIESCE),
-    (S.CREATING, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
-    (S.CREATING, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
     **_same(S.ESTABLISHED, {
         **_SOURCE, **_DESTINATION, **_PROBING, I.SEND: "send", I.SEND_MORE: "send", I.SEND_CP: "queue_cp",
@@ -257,24 +262,18 @@ INITIATOR: Table = {
     (S.ESTABLISHED, I.CLOSE_REQ): ("take_close_req", S.QUIESCE),
     (S.ESTABLISHED, I.CLOSE): ("quiesce", S.QUIESCE),
     (S.ESTABLISHED, I.IDLE): ("quiesce", S.QUIESCE),
-    (S.ESTABLISHED, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
-    (S.ESTABLISHED, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
     **_same(S.QUIESCE, {
         **_SOURCE, **_DESTINATION, **_PROBING, I.SEND_MORE: "send", I.CLOSE_REQ: "take_psn_cp",
         I.CLOSE: "remember_close", I.NEW_START: "ignore", I.IDLE: "keep_alive",
     }),
     (S.QUIESCE, I.MESSAGES_DONE): ("begin_close", S.ACK_WAIT),
-    (S.QUIESCE, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
-    (S.QUIESCE, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
     **_same(S.ACK_WAIT, {
         **_SOURCE, **_DESTINATION, **_PROBING, I.CLOSE_REQ: "take_psn_cp", I.CLOSE: "remember_close",
         I.NEW_START: "ignore",
     }),
     (S.ACK_WAIT, I.ALL_ACKED): ("send_close", S.CLOSE_ACK_WAIT),
-    (S.ACK_WAIT, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
-    (S.ACK_WAIT, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
     **_same(S.CLOSE_ACK_WAIT, {
         **_SOURCE, **_DESTINATION, **_PROBING, I.CLOSE_REQ: "take_psn_cp", I.CLOSE: "remember_close",
@@ -287,6 +286,7 @@ INITIATOR: Table = {
 
 # pds.md §6.5
 TARGET: Table = {
+    **_fails(S.ESTABLISHED, S.QUIESCE),
     **_same(S.PENDING, {
         I.OTHER_START: "demand_start", I.SYN_GAP: "refuse_gap", I.TRIMMED: "ignore",
         I.ACK: "ignore", I.NACK: "ignore", I.NACK_FATAL: "ignore",
@@ -303,8 +303,6 @@ TARGET: Table = {
     (S.ESTABLISHED, I.CLOSE): ("ask_close", S.QUIESCE),
     (S.ESTABLISHED, I.IDLE): ("ask_close", S.QUIESCE),
     (S.ESTABLISHED, I.CLOSE_CMD): ("take_close", S.ACK_WAIT),
-    (S.ESTABLISHED, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
-    (S.ESTABLISHED, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
     **_same(S.QUIESCE, {
         **_SOURCE, **_DESTINATION, **_PROBING, I.RETURN: "take_return", I.SEND: "send", I.SEND_MORE: "send",
@@ -312,8 +310,6 @@ TARGET: Table = {
     }),
     (S.QUIESCE, I.CLOSE_CMD): ("take_close", S.ACK_WAIT),
     (S.QUIESCE, I.CLOSE_REQ_TIME): ("fail_closing", S.CLOSED),
-    (S.QUIESCE, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
-    (S.QUIESCE, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
     **_same(S.ACK_WAIT, {
         **_SOURCE, **_DESTINATION, I.RETURN: "take_return", I.SEND: "send", I.SEND_MORE: "send",

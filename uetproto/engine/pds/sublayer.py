@@ -52,12 +52,8 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CtlType, NackCode
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _REQUEST, _ESTABLISHED, _CREATING, _CLOSED = Input.REQUEST, State.ESTABLISHED, State.CREATING, State.CLOSED
-_MAX_PDCID = 0xFFFF
 _STALE_TIMERS = 1000
 """Number of stale entries that may stay in the heap of timers, beside one a PDC."""
-_START_DISTANCE = 1 << 16
-"""A Start_PSN keeps this distance from the last PSN used on its PDCID (pds.md §2.2)."""
-
 _OPENING = tuple(CONTROL_INPUTS[kind] for kind, control in CONTROLS.items() if control.opens)
 """The control packets that can open a PDC (pds.md §6.2 item 3)."""
 
@@ -321,11 +317,8 @@ class Pds:
         for pdc in rung:
             if pdc.state is not _CLOSED:
                 self.wake(pdc, max(pdc.deadline(), now + 1))
-        sent = self.out
-        if sent:
-            self.out = []
-            return sent
-        return []
+        sent, self.out = self.out, []
+        return sent
 
     def _ring(self, now: int) -> list[Pdc]:
         """Run the timers that are due; return the PDCs that had one."""
@@ -370,20 +363,18 @@ class Pds:
         return at if at != NEVER else None
 
     def events(self) -> list[Event]:
-        if not self._events:
-            return []
         events = self._events[:]
         self._events.clear()
         return events
 
     @property
     def start_policy(self) -> StartPolicy | None:
-        """The policy of secure start (pds.md §6.6); None: initiators choose the Start_PSN."""
+        """Return the policy of secure start (pds.md §6.6); None: initiators choose the Start_PSN."""
         return self.pool.start_policy
 
     @property
     def expected_psn(self) -> int | None:
-        """Expected_PSN that must survive a restart of the endpoint; see `PdcPool.expected_psn`."""
+        """Return the Expected_PSN that must survive a restart of the endpoint; see `PdcPool.expected_psn`."""
         return self.pool.expected_psn
 
     @property

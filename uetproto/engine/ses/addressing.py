@@ -1,4 +1,4 @@
-"""Addressing at a target: processes of jobs, their resource indices in three spaces, their regions.
+"""A target has processes of jobs with resource indices in three spaces, and regions.
 
 UE 1.0.1 §3.4.1.6, §3.4.6.3; ses.md §2.1 (address components), §2.2 (relative, absolute), §2.4 (index spaces,
 generations), §14.
@@ -18,7 +18,7 @@ from uetproto.wire.headers.uet_ses import Space
 
 
 class IndexState(IntEnum):
-    """States of a resource index (ses.md §2.4)."""
+    """Holds the states of a resource index (ses.md §2.4)."""
 
     ENABLED = 0
     DISABLED_GEN = auto()

@@ -1,9 +1,9 @@
-"""Atomic memory operations: every AMO on every datatype, on real bytes (ses.md §6; UE 1.0.1 §3.4.2.4).
+"""Executes atomic memory operations (AMOs) on real bytes of every datatype (ses.md §6; UE 1.0.1 §3.4.2.4).
 
-Pure, and the same bits on every machine: a float is a whole number of the least subnormals of its format, so that
-sums and products are exact in integers; one rounding to nearest, ties to even, follows. Where this module works on
-an element, it has its *pattern*: the bytes in wire order (big-endian, of complex numbers each component) as one
-unsigned integer.
+The functions are pure, and return the same bits on every machine: a float is a whole number of the least subnormals of
+its format, so that sums and products are exact in integers; one rounding to nearest, ties to even, follows. Where this
+module works on an element, it has its *pattern*: the bytes in wire order (big-endian, of complex numbers each
+component) as one unsigned integer.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from uetproto.engine.contract import Buffer
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcode, ReturnCode
 
-# 1 What is legal with what (§6.1, §6.2) ------------------------------------------------------------------------------
+# 1 What is legal with what (ses.md §6.1, §6.2) -----------------------------------------------------------------------
 
 _A, _T = AtomicOpcode, AtomicDatatype
 
@@ -58,13 +58,13 @@ LEGAL: dict[AtomicOpcode, frozenset[AtomicDatatype]] = {
     _A.MSWAP: _INTEGERS,
     _A.INVAL: _ALL,
 }  # fmt: skip
-"""The datatypes of each AMO (§6.1)."""
+"""The datatypes of each AMO (ses.md §6.1)."""
 
 _NO_OPERAND = frozenset({_A.READ, _A.INVAL})
 
 
 def check(opcode: int, datatype: int) -> ReturnCode | None:
-    """None if the AMO works on the datatype, else what to answer (§6.3)."""
+    """Return None if the AMO works on the datatype, else the code to answer (ses.md §6.3)."""
     if opcode not in LEGAL:
         return ReturnCode.AMO_UNSUPPORTED_OP
     return None if datatype in LEGAL[_A(opcode)] else ReturnCode.AMO_UNSUPPORTED_DT
@@ -82,7 +82,7 @@ class _Trapped(Exception):  # noqa: N818 - no error of the program
 
 
 class _Integer:
-    """Two's complement: signs matter to the order only, all else is modulo 2^bits."""
+    """Computes in two's complement: signs matter to the order only, all else is modulo 2^bits."""
 
     one = 1
 
@@ -117,7 +117,7 @@ class _Integer:
 
 
 class _Float:
-    """A binary format of IEEE 754: sign, exponent, and `fraction` stored bits of the significand.
+    """Computes in a binary format of IEEE 754, which has sign, exponent, and `fraction` stored bits of the significand.
 
     Every NaN that is computed is the same one: quiet, positive, without payload. With `trap`, a condition raises
     `_Trapped` at the operation that meets it: a result that is NaN, else overflow, else underflow (inexact, and
@@ -182,23 +182,23 @@ class _Float:
         return self._rounded(sign, abs(self._exact(x) * self._exact(y)), self.scale)
 
     def _add_special(self, x: int, y: int) -> int:
-        """x + y where one of them is infinite or NaN."""
+        """Return x + y where one of them is infinite or NaN."""
         if self.is_nan(x) or self.is_nan(y) or x ^ y == self.sign:
             return self._not_a_number()
         return x if x & self.infinity == self.infinity else y
 
     def _number_of(self, x: int, y: int) -> int:
-        """The one that is a number, of two that are not both (§6.3: the other value wins)."""
+        """Return the one that is a number, of two that are not both (ses.md §6.3: the other value wins)."""
         if not self.is_nan(x):
             return x
         return self._not_a_number() if self.is_nan(y) else y
 
     def _rank(self, x: int) -> int:
-        """Numbers in their order, −0 before +0."""
+        """Return the place of a number in their order, −0 before +0."""
         return ~(x ^ self.sign) if x & self.sign else x
 
     def _exact(self, x: int) -> int:
-        """The value of a finite number in least subnormals."""
+        """Return the value of a finite number in least subnormals."""
         magnitude = x & ~self.sign
         exponent = magnitude // self.normal
         if exponent:
@@ -206,7 +206,7 @@ class _Float:
         return -magnitude if x & self.sign else magnitude
 
     def _rounded(self, sign: int, value: int, scale: int) -> int:
-        """The number nearest to `value` · 2^-scale least subnormals, ties to even; too large a value is infinity."""
+        """Return the number nearest to `value` · 2^-scale least subnormals, ties to even, or infinity."""
         dropped = max(value.bit_length() - self.precision, scale)
         kept, rest = value >> dropped, value & ((1 << dropped) - 1)
         if rest:
@@ -310,7 +310,7 @@ _COMPARES: dict[AtomicOpcode, Callable[[Any, int, int], bool]] = {
 
 
 class AtomicOutcome(NamedTuple):
-    """What an AMO did."""
+    """Holds what an AMO did."""
 
     memory: bytes
     """The elements afterwards, in host order."""
@@ -324,7 +324,7 @@ def execute(
     opcode: int, datatype: int, memory: Buffer, operands: Buffer, compare: Buffer = b"", *,
     byteorder: Literal["little", "big"] = "little", trap: bool = False,
 ) -> AtomicOutcome:  # fmt: skip
-    """The AMO on the elements in `memory`, which are in the host's `byteorder`; `operands` is in wire order.
+    """Execute an AMO on the elements in `memory`, in the host's `byteorder`; `operands` is in wire order.
 
     There are as many operands as elements, and none for READ and INVAL. CSWAP* and MSWAP take one element, the swap
     value in `operands`, and the compare value or mask in `compare`. With `trap` the first element that meets a
@@ -368,14 +368,14 @@ def execute(
 
 
 def wire_order(elements: Buffer, datatype: int) -> bytes:
-    """Elements in the order of a little-endian host as they travel, or back: big-endian each, complex ones in parts."""
+    """Swap elements between a little-endian host and wire order: big-endian each, complex ones in parts."""
     type_ = _T(datatype)
     size = ELEMENT_SIZE[type_]
     return _reversed(bytes(elements), size // 2 if type_ in _COMPLEX else size)
 
 
 def operand_from_128(value: int, datatype: int) -> bytes:
-    """One operand in wire order from a field of the compare-and-swap extension: its low-order bytes (ses.md §6.3).
+    """Return an operand in wire order: the low-order bytes of a field of the compare-and-swap extension (ses.md §6.3).
 
     Raises RemoteError with AMO_UNSUPPORTED_DT for a datatype that is unknown, or does not fit the field.
     """
@@ -387,7 +387,7 @@ def operand_from_128(value: int, datatype: int) -> bytes:
 
 
 def operand_to_128(operand: Buffer, datatype: AtomicDatatype) -> int:
-    """The field of the compare-and-swap extension for one operand in wire order; LocalError if it does not fit."""
+    """Return the field of the compare-and-swap extension for an operand in wire order; LocalError: it is too long."""
     size = ELEMENT_SIZE[datatype]
     if size > 16:
         raise LocalError("datatype", f"{datatype.name} is not legal", "elements of at most 16 bytes")
@@ -396,7 +396,7 @@ def operand_to_128(operand: Buffer, datatype: AtomicDatatype) -> int:
 
 
 def _swapped(amo: AtomicOpcode, arithmetic: _Arithmetic, old: bytes, swap: bytes, compare: bytes) -> bytes:
-    """One element after CSWAP* or MSWAP, in wire order."""
+    """Return the element after CSWAP* or MSWAP, in wire order."""
     m, s, c = (int.from_bytes(x, "big") for x in (old, swap, compare))
     if amo is _A.MSWAP:
         return ((s & c) | (m & ~c)).to_bytes(len(old), "big")
@@ -404,14 +404,14 @@ def _swapped(amo: AtomicOpcode, arithmetic: _Arithmetic, old: bytes, swap: bytes
 
 
 def _patterns(wire: Buffer, size: int) -> Iterable[int]:
-    """The elements, each as one unsigned integer."""
+    """Return the elements, each as one unsigned integer."""
     if size > 8:
         return [high << 64 | low for high, low in iter_unpack(">QQ", wire)]
     return memoryview(wire) if size == 1 else [x for (x,) in iter_unpack({2: ">H", 4: ">I", 8: ">Q"}[size], wire)]
 
 
 def _reversed(data: bytes, width: int) -> bytes:
-    """Each piece of `width` bytes the other way round: from host order to wire order, or back."""
+    """Reverse each piece of `width` bytes: from host order to wire order, or back."""
     if width == 1:
         return data
     if width == len(data):

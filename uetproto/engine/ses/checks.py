@@ -42,7 +42,7 @@ CAS_LENGTH = 32
 
 @dataclass(slots=True)
 class Judgement:
-    """A request under examination; the steps fill in what they find."""
+    """Holds a request under examination, and what the steps find."""
 
     request: SesRequest
     mode: Mode

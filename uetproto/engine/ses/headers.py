@@ -1,4 +1,4 @@
-"""Headers of SES as values stand here: requests of every form with their extensions, and responses.
+"""Parses and builds headers of SES: requests of every form with their extensions, and responses.
 
 `parse_*` read bytes from outside and refuse with `RemoteError`, whose `code` is the return code to answer; `build_*`
 make bytes of values that the engine knows to be legal. Reserved fields are sent as zero and ignored on receipt.
@@ -88,20 +88,18 @@ def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
     judged (wire.md §0). Raises `RemoteError` when `next_hdr` is not a request.
     """
     if next_hdr == NextHdr.REQUEST_STD:
+        header_data, payload_length, at_byte = 0, None, 0
         # A restart is laid out as a first packet whatever som says.
         if data[at + 1] & 1 or data[at] & 0x3F == Opcode.DEFERRABLE_RTR:
             (_, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, _, pid, _, index,
              offset, initiator, key, header_data, length) = SesRequestStdSomHeader.unpack(data, at)  # fmt: skip
-            return SesRequest(
-                next_hdr, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, pid, index,
-                offset, initiator, key, header_data, None, 0, length,
-            )  # fmt: skip
-        (_, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, _, pid, _, index,
-         offset, initiator, key, _, payload_length, message_offset, length
-         ) = SesRequestStdHeader.unpack(data, at)  # fmt: skip
+        else:
+            (_, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, _, pid, _, index,
+             offset, initiator, key, _, payload_length, at_byte, length
+             ) = SesRequestStdHeader.unpack(data, at)  # fmt: skip
         return SesRequest(
             next_hdr, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, pid, index,
-            offset, initiator, key, 0, payload_length, message_offset, length,
+            offset, initiator, key, header_data, payload_length, at_byte, length,
         )  # fmt: skip
     if next_hdr == NextHdr.REQUEST_MEDIUM:
         medium = SesRequestMediumHeader.read(data, at)

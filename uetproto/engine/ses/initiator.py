@@ -9,17 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from uetproto.engine.config import SesConfig
-from uetproto.engine.contract import (
-    NEVER,
-    PDC_MODES,
-    Buffer,
-    Completion,
-    Event,
-    Mode,
-    PdcErrorReason,
-    PdsError,
-    Rng,
-)
+from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Completion, Event, Mode, PdcErrorReason, PdsError, Rng
 from uetproto.engine.pds.service import SES_SIZE, Connection, PacketDelivery, Refusal, Response
 from uetproto.engine.ses.headers import SesRequest, SesResponse, build_response, parse_ses_response
 from uetproto.engine.ses.peer_order import PeerOrder
@@ -105,9 +95,6 @@ class SesInitiator:
         transfer.order = order
         return order
 
-    def _is_messaging(self, transfer: MessageTransfer) -> bool:
-        return OPCODE_PROFILES[Opcode(transfer.plan.opcode)].selects is Selects.RECEIVE
-
     def _service(self, transfer: MessageTransfer) -> tuple[int, int, int, int, int]:
         plan = transfer.plan
         job_id = plan.job_id if plan.rel else -1
@@ -133,7 +120,8 @@ class SesInitiator:
     def _send(self, transfer: MessageTransfer, now: int) -> None:
         if transfer.state is not MessageState.QUEUED or transfer.attempt is not None:
             return  # it came to its end meanwhile, or is on its way
-        if self._is_messaging(transfer) and transfer.operation.mode in PDC_MODES:
+        row = OPCODE_PROFILES[Opcode(transfer.plan.opcode)]
+        if row.selects is Selects.RECEIVE and transfer.operation.mode in PDC_MODES:
             generation = self.generations.get(self._service(transfer), 0)
             if generation != transfer.plan.generation:
                 transfer.plan = transfer.plan.moved(generation=generation)
@@ -231,11 +219,7 @@ class SesInitiator:
             return self._reply(0, 0, _return_code(error.code or ReturnCode.OP_VIOLATION))
         message = self._reader(pdc, next_hdr, answer)
         transfer = message.transfer if message is not None else None
-        if (
-            message is None
-            or transfer is None
-            or transfer.state not in (MessageState.SENDING, MessageState.WAIT, MessageState.DRAIN)
-        ):
+        if message is None or transfer is None or transfer.state not in _READING:
             self.bad_responses += 1
             return self._reply(answer.response_message_id, answer.job_id, ReturnCode.UNDELIVERABLE)
         if answer.return_code not in GOOD:

@@ -29,15 +29,15 @@ class ReceiveCriteria(Protocol):
 
     @property
     def tag(self) -> int | None:
-        """None, in an untagged queue: any match bits, as tag 0 and `ignore` ALL_BITS."""
+        """Return the tag; None, in an untagged queue, matches any bits, as tag 0 and `ignore` ALL_BITS."""
 
     @property
     def ignore(self) -> int:
-        """Bits of the tag that are not compared."""
+        """Return the bits of the tag that are not compared."""
 
     @property
     def source(self) -> int | None:
-        """Initiator id of a directed receive; None: any."""
+        """Return the initiator id of a directed receive; None: any."""
 
 
 class HeldEntry(Protocol):
@@ -149,7 +149,7 @@ class PostedReceives(Generic[ReceiveT]):
 
 
 class HeldMessages(Generic[HeldT]):
-    """Messages without a buffer and pending deferrals, in arrival order (ses.md §11.3 rule 3).
+    """Holds messages without a buffer and pending deferrals, in arrival order (ses.md §11.3 rule 3).
 
     An entry is in four lines: by its match bits or any, and its initiator or any. A receive searches the line that it
     selects. With `ignore` 0 or ALL_BITS its first entry matches, in constant time. With another mask the entries (of

@@ -1,4 +1,4 @@
-"""Messages that meet a receive queue: posted buffers, messages held, stopped or refused (ses.md §5.7, §5.9, §11).
+"""A receive queue gives messages posted buffers, or holds, stops or refuses them (ses.md §5.7, §5.9, §11).
 
 UE 1.0.1 §3.4.3.6, §3.4.4.5.
 """

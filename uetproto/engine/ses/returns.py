@@ -17,7 +17,7 @@ that a long read costs no memory."""
 
 
 class ReturnMessage:
-    """The data of one read packet, a `service.Outgoing`."""
+    """Carries the data of one read packet; it is a `service.Outgoing`."""
 
     __slots__ = ("context", "lock", "message_id", "mode", "next_hdr", "packet", "pdc", "peer", "region", "reserved",
                  "returns", "size")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Segmentation and reassembly of a message: templates of its packets, and the record of what arrived.
+"""Makes the packets of a message from templates, and keeps a record of what arrived of one.
 
 UE 1.0.1 §3.4.2.1; ses.md §4.1, §7.
 """
@@ -136,7 +136,7 @@ _MOST_AHEAD = 32640
 
 
 class Reassembly:
-    """The bytes of a message that arrived: everything below `edge`, and single packets above it.
+    """Holds which bytes of a message arrived: everything below `edge`, and single packets above it.
 
     Constant memory: what lies above the edge is bounded by the window of the PDC. A byte that arrives twice is a
     violation (ses.md §7.1: packets are disjoint), and so is a gap that no window allows.

@@ -25,7 +25,7 @@ class _SyncGroup:
 
 
 class TargetSyncGroups:
-    """The sync groups of a target, by {source FA, group}."""
+    """Holds the sync groups of a target, by {source FA, group}."""
 
     def __init__(self, config: SesConfig) -> None:
         self._config = config

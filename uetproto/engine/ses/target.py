@@ -90,8 +90,8 @@ class SesTarget:
     """Executes requests; `late` takes an answer that follows its request: {connection, PSN, response, now}."""
 
     def __init__(
-        self, config: SesConfig, ack_data: int, events: list[Event], late: Callable[[Connection, int, Response, int],
-        None],
+        self, config: SesConfig, ack_data: int, events: list[Event],
+        late: Callable[[Connection, int, Response, int], None],
     ) -> None:  # fmt: skip
         self.config = config
         self.profile = profile_of(config.profile)
@@ -209,7 +209,7 @@ class SesTarget:
                 return verdict
             code = verdict
         if code is not None:
-            return self._plain_error(request, code, j)
+            return response(request, code, generation=self._told_with(code, j))
         always = self.config.response_generation == "always" and j.index is not None
         return default_response(request, j.index.generation if always and j.index is not None else 0)
 
@@ -255,9 +255,6 @@ class SesTarget:
         if message.held is not None:
             return self.queues.hold(message, packet.pdc, packet.psn, request.message_offset, packet.payload)
         return self._store(j, message, packet)
-
-    def _plain_error(self, request: SesRequest, code: ReturnCode, j: Judgement) -> Response:
-        return response(request, code, generation=self._told_with(code, j))
 
     def _told_with(self, code: ReturnCode, j: Judgement) -> int:
         """Return ri_generation of an error: the real one where it helps, or always as observed (ses.md §9.2)."""

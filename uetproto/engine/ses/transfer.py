@@ -1,4 +1,4 @@
-"""Life of a message at its initiator as a table: attempts, retries, deferral; and one attempt, packet by packet.
+"""A message at its initiator follows a table of states: attempts, retries, deferral.
 
 UE 1.0.1 §3.4.1, §3.4.3; ses.md §7.1, §9.3, §12.
 """
@@ -26,7 +26,7 @@ GOOD = (ReturnCode.OK, ReturnCode.NULL)
 
 
 class MessageState(IntEnum):
-    """States of a message at its initiator (ses.md §12)."""
+    """Holds the states of a message at its initiator (ses.md §12)."""
 
     QUEUED = 0
     SENDING = auto()
@@ -43,7 +43,7 @@ class MessageState(IntEnum):
 
 
 class MessageInput(IntEnum):
-    """Events of a message at its initiator."""
+    """Holds the events of a message at its initiator."""
 
     FIRST_SENT = 0
     LAST_SENT = auto()
@@ -74,20 +74,20 @@ _WAIT, _DRAIN = MessageState.WAIT, MessageState.DRAIN
 
 MESSAGE: dict[tuple[MessageState, MessageInput], tuple[str, MessageState]] = {
     (_S.QUEUED, _I.FIRST_SENT): ("go_on", _S.SENDING),
-    (_S.QUEUED, _I.PDS_ERROR): ("fail", _S.ERROR),
+    (_S.QUEUED, _I.PDS_ERROR): ("complete", _S.ERROR),
     (_S.SENDING, _I.LAST_SENT): ("go_on", _S.WAIT),
-    (_S.SENDING, _I.REFUSED): ("keep_error", _S.DRAIN),
+    (_S.SENDING, _I.REFUSED): ("go_on", _S.DRAIN),
     (_S.SENDING, _I.REFUSED_FOR_NOW): ("back_off", _S.BACKOFF),
     (_S.SENDING, _I.STALE): ("send_again", _S.QUEUED),
     (_S.SENDING, _I.STOPPED): ("defer", _S.DEFERRED),
-    (_S.SENDING, _I.PDS_ERROR): ("fail", _S.ERROR),
-    (_S.WAIT, _I.REFUSED): ("keep_error", _S.DRAIN),
+    (_S.SENDING, _I.PDS_ERROR): ("complete", _S.ERROR),
+    (_S.WAIT, _I.REFUSED): ("go_on", _S.DRAIN),
     (_S.WAIT, _I.REFUSED_FOR_NOW): ("back_off", _S.BACKOFF),
     (_S.WAIT, _I.STALE): ("send_again", _S.QUEUED),
     (_S.WAIT, _I.STOPPED): ("defer", _S.DEFERRED),
     (_S.WAIT, _I.COMPLETE): ("complete", _S.DONE),
     (_S.WAIT, _I.TIMEOUT): ("give_up", _S.ERROR),
-    (_S.WAIT, _I.PDS_ERROR): ("fail", _S.ERROR),
+    (_S.WAIT, _I.PDS_ERROR): ("complete", _S.ERROR),
     (_S.BACKOFF, _I.TIME): ("send_again", _S.QUEUED),
     (_S.BACKOFF, _I.EXHAUSTED): ("complete", _S.ERROR),
     (_S.DEFERRED, _I.RESTART): ("send_again", _S.QUEUED),
@@ -95,7 +95,7 @@ MESSAGE: dict[tuple[MessageState, MessageInput], tuple[str, MessageState]] = {
     (_S.DRAIN, _I.LAST_SENT): ("go_on", _S.DRAIN),
     (_S.DRAIN, _I.REFUSED): ("go_on", _S.DRAIN),
     (_S.DRAIN, _I.COMPLETE): ("complete", _S.ERROR),
-    (_S.DRAIN, _I.PDS_ERROR): ("fail", _S.ERROR),
+    (_S.DRAIN, _I.PDS_ERROR): ("complete", _S.ERROR),
 }
 """The states of a message: (state, input) → (method of `MessageTransfer`, next state).
 
@@ -152,10 +152,7 @@ class MessageTransfer:
     # Actions
 
     def go_on(self, now: int) -> None:
-        """Do nothing."""
-
-    def keep_error(self, now: int) -> None:
-        """Keep the return code; MSG_ERROR ends the message if EOM was not sent."""
+        """Do nothing, or keep the return code: MSG_ERROR ends the message if EOM was not sent."""
 
     def send_again(self, now: int) -> None:
         """Send a new message from the first byte on; a restart from where the target asked."""
@@ -181,11 +178,7 @@ class MessageTransfer:
         self.owner.arm(self, now + self.owner.config.deferral_time)
 
     def complete(self, now: int) -> None:
-        """Complete with success or the first error: every answer arrived."""
-        self.owner.ended(self, now)
-
-    def fail(self, now: int) -> None:
-        """Complete with the error of PDS."""
+        """Complete with success, the first error, or the error of PDS."""
         self.owner.ended(self, now)
 
     def give_up(self, now: int) -> None:
@@ -216,7 +209,7 @@ _COMPILED: dict[tuple[MessageState, MessageInput], tuple[Callable[[MessageTransf
 
 
 class TxMessage:
-    """An attempt to send a message: a `service.Outgoing` for PDS, which counts its answers."""
+    """An attempt to send a message is a `service.Outgoing` for PDS, and counts its answers."""
 
     __slots__ = (
         "_all_sent", "_answered", "context", "lock", "message_id", "mode", "next_hdr", "opcode", "owner",

@@ -20,18 +20,13 @@ from uetproto.engine.contract import (
 from uetproto.engine.memory import IDEMPOTENT_SAFE, BufferMemory, Memory, MemoryWindow, as_memory
 from uetproto.engine.ses import atomics as ses_atomics
 from uetproto.engine.ses.checks import CAS_LENGTH
-from uetproto.engine.ses.headers import (
-    OPTIMIZED_KEY,
-    AtomicExtension,
-    build_extensions,
-)
+from uetproto.engine.ses.headers import OPTIMIZED_KEY, AtomicExtension, build_extensions
 from uetproto.engine.ses.segments import MessagePlan
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import (
     COMPARE_AND_SWAPS,
     OPCODE_PROFILES,
-    AtomicDatatype,
     AtomicOpcode,
     Opcode,
     ReturnCode,
@@ -50,7 +45,7 @@ OnRead: TypeAlias = Callable[[int, int], None]
 
 
 class SesOperation:
-    """An operation in progress: one message, or several above `max_msg_size`, and one completion."""
+    """An operation in progress has one message, or several above `max_msg_size`, and one completion."""
 
     __slots__ = (
         "base", "code", "context", "count", "datatype", "error", "expose", "fetches", "first_id", "length", "limit",
@@ -226,9 +221,6 @@ def _read(work: Read, config: SesConfig) -> SesOperation:
     return operation
 
 
-_DATATYPES = ", ".join(f"{t:#04x} {t.name}" for t in AtomicDatatype)
-
-
 def _atomic(work: Atomic, config: SesConfig) -> SesOperation:
     """Plan an atomic of one packet; illegal combinations of ses.md §6 are sent, and the target refuses them."""
     _check_mode(work, PDC_MODES)
@@ -339,7 +331,7 @@ def rendezvous(plan: MessagePlan, work: Send, key: int) -> MessagePlan:
 
 
 def source_of(plan: MessagePlan) -> Memory:
-    """The bytes of a send, as a memory of their own."""
+    """Return the bytes of a send, as a memory of their own."""
     assert plan.memory is not None
     return MemoryWindow(plan.memory, plan.start, plan.request_length)
 
