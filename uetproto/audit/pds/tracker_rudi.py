@@ -87,7 +87,8 @@ class RudiTracker:
     """Follows RUDI and UUD. A response finds its request by addresses and pkt_id."""
 
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
-        self._tell = {event: judge.on(event) for event in RudiEvent}
+        self._tell = tell = {event: judge.on(event) for event in RudiEvent}
+        self._request, self._response = tell[RudiEvent.REQUEST], tell[RudiEvent.RESPONSE]
         self._ses = ses
         self.flows: Flows[tuple[int, int], RudiFlow] = Flows(options.max_flows, self._gone)
 
@@ -121,7 +122,7 @@ class RudiTracker:
         if len(rudi.exchanges) > 2 * PKT_IDS:
             for old in list(rudi.exchanges)[:PKT_IDS]:
                 self._over(rudi.exchanges.pop(old))
-        self._tell[RudiEvent.REQUEST](exchange, seen)
+        self._request(exchange, seen)
         self._ses.request(rudi, _numbered(seen), True)
 
     def _take_response(self, seen: ObservedPacket) -> None:
@@ -129,7 +130,7 @@ class RudiTracker:
         pkt_id: int = seen.head.pkt_id
         exchange = rudi.exchanges.get(pkt_id) or RudiExchange(rudi, pkt_id, None)
         exchange.answered = True
-        self._tell[RudiEvent.RESPONSE](exchange, seen)
+        self._response(exchange, seen)
         self._ses.response(rudi, _numbered(seen), pkt_id)
 
     def _over(self, exchange: RudiExchange) -> None:
