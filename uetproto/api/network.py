@@ -109,11 +109,10 @@ class NetworkOptions(NetworkFeatures):
     @classmethod
     def of(cls, keywords: NetworkKeywords, **more: Any) -> Self:
         """Return the options of a public constructor. Raises `TypeError` for a keyword that it does not have."""
+        legal = NetworkKeywords.__annotations__
         for name in keywords:
-            if name not in NetworkKeywords.__annotations__:
-                raise TypeError(
-                    f"unexpected keyword argument {name!r}; legal: {', '.join(NetworkKeywords.__annotations__)}"
-                )
+            if name not in legal:
+                raise TypeError(f"unexpected keyword argument {name!r}; legal: {', '.join(legal)}")
         return cls(**keywords, **more)
 
 

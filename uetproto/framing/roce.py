@@ -83,7 +83,12 @@ class RoceFramer(FlowFramer):
         if below is None:
             if len(self._heads) >= CACHE:
                 self._heads.clear()
-            head = self._head(*key)
+            config, notifies = self._config, packet.traffic_class is TrafficClass.CONTROL
+            dscp = config.cnp_dscp if notifies else config.dscp
+            ecn = ECN[config.cnp_ecn if notifies else config.ecn]
+            lower = LowerHeaders(self._address, packet.dst, packet.entropy, dscp, ecn)
+            size = len(packet.header) + len(packet.payload) + ICRC_SIZE
+            head = self.lower_headers(lower, size, packet.hop_limit, packet.flow_label)
             self._heads[key] = below = FlowHead(head, self._crc_of(head))
         return below
 
@@ -106,13 +111,6 @@ class RoceFramer(FlowFramer):
     def is_for(self, dst: int) -> bool:
         """Return whether a packet to the address `dst` is received here: packets to all multicast groups are."""
         return dst == self._address or is_multicast(dst, self._version)
-
-    def _head(self, dst: int, notifies: bool, entropy: int, size: int, hop_limit: int, flow_label: int) -> bytes:
-        config = self._config
-        dscp = config.cnp_dscp if notifies else config.dscp
-        ecn = ECN[config.cnp_ecn if notifies else config.ecn]
-        lower = LowerHeaders(self._address, dst, entropy, dscp, ecn)
-        return self.lower_headers(lower, size + ICRC_SIZE, hop_limit, flow_label)
 
     def lower_headers(self, lower: LowerHeaders, size: int, hop_limit: int = 0, flow_label: int = 0) -> bytes:
         """Return all bytes before the BTH, with `size` bytes behind UDP; `hop_limit` 0: that of the configuration."""

@@ -166,9 +166,7 @@ class Secured:
 
     def failure(self, failure: str | None) -> str | None:
         """Return why the run has failed, with the troubles of security; None if it has not."""
-        texts = [failure] if failure is not None else []
-        if texts:
-            texts += self.troubles()
+        texts = [] if failure is None else [failure, *self.troubles()]
         if self.ledger.repeated:
             texts.append(f"{self.ledger.repeated} packets were sealed with a nonce that was used before")
         return "; ".join(texts) or None

@@ -83,9 +83,14 @@ class UetFramer(FlowFramer):
         return b"".join((below.head, header, payload, crc.to_bytes(CRC_SIZE, "big")))
 
     def _build_head(self, key: tuple[int, int, int, int]) -> FlowHead:
+        """Build and keep the lower headers of a flow."""
+        dst, traffic_class, entropy, size = key
+        control, capable = traffic_class == TrafficClass.CONTROL, self._ecn_capable
+        dscp = self._dscp_of[TrafficClass(traffic_class)] if control or capable else 0
+        ecn = Ecn.ECT0 if capable and not control else Ecn.NOT_ECT
+        head = self.lower_headers(LowerHeaders(self._address, dst, entropy, dscp, ecn), size + self.overhead)
         if len(self._heads) >= CACHE:
             self._heads.clear()
-        head = self._head(*key)
         self._heads[key] = built = FlowHead(head, crc32c(head[self._covered :]))
         return built
 
@@ -105,12 +110,6 @@ class UetFramer(FlowFramer):
     def is_for(self, dst: int) -> bool:
         """Return whether a packet to the address `dst` is received here."""
         return dst == self._address
-
-    def _head(self, dst: int, traffic_class: int, entropy: int, size: int) -> bytes:
-        control, capable = traffic_class == TrafficClass.CONTROL, self._ecn_capable
-        dscp = self._dscp_of[TrafficClass(traffic_class)] if control or capable else 0
-        ecn = Ecn.ECT0 if capable and not control else Ecn.NOT_ECT
-        return self.lower_headers(LowerHeaders(self._address, dst, entropy, dscp, ecn), size + self.overhead)
 
     def lower_headers(self, lower: LowerHeaders, size: int) -> bytes:
         """Return all bytes before the transport header, with `size` bytes behind UDP or the entropy header."""

@@ -110,10 +110,6 @@ class TrafficRun:
             self.workload.start()
         return self.clock.run(self.until, events)
 
-    def finish(self) -> None:
-        """Write all records up to now."""
-        self.tap.drain()
-
 
 def generate(
     profile: TrafficProfile,
@@ -162,7 +158,7 @@ def generate(
             before = -1
             while world.run(_SLICE):
                 if duration is None and _is_silenced(world):
-                    world.finish()
+                    world.tap.drain()
                     if world.tap.packets == before:
                         message = f"no counter is left under the key after {before} packets"
                         raise LocalError(f"{profile.name}: {message} (security.invoke_fatal_threshold)")
@@ -170,7 +166,7 @@ def generate(
                 if progress is not None:
                     progress(world.tap.packets, world.clock.now)
         finally:
-            world.finish()
+            world.tap.drain()
         if packets is not None and world.tap.packets < packets and duration is None:
             raise LocalError(f"{profile.name}: nothing is left to happen after {world.tap.packets} packets")
     secured = world.workload.secured

@@ -184,7 +184,6 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
         self.received: Counter[str] = Counter()
         """Number of receives that have ended, by status."""
         self.connections: dict[_Key, RoceConnection] = {}
-        """Connections in use."""
         self.open: dict[int, RoceConnection] = {}
         """Operations that are open, by wr_id."""
         self._posted = 0

@@ -258,9 +258,6 @@ class UetWorkload(Workload[UetProfile, UetStation]):
             offset=0 if tag is not None else offset,
         )  # fmt: skip
 
-    def _no_op(self, doing: OpenOperation, common: dict[str, Any], size: int) -> _Asked:
-        return Nop(**common)
-
     def _next_tag(self) -> int:
         self._tag = (self._tag + 1) % (1 << 48)
         return self._tag
@@ -316,7 +313,7 @@ class UetWorkload(Workload[UetProfile, UetStation]):
 
 
 _MAKERS: dict[Opcode, Callable[[UetWorkload, OpenOperation, dict[str, Any], int], _Asked]] = {
-    Opcode.NO_OP: UetWorkload._no_op,
+    Opcode.NO_OP: lambda workload, doing, common, size: Nop(**common),
     **dict.fromkeys((Opcode.WRITE, Opcode.SYNC_WRITE), UetWorkload._write),
     Opcode.READ: UetWorkload._read,
     **dict.fromkeys(sorted(ATOMICS), UetWorkload._atomic),

@@ -186,7 +186,7 @@ class Domain:
                 posted = receive.context
                 if isinstance(posted, FiOperation) and posted.endpoint.domain is self:
                     posted.endpoint.received(posted, event)
-            case RemoteWrite() if self._is_mine(event.job_id, event.pid_on_fep):
+            case RemoteWrite(job_id=job, pid_on_fep=self.pid_on_fep) if self.absolute or job == self.job.job_id:
                 endpoint = self.endpoints.get(event.resource_index)
                 if endpoint is not None:
                     endpoint.remotely_written(event)
@@ -194,9 +194,6 @@ class Domain:
                 region = self.regions.get(event.key)
                 if region is not None and region.region is event.region:
                     region.count(event)
-
-    def _is_mine(self, job_id: int, pid_on_fep: int) -> bool:
-        return pid_on_fep == self.pid_on_fep and (self.absolute or job_id == self.job.job_id)
 
 
 def _free(numbers: range, taken: Container[int], what: str) -> int:

@@ -195,7 +195,10 @@ class QP(VerbsObject):
         """
         self.check("qp")
         if isinstance(wr, int):
-            wr = _send_wr(opcode=wr, sg_list=() if sg_list is None else sg_list, **fields)
+            for name in fields:
+                if name not in SendWr.__dataclass_fields__:
+                    raise invalid("post_send", name, ", ".join(SendWr.__dataclass_fields__))
+            wr = SendWr(opcode=wr, sg_list=() if sg_list is None else sg_list, **fields)
         elif fields or sg_list is not None:
             raise invalid("post_send", "a SendWr and fields beside it", "either of them")
         for place, one in enumerate(wr if isinstance(wr, list | tuple) else (wr,)):
@@ -316,13 +319,6 @@ def _number(place: int) -> Iterator[None]:
     except VerbsError as error:
         error.bad_wr = place
         raise
-
-
-def _send_wr(**fields: Any) -> SendWr:
-    for name in fields:
-        if name not in SendWr.__dataclass_fields__:
-            raise invalid("post_send", name, ", ".join(SendWr.__dataclass_fields__))
-    return SendWr(**fields)
 
 
 def _receives(wr: Any, wr_id: int) -> Sequence[RecvWr]:

@@ -39,18 +39,18 @@ class LayoutRouting:
         return {name(links[link].target): queue for link, queue in self.trunks.items() if link in tree}
 
 
+@dataclass(slots=True)
 class MulticastTrees:
     """The links of the multicast tree of each rank and each switch, made when they are needed."""
 
-    def __init__(self, layout: Layout, network: BuiltNetwork) -> None:
-        self._layout = layout
-        self._network = network
-        self._trees: dict[tuple[bytes | None, int], frozenset[int]] = {}
-        self._joined = 0
+    layout: Layout
+    network: BuiltNetwork
+    _trees: dict[tuple[bytes | None, int], frozenset[int]] = field(default_factory=dict)
+    _joined: int = 0
 
     def of(self, group: bytes, vertex: int) -> frozenset[int]:
         """Return the links of the tree to the nodes that joined; to all hosts if no node joined."""
-        network = self._network
+        network = self.network
         if self._joined != network.joined:
             self._joined = network.joined
             self._trees.clear()
@@ -59,5 +59,5 @@ class MulticastTrees:
         tree = self._trees.get(key)
         if tree is None:
             targets = None if members is None else sorted({network.seats[name].vertex for name in members})
-            tree = self._trees[key] = frozenset(self._layout.tree(vertex, targets))
+            tree = self._trees[key] = frozenset(self.layout.tree(vertex, targets))
         return tree

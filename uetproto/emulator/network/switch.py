@@ -263,15 +263,13 @@ class Switch:
                 return
             if len(self._flows) >= FLOWS:
                 self._flows.clear()
-            self._flows[flow] = queue = hops[self._choice(flow) % len(hops)]
+            # a hash, another one in each switch: else all switches would make the same choice
+            number = int.from_bytes(blake2s(flow, digest_size=4, key=self.name.encode()[:32]).digest(), "big")
+            self._flows[flow] = queue = hops[number % len(hops)]
         if queue.put(frame):
             self.forwarded += 1
         else:
             self._trim_or_drop(queue, frame, last_hop=False)
-
-    def _choice(self, flow: bytes) -> int:
-        """Return a hash of a flow, another one in each switch: else all switches would make the same choice."""
-        return int.from_bytes(blake2s(flow, digest_size=4, key=self.name.encode()[:32]).digest(), "big")
 
     def _multicast(self, frame: bytes) -> None:
         entry = self._entries.get(frame[:12])
