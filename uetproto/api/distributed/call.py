@@ -104,7 +104,6 @@ def _is_vector(arrays: list[Array], dtype: np.dtype[Any]) -> bool:
 
 
 def _vector(arrays: list[Array], dtype: np.dtype[Any]) -> Array:
-    """Return the elements of a list as one vector."""
     if _is_vector(arrays, dtype):
         return arrays[0].reshape(-1)
     parts = [array.reshape(-1).astype(dtype, copy=False) for array in arrays]

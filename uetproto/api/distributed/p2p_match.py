@@ -110,5 +110,6 @@ class P2PMatching:
             half.work.needs = lambda: ((), "is under way")
             half.work.withdraw = lambda _: None
         data = send.array if send.eager is None else send.eager
-        self._group.world.end(receive.rank).receive(send.rank, tag, bytes_of(receive.array).data, lambda f: ended(1, f))
-        self._group.world.end(send.rank).send(receive.rank, tag, bytes_of(data).data, lambda f: ended(0, f))
+        end = self._group.world.network.end
+        end(receive.rank).receive(send.rank, tag, bytes_of(receive.array).data, lambda f: ended(1, f))
+        end(send.rank).send(receive.rank, tag, bytes_of(data).data, lambda f: ended(0, f))

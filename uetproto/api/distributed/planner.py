@@ -14,7 +14,7 @@ from uetproto.collectives.dtypes import Array
 from uetproto.collectives.offload import OffloadRequest, PartFactory
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import ScratchPool
-from uetproto.collectives.transport import CollectiveNetwork, RankTransport
+from uetproto.collectives.transport import CollectiveNetwork
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,12 +48,10 @@ class GroupWorld(Protocol):
     """Describes what groups, and what matches their operations, use of a world."""
 
     planner: "CollectivePlanner"
+    network: CollectiveNetwork
 
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
         """Return the error for what needs one of these ranks, if one has failed."""
-
-    def end(self, rank: int) -> RankTransport:
-        """Return the transport of a rank."""
 
 
 class RankGroup(Protocol):

@@ -14,7 +14,7 @@ from uetproto.api.distributed.rank_threads import RankThread, current_rank, is_r
 from uetproto.api.distributed.scheduler import Event, RankScheduler
 from uetproto.api.distributed.work import Timeout, picoseconds
 from uetproto.collectives.offload import CollectiveCounters
-from uetproto.collectives.transport import SECOND, CollectiveNetwork, RankTransport
+from uetproto.collectives.transport import SECOND, CollectiveNetwork
 from uetproto.errors import LocalError, UetError
 
 
@@ -167,10 +167,6 @@ class World:
         """Return the error for what needs one of these ranks, if one has failed."""
         failed = next((rank for rank in ranks if rank in self.errors), None) if self.errors else None
         return None if failed is None else _aborted(failed, self.errors[failed])
-
-    def end(self, rank: int) -> RankTransport:
-        """Return the transport of a rank."""
-        return self.network.end(rank)
 
     def groups_made_by(self, state: RankState) -> list[ProcessGroup]:
         """Return the groups that a rank has made so far."""

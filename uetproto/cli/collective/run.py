@@ -231,7 +231,6 @@ class PreparedCase:
         )  # fmt: skip
 
     def _choose(self) -> AlgorithmChoice:
-        """Return the choice between ring, double binary tree and SHARP."""
         if self.case.op != "all_reduce":
             raise LocalError("algorithm", f"auto of {self.case.op}; legal with all_reduce")
         by_ring = PreparedCase(replace(self.case, algorithm="ring"))
