@@ -310,7 +310,7 @@ def test_processes_share_the_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_time_is_up(jobs: str, tmp_path: Path) -> None:
-    assert played("rudi", "--seconds", "2", "--jobs", jobs, "-o", str(tmp_path))[-1]["steps"] > 0
+    assert played("rudi", "--seconds", "4", "--jobs", jobs, "-o", str(tmp_path))[-1]["steps"] > 0
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

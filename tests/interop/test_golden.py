@@ -6,8 +6,8 @@ RoCE is in `test_roce_golden`.
 
 import json
 import os
-import subprocess
-import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tests.support.interop.golden import (
 from tests.support.interop.same_fields import assert_same
 from tests.support.interop.tshark import folder, needs_tshark, shown_file
 from uetproto import columns
+from uetproto.cli.main import cli
 from uetproto.layers import layer_values
 from uetproto.schemas import SCHEMAS
 from uetproto.wire.forms import FORMS, UET_FORMS
@@ -34,10 +35,10 @@ real_only = pytest.mark.skipif(not REAL, reason=f"no captures of the reference p
 
 
 def dissect(path: Path, *options: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "uetproto", "dissect", "--json", *options, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr  # neither damage nor a malformed packet
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as errors:
+        status = cli.status(["dissect", "--json", *options, str(path)])
+    assert (status, errors.getvalue()) == (0, "")  # neither damage nor a malformed packet
+    return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 @pytest.mark.parametrize("path", ALL)

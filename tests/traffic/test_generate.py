@@ -12,11 +12,7 @@ import pytest
 
 from tests.support.effort import effort
 from tests.support.interop.tshark import folder, needs_tshark, run
-from tests.support.traffic.generate import (
-    Nowhere,
-    made,
-    records,
-)
+from tests.support.traffic.generate import MADE, Nowhere, made, records
 from uetproto.engine.contract import MICROSECOND, NEVER
 from uetproto.traffic.generate import TrafficRun, generate
 from uetproto.traffic.profile import load, names
@@ -34,7 +30,7 @@ UET = [name for name in names() if load(name).transport == "uet" and load(name).
 @pytest.mark.parametrize("how", ["encapsulation=udp", "encapsulation=native", "crc=off", "ip=6"])
 def test_every_packet_is_whole_and_in_order(name: str, how: str, tmp_path: Path) -> None:
     found = records(made(tmp_path, name, how))
-    assert len(found) == 3000
+    assert len(found) == MADE
     times = [time for time, _ in found]
     assert times == sorted(times)
     for _, packet in found:
@@ -198,7 +194,7 @@ def test_one_seed_gives_one_file_whatever_the_hashes_are(tmp_path: Path) -> None
 # Memory
 
 
-LIVE = effort(4_000, 10_000, 100_000)
+LIVE = effort(2_500, 10_000, 100_000)
 
 
 @pytest.mark.parametrize("name", names())

@@ -9,13 +9,13 @@ import pytest
 
 from tests.support.cli.generate import status
 from tests.support.interop.tshark import folder, needs_tshark, run
-from tests.support.traffic.generate import Nowhere, made, records
+from tests.support.traffic.generate import MADE, Nowhere, made, records
 from uetproto import LocalError, Packet, decode
 from uetproto.engine.roce.contract import QpType
 from uetproto.engine.roce.segments import KINDS
 from uetproto.traffic.generate import TrafficRun, generate
 from uetproto.traffic.profile import load, names
-from uetproto.traffic.roce_errors import PROTOCOL_ERRORS, ErrorKind, MetReceive
+from uetproto.traffic.roce_errors import PROTOCOL_ERRORS, ErrorKind
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.roce import MULTICAST_QP
 
@@ -49,7 +49,7 @@ def bths(found: list[tuple[int, Packet]]) -> list[dict[str, int]]:
 @pytest.mark.parametrize("how", ["ip=4", "ip=6", "tap=target", "tap=wire"])
 def test_every_packet_is_whole_and_in_order(name: str, how: str, tmp_path: Path) -> None:
     found = records(made(tmp_path, name, how))
-    assert len(found) == 3000
+    assert len(found) == MADE
     times = [time for time, _ in found]
     assert times == sorted(times)
     for _, packet in found:
@@ -187,27 +187,29 @@ def outcome_of(way: ErrorKind, kind: QpType) -> tuple[set[str], set[str], set[st
     return set(world.workload.ended), set(world.workload.received), set(world.workload.naks())
 
 
-RC_OUTCOMES: dict[str, tuple[set[str], set[str], set[str]]] = {
-    #                        sends                   receives                           NAKs
-    "_own_key":             ({"LOC_PROT_ERR"},       set(),                             set()),
-    "_no_key":              ({"REM_ACCESS_ERR"},     set(),                             {"REMOTE_ACCESS_ERROR"}),
-    "_no_right":            ({"REM_ACCESS_ERR"},     set(),                             {"REMOTE_ACCESS_ERROR"}),
-    "_other_domain":        ({"REM_ACCESS_ERR"},     set(),                             {"REMOTE_ACCESS_ERROR"}),
-    "_no_place":            ({"REM_ACCESS_ERR"},     set(),                             {"REMOTE_ACCESS_ERROR"}),
-    "_no_key_to_invalidate": ({"REM_ACCESS_ERR"},    {"WR_FLUSH_ERR"},                  {"REMOTE_ACCESS_ERROR"}),
-    "_misaligned":          ({"REM_INV_REQ_ERR"},    set(),                             {"INVALID_REQUEST"}),
-    "_too_long":            ({"REM_INV_REQ_ERR"},    {"LOC_LEN_ERR"},                   {"INVALID_REQUEST"}),
-    "BAD":                  ({"REM_OP_ERR"},         {"LOC_PROT_ERR"},                  {"REMOTE_OPERATIONAL_ERROR"}),
-    "NONE":                 ({"RNR_RETRY_EXC_ERR"},  set(),                             {"RNR NAK"}),
-    "gone":                 ({"RETRY_EXC_ERR"},      set(),                             set()),
-}  # fmt: skip
-"""roce.md §8, §10."""
+RC_OUTCOMES = (
+    # sends                  receives            NAKs                               what is wrong
+    ({"LOC_PROT_ERR"},       set(),              set()),                          # the own key
+    ({"REM_ACCESS_ERR"},     set(),              {"REMOTE_ACCESS_ERROR"}),        # no such r_key
+    ({"REM_ACCESS_ERR"},     set(),              {"REMOTE_ACCESS_ERROR"}),        # no remote right
+    ({"REM_ACCESS_ERR"},     set(),              {"REMOTE_ACCESS_ERROR"}),        # another protection domain
+    ({"REM_ACCESS_ERR"},     set(),              {"REMOTE_ACCESS_ERROR"}),        # outside the region
+    ({"REM_ACCESS_ERR"},     {"WR_FLUSH_ERR"},   {"REMOTE_ACCESS_ERROR"}),        # no such key to invalidate
+    ({"REM_INV_REQ_ERR"},    set(),              {"INVALID_REQUEST"}),            # misaligned
+    ({"REM_INV_REQ_ERR"},    {"LOC_LEN_ERR"},    {"INVALID_REQUEST"}),            # longer than the receive
+    ({"REM_OP_ERR"},         {"LOC_PROT_ERR"},   {"REMOTE_OPERATIONAL_ERROR"}),   # a receive in no region
+    ({"RNR_RETRY_EXC_ERR"},  set(),              {"RNR NAK"}),                    # no receive
+    ({"RETRY_EXC_ERR"},      set(),              set()),                          # no peer
+)  # fmt: skip
+"""Outcomes of the errors that RC can have, in their order (roce.md §8, §10)."""
 
 
-@pytest.mark.parametrize("way", [way for way in PROTOCOL_ERRORS if QpType.RC in way.kinds])
-def test_every_way_ends_as_it_should_on_rc(way: ErrorKind) -> None:
-    key = "gone" if way.peer_gone else way.change.__name__ if way.meets is MetReceive.GOOD else way.meets.name
-    assert outcome_of(way, QpType.RC) == RC_OUTCOMES[key]
+ON_RC = [way for way in PROTOCOL_ERRORS if QpType.RC in way.kinds]
+
+
+@pytest.mark.parametrize(("way", "outcome"), list(zip(ON_RC, RC_OUTCOMES, strict=True)))
+def test_every_way_ends_as_it_should_on_rc(way: ErrorKind, outcome: tuple[set[str], set[str], set[str]]) -> None:
+    assert outcome_of(way, QpType.RC) == outcome
 
 
 @pytest.mark.parametrize(

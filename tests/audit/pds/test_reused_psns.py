@@ -70,7 +70,7 @@ def test_signs_that_psns_come_again() -> None:
     assert judged((*CONTRADICTION, behind))[0] == [5], "PSNs that were not used"
 
 
-RUNS = effort(16, 48, 5_000)
+RUNS = effort(8, 48, 5_000)
 SLICES = 4
 
 

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from tests.support.collectives.cases import NAMES, WITH_DATA, Case, cases, inputs, integers, promised
 from tests.support.collectives.packets_bench import NETWORKS, captured, execute
-from tests.support.effort import examples
+from tests.support.effort import effort, examples
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.reduce_ops import ReduceOp
 
 TRANSPORTS = sorted(NETWORKS)
+MANY = (effort(18, 40, 40), effort(26, 64, 64))
+"""Ranks of the largest runs, from and to."""
 SHARES = st.sampled_from([0.0, 0.0, 0.02, 0.06])
 """Of frames: so few that no budget of retries is used up."""
 OPS = {ReduceOp.SUM: np.add, ReduceOp.MAX: np.maximum, ReduceOp.BXOR: np.bitwise_xor}
@@ -79,10 +81,10 @@ def test_hierarchical_is_flat(
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @examples(3)
 @given(
-    name=st.sampled_from(["ring", "double_tree", "halving_doubling", "recursive_doubling"]), size=st.integers(40, 64),
+    name=st.sampled_from(["ring", "double_tree", "halving_doubling", "recursive_doubling"]), size=st.integers(*MANY),
     count=st.integers(0, 300), seed=st.integers(0, 2**32),
 )  # fmt: skip
-def test_up_to_sixty_four_ranks(transport: str, name: str, size: int, count: int, seed: int) -> None:
+def test_many_ranks(transport: str, name: str, size: int, count: int, seed: int) -> None:
     plan = schedule("all_reduce", name, size, count)
     data = inputs(plan, integers(seed))
     ran = execute(plan, data, transport, faults={"drop": 0.02, "reorder": 0.05, "duplicate": 0.05}, seed=seed)

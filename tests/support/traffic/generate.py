@@ -1,12 +1,16 @@
-"""Parts that tests of traffic share, first needed for generate."""
+"""Traffic of shipped profiles for tests: made, and read again as packets."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.support.effort import effort
 from uetproto import Packet, decode
 from uetproto.traffic.generate import generate
 from uetproto.traffic.profile import load
 from uetproto.wire.capture.pcap import open_capture
+
+MADE = effort(1_500, 3_000, 30_000)
+"""Packets of a capture that a test makes without naming their number."""
 
 
 class Nowhere:
@@ -26,7 +30,7 @@ def records(path: Path) -> list[tuple[int, Packet]]:
     return found
 
 
-def made(folder: Path, name: str, *settings: str, packets: int = 3000, suffix: str = "pcapng") -> Path:
+def made(folder: Path, name: str, *settings: str, packets: int = MADE, suffix: str = "pcapng") -> Path:
     path = folder / f"{name}.{suffix}"
     outcome = generate(load(name, settings), str(path), packets=packets)
     assert outcome.packets == packets

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.api import multicast_network as mc
+from tests.support.effort import examples
 from uetproto.api import distributed as dist
 from uetproto.api.distributed.networks.multicast import traffic
 from uetproto.api.distributed.networks.roce import RoceNetwork
@@ -199,7 +200,7 @@ def test_bursts_on_every_link() -> None:
     assert all(machines.error is None for machines in group.machines)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(25)
 @example(size=12, length=4097, roots=4, subgroups=2, share=1.0, seed=0, fabric="leaves", root=None)
 @example(size=5, length=1, roots=2, subgroups=2, share=1.0, seed=0, fabric="switch", root=4)
 @given(
@@ -239,7 +240,7 @@ def test_every_loss_pattern(
     assert mc.total(found, "strays") == 0
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(15)
 @given(
     size=st.integers(2, 8), length=st.sampled_from([1, 700, 3000]), seed=st.integers(0, 1 << 20),
     drop=st.sampled_from([0.0, 0.02, 0.08]), fabric=st.sampled_from(["switch", "leaves"]), least=st.integers(0, 10**8),
