@@ -8,7 +8,7 @@ _LONGEST = 256
 
 
 class Location(NamedTuple):
-    """A place in a file of the user."""
+    """Holds a place in a file of the user."""
 
     file: str
     line: int = 0

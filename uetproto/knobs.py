@@ -1,4 +1,4 @@
-"""Knobs: the parameters of configurations, each declared once.
+"""This module has knobs: the parameters of configurations, each declared once.
 
 A field of a configuration is declared with `knob`: its default, what is legal, its unit, what it does and where that
 is said. From the declaration come the check (`check_knobs`), the text of its error, the key of TOML files and the row
@@ -51,7 +51,7 @@ TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picosecond
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """The declaration of one parameter."""
+    """Holds the declaration of one parameter."""
 
     default: Any
     legal: Legal
@@ -85,7 +85,7 @@ class Knob:
 
     @property
     def key(self) -> KeyType:
-        """The key of a TOML file that sets this knob."""
+        """Return the key of a TOML file that sets this knob."""
         default = "" if self.default in (REQUIRED, None) else default_text(self.default, self.unit)
         words = f"{self.doc} Unit: {self.unit}." if self.unit not in ("", TIME, RATE) else self.doc
         if isinstance(self.legal, KeyType):

@@ -104,12 +104,11 @@ def of_page(path: Path) -> Iterator[Citation]:
             yield citation._replace(source=source)
 
 
-def of_folder(folder: Path) -> Iterator[Citation]:
-    """Yield the citations of all Python modules and TOML files of a folder."""
-    for path in sorted(folder.rglob("*.py")):
-        yield from of_module(path)
-    for path in sorted(folder.rglob("*.toml")):
-        yield from of_page(path)
+@cache
+def of_folder(folder: Path) -> tuple[Citation, ...]:
+    """Return the citations of all Python modules and TOML files of a folder."""
+    modules = [citation for path in sorted(folder.rglob("*.py")) for citation in of_module(path)]
+    return (*modules, *(citation for path in sorted(folder.rglob("*.toml")) for citation in of_page(path)))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Emulated networks below the API: nodes with an engine each, joined, and virtual time for all of them.
+"""This module has emulated networks below the API: nodes with an engine each, joined, and virtual time for all of them.
 
 `emulator.network` builds clock, links, switches, faults, NICs and taps; this module is the only door to it. Virtual
 time moves only in `wait`, `advance` and `close`. Times are integer picoseconds, or texts such as "10 us".

@@ -30,7 +30,7 @@ class QuietEngine(Engine, Protocol):
 
 
 class LocalNode:
-    """A node with its engine. The driver of the engine tells the node every event."""
+    """Represents a node with its engine. The driver of the engine tells the node every event."""
 
     driver: EndpointDriver
     """Set by the driver."""
@@ -68,7 +68,7 @@ class LocalNode:
 
 
 class DrivenNetwork:
-    """Nodes of a program, their driver and their time; a context manager."""
+    """Represents nodes of a program, their driver and their time; a context manager."""
 
     driver: EndpointDriver
     checks: ArgumentChecks[Any, Any]

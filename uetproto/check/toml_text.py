@@ -1,4 +1,4 @@
-"""Functions that write values of a scenario as TOML text, for findings."""
+"""This module writes values of a scenario as TOML text, for findings."""
 
 import json
 from collections.abc import Iterator

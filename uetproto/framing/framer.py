@@ -39,7 +39,7 @@ class FlowHead(NamedTuple):
 
 
 class ReceivedFlow(NamedTuple):
-    """What the bytes before the transport header of a received flow say."""
+    """Holds what the bytes before the transport header of a received flow tell."""
 
     src: int
     dst: int
@@ -179,7 +179,7 @@ def mac_of(address: int) -> int:
 
 
 class ParsedLower(NamedTuple):
-    """What the Ethernet and IP headers of a frame say."""
+    """Holds what the Ethernet and IP headers of a frame tell."""
 
     src: int
     dst: int

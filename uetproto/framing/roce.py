@@ -1,4 +1,4 @@
-"""RoCEv2 packets to frames and back: UDP, and an ICRC behind the pad (roce.md §1, §4).
+"""This module turns RoCEv2 packets into frames and back: UDP, and an ICRC behind the pad (roce.md §1, §4).
 
 The framer builds the lower headers of a flow and the CRC over them once, and looks them up from then on, each way.
 """

@@ -1,4 +1,6 @@
-"""Header sizes: how many bytes of an IP packet stand around a payload. Every check of an MTU takes its numbers here."""
+"""This module has header sizes: how many bytes of an IP packet stand around a payload. Every check of an MTU takes its
+numbers here.
+"""
 
 from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, UDP
 from uetproto.wire.headers.roce import BTH, DETH, IMM, RETH

@@ -1,4 +1,4 @@
-"""UET packets to frames and back: UDP or native IP, with a CRC32C trailer or without (tss.md §12).
+"""This module has UET packets to frames and back: UDP or native IP, with a CRC32C trailer or without (tss.md §12).
 
 All packets of a flow that have the same length have the same lower headers. The framer builds them once, with the IPv4
 checksum and the CRC32C of the part that the trailer covers, and looks them up from then on. On receipt it looks up what

@@ -17,7 +17,7 @@ from uetproto.knobs import KeyType
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The files of one kind that come with the package."""
+    """Holds the files of one kind that come with the package."""
 
     kind: str
     """Word for one of the files in errors."""

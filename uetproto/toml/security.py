@@ -5,22 +5,22 @@
     mode = "direct"             # or cluster, client-server; with [nodes.NAME] ssi packets say who seals them
     server = "rank2"            # mode client-server: which node it is; default: the target
     key = "07e9…"               # of AN 0; or keys = [{ an = 0, key = "…" }, { an = 1, key = "…" }]
-    rekey_mask = 0xFF00         # mode cluster: a new key every so many packets (§5.4)
+    rekey_mask = 0xFF00         # mode cluster: a new key every so many packets (tss.md §5.4)
     rekey_shift = 8
-    crypto_offset = "header"    # or bytes: some of the PDS stays in clear (§7.2)
-    ipv6_ssi_context = "large"  # or small (§5.2)
-    start = "expected"          # or random, off: secure start (§11)
-    rotate_at = 6               # a node changes to the other AN after so many packets, or at "5 us" (§10)
+    crypto_offset = "header"    # or bytes: some of the PDS stays in clear (tss.md §7.2)
+    ipv6_ssi_context = "large"  # or small (tss.md §5.2)
+    start = "expected"          # or random, off: secure start (tss.md §11)
+    rotate_at = 6               # a node changes to the other AN after so many packets, or at "5 us" (tss.md §10)
     rotate_guard = "2 s"        # the old key is forgotten after it
     epoch_at = 6                # likewise: to the next epoch
 
 What follows may differ from node to node, in [nodes.NAME.security], as key and keys may; a personality sets some:
 
     epoch = 0                   # of the first packets
-    rx_max_epoch_lifetime = 16  # epochs back that are accepted (§9)
+    rx_max_epoch_lifetime = 16  # epochs back that are accepted (tss.md §9)
     auth_fail_threshold = 1000  # failures that are borne; then all is dropped
-    invoke_fatal_threshold = 0xFFFFFFFFFFFF  # no counter from here on: nothing is sent until the rotation (§8)
-    strict_tsc_halves = true    # mode client-server: counters of servers have bit 47 (§4)
+    invoke_fatal_threshold = 0xFFFFFFFFFFFF  # no counter from here on: nothing is sent until the rotation (tss.md §8)
+    strict_tsc_halves = true    # mode client-server: counters of servers have bit 47 (tss.md §4)
     plain = "drop"              # or pass: what becomes of packets in clear
     clear_nacks = []            # NEW_START_PSN, INV_DPDCID: sent in clear, and taken so (observed.md)
 

@@ -1,4 +1,6 @@
-"""Traffic from a profile into a capture: endpoints, wire, applications and tap put together (interfaces.md §7)."""
+"""This module has traffic from a profile into a capture: endpoints, wire, applications and tap put together
+(interfaces.md §7).
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

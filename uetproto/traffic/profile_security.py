@@ -1,4 +1,4 @@
-"""`[security]` of a profile: that section of a scenario, with all endpoints as nodes (tss.md §3, interfaces.md §7).
+"""This module reads `[security]` of a profile: all endpoints are nodes there (tss.md §3, interfaces.md §7).
 
 Two keys differ. `ssi` is that of the first endpoint, and each one more has the next; there is no `server`: in mode
 client-server, the targets are the servers.

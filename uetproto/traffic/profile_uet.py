@@ -1,4 +1,4 @@
-"""Profiles of UET: operations of SES in modes of PDCs, in clear or sealed."""
+"""This module has profiles of UET: operations of SES in modes of PDCs, in clear or sealed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ TABLES = {"pds": keys_of(PdsConfig), "ses": keys_of(SesConfig), profile_security
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UetProfile(TrafficProfile):
-    """A profile of UET. Its errors name a job, process, index, key or address that does not exist."""
+    """Holds a profile of UET. Its errors name a job, process, index, key or address that does not exist."""
 
     operations: Mix[Opcode]
     modes: Mapping[Mode, float]

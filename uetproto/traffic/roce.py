@@ -70,7 +70,7 @@ class DatagramFramer(RoceFramer):
 
 
 class RoceStation:
-    """An adapter, and the resources of its applications."""
+    """Represents an adapter, and the resources of its applications."""
 
     def __init__(
         self, address: int, profile: RoceProfile, wire: DirectWire, initiates: bool, chance: Callable[[str], Random],

@@ -37,7 +37,7 @@ class MetReceive(Enum):
 
 
 class ErrorKind(NamedTuple):
-    """A row of the table of errors."""
+    """Holds a row of the table of errors."""
 
     change: Callable[[PostSend, int], PostSend]
     """Makes the error of the work request, given the bytes that fit into a receive."""

@@ -1,4 +1,4 @@
-"""UET in traffic: endpoints with processes and regions, operations of SES in modes of PDCs."""
+"""This module has UET in traffic: endpoints with processes and regions, operations of SES in modes of PDCs."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -66,7 +66,7 @@ _Asked = Write | Read | Atomic | Send | Nop
 
 @dataclass(slots=True, eq=False)
 class UetStation:
-    """An endpoint, and the resources of its applications."""
+    """Holds an endpoint, and the resources of its applications."""
 
     address: int
     fep: Fep

@@ -1,4 +1,4 @@
-"""A direct wire in virtual time: endpoints, their ports, and the tap that records their frames.
+"""This module has a direct wire in virtual time: endpoints, their ports, and the tap that records their frames.
 
 Packets pass from endpoint to endpoint as objects; a frame is built once, for the capture. With security the frame
 itself passes, as the other end has to open it. A port takes up to `RING` packets from its endpoint when it is idle.

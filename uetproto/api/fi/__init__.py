@@ -1,4 +1,4 @@
-"""The libfabric-shaped API over an emulated fabric: `from uetproto.api import fi`.
+"""This package has the libfabric-shaped API over an emulated fabric: `from uetproto.api import fi`.
 
 The long way is that of libfabric: a `Fabric`, a `Domain` at one of its nodes, an address vector, completion queues and
 counters, an endpoint that is bound to them and enabled::

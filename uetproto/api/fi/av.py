@@ -1,4 +1,4 @@
-"""Address vectors: `fi_av_open`, `fi_av_insert`, `fi_av_lookup` (ses.md §2.3, §14.2)."""
+"""This module has address vectors: `fi_av_open`, `fi_av_insert`, `fi_av_lookup` (ses.md §2.3, §14.2)."""
 
 from uetproto.api.fi.address import Address
 from uetproto.api.fi.errors import FiObject, invalid

@@ -16,7 +16,7 @@ from uetproto.wire.headers.uet_ses import ReturnCode
 
 @dataclass(frozen=True, slots=True)
 class CqEntry:
-    """fi_cq_entry, the entry of the format CONTEXT."""
+    """Holds fi_cq_entry, the entry of the format CONTEXT."""
 
     op_context: Any
 
@@ -27,7 +27,7 @@ class CqEntry:
 
 @dataclass(frozen=True, slots=True)
 class CqMsgEntry(CqEntry):
-    """fi_cq_msg_entry, the entry of the format MSG."""
+    """Holds fi_cq_msg_entry, the entry of the format MSG."""
 
     flags: Flag
     len: int
@@ -36,7 +36,7 @@ class CqMsgEntry(CqEntry):
 
 @dataclass(frozen=True, slots=True)
 class CqDataEntry(CqMsgEntry):
-    """fi_cq_data_entry, the entry of the format DATA."""
+    """Holds fi_cq_data_entry, the entry of the format DATA."""
 
     buf: memoryview | None
     """Part of a multi-receive buffer that has the message."""
@@ -46,7 +46,7 @@ class CqDataEntry(CqMsgEntry):
 
 @dataclass(frozen=True, slots=True)
 class CqTaggedEntry(CqDataEntry):
-    """fi_cq_tagged_entry, the entry of the format TAGGED."""
+    """Holds fi_cq_tagged_entry, the entry of the format TAGGED."""
 
     tag: int
     """Tag of a tagged receive."""
@@ -54,7 +54,7 @@ class CqTaggedEntry(CqDataEntry):
 
 @dataclass(frozen=True, slots=True)
 class CqErrEntry(CqTaggedEntry):
-    """fi_cq_err_entry, the entry of an operation that failed."""
+    """Holds fi_cq_err_entry, the entry of an operation that failed."""
 
     olen: int
     """Number of bytes that were truncated."""
@@ -233,11 +233,11 @@ class Counter(FiObject):
         self.driver.wake()
 
     def set(self, value: int) -> None:
-        """`fi_cntr_set` sets the successes."""
+        """Set the successes (`fi_cntr_set`)."""
         self._value = self._checked("value", value)
 
     def seterr(self, value: int) -> None:
-        """`fi_cntr_seterr` sets the errors."""
+        """Set the errors (`fi_cntr_seterr`)."""
         self._errors = self._checked("value", value)
 
     def wait(self, threshold: int, timeout: int | str | None = None) -> None:

@@ -154,7 +154,7 @@ class Domain:
         return region
 
     def close(self) -> None:
-        """`fi_close` ends the process. Raises FI_EBUSY while endpoints or regions are open."""
+        """End the process (`fi_close`). Raises FI_EBUSY while endpoints or regions are open."""
         if self.closed:
             return
         if self.endpoints or self.regions:

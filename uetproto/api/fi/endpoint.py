@@ -1,4 +1,4 @@
-"""Endpoints: their states and bindings (ses.md §14.2), and the calls that move data (ses.md §13.5).
+"""This module has endpoints: their states and bindings (ses.md §14.2), and the calls that move data (ses.md §13.5).
 
 These calls are for messages, tagged messages, RMA and atomics. Their arguments come in the order of libfabric, without
 lengths: a buffer has its own. A list of buffers is gathered or scattered, up to `iov_limit` of them, which is what the
@@ -69,7 +69,7 @@ COUNTABLE = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE
 
 
 class EpState(Enum):
-    """The states of an endpoint (ses.md §14.2)."""
+    """Names the states of an endpoint (ses.md §14.2)."""
 
     NEW = "new"
     BOUND = "bound"
@@ -106,7 +106,7 @@ class _PeerOperations:
 
 
 class Endpoint:
-    """An endpoint (`fid_ep`). `domain.endpoint(...)` or, bound and enabled, `fabric.endpoint(...)` makes it."""
+    """Represents an endpoint (`fid_ep`) that `domain.endpoint` or, bound and enabled, `fabric.endpoint` makes."""
 
     def __init__(
         self, domain: "Domain", ep_type: EpType, msg_order: Order, op_flags: Flag, index: int, initiator: int | None

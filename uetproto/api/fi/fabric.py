@@ -1,4 +1,4 @@
-"""The fabric of the libfabric-shaped API: its nodes, their driver, and its time."""
+"""This module has the fabric of the libfabric-shaped API: its nodes, their driver, and its time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ ADDR_UNSPEC = (1 << 64) - 1
 
 
 class Flag(IntFlag):
-    """Flags of operations, of completions and counters, and of the access to a region."""
+    """Names flags of operations, of completions and counters, and of the access to a region."""
 
     NONE = 0
     MSG = 1 << 1
@@ -72,7 +72,7 @@ class Order(IntFlag):
 
 
 class EpType(IntEnum):
-    """Types of endpoints."""
+    """Names types of endpoints."""
 
     DGRAM = 2
     """Sends unreliable datagrams: UUD."""
@@ -81,7 +81,7 @@ class EpType(IntEnum):
 
 
 class MrMode(IntFlag):
-    """Modes of memory registration, mr_mode of a domain."""
+    """Names modes of memory registration, mr_mode of a domain."""
 
     NONE = 0
     LOCAL = 1 << 2
@@ -104,7 +104,7 @@ class CqFormat(IntEnum):
 
 
 class FepCap(IntFlag):
-    """fep_cap: the capabilities of a fabric endpoint (ses.md §2.3)."""
+    """Names fep_cap: the capabilities of a fabric endpoint (ses.md §2.3)."""
 
     AI_BASE = 1 << 0
     AI_FULL = 1 << 1

@@ -1,4 +1,6 @@
-"""Nodes of the libfabric-shaped API, with a fabric endpoint each, and an emulated network of such nodes."""
+"""This module has nodes of the libfabric-shaped API, with a fabric endpoint each, and an emulated network of such
+nodes.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -28,7 +30,9 @@ class NodeSpec(PlaceSpec):
 
 
 class FiNode(LocalNode):
-    """A node with its fabric endpoint. `engine`: what is driven in place of the endpoint; None: the endpoint."""
+    """Represents a node with its fabric endpoint. `engine`: what is driven in place of the endpoint; None: the
+    endpoint.
+    """
 
     def __init__(
         self, place: NodePlace, fep: Fep, pds: PdsConfig, ses: SesConfig, engine: Engine | None = None
@@ -47,7 +51,7 @@ class FiNode(LocalNode):
 
 
 class FiNetwork(EmulatedNetwork):
-    """An emulated network of fabric endpoints."""
+    """Represents an emulated network of fabric endpoints."""
 
     spec = NodeSpec
     checks = CHECKS

@@ -1,4 +1,4 @@
-"""The ibverbs-shaped API over an emulated network: `from uetproto.api import verbs`.
+"""This package has the ibverbs-shaped API over an emulated network: `from uetproto.api import verbs`.
 
 Names are those of libibverbs without `ibv_`: `IBV_WR_RDMA_WRITE_WITH_IMM` is `Opcode.RDMA_WRITE_WITH_IMM`,
 `ibv_post_send` is `qp.post_send`. Ping and pong::

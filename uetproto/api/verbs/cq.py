@@ -17,7 +17,7 @@ MAX_CQE = 1 << 22
 
 
 class CQ(VerbsObject):
-    """A completion queue (`ibv_cq`) with a completion channel of its own. `device.create_cq(...)` makes it."""
+    """Represents a completion queue (`ibv_cq`) with its own completion channel; `device.create_cq(...)` makes it."""
 
     def __init__(self, device: "Device", depth: int, context: Any) -> None:
         self.depth = integer("depth", depth, 1, MAX_CQE)

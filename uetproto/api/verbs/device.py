@@ -1,4 +1,4 @@
-"""Devices and protection domains, and the asynchronous events of a device (roce.md §6, §10)."""
+"""This module has devices and protection domains, and the asynchronous events of a device (roce.md §6, §10)."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _FIRST_ADDRESS = 0x2000_0000
 
 
 class EventType(IntEnum):
-    """The types of asynchronous events (`ibv_event_type`)."""
+    """Names the types of asynchronous events (`ibv_event_type`)."""
 
     CQ_ERR = 0
     """Tells that a completion queue is overrun."""
@@ -52,7 +52,7 @@ class EventType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AsyncEvent:
-    """An asynchronous event (`ibv_async_event`)."""
+    """Holds an asynchronous event (`ibv_async_event`)."""
 
     event_type: EventType
     element: QP | SRQ | CQ
@@ -77,7 +77,7 @@ class DeviceAttr:
 
 
 class Device:
-    """The adapter of a node, opened (`ibv_context`). `net.device(...)` returns it."""
+    """Represents the adapter of a node, opened (`ibv_context`). `net.device(...)` returns it."""
 
     def __init__(
         self, driver: EndpointDriver, node: VerbsNode, data_paths: DataPaths, peers: dict[int, "Device"], psns: Rng
@@ -218,7 +218,7 @@ class Device:
 
 
 class PD:
-    """A protection domain (`ibv_pd`). `device.alloc_pd()` makes it."""
+    """Represents a protection domain (`ibv_pd`). `device.alloc_pd()` makes it."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -279,7 +279,7 @@ class PD:
         return ah
 
     def dealloc(self) -> None:
-        """`ibv_dealloc_pd` deallocates the domain. Raises EBUSY while an object of the domain exists."""
+        """Deallocate the domain (`ibv_dealloc_pd`). Raises EBUSY while an object of the domain exists."""
         self.check("pd")
         if self.users:
             kinds = ", ".join(sorted({type(user).__name__ for user in self.users}))

@@ -24,7 +24,7 @@ class Slice(Sge):
 
 
 class MR:
-    """A memory region (`ibv_mr`). `pd.reg_mr(...)` makes it.
+    """Represents a memory region (`ibv_mr`). `pd.reg_mr(...)` makes it.
 
     `mr[0:64]` is a piece for a work request, `mr[:4] = b"ping"` writes.
     """

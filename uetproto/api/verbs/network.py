@@ -1,4 +1,4 @@
-"""The network of the ibverbs-shaped API: its devices, their driver, and its time."""
+"""This module has the network of the ibverbs-shaped API: its devices, their driver, and its time."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack
@@ -26,7 +26,7 @@ _EXCHANGED = ("av", "dest_qpn", "rq_psn")
 
 
 class Network(DrivenNetwork):
-    """A network of nodes with one adapter each, and its time; a context manager."""
+    """Represents a network of nodes with one adapter each, and its time; a context manager."""
 
     world: VerbsNetwork
     """The emulated network; not set on a network that another driver drives."""

@@ -1,4 +1,4 @@
-"""Nodes of the verbs, with an adapter each, and an emulated network of such nodes."""
+"""This module has nodes of the verbs, with an adapter each, and an emulated network of such nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class NodeSpec(PlaceSpec):
 
 
 class VerbsNode(LocalNode):
-    """A node with its adapter. `engine`: what is driven in place of the adapter; None: the adapter."""
+    """Represents a node with its adapter. `engine`: what is driven in place of the adapter; None: the adapter."""
 
     def __init__(self, place: NodePlace, hca: Hca, engine: Engine | None = None) -> None:
         super().__init__(place, hca, engine)
@@ -41,7 +41,7 @@ class VerbsNode(LocalNode):
 
 
 class VerbsNetwork(EmulatedNetwork):
-    """An emulated network of adapters."""
+    """Represents an emulated network of adapters."""
 
     spec = NodeSpec
     checks = CHECKS

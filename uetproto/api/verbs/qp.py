@@ -31,7 +31,7 @@ MAX_WR = 1 << 20
 
 
 class SRQ(VerbsObject):
-    """A shared receive queue (`ibv_srq`). `pd.create_srq(...)` makes it."""
+    """Represents a shared receive queue (`ibv_srq`). `pd.create_srq(...)` makes it."""
 
     def __init__(self, pd: "PD", limit: int, max_wr: int) -> None:
         self.pd = pd
@@ -89,7 +89,9 @@ class SRQ(VerbsObject):
 
 
 class QP(VerbsObject):
-    """A queue pair (`ibv_qp`). `pd.create_qp(...)` makes it, in RESET; `verbs.connect` brings two of them up."""
+    """Represents a queue pair (`ibv_qp`). `pd.create_qp(...)` makes it, in RESET; `verbs.connect` brings two of them
+    up.
+    """
 
     def __init__(
         self, pd: "PD", qp_type: QpType, send_cq: CQ, recv_cq: CQ, srq: SRQ | None, *, max_send_wr: int,
@@ -263,7 +265,7 @@ class QP(VerbsObject):
         self.groups.add(group)
 
     def detach_mcast(self, gid: str | int) -> None:
-        """`ibv_detach_mcast` ends an `attach_mcast`. Raises EINVAL for a group that is not attached."""
+        """End an `attach_mcast` (`ibv_detach_mcast`). Raises EINVAL for a group that is not attached."""
         self.check("qp")
         group = self.device.address_of("gid", gid)
         with refusals():

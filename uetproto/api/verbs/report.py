@@ -1,4 +1,4 @@
-"""Costs of the paths between GPU memory and the wire, added up over a run: a model (`engine.data_path`).
+"""This module adds up the modelled costs of paths between GPU memory and the wire (`engine.data_path`).
 
 The model moves no byte and takes no virtual time: for each transfer that has completed it tells what the data path of
 each side would have cost. Only bytes in regions of `MemoryKind.GPU` count, at devices whose `data_path` is set.
@@ -27,7 +27,7 @@ _ONE_SIDED = (WcOpcode.RDMA_WRITE, WcOpcode.RDMA_READ, WcOpcode.COMP_SWAP, WcOpc
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The costs of one side of one transfer."""
+    """Holds the costs of one side of one transfer."""
 
     at: int
     """Time of the completion in picoseconds."""

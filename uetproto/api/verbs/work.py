@@ -18,7 +18,7 @@ Gather: TypeAlias = MR | Sge | list[MR | Sge] | tuple[MR | Sge, ...]
 
 
 class AH(VerbsObject):
-    """The handle of the address of a peer or a multicast group (`ibv_ah`). `pd.create_ah(...)` makes it."""
+    """Represents the handle of the address of a peer or a multicast group (`ibv_ah`). `pd.create_ah(...)` makes it."""
 
     def __init__(self, pd: "PD", av: AddressVector) -> None:
         self.pd = pd
@@ -36,7 +36,7 @@ class AH(VerbsObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendWr:
-    """A send work request (`ibv_send_wr`)."""
+    """Holds a send work request (`ibv_send_wr`)."""
 
     opcode: Opcode = Opcode.SEND
     sg_list: Gather | Buffer = ()
@@ -62,7 +62,7 @@ class SendWr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecvWr:
-    """A receive work request (`ibv_recv_wr`)."""
+    """Holds a receive work request (`ibv_recv_wr`)."""
 
     sg_list: Gather = ()
     wr_id: int = 0

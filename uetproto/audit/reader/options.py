@@ -1,12 +1,9 @@
 """These options tell an audit what the capture promises, where the transports are, which rules are asked."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from uetproto.engine.tss.keys import KeyRing
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
-
-if TYPE_CHECKING:  # loaded where there are keys
-    from uetproto.engine.tss.keys import KeyRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +18,7 @@ class Options:
     """Whether copies of a packet that a mirror port made count as one packet."""
     rules: tuple[str, ...] = ()
     """Globs that select rules by id; one that begins with "-" excludes rules. Empty means all rules."""
-    keys: "KeyRing | None" = None
+    keys: KeyRing | None = None
     """Keys that open sealed packets."""
     personality: str | None = None
     """Implementation whose known deviations are reported as notes."""

@@ -125,7 +125,7 @@ class PostedWork:
     near: MemoryPlace | None = None
     """Its local place, a source or a sink; None: inline."""
     far: MemoryPlace | None = None
-    """Its place at the peer."""
+    """Place of the piece at the peer."""
     first: int = -1
     end: int = -1
     """First PSN, and the PSN after the last, counted without wrap; −1: it has not begun."""

@@ -1,4 +1,4 @@
-"""Invariants 1–9 of pds.md §18, which concern delivery."""
+"""This module has invariants 1–9 of pds.md §18, which concern delivery."""
 
 from uetproto.check.registry import Disruption
 from uetproto.check.uet.registry import Occasion, PdsScope, broken, invariant

@@ -1,4 +1,4 @@
-"""Invariants 10–23 of pds.md §18, which concern PSNs."""
+"""This module has invariants 10–23 of pds.md §18, which concern PSNs."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Invariants 24–48 of pds.md §18, which concern the protocol."""
+"""This module has invariants 24–48 of pds.md §18, which concern the protocol."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _START_DISTANCE = 1 << 16
 
 @invariant(24, PdsScope.PACKET, Request, Control)
 def pds_24_retx(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
-    """retx = 0 exactly on first transmissions (renumbered packets after NEW_START_PSN count as first)."""
+    """retx is 0 exactly on first transmissions (renumbered packets after NEW_START_PSN count as first)."""
     if sent is not None and bool(packet.retx) != bool(sent.copies):
         raise broken(24, f"retx = {packet.retx} on transmission {sent.copies + 1} of", packet.psn)
 
@@ -318,7 +318,7 @@ def _draws_far(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(47, PdsScope.STEP, PdcOpened, when=_draws_far)
 def pds_47_start_psn(shadow: PdcShadow, full: bool) -> None:
-    """Consecutive Start_PSNs on one PDCID differ circularly by ≥ 2^16 from the last PSN used (secure start, pds.md
+    """Consecutive Start_PSNs on one PDCID must differ circularly by ≥ 2^16 from the last PSN used (secure start, pds.md
     §6.6: newer than it).
 
     It is not checked with `secure_start` = expected: before the first close starts are drawn, and "newer" is no order
@@ -333,7 +333,7 @@ def pds_47_start_psn(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(48, PdsScope.STEP, BaseException)
 def pds_48_robustness(end: Any, full: bool) -> None:
-    """Arbitrary bytes, or valid packets with one changed field, never raise an exception; they change
+    """Arbitrary bytes, or valid packets with one changed field, must never raise an exception; they change
     state only if they pass pds.md §6.3."""
     if end.raised is not None:
         raise broken(48, f"{type(end.raised).__name__}: {end.raised}") from end.raised

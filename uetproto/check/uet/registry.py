@@ -1,4 +1,4 @@
-"""The register of the invariants of pds.md §18, and the choice of those that hold for a PDC."""
+"""This module has the register of the invariants of pds.md §18, and the choice of those that hold for a PDC."""
 
 from enum import Enum
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""The numbered invariants of ses.md §15 that concern one endpoint: segmentation and responses.
+"""This module has the numbered invariants of ses.md §15 that concern one endpoint: segmentation and responses.
 
 They need whole SES headers: a real SES, or a scripted one that is not lean.
 """

@@ -1,4 +1,4 @@
-"""Shadow state: what happened at one end of a PDC, seen from outside, no longer ago than a window."""
+"""This module has shadow state: what happened at one end of a PDC, seen from outside, no longer ago than a window."""
 
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias

@@ -1,4 +1,4 @@
-"""The event list of virtual time, in integer picoseconds."""
+"""This module has the event list of virtual time, in integer picoseconds."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +12,7 @@ _ClockEvent: TypeAlias = tuple[Callable[[Any], object], Any]
 
 
 class Clock:
-    """Virtual time `now`, and the events to come. Events of one instant happen in the order in which they were entered.
+    """Represents virtual time `now`, and the events to come. Events of one instant happen in the order of their entry.
 
     Instants are sorted, not events: many copies of a frame arrive at one instant.
     """

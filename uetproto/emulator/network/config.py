@@ -41,7 +41,7 @@ class NetworkFeatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfig(NetworkFeatures):
-    """The parameters of a network hold for all its links, NICs and ports."""
+    """Holds the parameters of a network, for all its links, NICs and ports."""
 
     layout: Layout | None = None
     """Layout of a topology with several switches; rank i is the i-th host."""

@@ -28,7 +28,7 @@ class FrameSender(Protocol):
 
 
 class EmulatedLink:
-    """One direction of a cable: `rate` in bits a second, `delay` in picoseconds, `mtu` in bytes of an IP packet.
+    """Represents one direction of a cable: `rate` in bit/s, `delay` in picoseconds, `mtu` in bytes of an IP packet.
 
     Frames leave in the order in which they come. When a frame comes, the instant of its arrival is known, so that only
     the arrival is an event: the sink is called when the last bit has arrived. The size is that of a captured frame.

@@ -1,4 +1,4 @@
-"""Links that also count payload, without the headers: the traffic that `trav` counts (collectives.md §2).
+"""This module has links that also count payload without headers, which is what `trav` counts (collectives.md §2).
 
 Only data packets have payload here; trimmed packets and answers such as ACKs have none. The payload of a SHARP message
 is its vector; control messages such as joins and locks have none (sharp.md §2.5).

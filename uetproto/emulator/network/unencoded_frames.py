@@ -17,7 +17,7 @@ NOT_ENCODED = ("capture", "trimming", "red", "pfc")
 
 
 class UnencodedFrame(bytes):
-    """The bytes before the transport header of a frame. All copies of the frame are one object."""
+    """Represents the bytes before the transport header of a frame. All copies of the frame are one object."""
 
     arrived: Datagram
     """The packet that receivers get; they share it."""

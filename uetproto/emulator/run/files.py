@@ -1,4 +1,4 @@
-"""The files of a run: the input, where its data start, and the comparison of input and target."""
+"""This module has the files of a run: the input, where its data start, and the comparison of input and target."""
 
 import ast
 import hashlib

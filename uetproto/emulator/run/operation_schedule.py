@@ -22,7 +22,7 @@ _DRAW = 1 << 20  # bytes drawn at once: a generator gives less than 2^31 bits
 
 @dataclass(slots=True, eq=False)
 class ScheduledOperation:
-    """An operation of a scenario, from its row to its end."""
+    """Holds an operation of a scenario, from its row to its end."""
 
     number: int
     row: OperationRow

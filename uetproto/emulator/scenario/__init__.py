@@ -1,1 +1,1 @@
-"""The TOML file of a scenario: its keys, rows, operations and settings."""
+"""This package reads the TOML file of a scenario: its keys, rows, operations and settings."""

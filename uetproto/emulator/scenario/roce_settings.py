@@ -41,7 +41,7 @@ _FROM_CONFIG = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpSetup:
-    """A queue pair, as `[qp.NAME]` sets it up."""
+    """Holds a queue pair, as `[qp.NAME]` sets it up."""
 
     name: str
     node: str

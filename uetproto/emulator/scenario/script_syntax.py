@@ -1,4 +1,4 @@
-"""Rows `[[step]]` of a script: the keys that they take, and the steps that they stand for.
+"""This module reads rows `[[step]]` of a script: their keys, and the steps that they stand for.
 
 A `ScriptSyntax` is the table of one kind of script. With a real SES a row is a `FrameStep`; frames on the wire are
 numbered from 0, and time passes only when a row says so:

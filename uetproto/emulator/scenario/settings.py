@@ -1,4 +1,4 @@
-"""Scenario files: TOML to validated dataclasses (interfaces.md §5).
+"""This module reads scenario files: TOML to validated dataclasses (interfaces.md §5).
 
 Every fault of a file is a `LocalError` that says file, line, key, and what is legal.
 """
@@ -110,7 +110,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """A node of the scenario, with the parameters and presets that apply to it."""
+    """Holds a node of the scenario, with the parameters and presets that apply to it."""
 
     name: str
     address: int

@@ -13,7 +13,7 @@ from uetproto.wire.fields import Header
 
 
 class Transport(IntEnum):
-    """The first three bits of an opcode name the transport (roce.md §3)."""
+    """The first three bits of an opcode are the transport (roce.md §3)."""
 
     RC = 0
     UC = 1
@@ -64,7 +64,7 @@ class Lnh(IntEnum):
 
 
 class Nak(IntEnum):
-    """Syndromes of an AETH that refuse a request (roce.md §2.1)."""
+    """Names the syndromes of an AETH that refuse a request (roce.md §2.1)."""
 
     PSN_SEQUENCE_ERROR = 0x60
     INVALID_REQUEST = 0x61

@@ -18,7 +18,7 @@ from uetproto.wire.packet import Packet, crc_start, udp_checksum_at
 from uetproto.wire.stack import decode, encode
 
 
-class Rng(Protocol):
+class MutationRng(Protocol):
     """A source of random numbers makes two kinds of draws; `random.Random(seed)` is one."""
 
     def getrandbits(self, k: int, /) -> int: ...
@@ -47,11 +47,11 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-def below(rng: Rng, count: int) -> int:
+def below(rng: MutationRng, count: int) -> int:
     return int(rng.random() * count)
 
 
-def pick(rng: Rng, values: Sequence[_T]) -> _T:
+def pick(rng: MutationRng, values: Sequence[_T]) -> _T:
     return values[below(rng, len(values))]
 
 
@@ -187,17 +187,17 @@ def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
     return None if first is None else Frame(data, packet, first)
 
 
-Change = Callable[[Frame, Rng], Mutation | None]
+Change = Callable[[Frame, MutationRng], Mutation | None]
 Ruled = tuple[Change, str | None]
 """A change, and the id of the rule that an audit reports for it."""
-RuledByHistory = tuple[Callable[[Frame, Rng, Any], Mutation | None], str]
+RuledByHistory = tuple[Callable[[Frame, MutationRng, Any], Mutation | None], str]
 """A change that needs earlier frames, and the rule; the last argument is the history of the protocol."""
 
 
 # What can go wrong with any packet ------------------------------------------------------------------------------------
 
 
-def bad_crc(frame: Frame, rng: Rng) -> Mutation | None:
+def bad_crc(frame: Frame, rng: MutationRng) -> Mutation | None:
     trailer = frame.packet.trailer
     if trailer is None or trailer.kind not in _SIZES:
         return None
@@ -207,7 +207,7 @@ def bad_crc(frame: Frame, rng: Rng) -> Mutation | None:
     return Mutation(bytes(data), None, trailer.kind, frame.end - _SIZES[trailer.kind], trailer.value, after)
 
 
-def cut(frame: Frame, rng: Rng) -> Mutation | None:
+def cut(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Remove bytes at the end, while no length says so."""
     first = frame.packet.layers[frame.start].offset
     at = first + below(rng, frame.end - first)
@@ -220,12 +220,12 @@ def reserved_places(frame: Frame, forms: Mapping[str, Header]) -> list[tuple[int
     return [(index, field) for index, header in layers for field in header.fields if field.name.startswith("rsvd")]
 
 
-def payload_flip(frame: Frame, rng: Rng) -> Mutation | None:
+def payload_flip(frame: Frame, rng: MutationRng) -> Mutation | None:
     size = len(frame.packet.payload)
     return frame.flipped(frame.packet.payload_offset + below(rng, size), below(rng, 8)) if size else None
 
 
-def over(frame: Frame, rng: Rng, place: tuple[int, str] | None) -> Mutation | None:
+def over(frame: Frame, rng: MutationRng, place: tuple[int, str] | None) -> Mutation | None:
     """Change the field at `place`, a layer and a name, to a higher value."""
     if place is None:
         return None
@@ -233,7 +233,7 @@ def over(frame: Frame, rng: Rng, place: tuple[int, str] | None) -> Mutation | No
     return frame.changed(*place, min(high, before + 1 + below(rng, 64))) if before < high else None
 
 
-def under(frame: Frame, rng: Rng, place: tuple[int, str] | None) -> Mutation | None:
+def under(frame: Frame, rng: MutationRng, place: tuple[int, str] | None) -> Mutation | None:
     """Change the field at `place`, a layer and a name, to a lower value."""
     before = 0 if place is None else frame.value(*place)
     return None if place is None or before == 0 else frame.changed(*place, below(rng, before))
@@ -243,7 +243,7 @@ LENGTHS = ("total_length", "payload_length", "paylen", "pktlen")
 """Names that IPv4, IPv6, GRH and LRH give to the length of the packet."""
 
 
-def ip_length(frame: Frame, rng: Rng) -> Mutation | None:
+def ip_length(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Change the length in the IP header, or in the GRH or LRH in its place."""
     for name in LENGTHS:
         index = frame.find(name)

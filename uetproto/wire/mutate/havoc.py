@@ -3,10 +3,10 @@
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FIRST, Candidates, matches, rows_after
-from uetproto.wire.mutate.frame import Rng, below, pick
+from uetproto.wire.mutate.frame import MutationRng, below, pick
 
 
-def mutate_transport(data: bytes, rng: Rng, other: bytes = b"", first: Candidates = FIRST) -> bytes:
+def mutate_transport(data: bytes, rng: MutationRng, other: bytes = b"", first: Candidates = FIRST) -> bytes:
     """Return transport bytes after one to four accidents, of which half respect the header tables.
 
     `other` is another packet, for the accident in which one begins and the other ends; `first` are the headers that
@@ -41,7 +41,7 @@ def transport_headers(data: bytes, first: Candidates = FIRST) -> list[tuple[Head
     return found
 
 
-def _field_accident(data: bytearray, rng: Rng, first: Candidates) -> None:
+def _field_accident(data: bytearray, rng: MutationRng, first: Candidates) -> None:
     """Set one field of one header to a border, a code, a neighbour, another bit, or any value."""
     headers = transport_headers(bytes(data), first)
     if not headers:
@@ -69,7 +69,7 @@ def _field_accident(data: bytearray, rng: Rng, first: Candidates) -> None:
 _TELLING_BYTES = (0, 1, 0x7F, 0x80, 0xFE, 0xFF)
 
 
-def _byte_accident(data: bytearray, rng: Rng, other: bytes) -> None:
+def _byte_accident(data: bytearray, rng: MutationRng, other: bytes) -> None:
     at, kind = below(rng, len(data)), below(rng, 8)
     if kind < 2:
         data[at] ^= 1 << below(rng, 8)

@@ -14,7 +14,7 @@ from functools import partial
 
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.mutate import roce, uet
-from uetproto.wire.mutate.frame import Mutation, Rng, open_frame
+from uetproto.wire.mutate.frame import Mutation, MutationRng, open_frame
 
 
 class FrameHistory:
@@ -34,7 +34,7 @@ class FrameHistory:
 def mutate(
     name: str,
     data: bytes,
-    rng: Rng,
+    rng: MutationRng,
     history: FrameHistory | None = None,
     *,
     link: str = "ethernet",

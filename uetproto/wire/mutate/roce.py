@@ -22,8 +22,8 @@ from uetproto.wire.mutate import frame as mutate_frame
 from uetproto.wire.mutate.frame import (
     Frame,
     Mutation,
+    MutationRng,
     Recent,
-    Rng,
     Ruled,
     RuledByHistory,
     bad_crc,
@@ -66,7 +66,7 @@ def _operation(frame: Frame) -> Operation | None:
     return None if opcode >> 5 == Transport.CNP else Operation(opcode & 0x1F)
 
 
-def reserved_bit(frame: Frame, rng: Rng) -> Mutation | None:
+def reserved_bit(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Set a reserved bit; the top bit of a syndrome is reserved as well (roce.md §2.1)."""
     places = [(index, field.name, 0, field.bits) for index, field in reserved_places(frame, ROCE_FORMS)]
     aeth = frame.find("syndrome", prefix="aeth")
@@ -76,17 +76,17 @@ def reserved_bit(frame: Frame, rng: Rng) -> Mutation | None:
     return frame.changed(index, name, frame.value(index, name) | 1 << lowest + below(rng, bits))
 
 
-def bad_version(frame: Frame, rng: Rng) -> Mutation | None:
+def bad_version(frame: Frame, rng: MutationRng) -> Mutation | None:
     return frame.changed(frame.start, "tver", 1 + below(rng, 15))
 
 
-def unknown_opcode(frame: Frame, rng: Rng) -> Mutation | None:
+def unknown_opcode(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Set an unknown opcode, but none of 0x40–0x5f and from 0xc0 on: vendors may define those (roce.md §3)."""
     opcodes = [opcode for opcode in undefined(BTH["opcode"]) if opcode < _MANUFACTURERS and opcode not in RD_OPCODES]
     return frame.changed(frame.start, "opcode", pick(rng, opcodes))
 
 
-def unknown_code(frame: Frame, rng: Rng) -> Mutation | None:
+def unknown_code(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Set an unknown syndrome of an AETH; its reserved bit stays."""
     index = frame.find("syndrome", prefix="aeth")
     if index is None:
@@ -95,7 +95,7 @@ def unknown_code(frame: Frame, rng: Rng) -> Mutation | None:
     return frame.changed(index, "syndrome", reserved | pick(rng, _RESERVED_SYNDROMES))
 
 
-def extra_bytes(frame: Frame, rng: Rng) -> Mutation | None:
+def extra_bytes(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Add bytes behind the payload that the BTH and the RETH imply; pad and lengths count them."""
     packet = frame.packet
     size = len(packet.payload)
@@ -115,7 +115,7 @@ def _implied(frame: Frame) -> bool:
     return {Load.NONE: size == 0, Load.WORD: size == 8, Load.FULL: size in PMTUS}.get(load, False)
 
 
-def ip_length(frame: Frame, rng: Rng) -> Mutation | None:
+def ip_length(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Change the length of IP, GRH or LRH; without a contradiction, the packet seems cut or its ICRC wrong."""
     found = mutate_frame.ip_length(frame, rng)
     forms = {layer.form for layer in frame.packet.layers}
@@ -123,11 +123,11 @@ def ip_length(frame: Frame, rng: Rng) -> Mutation | None:
     return found._replace(rule="ROCE-LENGTH") if found and contradicted else found
 
 
-def length_over(frame: Frame, rng: Rng) -> Mutation | None:
+def length_over(frame: Frame, rng: MutationRng) -> Mutation | None:
     return over(frame, rng, _dmalen(frame))
 
 
-def length_under(frame: Frame, rng: Rng) -> Mutation | None:
+def length_under(frame: Frame, rng: MutationRng) -> Mutation | None:
     return under(frame, rng, _dmalen(frame))
 
 
@@ -144,14 +144,14 @@ def _dmalen(frame: Frame) -> tuple[int, str] | None:
     return (index, "dmalen") if agrees else None
 
 
-def opcode_change(frame: Frame, rng: Rng) -> Mutation | None:
+def opcode_change(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Put a part of a SEND among those of a WRITE, or the other way round (roce.md §8)."""
     operation = _operation(frame)
     other = None if operation is None else _OTHER.get(operation)
     return None if other is None else frame.changed(frame.start, "opcode", _opcode(frame) & ~0x1F | other)
 
 
-def key_change(frame: Frame, rng: Rng) -> Mutation | None:
+def key_change(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Change the p_key that all packets between two queue pairs share, in 15 bits that must match (roce.md §2), or an
     r_key.
 
@@ -163,7 +163,7 @@ def key_change(frame: Frame, rng: Rng) -> Mutation | None:
     return frame.changed(index, name, frame.value(index, name) ^ (1 << below(rng, bits)))._replace(rule=rule)
 
 
-def response_wrong_id(frame: Frame, rng: Rng) -> Mutation | None:
+def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Answer a request that was not sent: the PSN identifies the request (roce.md §15)."""
     if _operation(frame) not in RESPONSES:
         return None
@@ -208,7 +208,7 @@ def _digest(frame: Frame) -> int:
                   + frame.data[bth.offset + bth.size : packet.payload_offset + len(packet.payload)])  # fmt: skip
 
 
-def psn_two_contents(frame: Frame, rng: Rng, seen: RoceHistory) -> Mutation | None:
+def psn_two_contents(frame: Frame, rng: MutationRng, seen: RoceHistory) -> Mutation | None:
     flow = _flow(frame)
     if flow is None:
         return None

@@ -10,8 +10,8 @@ from uetproto.wire.headers.uet_ses import VENDORS, Opcode, ResponseOpcode, Retur
 from uetproto.wire.mutate.frame import (
     Frame,
     Mutation,
+    MutationRng,
     Recent,
-    Rng,
     Ruled,
     RuledByHistory,
     bad_crc,
@@ -35,7 +35,7 @@ _SAME_LAYOUT = (Opcode.WRITE, Opcode.SEND, Opcode.TAGGED_SEND, Opcode.DEFERRABLE
 """Opcodes of messages of several packets whose headers have the same layout."""
 
 
-def reserved_bit(frame: Frame, rng: Rng) -> Mutation | None:
+def reserved_bit(frame: Frame, rng: MutationRng) -> Mutation | None:
     places = reserved_places(frame, UET_FORMS)
     if not places:
         return None
@@ -43,12 +43,12 @@ def reserved_bit(frame: Frame, rng: Rng) -> Mutation | None:
     return frame.changed(index, field.name, frame.value(index, field.name) ^ (1 << below(rng, field.bits)))
 
 
-def reserved_type(frame: Frame, rng: Rng) -> Mutation | None:
+def reserved_type(frame: Frame, rng: MutationRng) -> Mutation | None:
     index = frame.find("type", prefix="pds.")
     return None if index is None else frame.changed(index, "type", pick(rng, _RESERVED_TYPES))
 
 
-def bad_next_hdr(frame: Frame, rng: Rng) -> Mutation | None:
+def bad_next_hdr(frame: Frame, rng: MutationRng) -> Mutation | None:
     index = frame.find("next_hdr")
     if index is None:
         return None
@@ -56,19 +56,19 @@ def bad_next_hdr(frame: Frame, rng: Rng) -> Mutation | None:
     return frame.changed(index, "next_hdr", pick(rng, [value for value in range(16) if value not in legal]))
 
 
-def bad_version(frame: Frame, rng: Rng) -> Mutation | None:
+def bad_version(frame: Frame, rng: MutationRng) -> Mutation | None:
     index = frame.find("version", prefix="ses.")
     return None if index is None else frame.changed(index, "version", 1 + below(rng, 3))
 
 
-def unknown_opcode(frame: Frame, rng: Rng) -> Mutation | None:
+def unknown_opcode(frame: Frame, rng: MutationRng) -> Mutation | None:
     index = frame.find("opcode", prefix="ses.")
     if index is None:
         return None
     return frame.changed(index, "opcode", pick(rng, _unknown(frame.field(index, "opcode"))))
 
 
-def unknown_code(frame: Frame, rng: Rng) -> Mutation | None:
+def unknown_code(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Set an unknown code of a NACK, a control packet, a SES response, an atomic operation."""
     names = ("nack_code", "ctl_type", "return_code", "atomic_opcode", "atomic_datatype")
     places = [(i, name) for i, layer in enumerate(frame.packet.layers) for name in names if name in layer.values]
@@ -83,7 +83,7 @@ def _unknown(field: Field) -> list[int]:
     return [value for value in undefined(field) if value not in VENDORS.get(field.values, ())]
 
 
-def extra_bytes(frame: Frame, rng: Rng) -> Mutation | None:
+def extra_bytes(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Add bytes behind the payload that the headers imply; the lengths below count them."""
     packet = frame.packet
     doubtful = packet.trailer is not None and not packet.trailer.ok
@@ -93,11 +93,11 @@ def extra_bytes(frame: Frame, rng: Rng) -> Mutation | None:
     return frame.lengthened(rng.getrandbits(8 * count).to_bytes(count, "big"))
 
 
-def length_over(frame: Frame, rng: Rng) -> Mutation | None:
+def length_over(frame: Frame, rng: MutationRng) -> Mutation | None:
     return over(frame, rng, _stated_length(frame))
 
 
-def length_under(frame: Frame, rng: Rng) -> Mutation | None:
+def length_under(frame: Frame, rng: MutationRng) -> Mutation | None:
     return under(frame, rng, _stated_length(frame))
 
 
@@ -115,7 +115,7 @@ def _of_message(frame: Frame) -> int | None:
     return None if frame.value(index, "som") and frame.value(index, "eom") else index
 
 
-def opcode_change(frame: Frame, rng: Rng) -> Mutation | None:
+def opcode_change(frame: Frame, rng: MutationRng) -> Mutation | None:
     index = _of_message(frame)
     if index is None:
         return None
@@ -123,15 +123,15 @@ def opcode_change(frame: Frame, rng: Rng) -> Mutation | None:
     return frame.changed(index, "opcode", int(pick(rng, [other for other in _SAME_LAYOUT if other != opcode])))
 
 
-def key_change(frame: Frame, rng: Rng) -> Mutation | None:
+def key_change(frame: Frame, rng: MutationRng) -> Mutation | None:
     return _flip_bit(frame, rng, _of_message(frame), ("memory_key", "match_bits"), 56)
 
 
-def job_change(frame: Frame, rng: Rng) -> Mutation | None:
+def job_change(frame: Frame, rng: MutationRng) -> Mutation | None:
     return _flip_bit(frame, rng, _of_message(frame), ("job_id",), 24)
 
 
-def _flip_bit(frame: Frame, rng: Rng, index: int | None, names: Sequence[str], bits: int) -> Mutation | None:
+def _flip_bit(frame: Frame, rng: MutationRng, index: int | None, names: Sequence[str], bits: int) -> Mutation | None:
     """Flip one of the low `bits` of the field in layer `index` that has one of the `names`."""
     if index is None:
         return None
@@ -139,7 +139,7 @@ def _flip_bit(frame: Frame, rng: Rng, index: int | None, names: Sequence[str], b
     return frame.changed(index, name, frame.value(index, name) ^ (1 << below(rng, bits)))
 
 
-def clear_positive(frame: Frame, rng: Rng) -> Mutation | None:
+def clear_positive(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Make a packet clear itself, or what was never sent (pds.md §2.1)."""
     index = frame.find("clear_psn_offset")
     if index is None or frame.value(index, "clear_psn_offset") >= 0:
@@ -147,7 +147,7 @@ def clear_positive(frame: Frame, rng: Rng) -> Mutation | None:
     return frame.changed(index, "clear_psn_offset", pick(rng, (0, 1, 0x7FFF, rng.getrandbits(15))))
 
 
-def response_wrong_id(frame: Frame, rng: Rng) -> Mutation | None:
+def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Set another message id; 0 is excluded, as a default response made by PDS may carry it (pds.md §9.4)."""
     index = frame.find("return_code", "message_id")
     if index is None:
@@ -157,7 +157,7 @@ def response_wrong_id(frame: Frame, rng: Rng) -> Mutation | None:
     return frame.changed(index, "message_id", after if after not in (0, before) else before ^ 0x8000 or 1)
 
 
-def default_with_error(frame: Frame, rng: Rng) -> Mutation | None:
+def default_with_error(frame: Frame, rng: MutationRng) -> Mutation | None:
     """Give a default response an error code; it says success, or that the real response is gone (ses.md §9.1)."""
     index = frame.find("return_code", prefix="ses.response")
     if index is None or frame.value(index, "opcode") not in (ResponseOpcode.DEFAULT_RESPONSE, ResponseOpcode.RESPONSE):
@@ -216,7 +216,7 @@ def _digest(frame: Frame) -> int:
     return crc32c(frame.data[start : packet.payload_offset + len(packet.payload)])
 
 
-def psn_two_contents(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
+def psn_two_contents(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutation | None:
     place = _request(frame)
     if place is None or frame.packet.layers[place[0]].form.endswith(".syn"):
         return None  # the Start_PSN of a SYN packet would change as well
@@ -227,7 +227,7 @@ def psn_two_contents(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | Non
     return frame.changed(index, "psn", pick(rng, others)) if others else None
 
 
-def clear_falls(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
+def clear_falls(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutation | None:
     """Set CLEAR_PSN below that of an earlier packet; both are first transmissions, in the order of their PSNs."""
     place = _request(frame)
     if place is None or frame.value(place[0], "retx"):
@@ -240,7 +240,7 @@ def clear_falls(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
     return frame.changed(index, "clear_psn_offset", max(-0x8000, low - 1 - below(rng, 64))) if low > -0x8000 else None
 
 
-def som_twice(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
+def som_twice(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutation | None:
     """Set SOM twice; the last packet is excluded, as with SOM and EOM it would have to carry all of the message."""
     place, ses = _request(frame), _of_message(frame)
     if place is None or ses is None or frame.value(ses, "som") or frame.value(ses, "eom"):
@@ -248,7 +248,7 @@ def som_twice(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
     return frame.changed(ses, "som", 1) if 0 in seen.parts.get((place[1], frame.value(ses, "message_id")), {}) else None
 
 
-def offset_overlap(frame: Frame, rng: Rng, seen: UetHistory) -> Mutation | None:
+def offset_overlap(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutation | None:
     place, ses = _request(frame), _of_message(frame)
     if place is None or ses is None or frame.value(ses, "som"):
         return None
