@@ -1,4 +1,4 @@
-"""A whole capture becomes NumPy columns: `read(path)["pds.rud_req"]["psn"]` is an array with one value a header.
+"""A capture becomes NumPy columns: `read(path)["pds.rud_req"]["psn"]` is an array with one value for each header.
 
     capture = read("big.pcap")
     acks = capture["pds.ack"]
@@ -173,7 +173,7 @@ def _value(header: Header, name: str, units: list[Array]) -> Array:
 
 
 class Rows(Mapping[str, Array]):
-    """Rows hold all headers of one form in packet order: `rows["psn"]` is an array (count,) of the smallest type.
+    """Rows hold all headers of one form in packet order: `rows["psn"]` is a one-dimensional array of the smallest type.
 
     `rows["index"]` (count,) are the packets' numbers; where a header is there twice (VLAN tags), so is the number.
     """
@@ -210,7 +210,8 @@ class Rows(Mapping[str, Array]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns(Mapping[str, Rows]):
-    """Columns hold a capture, or a batch of one: `columns[form][field]`, of the forms that occur, ordered as `FORMS`.
+    """Columns hold a capture or a part of it: `columns[form][field]`, for the forms that occur, in the order of
+    `FORMS`.
 
     Of all packets: `times` (packets,) i8, nanoseconds since the epoch of the capture; `lengths` (packets,) u4, bytes
     on the wire; `icrc` (packets,) i1, where it was asked for: 1 the ICRC is right, 0 it is wrong, -1 there is none to
@@ -245,7 +246,7 @@ class Columns(Mapping[str, Rows]):
 
     @property
     def nbytes(self) -> int:
-        """Return the number of bytes of all arrays that are kept."""
+        """Return the size of all arrays in bytes."""
         return 16 * self.packets + sum(rows.nbytes for rows in self._rows.values())
 
 
@@ -260,7 +261,7 @@ def read(
     sharp: bool = False,
     mcast: bool = False,
 ) -> Columns:
-    """Read every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the file, uncompressed.
+    """Read every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the uncompressed file needs.
 
     The settings are those of `uetproto.decode`; `sharp` and `mcast` take as long as it does for each packet that they
     may concern. With `icrc` the ICRC of each RoCE packet is checked. Raises `LocalError` for what is not a capture,

@@ -1,1 +1,1 @@
-"""Between the engines and whoever drives them: a datagram becomes a frame, and a frame becomes a datagram."""
+"""Framers stand between the engines and their users: they turn datagrams into frames, and frames into datagrams."""

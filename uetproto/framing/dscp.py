@@ -1,4 +1,4 @@
-"""Traffic classes on the wire: the DSCP of each, and how a frame shows it."""
+"""This module maps traffic classes to DSCPs, and finds the DSCP of a frame."""
 
 from dataclasses import dataclass
 

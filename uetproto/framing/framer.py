@@ -21,7 +21,7 @@ _TTL = 64
 
 
 class LowerHeaders(NamedTuple):
-    """What a socket knows of the headers below a transport header that it received."""
+    """Lower headers hold what a socket knows of the headers below a received transport header."""
 
     src: int
     dst: int
@@ -32,14 +32,16 @@ class LowerHeaders(NamedTuple):
 
 
 class FlowHead(NamedTuple):
-    """The bytes of a flow before the transport header, and the check value of those that its trailer covers."""
+    """A flow head holds the bytes before the transport header, and the check value of the bytes that the trailer
+    covers.
+    """
 
     head: bytes
     crc: int
 
 
 class ReceivedFlow(NamedTuple):
-    """Holds what the bytes before the transport header of a received flow tell."""
+    """A received flow holds what the bytes before the transport header of its packets say."""
 
     src: int
     dst: int
@@ -47,7 +49,7 @@ class ReceivedFlow(NamedTuple):
     entropy: int
     ecn_marked: bool
     end: int
-    """Where the IP packet ends, in bytes from the start of the frame."""
+    """End of the IP packet, in bytes from the start of the frame."""
     crc: int
     trimmed: Trim = Trim.NO
 
@@ -63,7 +65,9 @@ class Framer(Protocol):
     """Number of frames dropped because they have another address or protocol."""
 
     def frame(self, packet: Datagram, /) -> bytes:
-        """Return the whole frame: `lower` and `seal` joined. It is empty for a packet that must not leave."""
+        """Return the whole frame: the bytes from `lower`, then those from `seal`. It is empty for a packet that must
+        not leave.
+        """
 
     def packet(self, frame: bytes, /) -> Datagram | None:
         """Return the datagram in a frame; None for a frame that is dropped."""
@@ -76,16 +80,18 @@ class SplitFramer(Framer, Protocol):
     """A framer that also gives lower headers and transport bytes apart from each other."""
 
     overhead: int
-    """Number of bytes that sealing adds to the headers and the payload of a datagram: trailer, security header."""
+    """Number of bytes that sealing adds to a datagram: those of trailer and security header."""
 
     def lower(self, packet: Datagram, /) -> bytes:
         """Return all bytes before the transport header: Ethernet, IP, and UDP or the entropy header."""
 
     def seal(self, packet: Datagram, /) -> bytes:
-        """Return the bytes behind UDP or the entropy header, with their trailer; empty as `frame`."""
+        """Return the bytes behind UDP or the entropy header, with their trailer; they are empty when `frame` is
+        empty.
+        """
 
     def open(self, transport: bytes, lower: LowerHeaders, /) -> Datagram | None:
-        """Return the datagram in sealed transport bytes that came with such headers; None if it is dropped."""
+        """Return the datagram in sealed transport bytes that came with these lower headers; None if it is dropped."""
 
     def is_for(self, dst: int, /) -> bool:
         """Return whether a packet to the address `dst` is received here."""
@@ -95,7 +101,7 @@ class SplitFramer(Framer, Protocol):
 
 
 class FlowFramer(ABC):
-    """A framer that builds the lower headers of a flow once and keeps them, each way."""
+    """This framer builds or reads the lower headers of a flow once and keeps them, for each direction."""
 
     _start: int
     """Number of bytes of a frame before the transport header."""
@@ -179,7 +185,7 @@ def mac_of(address: int) -> int:
 
 
 class ParsedLower(NamedTuple):
-    """Holds what the Ethernet and IP headers of a frame tell."""
+    """This tuple holds what the Ethernet and IP headers of a frame say."""
 
     src: int
     dst: int
@@ -187,11 +193,11 @@ class ParsedLower(NamedTuple):
     ecn: int
     protocol: int
     start: int
-    """Where the bytes behind the IP header begin."""
+    """Start of the bytes behind the IP header."""
     size: int
-    """Number of the bytes behind the IP header, as the header says it."""
+    """Number of bytes behind the IP header, according to the header."""
     good: bool
-    """Tells whether the headers agree with each other."""
+    """Whether the headers agree with each other."""
 
 
 def read_lower(head: bytes, ip_version: int) -> ParsedLower | None:

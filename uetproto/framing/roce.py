@@ -113,7 +113,9 @@ class RoceFramer(FlowFramer):
         return dst == self._address or is_multicast(dst, self._version)
 
     def lower_headers(self, lower: LowerHeaders, size: int, hop_limit: int = 0, flow_label: int = 0) -> bytes:
-        """Return all bytes before the BTH, with `size` bytes behind UDP; `hop_limit` 0: that of the configuration."""
+        """Return all bytes before the BTH, with `size` bytes behind UDP; `hop_limit` 0 stands for the configured hop
+        limit.
+        """
         dst, version, config = lower.dst, self._version, self._config
         mac = group_mac(dst, version) if is_multicast(dst, version) else mac_of(dst)
         size += _UDP.size

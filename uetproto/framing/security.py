@@ -1,4 +1,6 @@
-"""The setup of a sealed run: the members of one secure domain, and when they change keys and epochs (tss.md §3)."""
+"""This module sets up a sealed run: the members of a secure domain, and when they change keys and epochs (tss.md
+§3).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,14 +10,14 @@ from uetproto.engine.tss.keys import DomainConfig, KeyRing
 
 
 class RekeyTrigger(NamedTuple):
-    """A trigger says when a node changes something: after a number of sealed packets, or at an instant."""
+    """A trigger says when a node changes its key or epoch: after a number of sealed packets, or at an instant."""
 
     packets: int | None
     time: int | None
     """Instant in picoseconds."""
 
     def is_due(self, sealed: int, now: int) -> bool:
-        """Return whether the change is due, after `sealed` packets, at `now`."""
+        """Return whether the change is due at time `now`, after `sealed` sealed packets."""
         if self.packets is not None:
             return sealed >= self.packets
         return self.time is not None and now >= self.time
@@ -31,10 +33,10 @@ class KeyRotation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityMember:
-    """A member holds what one node has of the domain, and how the node treats packets in clear."""
+    """A member holds the domain as one node knows it, and how this node treats packets in clear."""
 
     domain: DomainConfig
-    """DomainConfig as this node has it; keys and thresholds may differ from those of other nodes."""
+    """Configuration of the domain at this node; keys and thresholds may differ from those of other nodes."""
     epoch: int = 0
     """Epoch of the first packets."""
     plain: str = "drop"
@@ -45,12 +47,12 @@ class SecurityMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """The security of a sealed run: its members, by node, and their changes of keys and epochs."""
+    """The security setup of a sealed run holds its members, by node, and their changes of keys and epochs."""
 
     members: Mapping[str, SecurityMember]
     rotation: KeyRotation | None = None
     epoch_at: RekeyTrigger | None = None
-    """When all nodes move on to the next epoch."""
+    """Trigger after which all nodes move on to the next epoch."""
 
     @property
     def domain(self) -> DomainConfig:

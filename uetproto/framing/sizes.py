@@ -1,4 +1,5 @@
-"""This module has header sizes: how many bytes of an IP packet stand around a payload. Every check of an MTU takes its
+"""This module gives sizes of headers and trailers: how many bytes of an IP packet are not payload. Every check of an
+MTU takes its
 numbers here.
 """
 
@@ -11,30 +12,32 @@ from uetproto.wire.icrc import ICRC_SIZE
 
 ETHERNET_SIZE = ETHERNET.size
 UET_REQUEST = ROD_REQ.size + REQUEST_STD_SOM.size
-"""Bytes of the PDS header and the standard SES header of a request."""
+"""Size of the PDS header and the standard SES header of a request, in bytes."""
 UET_EXTENSION = EXT_RENDEZVOUS.size
-"""Bytes of the longest extension header that stands before a full payload: that of a rendezvous send."""
+"""Size of the longest extension header before a full payload, in bytes: that of a rendezvous send."""
 ROCE_REQUEST = BTH.size + RETH.size + IMM.size
-"""Bytes of the longest RoCE headers that stand before a full payload: those of a WRITE with immediate data."""
+"""Size of the longest RoCE headers before a full payload, in bytes: those of a WRITE with immediate data."""
 ROCE_DATAGRAM = BTH.size + DETH.size + IMM.size
-"""Bytes of the RoCE headers of a datagram with immediate data."""
+"""Size of the RoCE headers of a datagram with immediate data, in bytes."""
 
 
 def ip_size(ip_version: int) -> int:
-    """Return the bytes of the IP header."""
+    """Return the size of the IP header in bytes."""
     return IPV4.size if ip_version == 4 else IPV6.size
 
 
 def below_uet(ip_version: int, *, udp: bool) -> int:
-    """Return the bytes of the IP packet before the transport header: the IP header, and UDP or the entropy header."""
+    """Return the size of all headers from IP to the transport header, in bytes: IP, and UDP or the entropy header."""
     return ip_size(ip_version) + (UDP.size if udp else ENTROPY.size)
 
 
 def below_roce(ip_version: int) -> int:
-    """Return the bytes of the IP packet before the BTH."""
+    """Return the size of the headers from IP to the BTH, in bytes, without the BTH."""
     return ip_size(ip_version) + UDP.size
 
 
 def around_roce(ip_version: int, headers: int = ROCE_REQUEST) -> int:
-    """Return the bytes of a RoCEv2 packet that are not payload, with `headers` bytes from the BTH to the payload."""
+    """Return the number of bytes of a RoCEv2 packet that are not payload; `headers`: bytes from the BTH to the
+    payload.
+    """
     return below_roce(ip_version) + headers + ICRC_SIZE

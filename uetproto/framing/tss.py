@@ -1,4 +1,4 @@
-"""UET packets to sealed frames and back: the framer of a NIC with transport security (tss.md §7–10).
+"""A sealing framer turns UET packets into sealed frames and back: the framer of a NIC with security (tss.md §7–10).
 
 The framer seals every packet when it leaves: a retransmission has a new counter (tss.md §8). It opens a frame before
 the PDS header is read (tss.md §9). A sealed frame has an ICV in place of the CRC32C.
@@ -131,7 +131,7 @@ class SealingFramer(UetFramer):
 
 
 class Secured:
-    """The security of one run holds a framer for each node, and one ledger of all nonces."""
+    """The security of one run holds a framer for each node, and one record of all nonces."""
 
     def __init__(self, security: Security, now: Callable[[], int]) -> None:
         self._security = security
@@ -161,7 +161,7 @@ class Secured:
         return {name: _report(framer) for name, framer in self.framers.items()}
 
     def troubles(self) -> Iterator[str]:
-        """Return texts about packets that were refused or not sent, which may have kept a run from its end."""
+        """Return texts about packets that were refused or not sent: they may be why a run did not end."""
         return (f"{name}: {text}" for name, framer in self.framers.items() for text in _troubles(framer))
 
     def failure(self, failure: str | None) -> str | None:

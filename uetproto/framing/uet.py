@@ -1,4 +1,4 @@
-"""This module has UET packets to frames and back: UDP or native IP, with a CRC32C trailer or without (tss.md §12).
+"""This module turns UET packets into frames and back: UDP or native IP, with or without a CRC32C trailer (tss.md §12).
 
 All packets of a flow that have the same length have the same lower headers. The framer builds them once, with the IPv4
 checksum and the CRC32C of the part that the trailer covers, and looks them up from then on. On receipt it looks up what
@@ -34,11 +34,11 @@ class Encapsulation:
 
     @property
     def trailer_size(self) -> int:
-        """Return the bytes of the CRC32C trailer."""
+        """Return the size of the CRC32C trailer in bytes."""
         return CRC_SIZE if self.crc else 0
 
     def around(self, ip_version: int, *, extension: int = 0, sealing: int | None = None) -> int:
-        """Return the bytes of the longest request, as an IP packet, that are not payload.
+        """Return the largest number of bytes of a request, as an IP packet, that are not payload.
 
         `extension`: bytes of its SES extension header. `sealing`: bytes that a security header and an ICV add in place
         of the CRC32C; None: the packet travels in clear.

@@ -47,8 +47,9 @@ from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
 
 @dataclass
 class Settings:
-    """The setting `crc` says whether a CRC32C ends a packet: when dissecting as in `uetproto.decode`; when building,
-    off leaves it out, on and auto append it."""
+    """`crc` says whether a CRC32C ends a packet. When dissecting it means the same as in `uetproto.decode`; when
+    building, off leaves it out, on and auto append it.
+    """
 
     crc: Literal["auto", "on", "off"] = "auto"
     trimmed_dscp: frozenset[int] = TRIMMED_DSCP

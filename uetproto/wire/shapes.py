@@ -201,7 +201,7 @@ def shape_of(
     *,
     padded: bool = False,
 ) -> Shape:
-    """Return what all frames have in common that have the forms of `layers`, and in the `exact` fields their values.
+    """Return what all frames have in common whose layers have these forms and whose `exact` fields have these values.
 
     `ending`: a CRC32C that is "matching"; "none", where one was looked for (a frame that might have one is not for this
     reader); or "unchecked". An ICRC that matches is "invariant". `padded`: the first header that has a length says

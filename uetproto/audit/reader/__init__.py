@@ -1,1 +1,1 @@
-"""Records of a capture become observed packets; this package finds out where each header, payload and trailer ends."""
+"""This package turns the records of a capture into observed packets: it finds where header, payload and trailer end."""

@@ -1,4 +1,4 @@
-"""An address is a number that says of what kind it is: `::1` is neither 0.0.0.1 nor LID 1.
+"""An address is a number that also holds the kind of address: `::1` differs from 0.0.0.1 and from LID 1.
 
 An IPv4 address is its number, any other has a mark above its bits.
 """
@@ -16,7 +16,7 @@ ADDRESSED = {
     "ipv6":     ("src",  "dst",    IPV6),
     "grh":      ("sgid", "dgid",   IPV6),
 }  # fmt: skip
-"""Headers that hold addresses; the innermost of them in a packet gives its sender and receiver."""
+"""Headers that hold addresses; the innermost such header of a packet gives the sender and the receiver."""
 
 
 def bits_of(address: int) -> int:

@@ -44,7 +44,7 @@ def reserved_fields(form: str) -> tuple[str, ...]:
 
 @cache
 def code_fields(form: str) -> Mapping[str, frozenset[int]]:
-    """Return the fields of a form that hold codes, and which codes have a meaning, be it a vendor's."""
+    """Return the fields of a form that hold codes, with the codes that have a meaning, those of vendors included."""
     if form not in UET_FORMS and form != "bth" and form != "aeth":
         return {}
     header = FORMS[form]
@@ -61,7 +61,7 @@ def _known(field: Field) -> frozenset[int]:
 
 
 def is_vendors(form: str, name: str, value: int) -> bool:
-    """Return whether a code that `code_fields` knows is a vendor's."""
+    """Return whether a code that `code_fields` returns belongs to a vendor."""
     return value not in _named(form, name)
 
 
@@ -120,7 +120,7 @@ def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, p
 
 
 def has_unexpected_field(layers: list[Layer]) -> bool:
-    """Return whether a reserved bit is set, a version is not 0, or a code has no meaning, or only a vendor's."""
+    """Return whether a reserved bit is set, a version is not 0, or a code has no meaning or a vendor's meaning only."""
     uet = not any(layer.form == "bth" for layer in layers)
     for form, values, _ in layers:
         if any(values[name] for name in reserved_fields(form)):
@@ -141,7 +141,7 @@ _EXPECTED_NOTES = frozenset({"sealed", "padding", "truncated"})
 
 
 def is_expected(packet: Packet, data: bytes) -> bool:
-    """Return whether a packet of UET or RoCE alone is as expected: reserved bits 0, lengths and CRC right.
+    """Return whether a UET or RoCE packet, looked at alone, is as expected: reserved bits 0, lengths and CRC right.
 
     Of a truncated packet, only the headers that are whole are looked at.
     """

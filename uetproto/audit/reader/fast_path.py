@@ -1,4 +1,4 @@
-"""The fast path compiles the shapes it meets into readers that make an `ObservedPacket` of bytes, without a `Packet`.
+"""The fast path compiles each frequent shape into a reader that turns bytes into an `ObservedPacket` directly.
 
 A reader returns None for a packet that is not as expected, and for a shape that was not met before: such a packet takes
 the slow path, which alone decides what a frame means. A test compares the results of both paths.
@@ -23,21 +23,23 @@ _MOST = 1024
 """Number of shapes that are kept."""
 
 Hint = tuple[int, ...]
-"""A hint is where PDS, security header or BTH are, and their first two bytes. It may be wrong."""
+"""A hint gives the place of the PDS header, security header or BTH, and the first two bytes of that header. It may be
+wrong.
+"""
 
 
 class Kind(NamedTuple):
-    """A kind is what expected packets have in common for the rules about a packet alone."""
+    """A kind is a class of expected packets that are equal to every rule about a single packet."""
 
     forms: tuple[str, ...]
     """Forms of the headers, without SES if one of its extensions is missing."""
     trailer: str | None
     whole: bool = True
-    """False if the capture did not keep the end."""
+    """Whether the capture kept the end of the packet."""
 
 
 class Branch(NamedTuple):
-    """A branch holds the readers of one hint, by the first two bytes of the SES header, where there is one."""
+    """A branch holds the readers of one hint, by the first two bytes of the SES header if there is an SES header."""
 
     ses: slice
     readers: dict[bytes, tuple[Reader, ...]]
@@ -58,7 +60,9 @@ class FastReader:
         self._counts: dict[Kind, list[int]] = defaultdict(lambda: [0])
 
     def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> ObservedPacket | None:
-        """Return an expected packet whose shape is known, else None; of a `cut` packet only headers are looked at."""
+        """Return the packet if it is expected and its shape is known, else None; only headers of a `cut` packet are
+        checked.
+        """
         by_hint = self._by_hint[cut]
         # `_hint` without the call for what is most common, UDP behind Ethernet and IPv4.
         branch = (len(data) >= _HINTED and by_hint.get(_ipv4_udp(data))) or by_hint.get(_hint(data))

@@ -33,7 +33,9 @@ _BEGINNINGS = 1_024
 
 @cache
 def exact_of(header: Header) -> tuple[str, ...]:
-    """Return the fields of an expected header whose value is compiled in: they select what follows, or are 0."""
+    """Return the fields of an expected header whose values are compiled in: fields that select what follows, or are
+    0.
+    """
     names = [*exact_fields(header), *reserved_fields(header.name)]
     names += [name for name in VERSIONS if name in header.names]
     names += {"ipv4": ["df"], "ethernet": ["type"], "vlan": ["type"]}.get(header.name, [])
@@ -45,7 +47,7 @@ _ALIKE = ("dscp", "atomic_opcode")
 
 
 def classes_of(layers: list[Layer], index: int) -> dict[str, frozenset[int]]:
-    """Return what the other fields that hold codes may have in an expected header, with all else the same."""
+    """Return the values that each other code field may have in an expected header while the rest stays the same."""
     form, values, offset = layers[index]
     found = {"dscp": _EXPECTED_DSCP} if "dscp" in values else {}
     for name in code_fields(form):

@@ -1,4 +1,4 @@
-"""No packet says whether it ends with a CRC, hence each flow is watched until that is clear (wire.md §7).
+"""No packet says whether it ends with a CRC, hence this module watches each flow until that is clear (wire.md §7).
 
 One right CRC32C proves that a flow has CRCs. A flow whose first packets have none has none. Until that is decided,
 packets without a right CRC are queued, and with them all packets between the same two addresses, in their order.
@@ -20,7 +20,7 @@ from uetproto.wire.packet import Fault, Layer, Packet, Trailer, crc_start, netwo
 from uetproto.wire.stack import TRIMMED_DSCP
 
 PATIENCE = 16
-"""Number of packets of a flow after which it is decided."""
+"""Number of packets after which it is decided whether a flow has a CRC."""
 _HELD_BETWEEN_TWO = 64
 _HELD = 16_384
 _FLOWS = 1 << 18
@@ -30,18 +30,18 @@ Hosts = tuple[int, int]
 
 
 class UndecidedPacket(NamedTuple):
-    """A packet waits here on its way to the trackers."""
+    """An undecided packet waits until it is known whether its flow has a CRC."""
 
     seen: ObservedPacket
     packet: Packet
     data: bytes
     right: bool | None
-    """Whether its CRC is right; None if it need not have one, or it is lost."""
+    """Whether the CRC of the packet is right; None if the packet need not have a CRC, or the CRC was not captured."""
     roce: bool
 
 
 CRC_TOO = "crc32c"
-"""Note that a sealed packet ends with a right CRC32C, which an ICV is by chance once in 2^32."""
+"""Note that a sealed packet ends with a right CRC32C; an ICV looks like one by chance once in 2^32."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class FlowCrc:
             self.end()
 
     def end(self) -> None:
-        """Decide the remaining flows with what is known: no packet follows."""
+        """Decide the remaining flows by the packets seen so far: no packet follows."""
         for flow, roce in list(self._without):
             if roce and any(self.icrc.values()):
                 self.icrc[flow] = True  # others have a right one, so the capture did not change them all
@@ -168,7 +168,7 @@ def _mark_absent(packet: Packet, roce: bool) -> None:
 
 
 def is_uet(packet: Packet, options: Options) -> bool:
-    """Return whether this is UET, readable or not."""
+    """Return whether the packet is UET, readable or not."""
     for form, values, _ in packet.layers:
         if form == "entropy" or (form == "udp" and values["dport"] == options.udp_port):
             return True
@@ -178,7 +178,7 @@ def is_uet(packet: Packet, options: Options) -> bool:
 
 
 def is_roce(packet: Packet, options: Options) -> bool:
-    """Return whether this is RoCE or InfiniBand, readable or not."""
+    """Return whether the packet is RoCE or InfiniBand, readable or not."""
     for form, values, _ in packet.layers:
         if form == BTH.name or (form == "udp" and values["dport"] == options.roce_port):
             return True
@@ -188,7 +188,7 @@ def is_roce(packet: Packet, options: Options) -> bool:
 
 
 def add_udp_after_bad_ip(packet: Packet, data: bytes) -> None:
-    """Add the UDP header behind an IP header whose wrong length ended the decoding: it shows whose packet it is."""
+    """Add the UDP header behind an IP header whose wrong length ended the decoding: its ports show the protocol."""
     form, values, offset = packet.layers[-1] if packet.layers else Layer("", {})
     at = offset + (40 if form == "ipv6" else 20)
     protocol = values.get("protocol", values.get("next_header"))
@@ -198,7 +198,7 @@ def add_udp_after_bad_ip(packet: Packet, data: bytes) -> None:
 
 
 def reread_as_plain_ack(packet: Packet) -> None:
-    """Read an ACK that ends where one with `epsn` goes on as an ACK with a reserved bit set (wire.md §3.2)."""
+    """Read an ACK that is too short for its `epsn` as an ACK with a reserved bit set (wire.md §3.2)."""
     form, _, offset = packet.layers[-1] if packet.layers else Layer("", {})
     data = packet.raw
     if form in ("udp", "entropy") and len(data) == ACK.size and matches(ACK_EPSN, int.from_bytes(data[:2], "big")):
@@ -208,7 +208,7 @@ def reread_as_plain_ack(packet: Packet) -> None:
 
 
 def is_crc_right(packet: Packet, data: bytes) -> bool | None:
-    """Return whether the CRC32C of a UET packet is right; None if it has none, or not all of the packet is there.
+    """Return whether the CRC32C of a UET packet is right; None if the packet has no CRC32C or is incomplete.
 
     A packet whose IP length is wrong, as the CRC shows, becomes malformed; an ACK in which a reserved bit is set, and
     which looks like one of a later revision without a CRC, becomes an ACK with a CRC (wire.md §3.2).

@@ -4,7 +4,7 @@ A switch on the path may change tags, TTL and ECN, and pads short frames; these 
 """
 
 WINDOW = 1_000_000
-"""Nanoseconds that lie between two copies, at most. A retransmission says so, or comes later."""
+"""Largest time between two copies of a packet, in nanoseconds. A retransmission says so, or comes later."""
 _MOST = 65_536
 """Number of packets that are remembered."""
 _TAGS = (b"\x81\x00", b"\x88\xa8")
@@ -12,7 +12,7 @@ _STARTS = {"ethernet": 14, "raw": 0, "sll": 16, "sll2": 20}
 
 
 class Copies:
-    """This object remembers the packets of the last moments."""
+    """This object remembers the packets of the last `WINDOW` nanoseconds."""
 
     def __init__(self, link: str) -> None:
         self._start = _STARTS.get(link)

@@ -1,4 +1,4 @@
-"""An audit sees a packet as named tuples of its headers; what nobody asks for is not kept.
+"""An audit sees a packet as named tuples of its headers; what no rule needs is not kept.
 
 `seen.head.psn` is the PSN of the header that leads the transport: a PDS header, a BTH, or a security header that was
 not opened. The class of a header tells its form: `seen.head.form` is `pds.rud_req.syn`.
@@ -15,12 +15,12 @@ Head = Any
 
 
 class ObservedPacket(NamedTuple):
-    """A packet as an audit sees it. Numbers count from 0 in its file, times are nanoseconds."""
+    """An observed packet is a packet as an audit sees it. Numbers count from 0 in its file, times are nanoseconds."""
 
     number: int
     time_ns: int
     src: int
-    """Address of the sender, marked with what it is (`address.py`)."""
+    """Address of the sender, with its kind (`address.py`)."""
     dst: int
     dscp: int
     ecn: int
@@ -29,11 +29,11 @@ class ObservedPacket(NamedTuple):
     head: Head
     """Header that leads the transport: PDS header, BTH or security header."""
     ses: Head
-    """SES request or response that follows it; None if there is none."""
+    """SES request or response that follows `head`; None if there is none."""
     more: tuple[Head, ...]
-    """Headers that follow: CC states and extensions, RETH, AETH and others of RoCE."""
+    """Further headers: CC states, extensions, and RETH, AETH and others of RoCE."""
     size: int
-    """Number of bytes that the payload has; -1 if it is not known because the capture kept less."""
+    """Size of the payload in bytes; -1 if it is unknown because the capture kept less."""
     content: int | None
     """CRC32C that stands for SES header, extensions and payload, equal in all copies of a packet; None if not known."""
     packet: Packet | None

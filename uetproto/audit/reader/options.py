@@ -1,4 +1,4 @@
-"""These options tell an audit what the capture promises, where the transports are, which rules are asked."""
+"""These options tell an audit what is known of the capture, how to find the transports, and which rules to check."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of `uetproto audit` (interfaces.md §8) that change what is found."""
+    """Options of `uetproto audit` (interfaces.md §8) that change what the audit finds."""
 
     complete: bool = False
-    """Whether the capture has every packet: rules about a packet that was not seen are judged."""
+    """Whether the capture has every packet; then rules about missing packets are checked."""
     ordered: bool = False
-    """Whether the order of capture is that of sending."""
+    """Whether the packets were captured in the order in which they were sent."""
     mirror: bool = False
     """Whether copies of a packet that a mirror port made count as one packet."""
     rules: tuple[str, ...] = ()
@@ -23,9 +23,9 @@ class Options:
     personality: str | None = None
     """Implementation whose known deviations are reported as notes."""
     max_flows: int = 65_536
-    """Number of conversations of each kind that are followed at a time."""
+    """Number of conversations of each kind that are followed at the same time."""
     crc: str = "auto"
-    """Whether packets end with a CRC32C; this and the next options are those of `decode`."""
+    """Whether packets end with a CRC32C. This option and the next ones have the meaning that they have in `decode`."""
     udp_port: int = UDP_PORT
     ip_protocol: int = IP_PROTOCOL
     roce_port: int = ROCE_PORT

@@ -1,4 +1,4 @@
-"""A `Reading` turns records of a capture into packets: decoded, opened, freed of copies, in the order of capture."""
+"""A `Reading` decodes and opens the packets of a capture, and removes copies; it keeps the order of capture."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -69,7 +69,7 @@ class Reading:
 
     @property
     def may_have_crc(self) -> bool:
-        """Return whether UET packets may end with a CRC32C: some do, or nobody knows."""
+        """Return whether UET packets may end with a CRC32C: some do, or it is not known."""
         known = self._flows.crc32c.values()
         return self._options.crc != "off" and (any(known) or not known)
 

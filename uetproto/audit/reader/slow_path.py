@@ -1,4 +1,4 @@
-"""The slow path makes an `ObservedPacket` of any decoded packet; `fast_path.py` reads most packets without it."""
+"""The slow path turns any decoded packet into an `ObservedPacket`; `fast_path.py` reads most packets without it."""
 
 from typing import Any
 
@@ -16,7 +16,9 @@ _INCOMPLETE = frozenset({"trimmed", "truncated", "fragment"})
 
 
 def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedPacket:
-    """Observe `packet`, which is `data` decoded. Without a readable transport header, `head` is None."""
+    """Return what an audit sees of `packet`, which was decoded from `data`. Without a readable transport header, `head`
+    is None.
+    """
     src = dst = dscp = ecn = entropy = 0
     head: Head = None
     ses: Head | None = None
@@ -80,12 +82,12 @@ def _has_nothing_inside(packet: Packet) -> bool:
 
 
 def is_cut_short(packet: Packet) -> bool:
-    """Return whether headers are missing: the capture ended before they did, or the packet is a fragment."""
+    """Return whether headers are missing because the capture cut the packet, or because the packet is a fragment."""
     return ("truncated" in packet.notes and bool(awaited(packet.layers))) or "fragment" in packet.notes
 
 
 def awaited(layers: list[Layer]) -> Candidates:
-    """Return the headers of which one follows these layers, by the rows of `NEXT`; none if payload follows."""
+    """Return the headers that may follow these layers by the rows of `NEXT`; an empty tuple if payload follows."""
     waiting: list[Candidates] = []
     for form, values, _ in layers:
         if waiting:

@@ -1,4 +1,4 @@
-"""RoCE packets that end before their lengths say, although the capture does not mark them as truncated.
+"""This module finds RoCE packets that are shorter than their lengths say but not marked as truncated by the capture.
 
 Some capture tools keep a fixed number of bytes of each packet and record that number as the packet's length;
 roce.md §4 does not tell such a packet from a malformed one. A packet is suspected of this only in a capture that
@@ -12,7 +12,7 @@ from uetproto.audit.reader.expected_values import Misfit
 from uetproto.wire.packet import Packet
 
 SUSPECTED = "suspected truncation"
-"""The note that marks a packet whose truncation is suspected."""
+"""Note of a packet that was perhaps truncated."""
 
 _ENDS: dict[str, tuple[str, Callable[[Mapping[str, Any]], int]]] = {
     # form   field              where the packet ends, from its offset on
@@ -24,7 +24,7 @@ _ENDS: dict[str, tuple[str, Callable[[Mapping[str, Any]], int]]] = {
 
 
 def mark_suspected(packet: Packet, kept: int) -> None:
-    """Mark `packet` as suspected if it ends early within the `kept` bytes that the capture calls all of it."""
+    """Mark `packet` as perhaps truncated if it should be longer than `kept`, its size according to the capture."""
     sent = 0
     if "erf" in packet and "lrh" in packet:  # the ERF record holds the length on the wire
         sent = next(layer.offset for layer in packet.layers if layer.form == "lrh") + packet["erf"]["wlen"]
@@ -33,12 +33,12 @@ def mark_suspected(packet: Packet, kept: int) -> None:
 
 
 def kept_bytes(packet: Packet) -> int:
-    """Return how many bytes of a packet whose end is missing are there."""
+    """Return the number of bytes that are left of a packet whose end is missing."""
     return packet.payload_offset + len(packet.payload) + len(packet.raw)
 
 
 def missing_end(packet: Packet) -> Misfit:
-    """Return the first length of a packet, and how many bytes earlier than that the packet ends."""
+    """Return the outermost length of a packet, and by how many bytes the packet is shorter."""
     form, values, offset = next(layer for layer in packet.layers if layer.form in _ENDS)
     name, end_of = _ENDS[form]
     missing = offset + end_of(values) - kept_bytes(packet)

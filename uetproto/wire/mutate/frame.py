@@ -189,7 +189,7 @@ def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
 
 Change = Callable[[Frame, MutationRng], Mutation | None]
 Ruled = tuple[Change, str | None]
-"""A change, and the id of the rule that an audit reports for it."""
+"""A change, and the id of the rule that an audit reports for it; None: no rule."""
 RuledByHistory = tuple[Callable[[Frame, MutationRng, Any], Mutation | None], str]
 """A change that needs earlier frames, and the rule; the last argument is the history of the protocol."""
 

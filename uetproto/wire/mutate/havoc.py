@@ -7,7 +7,7 @@ from uetproto.wire.mutate.frame import MutationRng, below, pick
 
 
 def mutate_transport(data: bytes, rng: MutationRng, other: bytes = b"", first: Candidates = FIRST) -> bytes:
-    """Return transport bytes after one to four accidents, of which half respect the header tables.
+    """Return the transport bytes with one to four random changes, half of which follow the header tables.
 
     `other` is another packet, for the accident in which one begins and the other ends; `first` are the headers that
     the bytes may begin with: those behind UDP port 4793, or a BTH, GRH or LRH.
