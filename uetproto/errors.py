@@ -12,9 +12,9 @@ class Location(NamedTuple):
 
     file: str
     line: int = 0
-    """Counts from 1; 0 stands for the file as a whole."""
+    """Line number, counted from 1; 0 stands for the file as a whole."""
     key: str = ""
-    """The dotted name of the row that stands there; empty where `UetError.name` says it."""
+    """The dotted name of the row that stands at the line; empty where `UetError.name` says it."""
 
     def __str__(self) -> str:
         at = f"{self.file}:{self.line}" if self.line else self.file
@@ -45,7 +45,7 @@ class UetError(Exception):
 
 
 class LocalError(UetError):
-    """Our caller asked for something that cannot be: the error names the place and what is legal."""
+    """The caller of this library asked for something impossible: the error names the place and what is legal."""
 
 
 class MissingPackageError(LocalError):
@@ -80,5 +80,5 @@ _shown.maxstring = _shown.maxother = _LONGEST
 
 
 def shown(value: object) -> str:
-    """Return a value as messages show it: its `repr`, and of a long one only the beginning."""
+    """Return a value as messages show it: its `repr`, which is cut short if it is long."""
     return _shown.repr(value)

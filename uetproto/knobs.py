@@ -1,4 +1,4 @@
-"""This module has knobs: the parameters of configurations, each declared once.
+"""Knobs are the parameters of configurations; each is declared once, with this module.
 
 A field of a configuration is declared with `knob`: its default, what is legal, its unit, what it does and where that
 is said. From the declaration come the check (`check_knobs`), the text of its error, the key of TOML files and the row
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class KeyType:
-    """What a key of a TOML file takes, and what it says about itself."""
+    """Holds a key of a TOML file: the values that it takes, and its description."""
 
     check: Callable[[Any], Any]
     """Returns the value that a raw value means, or raises `ValueError`."""
@@ -28,7 +28,7 @@ class KeyType:
     source: str = ""
 
     def says(self, doc: str, default: str = "", source: str = "") -> "KeyType":
-        """Return a key that takes the same and has these words; see `Knob`."""
+        """Return a key that takes the same values and has this description; see `Knob`."""
         return replace(self, doc=doc, default=default, source=source)
 
 
@@ -42,10 +42,10 @@ TIME, RATE = "ps", "bit/s"
 BOOL: Legal = (True, False)
 
 REQUIRED: Any = MISSING
-"""Stands for the default of a knob that has none."""
+"""Marks a knob that has no default."""
 
 TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12, "min": 60 * 10**12}
-"""Picoseconds of each unit of time."""
+"""Number of picoseconds in each unit of time."""
 TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
 
 
@@ -59,14 +59,14 @@ class Knob:
     doc: str
     """What the parameter does: whole sentences."""
     source: str
-    """The section that says so, such as "pds.md §8.6"; empty for a choice of the project."""
+    """The section that defines the parameter, such as "pds.md §8.6"; empty for a choice of the project."""
 
     def check(self, name: str, value: Any, show: Callable[[object], str] = shown) -> None:
         """Raise `LocalError` unless `value` is legal; `show` makes the text of the value."""
         check(name, value, self.legal, show)
 
     def read(self, value: Any) -> Any:
-        """Return the value that a TOML file means: "on" and "off", and texts of times, have a value.
+        """Return the value of an entry in a TOML file: "on", "off" and texts of times are converted.
 
         Other values are returned as they are, for `check`. Raises `ValueError` for a text that is no time.
         """
@@ -94,7 +94,7 @@ class Knob:
 
 
 def knob(default: _T, legal: Legal, unit: str, doc: str, source: str = "") -> _T:
-    """Return a field of a dataclass that is declared so; see `Knob` for the arguments."""
+    """Return a field of a dataclass, declared as a knob; see `Knob` for the arguments."""
     declared: _T = field(default=default, metadata={"knob": Knob(default, legal, unit, doc, source)})
     return declared
 
@@ -117,7 +117,7 @@ def check(name: str, value: Any, legal: Legal, show: Callable[[object], str] = s
 
 
 def fits(value: Any, legal: Legal) -> bool:
-    """Return whether a value is legal; a `bool` is no number here, nor is 1.0."""
+    """Return whether a value is legal; a `bool` is not taken as a number, nor is 1.0."""
     if isinstance(legal, range):
         return type(value) is int and value in legal
     if isinstance(legal, KeyType):  # which has made the value
@@ -183,7 +183,7 @@ def time_legal(low: int, high: int) -> str:
 
 
 def time_text(picoseconds: int) -> str:
-    """Return a time with the largest unit of which it is a whole number."""
+    """Return a time as text, in the largest unit of which it is a whole number."""
     units = (unit for unit in ("s", "ms", "us", "ns") if picoseconds and picoseconds % TIMES[unit] == 0)
     unit = next(units, "ps")
     return f"{picoseconds // TIMES[unit]} {unit}"

@@ -16,7 +16,7 @@ from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 NEVER = 1 << 127
-"""Later than any instant: the deadline of a timer that is not armed."""
+"""An instant later than all others: the deadline of a timer that is not armed."""
 
 MICROSECOND = 1_000_000
 MILLISECOND = 1_000 * MICROSECOND
@@ -24,7 +24,7 @@ SECOND = 1_000 * MILLISECOND
 
 
 EVERY_JOB = -1
-"""JobID of a process that relative addresses of all jobs reach, beside the processes of the jobs themselves."""
+"""JobID of a process that all jobs reach by relative addresses, in addition to their own processes."""
 
 
 class Rng(Protocol):
@@ -43,15 +43,15 @@ class TrafficClass(IntEnum):
     """Says the traffic class of a packet, which the driver maps to a DSCP (cms.md §1)."""
 
     DATA = 0
-    """Requests; may be trimmed; ECT(0)."""
+    """Class of requests: they may be trimmed, and carry ECT(0)."""
     DATA_RTX = 1
-    """Retransmitted requests."""
+    """Class of retransmitted requests."""
     CONTROL = 2
-    """ACK, NACK, control packets; never trimmed."""
+    """Class of ACKs, NACKs and control packets, which are never trimmed."""
 
 
 class Trim(IntEnum):
-    """What the DSCP of a received packet says about trimming (pds.md §14)."""
+    """Says whether a received packet was trimmed, as its DSCP tells (pds.md §14)."""
 
     NO = 0
     TRIMMED = 1
@@ -76,7 +76,7 @@ class Datagram:
     entropy: int = 0
     """Entropy value, 16 bits: the UDP source port or the entropy header."""
     ecn_marked: bool = False
-    """The packet arrived with the ECN mark CE."""
+    """Whether the packet arrived with the ECN mark CE."""
     trimmed: Trim = Trim.NO
     ip_version: int = 4
     message: Any = None
@@ -112,11 +112,11 @@ class Addressed:
     delivery_complete: bool = False
     """FI_DELIVERY_COMPLETE: the target answers once the effect is observable (ses.md §13.2)."""
     pdc_context: int = 0
-    """Contexts and traffic class in one number: operations with different numbers never share a PDC (pds.md §6.1)."""
+    """Number for contexts and traffic class: operations with different numbers never share a PDC (pds.md §6.1)."""
     reserved: bool = False
-    """The operation uses a PDC of the reserved pool (`rsv_pdc_context`), whose SYN packets carry use_rsv_pdc."""
+    """Whether the operation uses a PDC of the reserved pool (`rsv_pdc_context`); its SYN packets carry use_rsv_pdc."""
     context: Any = None
-    """The `Completion` carries this value back."""
+    """Value that the `Completion` carries back."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Write(Addressed):
     """A write (fi_write, fi_writedata) stores bytes in a region of a peer (ses.md §5.3)."""
 
     data: Buffer | Source
-    """The bytes; they must not change before the completion."""
+    """Bytes to write; they must not change before the completion."""
     key: int
     """Memory key of the region at the target, 64 bits."""
     offset: int = 0
@@ -132,7 +132,7 @@ class Write(Addressed):
     start: int = 0
     """First byte of `data` to send."""
     length: int | None = None
-    """Bytes to send; default: all from `start`."""
+    """Number of bytes to send; default: all from `start`."""
     completion_data: int | None = None
     """fi_writedata: 64 bits for the completion queue of the target."""
     sync: tuple[int, int] | None = None
@@ -151,7 +151,7 @@ class Read(Addressed):
     start: int = 0
     """Offset in `into` that takes the first byte."""
     length: int | None = None
-    """Bytes to read; default: up to the end of `into`."""
+    """Number of bytes to read; default: up to the end of `into`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class Atomic(Addressed):
     tag: int | None = None
     """The operation is applied to the posted receive that these match bits select."""
     result: Any = None
-    """A writable buffer of one element makes the operation fetch: it takes the value before it, in host order."""
+    """Writable buffer of one element, which gets the former value in host order; None: the operation does not fetch."""
     control: int = 0x02
     """semantic_control: bit 0 ctrl_cacheable, bit 1 cpu_coherent (ses.md §6.4)."""
     sync: tuple[int, int] | None = None
@@ -199,12 +199,11 @@ class Send(Addressed):
     tag: int | None = None
     """The 64 match bits that make the send a tagged one; None: it is untagged."""
     match_bits: int | None = None
-    """Bits that an untagged send carries in their place, with the standard header; its target ignores them (ses.md
-    §2.7)."""
+    """Match bits of an untagged send with the standard header; the target ignores them (ses.md §2.7)."""
     completion_data: int | None = None
     kind: SendKind = SendKind.PLAIN
     offset: int = 0
-    """buffer_offset: where in the matched buffer the message starts (ses.md §2.8); not of deferrable sends."""
+    """buffer_offset: where in the matched buffer the message starts (ses.md §2.8); deferrable sends have none."""
     local_pid: int = 0
     """The local process whose RMA service exposes the source of a rendezvous to the READ."""
     local_index: int = 15
@@ -223,13 +222,13 @@ class Receive:
     """Writable buffer, or `memory.Memory`."""
     start: int = 0
     length: int | None = None
-    """Bytes; default: up to the end of `into`."""
+    """Number of bytes that the receive takes; default: up to the end of `into`."""
     tag: int | None = None
-    """None: the untagged queue."""
+    """The 64 match bits of a tagged receive; None: the receive is for the untagged queue."""
     ignore: int = 0
     """Bits of the tag that need not match."""
     source: int | None = None
-    """Initiator id (FI_DIRECTED_RECV); None: any."""
+    """Initiator id from which messages are taken (FI_DIRECTED_RECV); None: from any."""
     job_id: int | None = 1
     """JobID of the process; None: a service at an absolute address; or `EVERY_JOB`."""
     pid_on_fep: int = 0
@@ -338,16 +337,16 @@ class Completion:
     message_id: int
     length: int
     return_code: ReturnCode
-    """OK, or the first error that occurred."""
+    """Return code of the operation: OK, or the first error that occurred."""
     error: PdsError | None = None
-    """Set when packet delivery failed; `return_code` is then UNDELIVERABLE."""
+    """Error of packet delivery, if it failed; `return_code` is then UNDELIVERABLE."""
     opcode: int = Opcode.WRITE
     modified: int = 0
     """Bytes that the target reports as stored; less than `length` after a truncated send (ses.md §9.4)."""
     refusals: int = 0
-    """How often the target refused the message and it was sent again (ses.md §12)."""
+    """Number of times that the target refused the message and it was sent again (ses.md §12)."""
     timed_out: bool = False
-    """The target did not ask for a deferred or rendezvous message in time (ses.md §5.7, §16)."""
+    """Whether the target failed to ask for a deferred or rendezvous message in time (ses.md §5.7, §16)."""
 
     @property
     def ok(self) -> bool:
@@ -382,16 +381,16 @@ class Received:
     start: int
     """Offset in `receive.into` at which the message begins: a multi-receive buffer holds several."""
     length: int
-    """Bytes that were stored there."""
+    """Number of bytes that were stored there."""
     message_length: int
-    """Bytes of the whole message; it is more than `length` when the message was truncated."""
+    """Size of the whole message in bytes; it is more than `length` when the message was truncated."""
     data: int | None = None
-    """Completion data."""
+    """Completion data of the message."""
     return_code: ReturnCode = ReturnCode.OK
     overflow: bool = False
-    """The message came before the receive and was held (ses.md §11.1)."""
+    """Whether the message came before the receive and was held (ses.md §11.1)."""
     spent: bool = True
-    """The buffer takes no more messages."""
+    """Whether the buffer takes no more messages."""
     pdcid: int = 0
     """The local PDC on which the message came; 0: it came without one."""
 
@@ -459,7 +458,7 @@ class PdcClosed:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Says that messages began to wait for a free PDC, or ended waiting (`pds_pause`, pds.md §6.1)."""
+    """Says that messages began or ceased to wait for a free PDC (`pds_pause`, pds.md §6.1)."""
 
     paused: bool
 
@@ -557,7 +556,7 @@ class EndpointDriver(Protocol):
         """Pass work to the engine of a node, and send what it has to send."""
 
     def call_soon(self, action: Callable[[], None]) -> None:
-        """Call `action` when the events at hand have been told, before time passes."""
+        """Call `action` after all present events were reported, before time passes."""
 
     def wake(self) -> None:
         """Have `wait` check its condition at once."""

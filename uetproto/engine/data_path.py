@@ -17,7 +17,7 @@ _NANOSECOND = 1_000
 
 
 class Hop(Enum):
-    """The parts that bytes pass; the value is the prefix of the two parameters of the part in `PathConfig`."""
+    """The parts through which bytes pass; the value is the prefix of the two parameters of the part in `PathConfig`."""
 
     PCIE = "pcie"
     NVLINK = "nvlink"
@@ -78,7 +78,7 @@ class PathConfig:
     storage_latency: int = 80_000 * _NANOSECOND
     storage_bandwidth: int = 12 * 10**9
     cpu_post_time: int = 300 * _NANOSECOND
-    """Time that the CPU needs to write a work request and the doorbell."""
+    """Time that the CPU needs to write a work request and ring the doorbell."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

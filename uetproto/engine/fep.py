@@ -154,7 +154,7 @@ class Fep:
         return {(message.source, message.request.message_id or 0) for message in messages}
 
     def stalled(self, held: Mapping[int, Container[tuple[int, int]]]) -> bool:
-        """Return True when every message sent from here is `held` at its target and needs a posted receive.
+        """Return True when every message sent from here is `held` at its target, where it waits for a receive.
 
         `held` is keyed by the address of the target. Both ends then exchange requests and NACK RCVD_SES_PROCG without
         end (pds.md §11.2).

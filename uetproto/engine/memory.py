@@ -9,12 +9,12 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 IDEMPOTENT_SAFE = 1 << 63
-"""Key bit: the region may be written twice without harm (ses.md §2.6)."""
+"""Bit of a memory key: the region may be written twice without harm (ses.md §2.6)."""
 _RESERVED_KEY_BITS = 0x3F << 56
 
 
 class Memory(Protocol):
-    """Bytes that an engine can read and write in pieces."""
+    """Memory whose bytes an engine can read and write in pieces."""
 
     @property
     def length(self) -> int: ...

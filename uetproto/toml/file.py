@@ -20,14 +20,14 @@ class Shipped:
     """Holds the files of one kind that come with the package."""
 
     kind: str
-    """Word for one of the files in errors."""
+    """Word that errors use for one of the files."""
     folder: Path
 
     def names(self) -> list[str]:
         return sorted(path.stem for path in self.folder.glob("*.toml"))
 
     def find(self, name: str) -> Path:
-        """Return the path of a TOML file, or of one that is shipped. Raises `LocalError` with the names of those."""
+        """Return the path of a file of the user or of the package. Raises `LocalError` with the names of the latter."""
         if name.endswith(".toml") or "/" in name:
             return Path(name)
         names = self.names()
@@ -37,7 +37,7 @@ class Shipped:
 
 
 class TomlFile(ABC):
-    """Reads one file, and changes it by hand. Keys are dotted names; rows of an array of tables count from 0."""
+    """Reads one file, and sets keys in it by hand. Keys are dotted names; rows of an array of tables count from 0."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
     """Short names of keys, for `change`."""
@@ -52,7 +52,7 @@ class TomlFile(ABC):
         """Keys that were set by hand, and their text."""
 
     def change(self, settings: Iterable[str]) -> None:
-        """Set keys by hand, "key=value": TOML, or else a text as it is. Raises `LocalError`."""
+        """Set keys given as "key=value"; a value that is not TOML is taken as text. Raises `LocalError`."""
         for setting in settings:
             name, equals, value = setting.partition("=")
             name = name.strip()
@@ -78,7 +78,7 @@ class TomlFile(ABC):
 
 
 class SectionReader(Protocol):
-    """What the reader of one section needs of the file."""
+    """The part of a file that the reader of one section needs."""
 
     data: dict[str, Any]
 
@@ -90,7 +90,7 @@ class SectionReader(Protocol):
 
 
 def upwards(key: str) -> Iterator[str]:
-    """Yield a key, the table that it stands in, the table of that, and so on."""
+    """Yield a key, then the table that holds it, then the table that holds that table, and so on."""
     while key:
         yield key
         key = key.rpartition(".")[0]

@@ -22,7 +22,7 @@ class KeySection(NamedTuple):
     words: str
     keys: Mapping[str, KeyType] = MappingProxyType({})
     rows: str = ""
-    """The text that says what rows do, of an array of tables whose keys have no words of their own."""
+    """Text that says what the rows of an array of tables do, if its keys have no description."""
 
 
 def keys_markdown(files: Mapping[str, Sequence[KeySection]]) -> str:

@@ -26,7 +26,7 @@ def _between(low: int, high: int, units: Mapping[str, int] | None = None) -> Cal
 
 
 def integer_legal(legal: range) -> str:
-    """Return the text for the whole numbers of a range."""
+    """Return the text that describes a range of whole numbers."""
     high = legal[-1]
     return f"a whole number, {legal[0]} … {high if high < 1 << 20 else hex(high)}"
 

@@ -74,7 +74,7 @@ def answer_ack_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> 
 
 
 def take_clear(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """Free guaranteed responses on CLEAR_CMD (pds.md §9.3); its psn is ignored (pds.md §20 row 8)."""
+    """Free guaranteed responses on CLEAR_CMD (pds.md §9.3); the psn of CLEAR_CMD is ignored (pds.md §20 row 8)."""
     apply_clear(pdc, control.payload)
 
 
@@ -96,7 +96,7 @@ def ask_clear(pdc: Pdc, now: int) -> None:
 
 
 def send_probe(pdc: Pdc, now: int) -> None:
-    """Send PROBE, which asks for CACK and for SACK from the lowest un-ACKed PSN on; psn is the last one sent."""
+    """Send PROBE, which asks for CACK and for SACK from the lowest un-ACKed PSN on; its psn is the last PSN sent."""
     tx = pdc.tx
     opaque = pdc.owner.rng.getrandbits(16)
     pdc.probe = (opaque, tx.last, now)
@@ -104,7 +104,7 @@ def send_probe(pdc: Pdc, now: int) -> None:
 
 
 def probe_for_loss(pdc: Pdc, now: int) -> None:
-    """Send a PROBE after Tail_Loss_Time without an ACK, Max_Tail_Loss_Retx times; then the RTO recovers."""
+    """Send a PROBE after Tail_Loss_Time without an ACK, at most Max_Tail_Loss_Retx times; then the RTO retransmits."""
     if pdc.probes_left and pdc.tx.records:
         pdc.probes_left -= 1
         send_probe(pdc, now)

@@ -36,7 +36,7 @@ _ACK_CC = {
 }
 """Type, cc_type and state of congestion control, which is zero, of an ACK with a SACK, by `ack_ccx`."""
 CLEAR_REQ_PERIODS = 4
-"""Number of PDS_Clear_Time after which a target asks for the clear (pds.md §9.3)."""
+"""Number of PDS_Clear_Time periods after which a target asks for a CLEAR (pds.md §9.3)."""
 
 
 # Requests (pds.md §8)
@@ -126,7 +126,7 @@ def _keep_for_later(pdc: Pdc, packet: Request | Control, datagram: Datagram) -> 
 
 
 def deliver_buffered(pdc: Pdc, now: int) -> None:
-    """Deliver buffered packets in order, as far as none is missing or refused."""
+    """Deliver buffered packets in order, up to the first that is missing or refused."""
     while (slot := pdc.rx.next_turn()) is not None:
         if isinstance(slot.packet, Request):
             taken = _deliver(pdc, slot.packet, slot.datagram, now)

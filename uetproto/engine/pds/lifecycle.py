@@ -29,7 +29,7 @@ _REFUSED = 8
 
 
 def settle(pdc: Pdc, now: int) -> None:
-    """Step through the inputs of progress, which close the PDC (pds.md §6.4, §6.5)."""
+    """Give the PDC the inputs that make its close progress (pds.md §6.4, §6.5)."""
     while True:
         before = pdc.state
         if pdc.role is Role.INITIATOR:
@@ -94,7 +94,7 @@ def run_timers(pdc: Pdc, now: int) -> None:
 
 
 def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
-    """Move to the Start_PSN that the target demands, and send all packets again, for the first time.
+    """Move to the Start_PSN that the target demands, and send all packets again as first transmissions.
 
     A NACK that demands the present Start_PSN is ignored. A NACK about a PSN that is not in use is late: it belongs to
     another PDC that had the PDCID before, or to an earlier Start_PSN.
@@ -120,7 +120,7 @@ def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
 
 
 def pend(pdc: Pdc, packet: Request | Control, datagram: Datagram, demanded: int, now: int) -> None:
-    """Begin in PENDING, for New_PDC_Time, and demand another Start_PSN."""
+    """Begin in PENDING, which lasts at most New_PDC_Time, and demand another Start_PSN."""
     pdc.enter(State.PENDING)
     pdc.demanded = demanded
     pdc.pending_at = now + pdc.config.new_pdc_time
@@ -196,7 +196,7 @@ def take_close_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> 
 
 
 def begin_close(pdc: Pdc, now: int) -> None:
-    """Wait until all is acknowledged."""
+    """Wait until all packets are acknowledged."""
     pdc.close_req = False
 
 
@@ -231,14 +231,14 @@ def take_close(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool
 
 
 def finish_close(pdc: Pdc, now: int) -> None:
-    """Send the ACK of CLOSE_CMD (pds.md §6.5), which may carry the Expected_PSN after the close."""
+    """Send the ACK of CLOSE_CMD, which may carry the Expected_PSN after the close (pds.md §6.5)."""
     old = tombstone_of(pdc, True)
     free(pdc, now)
     old.send_closing_ack(pdc.owner, *pdc.closing_ack)
 
 
 def tombstone_of(pdc: Pdc, drained: bool) -> "Tombstone":
-    """Return what is kept of a closed PDC; after an error no CLOSE_CMD is acknowledged any more."""
+    """Return the record that is kept of a closed PDC; after an error no CLOSE_CMD is acknowledged any more."""
     close_psn = pdc.close_psn if drained else None
     return Tombstone(pdc.local_id, pdc.peer, pdc.peer_id, pdc.rx.start, close_psn)
 
@@ -303,7 +303,7 @@ def drop(pdc: Pdc, *_: Any) -> bool:
 
 
 def refuse_unexpected(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> bool:
-    """Refuse a packet that is not possible in this state by NACK UNEXP_EVENT; drop a control packet without ar."""
+    """Refuse a packet that is not possible in this state with NACK UNEXP_EVENT; drop a control packet without ar."""
     pdc.counters.unexpected += 1
     if packet.ar or isinstance(packet, Request):
         pdc.nack(NackCode.UNEXP_EVENT, packet, datagram)
@@ -353,7 +353,7 @@ class Tombstone(NamedTuple):
 
 
 def nack_event(pdc: Pdc, nack: Nack) -> Input | None:
-    """Return the input that a NACK is to this PDC; None: a fatal code for a PSN never sent (pds.md §12).
+    """Return the input of the state table for a NACK; None: it has a fatal code for a PSN never sent (pds.md §12).
 
     Acknowledged PSNs count as sent; a target that gives up names the last PSN it has, which may be Start_PSN − 1.
     """

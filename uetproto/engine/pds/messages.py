@@ -59,11 +59,11 @@ class Request:
     dpdcid: int
     """PDCID of the receiver; 0 in a SYN packet."""
     start_psn: int
-    """Holds psn − psn_offset in a SYN packet; else 0."""
+    """Difference psn − psn_offset in a SYN packet; else 0."""
     size: int
-    """Bytes of the PDS header: the SES header starts there."""
+    """Size of the PDS header in bytes: the SES header starts there."""
     reserved: int = 0
-    """SYN packet: use_rsv_pdc."""
+    """Whether a SYN packet carries use_rsv_pdc."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Nack:
 
     code: int
     rudi: int
-    """Is 1 when `psn` is the pkt_id of a RUDI packet (nt = 1)."""
+    """Whether `psn` is the pkt_id of a RUDI packet (nt = 1)."""
     retx: int
     marked: int
     psn: int
@@ -190,7 +190,7 @@ _REQUEST_MODE: dict[int, tuple[Mode, int]] = {
 
 
 def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
-    """Parse a packet from its PDS header on. Raises `RemoteError` if it cannot be decoded (pds.md §6.3 row 1).
+    """Parse a packet that starts with its PDS header. Raises `RemoteError` if it cannot be decoded (pds.md §6.3 row 1).
 
     The SES header that `next_hdr` announces is complete, unless the packet is trimmed (pds.md §14).
     """

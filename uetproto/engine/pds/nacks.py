@@ -20,13 +20,13 @@ class NackRow:
 
     kind: NackClass
     delayed: bool = False
-    """The source retransmits after NACK_Retx_Time; else at once."""
+    """Whether the source waits NACK_Retx_Time before it retransmits; else it retransmits at once."""
     after_dst_rcvd: bool = False
     """The NACK is valid for a packet reported as received, too; a request to retransmit revokes the report."""
     retryable: bool = False
     """The row of a FATAL code says "retry"."""
     opening: bool = False
-    """The NACK is valid only while the PDC is being opened, and ignored later."""
+    """Whether the NACK is valid only while the PDC is being opened; later it is ignored."""
     ignored: bool = False
     """The code has a row of its own in the state tables."""
 

@@ -31,7 +31,7 @@ _NOTHING: list[Row] = [None] * len(Input)
 
 
 class Pdc:
-    """A PDC, one end of it: `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
+    """One end of a PDC: `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
 
     __slots__ = (
         "_entropy_at", "_entropy_mask", "ack_gen_count", "cack_asks", "clear_asked_at", "clear_asks", "clear_at",
@@ -115,7 +115,7 @@ class Pdc:
     # The machine
 
     def step(self, event: Input, *arguments: Any) -> None:
-        """Run the action that the table has for an event, and take its next state; the last argument is the time.
+        """Run the action of the table for an event, and enter its next state; the last argument is the time.
 
         The state stays when the action returns False.
 
@@ -135,7 +135,7 @@ class Pdc:
                 self.step(Input.CLOSE, arguments[-1])  # wished for in CREATING
 
     def enter(self, state: State) -> None:
-        """Take a state without an event: the end, or a harness that needs a PDC in the middle of its life."""
+        """Enter a state without an event: at the end, or for a harness that needs a PDC in the middle of its life."""
         self.state = state
         self.rows = self.compiled[self.role].get(state, _NOTHING)
 
@@ -172,7 +172,7 @@ class Pdc:
 
     @property
     def quiescent(self) -> bool:
-        """Return True when nothing is in flight, queued, stored or waiting, and the PDC does not close."""
+        """Return True when nothing is in flight, queued, stored or waiting, and the PDC is not closing."""
         return (
             self.state is State.ESTABLISHED and not self.tx.records and not self.rx.slots
             and not self.queue and not self.cps and self.open_message is None and not self.clear_owed
@@ -186,11 +186,11 @@ class Pdc:
 
     @property
     def key(self) -> tuple[Mode, int, int, bool]:
-        """Return what messages have in common that share the PDC (pds.md §6.1)."""
+        """Return the values that all messages on the PDC have in common (pds.md §6.1)."""
         return self.mode, self.peer, self.context, self.reserved
 
     def deadline(self) -> int:
-        """Return when the next timer of this PDC expires, the idle timer maybe early; NEVER: none is armed.
+        """Return when the next timer of this PDC expires, for the idle timer perhaps too early; NEVER: none is armed.
 
         Whoever arms a timer tells `owner.wake` if it is earlier than `wake_at`.
         """

@@ -42,7 +42,7 @@ class Preset:
     forward_next: int = 0
     return_next: int = 0
     ack_gen_count: int = 0
-    """Bytes that an adopted PDC counts as received since the last ACK (pds.md §8.3)."""
+    """Number of bytes that an adopted PDC counts as received since the last ACK (pds.md §8.3)."""
     expected_psn: int | None = None
     """Expected_PSN of secure start for the endpoint (pds.md §6.6); after a restart, the former `Pds.expected_psn`."""
 
@@ -83,7 +83,7 @@ class PdcPool:
         self.next_id = 1
 
     def preset(self, preset: Preset) -> None:
-        """Queue numbers for the next PDC that is opened here, in either role."""
+        """Put the numbers for the next PDC that is opened here, in either role, in the queue."""
         if preset.pdcid is not None and (preset.pdcid in self.pdcs or self._is_preset(preset.pdcid)):
             raise LocalError("pdcid", f"{preset.pdcid} is in use, or preset for another PDC")
         if preset.expected_psn is not None:
@@ -138,7 +138,7 @@ class PdcPool:
         )
 
     def release(self, even: int) -> None:
-        """Release a pair of reserved PDCIDs; PDCs that still have one of them end as any other."""
+        """Release a pair of reserved PDCIDs; PDCs that still use them end as usual."""
         pair = {even, even + 1}
         self._reserved -= pair
         self.spare -= pair
@@ -232,7 +232,7 @@ class PdcPool:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
     def of_syn(self, src: int, spdcid: int) -> Pdc | None:
-        """Return the PDC that a SYN packet names by its sender's address and PDCID.
+        """Return the PDC that a SYN packet belongs to, by the address and PDCID of the sender.
 
         Without quarantine (`pdcid_quarantine` = 0) the peer may have closed on a CLOSE_CMD whose ACK was lost, and
         used the PDCID again: it no longer names the PDC that waits here for the ACK.

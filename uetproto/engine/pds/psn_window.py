@@ -15,11 +15,11 @@ from uetproto.wire.serial import diff32
 _M32 = 0xFFFFFFFF
 SACK_BITS = 64
 MPR_UNIT = 128
-"""PSNs in one unit of `mpr` (pds.md §8.6)."""
+"""Number of PSNs in one unit of `mpr` (pds.md §8.6)."""
 
 
 class Verdict(IntEnum):
-    """Says which case a PSN is at its destination (pds.md §8.1)."""
+    """Says how a PSN relates to the window of its destination (pds.md §8.1)."""
 
     NEW = 0
     GAP = 1
@@ -41,9 +41,9 @@ class UnansweredSlot:
     marked: bool
     entropy: int
     created: bool
-    """The packet created the PDC."""
+    """Whether the packet created the PDC."""
     asked: bool = False
-    """An ACK_REQ waits for the answer."""
+    """Whether an ACK_REQ waits for the answer."""
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class PsnWindow:
         self._advance()
 
     def clear(self, value: int) -> bool:
-        """Clear up to a CLEAR_PSN; return False and ignore it when it clears what was not answered (pds.md §9.3)."""
+        """Clear up to a CLEAR_PSN; if a PSN there is unanswered, ignore it and return False (pds.md §9.3)."""
         if diff32(value, self.max_clear) <= 0:
             return True
         beyond = diff32(value, self.cack)
@@ -222,7 +222,7 @@ class PsnWindow:
         return psn
 
     def lose(self, psn: int) -> bool:
-        """Lose the guaranteed response of a PSN, for a harness; return False when none is stored."""
+        """Remove the guaranteed response of a PSN, for a harness; return False when none is stored."""
         slot = self.slots.get(psn)
         if isinstance(slot, StoredSlot):
             slot.response = None
@@ -260,6 +260,6 @@ class PsnWindow:
         return bitmap
 
     def ack_sent(self) -> None:
-        """Advance the tracked base once an ACK reported it and all its bits lie behind."""
+        """Advance the tracked base once an ACK reported it and all its bits lie below CACK."""
         if diff32(self.max_rcvd, self.sack_track) > SACK_BITS - 1:
             self.sack_track = (self.sack_track + SACK_BITS) & _M32

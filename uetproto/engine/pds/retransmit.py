@@ -96,7 +96,7 @@ class SendWindow:
         return (self.next - 1) & _M32
 
     def in_window(self, psn: int) -> bool:
-        """Return psn ≤ CLEAR_PSN + MP_RANGE, or ≤ CACK + MP_RANGE with the literal rule (pds.md §7.1)."""
+        """Return True when psn ≤ CLEAR_PSN + MP_RANGE, or ≤ CACK + MP_RANGE with the literal rule (pds.md §7.1)."""
         base = (self.peer_cack + 1) & _M32 if self.window_at_cack else self.una
         return (psn - base) & _M32 < self.mp_range or diff32(psn, base) < 0
 
@@ -127,7 +127,7 @@ class SendWindow:
             levels[level].append((at, record))
 
     def delay(self, record: SendRecord, now: int) -> None:
-        """Pause after a NACK: the RTO is suspended until the retransmission (pds.md §11.2)."""
+        """Pause the record after a NACK: the RTO is suspended until the retransmission (pds.md §11.2)."""
         record.rto_at = NEVER
         record.retx_at = now + self.config.nack_retx_time
         if self._nacked is None:
@@ -135,7 +135,7 @@ class SendWindow:
         self._nacked.append((record.retx_at, record))
 
     def drop_all(self) -> list[SendRecord]:
-        """Forget and return what is in flight, in PSN order; no timer stays armed."""
+        """Remove and return all records in flight, in PSN order; no timer stays armed."""
         records = list(self.records.values())
         self.records = {}
         self.sacked = 0
@@ -165,12 +165,12 @@ class SendWindow:
     # Acknowledgements (pds.md §7.2)
 
     def plausible(self, ack: Ack) -> bool:
-        """Return False for an ACK of a packet that was never sent, or from before the start (step 2)."""
+        """Return False for an ACK of a packet that was never sent, or from before the start (pds.md §7.2 step 2)."""
         used = (self.next - self.start) & _M32
         return (ack.cack_psn + 1 - self.start) & _M32 <= used and diff32(ack.ack_psn, self.next) < 0
 
     def take_cack(self, cack: int) -> list[SendRecord]:
-        """Remove and return the un-ACKed records up to CACK, in order; they get the default answer (step 4)."""
+        """Remove and return the un-ACKed records up to CACK, in order; they get the default answer (pds.md §7.2)."""
         answered: list[SendRecord] = []
         if diff32(cack, self.peer_cack) > 0:
             self.peer_cack = cack
@@ -190,14 +190,14 @@ class SendWindow:
         return answered
 
     def forget(self, record: SendRecord) -> None:
-        """Remove a record that is acknowledged by its own PSN (step 3)."""
+        """Remove a record that is acknowledged by its own PSN (pds.md §7.2 step 3)."""
         del self.records[record.psn]
         record.rto_at = record.retx_at = NEVER
         if record.dst_rcvd:
             self.sacked -= 1
 
     def take_sack(self, base: int, bitmap: int, now: int) -> None:
-        """Mark the records whose SACK bit is set; a clear bit says nothing (step 5)."""
+        """Mark the records whose SACK bit is set; a clear bit says nothing (pds.md §7.2)."""
         bit = 0
         while bitmap >> bit:
             if bitmap >> bit & 1:
@@ -215,7 +215,7 @@ class SendWindow:
             self.arm(record, now)
 
     def unmark(self, record: SendRecord) -> None:
-        """Revoke a mark: the destination does not have the packet, or not its answer."""
+        """Revoke a mark: the destination does not have the packet, or has lost the answer to it."""
         if record.dst_rcvd:
             record.dst_rcvd = False
             self.sacked -= 1
@@ -232,7 +232,7 @@ class SendWindow:
         return sorted(found, key=lambda record: diff32(record.psn, self.una))
 
     def advance(self) -> None:
-        """Advance una over acknowledged PSNs (step 6)."""
+        """Advance una over acknowledged PSNs (pds.md §7.2 step 6)."""
         una, end, records = self.una, self.next, self.records
         while una != end and una not in records:
             una = (una + 1) & _M32

@@ -48,14 +48,14 @@ class Exchange:
     """Packet id; 0 for UUD."""
     retx: int
     marked: int
-    """The packet arrived with the ECN mark CE."""
+    """Whether the packet arrived with the ECN mark CE."""
     entropy: int
     local_id: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Outstanding:
-    """An unanswered RUDI request, whole, so that it can be retransmitted. It has one timer: see `refused`."""
+    """An unanswered RUDI request, kept whole so that it can be retransmitted. It has one timer: see `refused`."""
 
     pkt_id: int
     message: Outgoing
@@ -67,7 +67,7 @@ class Outstanding:
     nack_cnt: int = 0
     due_at: int = NEVER
     refused: bool = False
-    """The timer is the pause after a NACK; the RTO is suspended meanwhile (pds.md §11.2)."""
+    """Whether the timer is the pause after a NACK; the RTO is suspended meanwhile (pds.md §11.2)."""
 
 
 class RudiTimers:
@@ -213,7 +213,7 @@ class RudiUud:
         self._transmit(request, 1, now)
 
     def receive_response(self, response: Rudi, datagram: Datagram, now: int) -> None:
-        """Hand the answer of a request to SES, once; a late answer is ignored."""
+        """Pass the answer of a request to SES, once; a late answer is ignored."""
         if datagram.trimmed:
             self.counters.trimmed_rx += 1
             return
@@ -282,7 +282,7 @@ class RudiUud:
         return min(self._timers.deadline(), self._resume_at)
 
     def on_time(self, now: int) -> None:
-        """Run RTO and NACK_Retx_Time (pds.md §11); `pump` continues afterwards, if it waited for a pkt_id."""
+        """Act on expired timers, RTO and NACK_Retx_Time (pds.md §11); let `pump` continue if it waited for a pkt_id."""
         if self._resume_at <= now:
             self._resume_at = NEVER
         limit = self.config.max_rto_retx_cnt

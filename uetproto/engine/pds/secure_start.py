@@ -32,7 +32,7 @@ class StartPolicy(Protocol):
         """Return another Start_PSN that the target demands for a new PDC; None: `start` is accepted."""
 
     def confirms(self, start: int, demanded: int) -> bool:
-        """Return True when a PENDING PDC, of which `demanded` was demanded, may begin at `start`."""
+        """Return True when a PDC in PENDING, from which `demanded` was demanded, may begin at `start`."""
 
     def closed(self, start: int, last: int, initiator: bool = False) -> None:
         """Note a closed PDC: its last PSN in either direction, and whether this endpoint had opened it."""

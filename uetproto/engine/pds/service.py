@@ -26,7 +26,7 @@ SES_SIZE: dict[int, int] = {
     NextHdr.RESPONSE_DATA: uet_ses.RESPONSE_DATA.size,
     NextHdr.RESPONSE_DATA_SMALL: uet_ses.RESPONSE_DATA_SMALL.size,
 }
-"""Bytes of the SES header that `next_hdr` announces (wire.md §2)."""
+"""Size of the SES header in bytes that `next_hdr` announces (wire.md §2)."""
 RETURN_DATA: frozenset[int] = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
 """Values of `next_hdr` that announce read data: in a return-direction request, in an ACK, in a RUDI response."""
 
@@ -63,9 +63,9 @@ class Outgoing(Protocol):
     message_id: int
     next_hdr: int
     context: int
-    """Contexts and traffic class in one number: messages with different numbers never share a PDC (pds.md §6.1)."""
+    """Number for contexts and traffic class: messages with different numbers never share a PDC (pds.md §6.1)."""
     reserved: bool
-    """The message uses a reserved PDC (`rsv_pdc_context`), whose SYN packets carry use_rsv_pdc."""
+    """Whether the message uses a reserved PDC (`rsv_pdc_context`), whose SYN packets carry use_rsv_pdc."""
     lock: bool
     """`lock_pdc`: the PDC stays open until `Pds.unlock` (a read waits for its data, pds.md §10)."""
 
@@ -74,7 +74,7 @@ class Outgoing(Protocol):
 
 
 class Locking(Outgoing, Protocol):
-    """A message with `lock`: PDS tells it its PDC."""
+    """A message with `lock`, to which PDS tells the PDC that carries it."""
 
     def began(self, pdc: "Connection", psn: int) -> None:
         """Take the PDC and the PSN of the first packet; PDS calls this again when it renumbers (pds.md §6.6)."""
@@ -93,12 +93,12 @@ class Response:
     header: bytes
     """The SES response, followed by its data (an ACK guarantees the delivery of read data, pds.md §10)."""
     gtd: bool = False
-    """PDS guarantees the delivery: it stores the response until a CLEAR (pds.md §9.1)."""
+    """Whether PDS guarantees the delivery: it stores the response until a CLEAR (pds.md §9.1)."""
     final: bool = True
     """False: this is NO_RESPONSE, and the final response follows (ses.md §9.1)."""
     next_hdr: int = NextHdr.RESPONSE
     rereadable: bool = True
-    """PDS may read the data again instead of storing it; this is not so for a fetching atomic (ses.md §9.6)."""
+    """Whether PDS may read the data again instead of storing it; not so for a fetching atomic (ses.md §9.6)."""
 
     def __post_init__(self) -> None:
         if type(self.header) is not bytes:
@@ -147,7 +147,7 @@ class PdsUser(Protocol):
         """`pds_ses_error`: packet `index` failed; -1: the packets that were not sent yet."""
 
     def on_closed(self, pdc: Connection) -> None:
-        """Take the end of a PDC: no packet of it follows."""
+        """Note the end of a PDC, from which no packet follows."""
 
 
 class PacketDelivery(Protocol):
@@ -181,9 +181,9 @@ class Counters:
     pdc_close_in_err: int = 0
     psn_limit_close: int = 0
     dup_rx: int = 0
-    """Duplicates that were answered."""
+    """Number of duplicates that were answered."""
     dup_no_retx: int = 0
-    """Duplicates without retx, dropped."""
+    """Number of duplicates without retx, which were dropped."""
     oor_ahead: int = 0
     oor_behind: int = 0
     bad_ack: int = 0
@@ -191,32 +191,32 @@ class Counters:
     bad_clear: int = 0
     trimmed_rx: int = 0
     retx_rto: int = 0
-    """RTOs that retransmitted a packet; an RTO that sent ACK_REQ is not counted."""
+    """Number of RTOs that retransmitted a packet; an RTO that sent ACK_REQ is not counted."""
     retx_nack: int = 0
     ack_tx: int = 0
     undecodable: int = 0
-    """Packets that could not be decoded (pds.md §6.3 row 1)."""
+    """Number of packets that could not be decoded (pds.md §6.3 row 1)."""
     unexpected: int = 0
-    """Packets that met the default row of a state table."""
+    """Number of packets that met the default row of a state table."""
     no_pdc: int = 0
-    """Packets dropped because they belong to no PDC."""
+    """Number of packets dropped because they belong to no PDC."""
     data_tx: int = 0
-    """First transmissions of requests."""
+    """Number of first transmissions of requests."""
     data_rx: int = 0
-    """Requests delivered."""
+    """Number of requests delivered."""
     new_pdc_timeout_cnt: int = 0
     retx_inferred: int = 0
-    """Retransmissions for an inferred loss."""
+    """Number of retransmissions for an inferred loss."""
     rudi_tx: int = 0
-    """First transmissions of RUDI requests."""
+    """Number of first transmissions of RUDI requests."""
     rudi_rx: int = 0
-    """RUDI requests delivered, copies included."""
+    """Number of RUDI requests delivered, copies included."""
     rudi_late: int = 0
-    """RUDI responses and NACKs for no outstanding packet."""
+    """Number of RUDI responses and NACKs for no outstanding packet."""
     uud_tx: int = 0
     uud_rx: int = 0
     uud_dropped: int = 0
-    """UUD packets that SES did not take."""
+    """Number of UUD packets that SES did not take."""
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

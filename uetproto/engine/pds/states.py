@@ -23,9 +23,9 @@ class State(IntEnum):
     """The target demands another Start_PSN (secure start)."""
     ESTABLISHED = 3
     QUIESCE = 4
-    """No new message starts, open ones finish; a target has asked for the close."""
+    """The target has asked for the close: no new message starts, open ones finish."""
     ACK_WAIT = 5
-    """The PDC closes: the initiator waits for all ACKs, the target drains."""
+    """The PDC is closing: the initiator waits for all ACKs, the target drains."""
     CLOSE_ACK_WAIT = 6
     """The initiator has sent CLOSE_CMD."""
 
@@ -90,7 +90,7 @@ class Input(IntEnum):
 
 
 CONTROL_INPUTS: dict[int, Input] = {kind: Input[kind.name] for kind in CONTROLS}
-"""The input that a control packet of each type is."""
+"""Input of the state table for each type of control packet."""
 _CONTROLS = [(Input[kind.name], control) for kind, control in CONTROLS.items()]
 PACKETS = tuple(Input)[: Input.SEND]
 LOCAL = tuple(Input)[Input.SEND : Input.MESSAGES_DONE]

@@ -73,7 +73,7 @@ def check_number(name: str, value: object, least: int, bits: int) -> None:
 
 
 def check_endpoint(address: object, ip_version: object, config: object) -> None:
-    """Raise `LocalError` for arguments of which no endpoint can be made."""
+    """Raise `LocalError` for arguments from which no endpoint can be made."""
     if type(ip_version) is not int or ip_version not in ADDRESS_BITS:
         raise LocalError("ip_version", f"{ip_version!r} is not legal", "4, 6")
     check_number("address", address, 1, ADDRESS_BITS[ip_version])
@@ -679,7 +679,7 @@ class Pds:
         return pdc if pdc is not None and pdc.allows(Input.SEND) and not pdc.close_req else None
 
     def rebind(self, messages: list[Outgoing], now: int) -> None:
-        """Bind messages of a PDC that closes to another one."""
+        """Move the messages of a PDC that closes to another PDC."""
         for message in messages:
             self._bind(message, now)
 
@@ -710,7 +710,7 @@ class Pds:
     # Time and output
 
     def wake(self, pdc: Pdc, at: int) -> None:
-        """Enter a deadline of a PDC in the heap if it is earlier than the present one."""
+        """Put a deadline of a PDC in the heap if it is earlier than the present one."""
         if at < pdc.wake_at:
             pdc.wake_at = at
             self._timer_count += 1

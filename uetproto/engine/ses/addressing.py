@@ -24,7 +24,7 @@ class IndexState(IntEnum):
     DISABLED_GEN = auto()
     """An ordered message met no buffer: no message overtakes it until the generation changes."""
     DISABLED = auto()
-    """Its owner disabled the index, or its completion queue was closed."""
+    """The owner disabled the index, or its completion queue was closed."""
 
 
 class ResourceIndex:
@@ -45,7 +45,7 @@ class ResourceIndex:
         """Number of stopped messages in `held` (ses.md §5.7)."""
 
     def disable(self) -> None:
-        """Refuse messages with DISABLED from now on."""
+        """Refuse every later message with return code DISABLED."""
         self.state = IndexState.DISABLED
 
     def refuse_ordered(self) -> None:
@@ -65,12 +65,12 @@ class Process:
     """A process attached to the endpoint has resource indices, and regions by key (ses.md §14)."""
 
     job_id: int | None
-    """None: a service reached by absolute addresses (ses.md §2.2); `EVERY_JOB`: by relative ones of all jobs."""
+    """JobID of the process; None: a service at an absolute address (ses.md §2.2); `EVERY_JOB`: any job."""
     pid_on_fep: int
     spaces: dict[Space, dict[int, ResourceIndex]] = field(default_factory=lambda: {space: {} for space in Space})
     regions: dict[int, Region] = field(default_factory=dict)
     on_change: Callable[[], None] = lambda: None
-    """Called when earlier look-ups are no longer valid."""
+    """Function that is called when earlier look-ups are no longer valid."""
 
     def open(self, number: int, spaces: Iterable[Space] = tuple(Space)) -> None:
         """Open resource index `number` in some spaces. Raises `LocalError` when it is taken or not legal."""
@@ -117,7 +117,7 @@ class Processes:
         return (self.services if job_id is None else self.jobs.get(job_id, {})).get(pid_on_fep)
 
     def of_every_job(self, pid_on_fep: int, number: int) -> Process | None:
-        """Return the process of `EVERY_JOB` that has resource index `number`; it precedes those of the jobs."""
+        """Return the process of `EVERY_JOB` that has resource index `number`; it is preferred to those of the jobs."""
         process = self.find(EVERY_JOB, pid_on_fep)
         return process if process is not None and any(number in space for space in process.spaces.values()) else None
 

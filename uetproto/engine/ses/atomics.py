@@ -24,7 +24,7 @@ ELEMENT_SIZE: dict[AtomicDatatype, int] = {
     _T.FP16: 2, _T.BF16: 2, _T.FLOAT: 4, _T.DOUBLE: 8, _T.LONG_DOUBLE: 16,
     _T.FLOAT_COMPLEX: 8, _T.DOUBLE_COMPLEX: 16, _T.LONG_DOUBLE_COMPLEX: 32,
 }  # fmt: skip
-"""Bytes of one element, and what its address is a multiple of."""
+"""Size of one element in bytes; its address is a multiple of it."""
 
 _INTEGERS = frozenset({
     _T.INT8, _T.INT16, _T.INT32, _T.INT64, _T.INT128, _T.UINT8, _T.UINT16, _T.UINT32, _T.UINT64, _T.UINT128,
@@ -310,12 +310,12 @@ _COMPARES: dict[AtomicOpcode, Callable[[Any, int, int], bool]] = {
 
 
 class AtomicOutcome(NamedTuple):
-    """Holds what an AMO did."""
+    """Holds the result of an AMO."""
 
     memory: bytes
-    """The elements afterwards, in host order."""
+    """The elements after the AMO, in host order."""
     old: bytes
-    """The elements before, in wire order."""
+    """The elements before the AMO, in wire order."""
     fault: ReturnCode | None
     """AMO_FP_*, with `trap` only: nothing was changed."""
 
@@ -368,7 +368,7 @@ def execute(
 
 
 def wire_order(elements: Buffer, datatype: int) -> bytes:
-    """Swap elements between a little-endian host and wire order: big-endian each, complex ones in parts."""
+    """Swap the bytes of elements between little-endian host order and wire order; parts of complex ones apart."""
     type_ = _T(datatype)
     size = ELEMENT_SIZE[type_]
     return _reversed(bytes(elements), size // 2 if type_ in _COMPLEX else size)

@@ -20,7 +20,7 @@ class PostedBuffer:
     ignore: int = ALL_BITS
     source: int | None = None
     posted: bool = True
-    """The buffer takes more messages."""
+    """Whether the buffer takes more messages."""
     users: int = 0
     """Number of messages that are being stored in the buffer."""
     whole: "PostedBuffer | None" = None

@@ -42,12 +42,12 @@ CAS_LENGTH = 32
 
 @dataclass(slots=True)
 class Judgement:
-    """Holds a request under examination, and what the steps find."""
+    """Holds a request under examination, and the results of the steps."""
 
     request: SesRequest
     mode: Mode
     payload: int
-    """Bytes of the payload that arrived, without extension headers."""
+    """Number of bytes of the payload that arrived, without extension headers."""
     processes: Processes
     config: SesConfig
     profile: Profile
@@ -56,9 +56,9 @@ class Judgement:
     extensions: Extensions | None
     """The extension headers; None: they are cut short."""
     room: bool
-    """True when there is room for the state of another message, or none is needed."""
+    """Whether there is room for the state of another message, or none is needed."""
     queues: "Queues"
-    """Decides about restarts, and about a message that finds no buffer (ses.md §5.7, §11.2)."""
+    """Object that decides about restarts, and about a message that finds no buffer (ses.md §5.7, §11.2)."""
     source: int
     """Fabric address of the initiator."""
     process: Process | None = None
@@ -336,7 +336,7 @@ class Check(NamedTuple):
     step: int
     """Number of the step in ses.md §10."""
     once: bool
-    """The step is judged at the first packet of a message only."""
+    """Whether the step is judged only at the first packet of a message."""
     selects: Selects | None
     """The step is for operations that select this; None: for all."""
     name: str

@@ -60,7 +60,7 @@ class SesRequest:
     pid_on_fep: int
     resource_index: int
     buffer_offset: int
-    """Deferrable sends have two restart tokens in its place: `tokens`."""
+    """Offset in the buffer; deferrable sends have two restart tokens in this field: `tokens`."""
     initiator: int
     key: int
     """Holds memory_key, match_bits or, in a DEFERRABLE_RTR, two tokens: `rtr_tokens`."""
@@ -82,7 +82,7 @@ class SesRequest:
 
 
 def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
-    """Parse the SES request header at byte `at`, which PDS found complete.
+    """Parse the SES request header at byte `at`; PDS has checked that it is complete.
 
     Any opcode is read with the form `request_*`: all forms agree in size and in what is used before the opcode is
     judged (wire.md §0). Raises `RemoteError` when `next_hdr` is not a request.
@@ -139,7 +139,7 @@ class Extensions(NamedTuple):
 
     atomic: AtomicExtension | None = None
     rendezvous: SesExtRendezvousHeader | None = None
-    """Where the target reads the bytes that were not sent (ses.md §5.9)."""
+    """Place from which the target reads the bytes that were not sent (ses.md §5.9)."""
     sync: SesExtSyncHeader | None = None
     """The sync group (ses.md §5.14); `count` is 0 in writes, else the number of messages."""
     size: int = 0
@@ -211,12 +211,12 @@ class SesResponse:
     modified_length: int
     ri_generation: int = 0
     payload_length: int = 0
-    """Bytes of data in this packet."""
+    """Number of bytes of data in this packet."""
     message_offset: int = 0
     original_request_psn: int = 0
     response_message_id: int = 0
     size: int = 0
-    """Bytes of the header, which precedes the data."""
+    """Size of the header in bytes; the data follows it."""
 
 
 def parse_ses_response(data: Buffer, next_hdr: int) -> SesResponse:

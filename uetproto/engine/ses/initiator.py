@@ -28,7 +28,7 @@ _REPAIRS = 256
 _READING = (MessageState.SENDING, MessageState.WAIT, MessageState.DRAIN)
 """States in which data of a read may arrive."""
 BACK = frozenset({ReturnCode.NO_MATCH, ReturnCode.DISABLED_GEN, ReturnCode.UNCOR_TRNSNT})
-"""Return codes of class back: the message is sent again after a wait (ses.md §9.5)."""
+"""Return codes of class `back`: the message is sent again after a wait (ses.md §9.5)."""
 
 
 class SesInitiator:
@@ -162,7 +162,7 @@ class SesInitiator:
             self.arm(transfer, now + self.config.rendezvous_time)
 
     def refused(self, message: TxMessage, transfer: MessageTransfer, code: int, generation: int, now: int) -> None:
-        """Handle a return code that is an error; the first one counts (ses.md §9.3, §9.5)."""
+        """Handle a return code that is an error; only the first one is reported (ses.md §9.3, §9.5)."""
         if transfer.state not in (MessageState.SENDING, MessageState.WAIT):
             return  # in DRAIN: the first error stays
         transfer.code = known = _return_code(code)
@@ -181,7 +181,7 @@ class SesInitiator:
             transfer.step(MessageInput.REFUSED, now)
 
     def wait_before_retry(self, transfer: MessageTransfer, now: int) -> None:
-        """Draw the first wait, and double it each time (ses.md §12); on ROD the oldest refused message is first."""
+        """Draw the first wait, then double it each time (ses.md §12); on ROD the oldest refused message is first."""
         config = self.config
         if not transfer.base_wait:
             spread = config.backoff_most - config.backoff_least
@@ -314,7 +314,7 @@ class SesInitiator:
             self._due.append(lambda now: self._unlock(pdc, now))
 
     def on_closed(self, pdc: Connection) -> None:
-        """Fail the reads that locked a closed PDC: their data does not come (ses.md §5.4)."""
+        """Let the reads fail that locked a closed PDC: their data does not come (ses.md §5.4)."""
         for message in [message for message in self.messages.values() if message.pdc is pdc]:
             message.on_error(0, PdsError(PdcErrorReason.PEER_CLOSED), self.pds.now)
 

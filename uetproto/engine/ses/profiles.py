@@ -13,7 +13,7 @@ RUDI = Profile.HPC
 
 
 def profile_of(text: str) -> Profile:
-    """Return the profiles that `text` joins by +, as bits: "ai_full+hpc"."""
+    """Return the profiles that `text` joins with "+", as bits: "ai_full+hpc"."""
     profile = Profile(0)
     for name in text.split("+"):
         profile |= Profile[name.upper()]

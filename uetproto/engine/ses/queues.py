@@ -133,7 +133,7 @@ class Queues:
     # A message and its buffer
 
     def take(self, index: ResourceIndex | None, buffer: PostedBuffer, message: RxMessage, restarted: bool) -> None:
-        """Give a message this buffer, or the next part of it."""
+        """Give this buffer, or the next part of it, to a message."""
         offset = 0 if message.opcode in DEFERRABLES else message.offset
         message.buffer, message.memory = buffer, buffer.memory
         message.place = buffer.next + offset
@@ -315,7 +315,7 @@ class Queues:
         ))  # fmt: skip
 
     def take_back(self, message: RxMessage) -> None:
-        """Forget a stopped message that failed; a receive whose buffer is reserved ends in error."""
+        """Remove a stopped message that failed; a receive whose buffer is reserved ends in error."""
         stop, message.stopped = message.stopped, None
         if stop is None:
             return
@@ -384,7 +384,7 @@ class Queues:
     # Time
 
     def on_time(self, now: int) -> None:
-        """Forget stopped messages that expired; a receive with a reserved buffer ends in error."""
+        """Remove stopped messages that expired; a receive with a reserved buffer ends in error."""
         while self._stops and self._stops[0].expires <= now:
             stop = self._stops.popleft()
             if stop.buffer is not None:

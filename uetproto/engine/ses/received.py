@@ -18,7 +18,7 @@ Key = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class StoppedMessage:
-    """A message that was stopped, until its restart arrives (ses.md §5.7)."""
+    """A message that was stopped; this record is kept until its restart arrives (ses.md §5.7)."""
 
     request: SesRequest
     source: int
@@ -103,7 +103,7 @@ class RxMessage:
         return self.request.initiator
 
     def write(self, offset: int, payload: Buffer) -> None:
-        """Store as much as there is room for (ses.md §2.8)."""
+        """Store as many bytes as there is room for (ses.md §2.8)."""
         memory = self.memory
         assert memory is not None
         room = self.room - offset
@@ -131,7 +131,7 @@ def default_response(request: SesRequest, generation: int = 0) -> Response:
 def response(
     request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
 ) -> Response:
-    """Return a response that is guaranteed, as it is no default response; an error has length 0 (ses.md §9.4, §9.7)."""
+    """Return a guaranteed response, as it is not the default one; an error has length 0 (ses.md §9.4, §9.7)."""
     return Response(build_response(
         ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, length, which, generation,
     ), gtd=True)  # fmt: skip

@@ -49,7 +49,7 @@ class ReturnMessage:
             self.region.on_read(self.size, now)
 
     def on_error(self, index: int, error: PdsError, now: int) -> None:
-        """Take the failure of the PDC, which ends the read."""
+        """Note that the PDC failed, which ends the read."""
         self.returns.open -= 1
 
 
@@ -78,7 +78,7 @@ class Returns:
         self, pdc: Connection, psn: int, next_hdr: int, header: bytes, data: Buffer, region: Region | None,
         accepted: Response,
     ) -> Response | None:  # fmt: skip
-        """Queue data; return the answer that accepts the read, or None: it follows when there is room."""
+        """Queue the data; return the response that accepts the read, or None if it follows later."""
         self.open += 1
         self._queued.append(ReturnMessage(self, pdc, next_hdr, header, data, region))
         self._waiting[pdc] = waiting = self._waiting.get(pdc, 0) + 1
@@ -100,7 +100,7 @@ class Returns:
             self._waiting.pop(pdc, None)
 
     def flush(self, pds: PacketDelivery, now: int) -> None:
-        """Hand all queued data to PDS, and answer reads that waited for room."""
+        """Pass all queued data to PDS, and answer reads that waited for room."""
         while self._queued:
             message = self._queued.popleft()
             if pds.pdcs.get(message.pdc.local_id) is message.pdc:
@@ -120,6 +120,6 @@ class Returns:
                 del self._accepted[pdc]
 
     def closed(self, pdc: Connection) -> None:
-        """Forget a released PDC; PDS reports the packets that it had."""
+        """Forget a released PDC; PDS reports the failure of its packets."""
         self._waiting.pop(pdc, None)
         self._accepted.pop(pdc, None)

@@ -55,9 +55,9 @@ class MessagePlan:
     """Source of the payload; None: the packets carry none."""
     start: int = 0
     hd_in_all: bool = True
-    """Every packet has hd, or only the first (observed.md `hd_in`)."""
+    """Whether every packet has hd, or only the first (observed.md `hd_in`)."""
     lone_eom: bool = True
-    """The only packet of a message has eom (`lone_read_eom`)."""
+    """Whether the only packet of a message has eom (`lone_read_eom`)."""
 
     def moved(self, **changes: int | bytes | None) -> "MessagePlan":
         """Return a copy with other tokens, generation or length, for a retry or a restart."""
@@ -136,7 +136,7 @@ _MOST_AHEAD = 32640
 
 
 class Reassembly:
-    """Holds which bytes of a message arrived: everything below `edge`, and single packets above it.
+    """Records which bytes of a message arrived: everything below `edge`, and single packets above it.
 
     Constant memory: what lies above the edge is bounded by the window of the PDC. A byte that arrives twice is a
     violation (ses.md §7.1: packets are disjoint), and so is a gap that no window allows.

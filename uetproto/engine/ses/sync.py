@@ -69,7 +69,7 @@ class TargetSyncGroups:
         self._look(message, group)
 
     def fail(self, message: RxMessage, code: ReturnCode) -> None:
-        """Note a failed message of the group: the end fails, too."""
+        """Note a failed message of the group: the operation that ends the group fails, too."""
         group = self._of(message)
         if group is not None:
             group.error = group.error or code

@@ -599,7 +599,7 @@ class SesTarget:
         self.queues.fail(message)
 
     def deadline(self) -> int:
-        """Return the time of the next late answer or look at idle messages; NEVER without either."""
+        """Return the time of the next late answer or of the next search for idle messages; NEVER: there is neither."""
         at = self._idle_at if self.messages else NEVER
         if self._observable:
             at = min(at, self._observable[0][0])

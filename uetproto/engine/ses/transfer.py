@@ -64,7 +64,7 @@ class MessageInput(IntEnum):
     EXHAUSTED = auto()
     """The target refused the message too often."""
     COMPLETE = auto()
-    """All packets are answered, all data arrived, a rendezvous is read."""
+    """All packets are answered, all data arrived, and the target has read a rendezvous."""
     PDS_ERROR = auto()
 
 
@@ -155,13 +155,13 @@ class MessageTransfer:
         """Do nothing, or keep the return code: MSG_ERROR ends the message if EOM was not sent."""
 
     def send_again(self, now: int) -> None:
-        """Send a new message from the first byte on; a restart from where the target asked."""
+        """Send a new message from the first byte on, and a restart from the byte for which the target asked."""
         self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.owner.start(self)
 
     def back_off(self, now: int) -> None:
-        """Send the whole message again after a wait that doubles each time; on ROD in order (ses.md §12)."""
+        """Send the whole message again after a wait, which doubles each time; on ROD the order is kept (ses.md §12)."""
         self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.refusals += 1
@@ -242,7 +242,7 @@ class TxMessage:
         self._answered = 0
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
-        """Return the next packet, or the one that ends the message early (ses.md §5.12, §5.7 D3)."""
+        """Return the next packet; if the message must end early, the packet that ends it (ses.md §5.12, §5.7 D3)."""
         index = self.sent
         self.sent = index + 1
         transfer = self.transfer
@@ -312,7 +312,7 @@ class TxMessage:
                 transfer.step(MessageInput.STOPPED, now)
 
     def on_error(self, index: int, error: PdsError, now: int) -> None:
-        """Take the failure of a packet, which was not delivered or not answered (pds.md §6.7)."""
+        """Note the failure of a packet, which was not delivered or not answered (pds.md §6.7)."""
         self.owner.forget(self)
         transfer = self.transfer
         if transfer is None:

@@ -41,7 +41,7 @@ _SHORT = (1 << 14) - 1
 
 
 OnRead: TypeAlias = Callable[[int, int], None]
-"""A peer has read and acknowledged some bytes: {bytes, now}."""
+"""Says that a peer has read and acknowledged some bytes: {bytes, now}."""
 
 
 class SesOperation:
@@ -81,7 +81,7 @@ class SesOperation:
         """Takes the completion of an operation that the engine itself began; else the completion is an event."""
 
     def take_end(self, transfer: "MessageTransfer", failed: bool) -> None:
-        """Take the end of a message of the operation."""
+        """Note the end of a message of the operation."""
         self.open -= 1
         if failed and self.code == ReturnCode.OK:
             self.code = transfer.code
@@ -98,7 +98,7 @@ class SesOperation:
 
 
 def plan_of(operation: SesOperation, piece: int) -> MessagePlan:
-    """Return the plan of one message of an operation; the last one carries the completion data (ses.md §8.4)."""
+    """Return the plan of one message of an operation; the last message carries the completion data (ses.md §8.4)."""
     if operation.count == 1:
         return operation.base
     base, at = operation.base, piece * operation.limit
@@ -325,13 +325,13 @@ _SEND_OPCODES = {
 
 
 def rendezvous(plan: MessagePlan, work: Send, key: int) -> MessagePlan:
-    """Return the plan with the extension that names the region in which the target reads the rest of the source."""
+    """Return the plan with an extension, which names the region from which the target reads the rest of the source."""
     header = SesExtRendezvousHeader.pack(plan.body, 0, work.local_pid, work.local_index, plan.body, key)
     return plan.moved(extension=header)
 
 
 def source_of(plan: MessagePlan) -> Memory:
-    """Return the bytes of a send, as a memory of their own."""
+    """Return the bytes of a send, as a separate memory."""
     assert plan.memory is not None
     return MemoryWindow(plan.memory, plan.start, plan.request_length)
 
