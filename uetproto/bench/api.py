@@ -58,7 +58,8 @@ def _memory(path: Path, length: int, files: bool) -> Any:
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """Yields memory, and the time a packet of a long operation takes beside a short one: the best of three by turns."""
+    """Yields memory, and the time for a packet of a long operation relative to a short one: the best of three,
+    measured alternately."""
     long, short = (64, 16) if quick else (_LONG, _SHORT)
 
     def run(operation: str, size: int, where: str) -> tuple[float, float]:

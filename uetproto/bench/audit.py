@@ -102,7 +102,7 @@ def conversations(first: int, last: int) -> Iterator[Record]:
 
 
 def left_behind(pdcs: int, used: Callable[[], int]) -> float:
-    """Return what stays of each PDC: the growth of `used` from the first tenth of the PDCs to all of them.
+    """Return the bytes that remain of each PDC: the growth of `used` from the first tenth of the PDCs to all of them.
 
     Both are measured when the trackers have just forgotten what is over, after a few further PDCs.
     """
@@ -135,7 +135,7 @@ def resident() -> int:
 
 
 def main(pdcs: int) -> None:
-    """Runs in a process of its own, so that no other memory counts."""
+    """Runs the measurement in a process of its own, so that no other memory counts."""
     print(json.dumps({"left": left_behind(pdcs, resident)}))
 
 

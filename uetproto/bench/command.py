@@ -129,7 +129,8 @@ def roce_ack(psn: int) -> Packet:
 
 
 def scapy_roce_write(frame: bytes) -> Callable[[], bytes]:
-    """Builds the same frame with `scapy.contrib.roce`, which has no RETH: that is part of its payload."""
+    """Return a function that builds `frame` with `scapy.contrib.roce`, which has no RETH: the RETH is part of the
+    payload."""
     from scapy.contrib.roce import BTH
     from scapy.layers.inet import IP, UDP
     from scapy.layers.l2 import Ether
@@ -282,7 +283,7 @@ def captures(folder: Path, frame_of: Callable[[int], bytes], size: "Size") -> tu
 
 
 def read_by_scapy(path: Path) -> float:
-    """Return the packets per second that Scapy reads."""
+    """Return the number of packets per second that Scapy reads."""
     from scapy.utils import PcapReader
 
     from uetproto import layers  # noqa: F401  binds UET to UDP for Scapy

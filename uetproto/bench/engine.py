@@ -31,7 +31,7 @@ _OK = Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, 1,
 
 
 class Figure(NamedTuple):
-    """Holds a figure: what was measured, and what is required; `most`: it must not be more."""
+    """Holds a figure: the measured and the required value; `most`: the required value is an upper limit."""
 
     name: str
     what: str
@@ -67,7 +67,7 @@ class BenchStream:
 
 
 class BenchResponder:
-    """Implements a SES that accepts everything; it is a `service.PdsUser`."""
+    """An SES that accepts everything; it is a `service.PdsUser`."""
 
     __slots__ = ("answered", "delivered")
 
@@ -101,7 +101,7 @@ def endpoints(config: PdsConfig, far: PdsConfig | None = None) -> tuple[Pds, Pds
 
 
 def carry(a: Pds, b: Pds) -> None:
-    """Delivers what both ends send, without loss, until neither has anything."""
+    """Delivers what both ends send, without loss, until neither end has anything to send."""
     now = 0
     packets: list[Datagram] = a.poll(now)
     while packets:

@@ -27,14 +27,14 @@ class BenchRow(NamedTuple):
     way: str
     ranks: int
     quick: int
-    """Ranks with --quick."""
+    """Number of ranks with --quick."""
     length: int
-    """Bytes for each rank."""
+    """Number of bytes for each rank."""
     what: str
     seconds: int
-    """CPU seconds on one core."""
+    """Limit of CPU seconds on one core."""
     memory: int | None = None
-    """MiB of memory."""
+    """Limit of memory in MiB."""
 
 
 ROWS = (

@@ -57,7 +57,7 @@ def gradient(name: str, source: Path) -> float:
 
 
 def measure(quick: bool, folder: Path, gradient: Callable[[str, Path], float] = gradient) -> Iterator[Figure]:
-    """Yields each mode; then the share of the plain rate, the better of two runs each, alternately."""
+    """Yields each mode, then the share of the plain rate: the better of two runs of each, measured alternately."""
     packets, length = (PACKETS // 10, 8) if quick else (PACKETS, INPUT)
     for name, values in MODES.items():
         found = [rates(values, packets) for _ in range(3)]

@@ -22,12 +22,12 @@ from uetproto.errors import LocalError
 
 
 class Path(NamedTuple):
-    """Describes what messages between two ranks take."""
+    """Describes the time that messages between two ranks take."""
 
     alpha: int = 1_000_000
     """Picoseconds for each message."""
     rate: int = 400 * 10**9
-    """Bits per second: beta is 8 / rate."""
+    """Rate in bits per second: beta is 8 / rate."""
     port: str = "nic"
     """Port of the rank: messages of the same port wait for each other."""
 

@@ -27,7 +27,7 @@ class CollectiveCounters:
     bytes_reduced: int = 0
 
     def add(self, other: "CollectiveCounters") -> None:
-        """Adds the counts of another part."""
+        """Add the counts of another part."""
         self.steps += other.steps
         self.messages += other.messages
         self.bytes_sent += other.bytes_sent
@@ -42,16 +42,17 @@ class CollectivePart(Protocol):
     ended: bool
 
     def start(self) -> None:
-        """Begins; all ranks have their part."""
+        """Begins the part, after all ranks have got their parts."""
 
     def fail(self, error: UetError) -> None:
-        """Fails it from outside."""
+        """Fails the part from outside."""
 
 
 Ended: TypeAlias = Callable[[UetError | None], None]
 """Function that is called once at the end: with None, or with the failure. Buffers are free then."""
 PartFactory: TypeAlias = Callable[[int, Array, Array, Ended], CollectivePart]
-"""Function that makes the part of a rank, from its group rank, INPUT and OUTPUT, contiguous, and `Ended`. It is called
+"""Function that makes the part of a rank from its group rank, INPUT and OUTPUT (both contiguous), and `Ended`. It is
+called
 for all ranks in order before the first part starts."""
 
 
@@ -70,16 +71,16 @@ class OffloadRequest:
     """Number of the collective in its group."""
     dtype: np.dtype[Any]
     count: int
-    """Elements of the full vector."""
+    """Number of elements of the full vector."""
     root: int
-    """Group rank."""
+    """Group rank of the root."""
     reduce_op: ReduceOp | None
     sizes: tuple[int, ...] | None
-    """Elements of each rank's block where they differ."""
+    """Number of elements of each rank's block, if the numbers differ."""
     nodes: int | Sequence[Sequence[int]] | None = None
     """Number of nodes that share the group evenly, or the group ranks of each; None: each rank is a node."""
     sockets: int = 1
-    """Sockets of each node."""
+    """Number of sockets of each node."""
 
     @property
     def folding(self) -> "OffloadRequest":
@@ -95,11 +96,12 @@ class Offload(ABC):
 
     @abstractmethod
     def maker(self, request: OffloadRequest) -> PartFactory:
-        """Return what makes each rank's part. Raises `LocalError` for what is not supported, with what is legal."""
+        """Return a function that makes each rank's part. Raises `LocalError` for what is not supported, with what is
+        legal."""
 
 
 class Offloads(Offload):
-    """Several offloads as one; of two algorithms with the same name that of the first is used."""
+    """Joins several offloads; if two have an algorithm of the same name, the first one is used."""
 
     def __init__(self, *members: Offload) -> None:
         self.members = list(members)

@@ -32,7 +32,7 @@ class ScratchPool:
         self._free: dict[int, list[Bytes]] = {}
 
     def take(self, length: int) -> Bytes:
-        """Return a block of at least `length` bytes, of any content."""
+        """Return a block of at least `length` bytes, whose content is not defined."""
         size = 1 << max(length - 1, 63).bit_length()
         free = self._free.get(size)
         return free.pop() if free else np.empty(size, dtype=np.uint8)
@@ -103,7 +103,7 @@ class Execution:
         self._go()
 
     def fail(self, error: UetError) -> None:
-        """Ends it from outside; its messages have no effect any more."""
+        """Ends the part from outside; its messages have no effect any more."""
         self._end(error)
 
     # One step after the other

@@ -1,4 +1,4 @@
-"""What a collective uses of a network: messages between ranks, and time (collectives.md §5).
+"""What a collective needs from a network: messages between ranks, and time (collectives.md §5).
 
 Results come by callbacks in virtual time and nothing blocks. A `RankTransport` is the end of one rank; a
 `CollectiveNetwork` holds all ends and the time that they share.
@@ -15,7 +15,7 @@ from uetproto.collectives.offload import Offload
 from uetproto.errors import UetError
 
 SECOND = 10**12
-"""Picoseconds."""
+"""A time in picoseconds."""
 
 
 class TransportError(UetError):
@@ -43,7 +43,7 @@ class Tag(NamedTuple):
     """Number of the operation in its group; for point-to-point messages, number between the two ranks."""
     step: int = 0
     piece: int = 0
-    """Number among the messages to the same peer in a step."""
+    """Number of the message among those to the same peer in a step."""
 
     def pack(self) -> int:
         """Return the tag in 64 bits, for completion data or match bits; numbers that are too long wrap."""
@@ -80,13 +80,13 @@ class RankTransport(Protocol):
 
     @property
     def now(self) -> int:
-        """Return virtual time, picoseconds."""
+        """Return virtual time in picoseconds."""
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        """Sends bytes; `done`: the peer has them, or the transport does not need the buffer any more."""
+        """Sends bytes; `done` is called when the peer has them, or when the transport no longer needs the buffer."""
 
     def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        """Receives bytes; `done`: all are there."""
+        """Receives bytes; `done` is called when all bytes are there."""
 
     def after(self, delay: int, action: Callable[[], None]) -> None:
         """Calls `action` after `delay` picoseconds of local time, such as a reduction takes."""
@@ -203,7 +203,7 @@ class CollectiveNetwork(ABC):
     @property
     @abstractmethod
     def now(self) -> int:
-        """Return virtual time, picoseconds."""
+        """Return virtual time in picoseconds."""
 
     @abstractmethod
     def end(self, rank: int) -> RankTransport:

@@ -21,7 +21,7 @@ def broadcast(rank: int) -> tuple[Array, Any]:
 
 
 def reduce(rank: int) -> tuple[Array, Any]:
-    """Sums up at rank 2; the tensors of the others are unspecified afterwards."""
+    """Sums up all tensors at rank 2; the tensors of the others are unspecified afterwards."""
     x = np.array([rank, 10 * rank])
     before = x.copy()
     dist.reduce(x, dst=2)
@@ -29,7 +29,7 @@ def reduce(rank: int) -> tuple[Array, Any]:
 
 
 def all_reduce(rank: int) -> tuple[Array, Any]:
-    """Sums up at all ranks, with the same bits everywhere."""
+    """Sums up all tensors at all ranks, with the same bits everywhere."""
     x = np.array([rank, 10 * rank])
     before = x.copy()
     dist.all_reduce(x)
@@ -45,7 +45,7 @@ def scatter(rank: int) -> tuple[Array, Any]:
 
 
 def gather(rank: int) -> tuple[Array, Any]:
-    """Collects a list at rank 3."""
+    """Collects the tensors of all ranks in a list at rank 3."""
     x = np.array([10 * rank])
     parts = [np.zeros(1, int) for _ in range(RANKS)] if rank == 3 else None
     dist.gather(x, parts, dst=3)
@@ -53,7 +53,7 @@ def gather(rank: int) -> tuple[Array, Any]:
 
 
 def all_gather(rank: int) -> tuple[Array, Any]:
-    """Collects a list at all ranks; the sizes may differ."""
+    """Collects the tensors of all ranks in a list at all ranks; the sizes may differ."""
     x = np.full(rank, rank)
     parts = [np.zeros(size, int) for size in range(RANKS)]
     dist.all_gather(parts, x)
@@ -61,7 +61,7 @@ def all_gather(rank: int) -> tuple[Array, Any]:
 
 
 def reduce_scatter(rank: int) -> tuple[Array, Any]:
-    """Sums up, and leaves each rank its part of the sum: one half of an all_reduce."""
+    """Sums up all tensors, and leaves each rank its part of the sum: one half of an all_reduce."""
     x = np.arange(4) + 10 * rank
     part = np.zeros(1, int)
     dist.reduce_scatter_tensor(part, x)
@@ -102,7 +102,7 @@ def run(program: Callable[[int], tuple[Array, Any]], transport: str = "uet") -> 
 
 
 def main(transport: str = "uet") -> None:
-    """Runs all of them."""
+    """Runs all examples."""
     for program in PROGRAMS:
         print(f"{program.__name__}: {program.__doc__}")
         for line in run(program, transport):

@@ -112,7 +112,7 @@ def sharding(rank: int) -> tuple[slice, slice]:
 
 
 def compute(a: Array, b: Array) -> Array:
-    """Return a product, after the time it takes."""
+    """Return a product, after the virtual time that its computation takes."""
     dist.sleep(COMPUTE)
     product: Array = a @ b
     return product

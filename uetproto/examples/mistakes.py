@@ -1,4 +1,4 @@
-"""Shows mistakes in programs over torch.distributed: there they hang or give wrong numbers, here they are explained."""
+"""Shows mistakes in programs over torch.distributed: torch hangs or gives wrong numbers, this package explains them."""
 
 import sys
 from collections.abc import Callable
@@ -96,7 +96,7 @@ def explained(program: Callable[[int], None], transport: str = "uet") -> str:
 
 
 def main(transport: str = "uet") -> None:
-    """Runs all of them."""
+    """Runs all mistakes."""
     for program in PROGRAMS:
         print(f"{program.__name__}: {program.__doc__}")
         for line in explained(program, transport).splitlines():

@@ -66,7 +66,7 @@ PROGRAMS = {hand_over: 2, shift: 4, exchange: 3, first_come: 4}
 
 
 def main(transport: str = "uet") -> None:
-    """Runs all of them."""
+    """Runs all examples."""
     for program, ranks in PROGRAMS.items():
         print(f"{program.__name__}: {program.__doc__}")
         for rank, text in enumerate(dist.run(program, ranks=ranks, transport=transport)):

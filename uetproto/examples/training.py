@@ -86,13 +86,13 @@ class TrainingResult(NamedTuple):
     difference: float
     """Difference from one process, relative to the largest weight."""
     time: int
-    """Picoseconds."""
+    """Time in picoseconds."""
     sent: int
     """Bytes sent by the busiest rank."""
 
 
 def train(algorithm: str, transport: str, task: TrainingData, **network: Any) -> TrainingResult:
-    """Trains on all ranks and compares."""
+    """Trains on all ranks and compares the results."""
     with dist.World(RANKS, transport=transport, algorithm=algorithm, nodes=NODES, **network) as world:
         ranks = world.run(together, (task,))
         time, sent = world.now, max(counted.bytes_sent for counted in world.counted)

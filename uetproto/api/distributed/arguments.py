@@ -19,7 +19,7 @@ from uetproto.errors import LocalError
 def list_of_root(
     name: str, values: Any, who: str, root: int, found: ProcessGroup | None, writable: bool
 ) -> list[Array]:
-    """Return the tensors of a list that only the root passes; on other ranks []. Raises `ArgumentError`."""
+    """Return the tensors of a list that only the root passes; on other ranks return []. Raises `ArgumentError`."""
     if found is None:
         return []
     check_root(who, root, found)
@@ -43,7 +43,8 @@ def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[
 
 
 def split_sizes(name: str, given: Sequence[int] | None, array: Array, group: Group) -> tuple[int, ...]:
-    """Return the elements for each rank, from rows of a tensor or evenly. Raises `ArgumentError`."""
+    """Return the number of elements for each rank: from the given rows of a tensor, or equal numbers. Raises
+    `ArgumentError`."""
     size = get_world_size(group)
     rows = array.shape[0] if array.ndim else 1
     row = array.size // rows if rows else 0
@@ -73,7 +74,7 @@ def check_root(name: str, root: Any, group: ProcessGroup) -> None:
 
 
 def check_op(op: Any, dtype: np.dtype[Any]) -> None:
-    """Raises `ArgumentError` for what is no reduction of elements of a type."""
+    """Raises `ArgumentError` if the operation cannot reduce elements of a type."""
     if not isinstance(op, ReduceOp):
         raise invalid("op", repr(op), "a ReduceOp")
     try:

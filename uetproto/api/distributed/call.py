@@ -25,7 +25,8 @@ def collective(
     op: ReduceOp | None = None, sizes: tuple[int, ...] | None = None,
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> Work | None:  # fmt: skip
-    """Issues a collective and returns its operation; None if the program waits for it or is no member of the group.
+    """Issues a collective and returns its operation; returns None if the program waits for it or is no member of the
+    group.
 
     `name`: as reports show it; `catalogue`: its name in the catalogue, if another one. `inputs` and `outputs`: lists of
     tensors, each list one vector. `count`: elements of the full vector. `root`: argument name and global rank.

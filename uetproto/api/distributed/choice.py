@@ -9,7 +9,7 @@ from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.offload import Offload
 
 SMALL = 32 << 10
-"""Bytes up to which the default is the algorithm with fewer steps, not that with fewer bytes."""
+"""Size in bytes up to which the default is the algorithm with fewer steps; above it, the one with fewer bytes."""
 
 DEFAULTS = {  # small, large
     "all_reduce":     ("recursive_doubling", "ring"),
@@ -31,7 +31,8 @@ def names(op: str, offload: Offload | None = None) -> tuple[str, ...]:
 
 
 def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
-    """Return the algorithm of each operation that `World(algorithm=…)` names; one name counts for all that have it."""
+    """Return the algorithm of each operation that `World(algorithm=…)` names; one name applies to all operations that
+    have it."""
     if algorithm is None:
         return {}
     if isinstance(algorithm, str):

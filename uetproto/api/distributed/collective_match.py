@@ -1,4 +1,5 @@
-"""Collectives are matched by position: one begins when all ranks of a group ask for the same (collectives.md §1.4)."""
+"""Collectives are matched by position: a collective begins when all ranks of a group ask for the same one
+(collectives.md §1.4)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ class _Participant:
 
 @dataclass(slots=True)
 class CollectiveMatch:
-    """A collective of a group: it begins when all ranks have joined and ask for the same."""
+    """A collective of a group: it begins when all ranks have joined and ask for the same collective."""
 
     group: RankGroup
     sequence: int

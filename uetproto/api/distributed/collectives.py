@@ -154,7 +154,7 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Non
 
 
 def monitored_barrier(group: Group = None, timeout: Timeout | None = None, wait_all_ranks: bool = False) -> None:
-    """Waits as `barrier` does; raises `TimeoutError` with the first rank that is late, or all with `wait_all_ranks`."""
+    """Waits as `barrier` does; raises `TimeoutError` that names the first late rank, or all with `wait_all_ranks`."""
     found = member_group("monitored_barrier", group)
     if found is None:
         return

@@ -37,7 +37,8 @@ def explain(
 
 
 def shortest_cycle(edges: dict[int, set[int]]) -> tuple[int, ...]:
-    """Return the shortest cycle from its smallest member, or (); of several the one with the smallest member."""
+    """Return the shortest cycle from its smallest member, or (); of several cycles, the one with the smallest
+    member."""
     best: tuple[int, ...] = ()
     for start in sorted(edges):
         found = _back_to(start, edges)

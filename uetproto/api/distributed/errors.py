@@ -18,7 +18,7 @@ class TensorError(LocalError, TypeError):
 
 
 class DistError(UetError, RuntimeError):
-    """Is the base of the errors of an operation that failed."""
+    """Is the base class of the errors of an operation that failed."""
 
 
 class Wait(NamedTuple):
@@ -28,7 +28,7 @@ class Wait(NamedTuple):
     op: str
     """Operation with its arguments: `send(dst=1, tag=0) #2 of group 0`."""
     needs: tuple[int, ...]
-    """Ranks that could release it."""
+    """The ranks, any of which could end the wait."""
     why: str
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class TimeoutError(DistError, builtins.TimeoutError):
 
 
 class AbortedError(DistError):
-    """Raised when another rank failed that this operation needs; it names that rank."""
+    """Raised when this operation needs another rank that failed; the error names that rank."""
 
 
 def invalid(name: str, value: Any, legal: str) -> ArgumentError:

@@ -55,7 +55,7 @@ def init_process_group(
 
 
 def destroy_process_group(group: Group = None) -> None:
-    """Ends the use of a group by this rank; without a group, of all groups: later calls that name one are refused.
+    """Ends the use of a group (None: of all groups) by this rank: later calls that name one are refused.
 
     Operations in progress continue.
     """
@@ -73,7 +73,8 @@ def is_initialized() -> bool:
 
 
 def new_group(ranks: Iterable[int] | None = None, timeout: Timeout | None = None) -> ProcessGroup | int:
-    """Makes a group of some ranks; None: all. Every rank of the world calls it, member or not, in the same order.
+    """Makes a group of some ranks; `ranks` None: of all ranks. Every rank of the world calls it, member or not, in the
+    same order.
 
     The group rank of a member is its place in the sorted list. Returns NON_GROUP_MEMBER to a rank that is no member.
     """

@@ -17,7 +17,7 @@ class Post:
     work: Work
     sends: bool
     peer: int | None
-    """Global rank; None: any source."""
+    """Global rank of the peer; None: any source."""
     tag: int
     array: Array
     eager: Array | None = None
@@ -25,7 +25,7 @@ class Post:
 
     @property
     def rank(self) -> int:
-        """Return the global rank that posted it."""
+        """Return the global rank that posted this half."""
         return self.work.rank
 
     def matches(self, other: "Post") -> bool:
@@ -62,7 +62,7 @@ class P2PMatching:
         post.work.withdraw = lambda _: self._withdraw(post)
 
     def lost(self, rank: int, error: UetError) -> None:
-        """Fails what needs a rank that has failed."""
+        """Fails all sends and receives that need a rank that has failed."""
         for post in tuple(self._waiting):
             if rank in (post.rank, post.peer):
                 post.work.fail(error)

@@ -1,4 +1,4 @@
-"""What a rank asks of a collective, and who carries the collective out: the ranks by a schedule, or the network."""
+"""What a rank asks of a collective, and who runs the collective: the ranks by a schedule, or the network."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,37 +25,37 @@ class Call:
     """Operation of the catalogue."""
     dtype: np.dtype[Any]
     count: int
-    """Elements of the full vector."""
+    """Number of elements of the full vector."""
     prepare: Callable[[], tuple[Array, Array]]
-    """Returns INPUT and OUTPUT, contiguous, when the collective begins."""
+    """Function that returns INPUT and OUTPUT, contiguous, when the collective begins."""
     shown: dict[str, Any]
-    """Fingerprint, by name: what has to be the same on all ranks (collectives.md §1.4)."""
+    """Fingerprint, by name: the values that must be the same on all ranks (collectives.md §1.4)."""
     finish: Callable[[Array], None] | None = None
-    """Takes OUTPUT at the end."""
+    """Function that takes OUTPUT at the end."""
     root: int | None = None
-    """Group rank."""
+    """Group rank of the root."""
     reduce_op: ReduceOp | None = None
     algorithm: str = ""
     sizes: tuple[int, ...] | None = None
-    """Elements of each rank's block where they differ."""
+    """Number of elements of each rank's block, if the numbers differ."""
     sends: tuple[int, ...] | None = None
-    """Elements to each rank, of all_to_all."""
+    """Number of elements sent to each rank, for all_to_all."""
     takes: tuple[int, ...] | None = None
-    """Elements from each rank, of all_to_all."""
+    """Number of elements received from each rank, for all_to_all."""
 
 
 class GroupWorld(Protocol):
-    """Describes what groups, and what matches their operations, use of a world."""
+    """Describes the part of a world that groups, and the code that matches their operations, use."""
 
     planner: "CollectivePlanner"
     network: CollectiveNetwork
 
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error for what needs one of these ranks, if one has failed."""
+        """Return the error of operations that need one of these ranks, if one of the ranks has failed."""
 
 
 class RankGroup(Protocol):
-    """Describes what operations, their matching and the planner use of a group."""
+    """Describes the part of a group that operations, their matching and the planner use."""
 
     number: int
     ranks: tuple[int, ...]
@@ -69,7 +69,7 @@ class RankGroup(Protocol):
 
 
 class CollectivePlanner:
-    """Chooses who carries out each collective of a world."""
+    """Chooses whether the ranks or the network run each collective of a world."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class CollectivePlanner:
         self._pool = ScratchPool()
 
     def maker(self, group: RankGroup, sequence: int, calls: Sequence[Call]) -> PartFactory:
-        """Return what makes each rank's part. Raises `LocalError` for what is not legal.
+        """Return a function that makes each rank's part. Raises `LocalError` for what is not legal.
 
         `calls`: of all ranks of the group, in their order; they agree but for the splits of all_to_all.
         """

@@ -59,7 +59,7 @@ class ProcessGroup:
         return next(filter(None, (match.mismatch() for match in self._matches.values())), None)
 
     def lost(self, rank: int, error: UetError) -> None:
-        """Fails what needs a rank that has failed."""
+        """Fails all operations that need a rank that has failed."""
         for match in tuple(self._matches.values()):
             match.abort(error)
         self.p2p.lost(rank, error)

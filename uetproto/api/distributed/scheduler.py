@@ -25,19 +25,19 @@ from uetproto.errors import LocalError, UetError
 POLL_TIME = 10**6
 """Picoseconds that a poll of an operation takes, so that time passes in a program that polls."""
 MAX_POLLS = 1000
-"""Polls without effect, while nothing is in progress, after which a poll counts as waiting for ever. After so many
-reads of the clock without anything else, reading it takes time."""
+"""Number of polls without effect, while nothing is in progress, after which a poll counts as waiting for ever. After so
+many reads of the clock without anything else, reading it takes time."""
 
 
 class Event(NamedTuple):
     """Describes an event in the trace of a run."""
 
     now: int
-    """Picoseconds."""
+    """Virtual time in picoseconds."""
     rank: int
     op: str
     state: str
-    """posted, done, failed."""
+    """Kind of event: posted, done or failed."""
 
 
 class RankScheduler:
@@ -204,7 +204,7 @@ class RankScheduler:
             raise work.error
 
     def poll(self, work: Work) -> bool:
-        """Return whether an operation is done (`Work.is_completed`); in stream mode True."""
+        """Return whether an operation is done (`Work.is_completed`); in stream mode always True."""
         self._own(work)
         return work.done or self._streams or self.look(work)
 
@@ -239,7 +239,7 @@ class RankScheduler:
         self.threads.pause(state.number)
 
     def clock(self, state: RankState) -> int:
-        """Return virtual time (`dist.now`), picoseconds.
+        """Return virtual time (`dist.now`) in picoseconds.
 
         Reading the clock takes no time; but after `MAX_POLLS` reads in a row each takes more, so that a program that
         waits for an instant by reading the clock reaches it.

@@ -181,7 +181,7 @@ class TensorInUse:
         self._locks = locks if locks.lock(array) else None
 
     def release(self) -> bool:
-        """Unlocks the tensor; returns False if it has changed since."""
+        """Unlocks the tensor; returns False if the tensor has changed since it was locked."""
         if self._locks is not None:
             self._locks.unlock(self.array)
         return self._sum is None or zlib.crc32(self._bytes.data) == self._sum

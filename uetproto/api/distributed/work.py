@@ -1,4 +1,4 @@
-"""`Work`: one operation of one rank, and what a program can ask of it (collectives.md §1.2)."""
+"""`Work`: one operation of one rank, and what a program can ask about it (collectives.md §1.2)."""
 
 import copy
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from uetproto.errors import UetError
 LONGEST = 10**14
 """Longest duration in seconds: more than any `timedelta`."""
 Timeout: TypeAlias = timedelta | float
-"""A duration of virtual time: a float or an integer is in seconds."""
+"""A duration of virtual time: a float or an integer is a number of seconds."""
 
 
 def picoseconds(name: str, value: Any) -> int:
@@ -28,22 +28,22 @@ def picoseconds(name: str, value: Any) -> int:
 
 
 class WorkScheduler(Protocol):
-    """What an operation uses of the scheduler of its run."""
+    """Describes the part of the scheduler that an operation uses."""
 
     def wait_for(self, work: "Work", timeout: int | None) -> None:
-        """Waits until it is done."""
+        """Waits until the operation is done."""
 
     def poll(self, work: "Work") -> bool:
-        """Return whether it is done; in stream mode True."""
+        """Return whether the operation is done; in stream mode always True."""
 
     def look(self, work: "Work") -> bool:
-        """Return whether it is done, after the time that a poll takes."""
+        """Return whether the operation is done, after the time that a poll takes."""
 
     def seen_failed(self, work: "Work") -> None:
-        """Notes that the program has seen it failed."""
+        """Notes that the program has seen that the operation failed."""
 
     def ended(self, work: "Work") -> None:
-        """Notes that it is done or has failed."""
+        """Notes that the operation is done or has failed."""
 
 
 class Work:
@@ -78,7 +78,8 @@ class Work:
     # What a program calls
 
     def wait(self, timeout: Timeout | None = None) -> bool:
-        """Waits until it is done and returns True. Raises the error of a failed operation, the same each time.
+        """Waits until the operation is done and returns True. Raises the error of a failed operation, the same each
+        time.
 
         `timeout`: virtual time after which it fails, and stays failed. In stream mode without a time-out the stream
         waits and the program does not (collectives.md §1.2).
@@ -88,20 +89,22 @@ class Work:
         return True
 
     def is_completed(self) -> bool:
-        """Return whether it is done or has failed. The call takes virtual time, so that a program can poll.
+        """Return whether the operation is done or has failed. The call takes virtual time, so that a program can poll.
 
         In stream mode True: the operation is in its queue.
         """
         return self._scheduler.poll(self)
 
     def is_success(self) -> bool:
-        """Return whether it is done and has not failed. The call takes virtual time, as `is_completed` does."""
+        """Return whether the operation is done and has not failed. The call takes virtual time, as `is_completed`
+        does."""
         if self._look() and self.error is not None:
             self._scheduler.seen_failed(self)
         return self.done and self.error is None
 
     def exception(self) -> UetError | None:
-        """Return why it failed, or None so far. The call takes virtual time, as `is_completed` does."""
+        """Return why the operation failed, or None if it has not failed so far. The call takes virtual time, as
+        `is_completed` does."""
         self._look()
         return self.error
 
@@ -124,7 +127,7 @@ class Work:
         return f"{self.op} #{self.sequence} of group {self.group.number}"
 
     def finish(self, error: UetError | None = None) -> None:
-        """Ends it, with the error if it has failed; a second call has no effect."""
+        """Ends the operation, with the error if it has failed; a second call has no effect."""
         if self.done:
             return
         clean = True
@@ -138,13 +141,13 @@ class Work:
         self.then.clear()
 
     def fail(self, error: UetError) -> None:
-        """Ends it with a copy of an error, and tells what depends on it (`withdraw`)."""
+        """Ends the operation with a copy of an error, and tells what depends on it (`withdraw`)."""
         if not self.done:
             self.finish(copy.copy(error))
             self.withdraw(error)
 
     def expire(self, timeout: int) -> None:
-        """Fails it because `timeout` picoseconds have passed."""
+        """Fails the operation because `timeout` picoseconds have passed."""
         if not self.done:
             _, why = self.needs()
             self.fail(TimeoutError(f"rank {self.rank}: {self.name} took more than {timeout / SECOND:g} s: it {why}"))

@@ -85,7 +85,7 @@ class World:
 
     @property
     def now(self) -> int:
-        """Return virtual time, picoseconds."""
+        """Return virtual time in picoseconds."""
         return self.network.now
 
     def run(self, program: Callable[..., Any], args: Iterable[Any] = ()) -> list[Any]:
@@ -164,7 +164,7 @@ class World:
         return next(filter(None, (group.mismatch() for group in self._groups)), None)
 
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error for what needs one of these ranks, if one has failed."""
+        """Return the error of operations that need one of these ranks, if one of the ranks has failed."""
         failed = next((rank for rank in ranks if rank in self.errors), None) if self.errors else None
         return None if failed is None else _aborted(failed, self.errors[failed])
 
@@ -229,7 +229,7 @@ def run(program: Callable[..., Any], args: Iterable[Any] = (), *, ranks: int = 2
 
 
 def now() -> float:
-    """Return virtual time, seconds."""
+    """Return virtual time in seconds."""
     return current_world().scheduler.clock(current_state()) / SECOND
 
 

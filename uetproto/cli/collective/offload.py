@@ -33,7 +33,7 @@ class Offer(NamedTuple):
 
     costs: SharpCosts
     threshold: int | None
-    """Bytes from which vectors are streamed; None: none are."""
+    """Size in bytes from which vectors are streamed; None: no vectors are streamed."""
     edges: int
     """Edges of the tree: E (sharp.md §4.4)."""
     window: int
@@ -41,7 +41,7 @@ class Offer(NamedTuple):
 
 
 def refusal(algorithm: str, transport: str, kind: str) -> str | None:
-    """Return why a fabric does not have an algorithm; None: it has."""
+    """Return why a fabric does not have an algorithm; None: the fabric has it."""
     if transport not in CARRIERS[algorithm]:
         return f"{algorithm} over {transport}; legal with --transport {', '.join(CARRIERS[algorithm])}"
     if kind == "pair":
@@ -163,7 +163,7 @@ class OffloadMonitor:
 
     @property
     def fell_back(self) -> bool:
-        """Return whether the ranks did it themselves."""
+        """Return whether the ranks carried out the collective themselves."""
         return self._sharp is not None and bool(self._sharp.notes)
 
     def report(self) -> InNetwork:

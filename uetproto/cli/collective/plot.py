@@ -14,7 +14,8 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raises `LocalError` for another suffix, and for a file that cannot be written, before anything runs."""
+    """Raises `LocalError` for a suffix not in `suffixes`, and for a file that cannot be written, before anything
+    runs."""
     file = Path(path)
     if file.suffix.lower() not in suffixes:
         raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}")

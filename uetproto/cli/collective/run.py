@@ -42,22 +42,22 @@ from uetproto.engine.contract import MICROSECOND
 from uetproto.errors import LocalError
 
 RATE = 400 * 10**9
-"""Bits per second of every cable."""
+"""Rate of every cable in bits per second."""
 DELAY = MICROSECOND
-"""Picoseconds of every cable, and of a hop within a host."""
+"""Delay of every cable, and of a hop within a host, in picoseconds."""
 WAYS = 3
 """Number of times that an empty message crosses the fabric: the grant, the bytes, and the acknowledgement."""
 MOST_RANKS = 4096
 """Largest number of ranks without packets."""
 MOST_WITH_PACKETS = 256
 MOST_HELD = 64 << 30
-"""Bytes that the vectors of all ranks may have together in a run."""
+"""Largest size in bytes of the vectors of all ranks together in a run."""
 AUTO = "auto"
 """Name of the choice by time, with its reasons."""
 MULTICAST = "multicast"
 
 Progress = Callable[[int, int], None]
-"""Function that is called with the number of messages so far, and of all."""
+"""Function that is called with two numbers of messages: those so far, and all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class PreparedCase:
             )
 
     def check_memory(self) -> None:
-        """Raises `LocalError` if its tensors are larger than a run may hold."""
+        """Raises `LocalError` if the tensors of the case are larger than a run may hold."""
         if self.case.length * self.case.ranks > MOST_HELD:
             most = MOST_HELD // self.case.ranks
             raise LocalError("bytes", f"{self.case.length}; legal with {self.case.ranks} ranks: at most {most}")
@@ -273,7 +273,7 @@ class PreparedCase:
 
     @property
     def item(self) -> int:
-        """Return the bytes of an element; that of a barrier has one."""
+        """Return the size of an element in bytes; an element of a barrier has one byte."""
         return 1 if self.case.op == "barrier" else self.case.dtype.itemsize
 
     def run(

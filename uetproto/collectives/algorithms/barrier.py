@@ -1,4 +1,4 @@
-"""Barriers: no rank leaves before the last one has come, by messages of no bytes but for one variant.
+"""Barriers: no rank leaves before the last one has come; all variants but one send messages without bytes.
 
 See collectives.md §3.7.
 """
@@ -16,12 +16,12 @@ from uetproto.collectives.algorithms.rooted import Star
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints
 
 RADIX = 4
-"""k of the k-nomial barrier: a rank exchanges messages with k-1 others in each round."""
+"""Number k of the k-nomial barrier: a rank exchanges messages with k-1 others in each round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dissemination(Pattern):
-    """Sends a token to rank r+2^k in round k, after which a rank knows of 2^(k+1) ranks: there are the fewest steps."""
+    """Sends a token to rank r+2^k in round k, after which a rank knows of 2^(k+1) ranks: no barrier has fewer steps."""
 
     size: int
 
@@ -73,7 +73,7 @@ class Knomial(Pattern):
 
     @property
     def extras(self) -> int:
-        """Return e, the number of extras."""
+        """Return e, the number of extra ranks."""
         return self.size - int(np.prod(self.groups))
 
     @property

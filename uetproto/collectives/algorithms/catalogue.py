@@ -30,17 +30,18 @@ class Algorithm:
     """Describes an algorithm of one operation, in a row of the registry."""
 
     make: Maker | None
-    """Makes its schedule; None: the network carries it out, there is no schedule."""
+    """Function that makes the schedule; None: the network carries out the algorithm, without a schedule."""
     formula: Formula | None = None
-    """Returns what it should take; None: no formula is known (for algorithms of the network see `in_network`)."""
+    """Function that returns the expected costs; None: no formula is known (for algorithms of the network see
+    `in_network`)."""
     options: tuple[str, ...] = ()
-    """Options of `schedule` that it has, of `channels`, `slices`, `sockets` and `between`."""
+    """Options of `schedule` that the algorithm has: some of `channels`, `slices`, `sockets` and `between`."""
     hierarchical: bool = False
-    """Whether it needs to know which ranks share a node."""
+    """Whether the algorithm needs to know which ranks share a node."""
     powers_of_two: bool = False
-    """Whether it needs a number of ranks that is a power of two."""
+    """Whether the algorithm needs a number of ranks that is a power of two."""
     equal_blocks: bool = False
-    """Whether it is a default only for blocks of one size."""
+    """Whether the algorithm is a default only for blocks of one size."""
 
 
 _middle = partial(Algorithm, hierarchical=True)
@@ -217,7 +218,7 @@ def scheduled(op: str) -> list[str]:
 
 
 def maker_of(op: str, algorithm: str) -> Maker:
-    """Return what makes the schedules of an algorithm. Raises `LocalError` where there are none."""
+    """Return the function that makes the schedules of an algorithm. Raises `LocalError` where there are none."""
     if op not in ALGORITHMS:
         raise LocalError("op", f"{op!r} is none of {', '.join(ALGORITHMS)}")
     legal = ", ".join(scheduled(op))

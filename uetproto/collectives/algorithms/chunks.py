@@ -8,7 +8,7 @@ from uetproto.collectives.algorithms.schedule import Ints
 
 
 def size_of(chunk: int, count: int, chunks: int) -> int:
-    """Return the elements of one chunk: sizes differ by at most one, the longer chunks come first."""
+    """Return the number of elements of one chunk: sizes differ by at most one, the longer chunks come first."""
     base, extra = divmod(count, chunks)
     return base + (chunk < extra)
 
@@ -20,7 +20,7 @@ def offset_of(chunk: int, count: int, chunks: int) -> int:
 
 
 def integers(limit: int) -> type[np.signedinteger]:
-    """Return the integer type for numbers up to a limit: the arrays of a large schedule are limited by memory."""
+    """Return an integer type for numbers up to a limit: memory limits the arrays of a large schedule."""
     return np.int32 if limit < 2**31 else np.int64
 
 

@@ -17,7 +17,7 @@ from uetproto.collectives.algorithms.trees import double_tree
 from uetproto.errors import LocalError
 
 Between: TypeAlias = Callable[[Ints, Ints, int], "tuple[PatternPhase, ...]"]
-"""Function that makes an all_reduce in each of some groups: the groups, where the elements of each start and end, the
+"""Function that makes an all_reduce in each of some groups, from the groups, the bounds of their elements and the
 first step."""
 
 

@@ -110,7 +110,8 @@ def _sockets(node: list[int], sockets: int) -> list[list[int]]:
 def by_leaders(
     request: OffloadRequest, nodes: Sequence[Sequence[int]], among: PartFactory, end_of: EndOf
 ) -> PartFactory:
-    """Return what makes each rank's part. `among` makes the parts of the leaders, who are numbered as the nodes are."""
+    """Return a function that makes each rank's part. `among` makes the parts of the leaders, who are numbered as the
+    nodes are."""
     node_of = {place: number for number, node in enumerate(nodes) for place in node}
 
     def make(place: int, input_: Array, output: Array, done: Ended) -> CollectivePart:

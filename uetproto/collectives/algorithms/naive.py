@@ -1,4 +1,4 @@
-"""Plans the simplest all_reduce: all over one rank, or every vector to every rank (collectives.md §3.2)."""
+"""Plans the simplest all_reduce: everything over one rank, or every vector to every rank (collectives.md §3.2)."""
 
 import numpy as np
 

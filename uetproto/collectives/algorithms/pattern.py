@@ -24,7 +24,8 @@ class Moves(NamedTuple):
     dst: Ints
     fold: Ints
     start: Ints
-    """First elements. The array has one more axis than the others, the first one, for the groups; so has `count`."""
+    """First element of each message. The array has one more axis than the others, the first one, for the groups; so
+    has `count`."""
     count: Ints  # type: ignore[assignment]
 
     @classmethod

@@ -35,7 +35,7 @@ class PlannedSchedule(Schedule):
     algorithm: str
     size: int
     buffers: Callable[[int], Counts]
-    """Returns the counts of a rank."""
+    """Function that returns the counts of a rank."""
     parts: tuple[SchedulePart, ...]
     local_plan: LocalPlan = lambda rank: {}
     root: int | None = field(default=None, kw_only=True)

@@ -16,14 +16,14 @@ class ScheduleRequest:
     algorithm: str
     size: int
     count: int
-    """Elements of the full vector: of all blocks together where there are blocks."""
+    """Number of elements of the full vector, which is all blocks together where there are blocks."""
     places: Ints
     """Ranks of node m in row m, in their local order."""
     root: int = 0
     sizes: tuple[int, ...] | None = None
-    """Elements of each rank's block; None: by the rule of chunks."""
+    """Number of elements of each rank's block; None: by the rule of chunks."""
     splits: Ints | None = None
-    """Elements from rank i to rank j of all_to_all, in row i and column j; None: equal blocks."""
+    """Number of elements from rank i to rank j of all_to_all, in row i and column j; None: equal blocks."""
     slices: int = 1
     channels: int = 1
     sockets: int = 1
@@ -46,7 +46,8 @@ class ScheduleRequest:
         return PlannedSchedule(self.op, self.algorithm, self.size, lambda _: counts, parts, root=root)
 
     def reduce_scatter(self, *parts: SchedulePart) -> PlannedSchedule:
-        """Return a schedule of reduce_scatter, whose parts leave the own block in SCRATCH, a copy of the input."""
+        """Return a schedule of reduce_scatter, whose parts leave the rank's own block in SCRATCH, a copy of the
+        input."""
         bounds = self.bounds
         last = max((part.first + part.length for part in parts), default=0) - 1
 
@@ -62,7 +63,7 @@ class ScheduleRequest:
         return PlannedSchedule(self.op, self.algorithm, self.size, counts, parts, work)
 
     def all_gather(self, *parts: SchedulePart) -> PlannedSchedule:
-        """Return a schedule of all_gather, whose parts work in OUTPUT, where the own block is first."""
+        """Return a schedule of all_gather, whose parts work in OUTPUT, where the rank's own block is first."""
         bounds = self.bounds
 
         def counts(rank: int) -> Counts:

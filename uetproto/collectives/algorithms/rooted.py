@@ -17,7 +17,7 @@ from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints,
 
 @dataclass(frozen=True, slots=True)
 class Rooted(Pattern):
-    """A tree of messages with member 0 at its root: up it reduces or gathers, down it broadcasts or scatters.
+    """A tree of messages with member 0 at its root: upwards it reduces or gathers, downwards it broadcasts or scatters.
 
     With `own_blocks` each member has a block, and an edge carries the blocks of its subtree; otherwise it carries all.
     """

@@ -27,7 +27,7 @@ class Buffer(IntEnum):
     INPUT = 0
     """Input of the caller; a schedule only reads it."""
     OUTPUT = 1
-    """Result. The operations IN_PLACE work in it: who runs them copies INPUT there first."""
+    """Result of the collective. The operations IN_PLACE work in it: who runs them copies INPUT there first."""
     SCRATCH = 2
     """Memory of the run, released with it."""
 
@@ -37,9 +37,9 @@ class Fold(IntEnum):
 
     STORE = 0
     INCOMING_FIRST = 1
-    """Combines incoming op own."""
+    """Combines as `incoming op own`."""
     OWN_FIRST = 2
-    """Combines own op incoming."""
+    """Combines as `own op incoming`."""
 
 
 IN_PLACE = frozenset({"all_reduce", "reduce", "broadcast"})

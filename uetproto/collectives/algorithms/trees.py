@@ -63,7 +63,7 @@ def _relabelled(of_rank: Ints, second: bool) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class TreePattern(Pattern):
-    """Reduces up one tree and broadcasts down: a rank combines own op left op right.
+    """Reduces up one tree and broadcasts down: a rank combines `own op left op right`.
 
     With slices the levels are a pipeline: a slice goes up while the slice before it is one level further, and while
     earlier slices come down.

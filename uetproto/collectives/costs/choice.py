@@ -16,9 +16,9 @@ class Candidate(NamedTuple):
 
     algorithm: str
     time: float | None
-    """Seconds by its formula; None: it is not possible."""
+    """Time by its formula in seconds; None: the algorithm is not possible."""
     why: str
-    """Parts of its time, or the reason why it is not possible."""
+    """Parts of its time, or the reason why the algorithm is not possible."""
 
 
 class AlgorithmChoice(NamedTuple):
@@ -43,7 +43,7 @@ class AlgorithmChoice(NamedTuple):
         }  # fmt: skip
 
     def text(self) -> str:
-        """Return some lines for people."""
+        """Return some lines of text for a person."""
         rows = [f"{self.algorithm} for {self.op} of {self.length} bytes:"]
         for candidate in self.candidates:
             mark = "*" if candidate.algorithm == self.algorithm else " "
@@ -64,7 +64,7 @@ HOST_BASED = ("ring", "double_tree")
 
 
 def choose_all_reduce(size: int, length: int, costs: Costs, sharp: SharpOffer) -> AlgorithmChoice:
-    """Return the choice between ring, double binary tree and SHARP: the least time, and the first at equal times."""
+    """Return the choice between ring, double binary tree and SHARP: the least time; at equal times, the first one."""
     candidates = [_host_based(name, size, length, costs) for name in HOST_BASED]
     candidates.append(_offered(length, sharp))
     least = min((one for one in candidates if one.time is not None), key=lambda one: one.time or 0.0)

@@ -35,7 +35,7 @@ class Expected(NamedTuple):
     injected: float
     """Bytes that all ranks send: `inj`."""
     time: float
-    """Seconds."""
+    """Time in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +52,22 @@ class CostCase:
     between: str
     slices: int
     sockets: int = 1
-    """Sockets of each node."""
+    """Number of sockets of each node."""
     channels: int = 1
 
     @property
     def share(self) -> float:
-        """Return the bytes of a channel."""
+        """Return the number of bytes of a channel."""
         return self.D / self.channels
 
     @property
     def n(self) -> float:
-        """Return the bytes of a block."""
+        """Return the number of bytes of a block."""
         return self.D / self.N
 
     @property
     def G(self) -> int:  # noqa: N802
-        """Return the ranks of a node."""
+        """Return the number of ranks of a node."""
         return self.N // self.M
 
     @property
@@ -77,12 +77,12 @@ class CostCase:
 
     @property
     def K(self) -> int:  # noqa: N802
-        """Return the rounds of doubling among N' = 2^K ranks (collectives.md §3.5)."""
+        """Return the number of rounds of doubling among N' = 2^K ranks (collectives.md §3.5)."""
         return self.N.bit_length() - 1
 
     @property
     def e(self) -> int:
-        """Return the ranks beyond a power of two (collectives.md §3.5)."""
+        """Return the number of ranks beyond a power of two (collectives.md §3.5)."""
         return self.N - (1 << self.K)
 
     @property
@@ -285,7 +285,8 @@ def split_rail(c: CostCase) -> Expected:
 
 
 def hcoll(c: CostCase) -> Expected:
-    """Return the costs with one step through shared memory a level; one socket, or one rank a socket, saves a level."""
+    """Return the costs with one step through shared memory per level; one socket, or one rank per socket, saves a
+    level."""
     middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
     levels = [size for size in (c.G // c.sockets, c.sockets) if size > 1]
     up = len(levels) * (c.inside.alpha + c.D * c.inside.beta)
@@ -327,13 +328,13 @@ def nic_bytes(
 
 
 def bus_factor(op: str, size: int) -> float:
-    """Return f of busbw = algbw * f (collectives.md §2), which makes the rate comparable with that of a link."""
+    """Return the factor f of busbw = algbw * f (collectives.md §2): busbw is comparable with the rate of a link."""
     share = (size - 1) / size
     return {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}.get(op, share)
 
 
 def bus_bandwidth(op: str, size: int, length: float, time: float) -> float:
-    """Return busbw (collectives.md §2), bytes per second."""
+    """Return busbw (collectives.md §2) in bytes per second."""
     return length / time * bus_factor(op, size)
 
 

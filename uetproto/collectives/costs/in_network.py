@@ -15,7 +15,7 @@ class SharpCosts(NamedTuple):
     """Holds the symbols of the cost model (sharp.md §4.4)."""
 
     levels: int
-    """Aggregation nodes from a host to the root: `L`."""
+    """Number of aggregation nodes between a host and the root, `L`."""
     endpoint: float
     """Seconds at an end, for each step: `a_e`."""
     hop: float
@@ -25,11 +25,11 @@ class SharpCosts(NamedTuple):
     rate: float
     """Bytes per second of a cable: `B`."""
     user_data: int = 128
-    """Bytes of operand in an outstanding operation: `u`."""
+    """Bytes of the operand of an outstanding operation: `u`."""
     osts: int = 16
-    """Outstanding operations: `W`."""
+    """Number of outstanding operations: `W`."""
     lock: float = 0.0
-    """Seconds until a streaming tree is locked, `T_lock`; 0: it is locked already."""
+    """Seconds until a streaming tree is locked, `T_lock`; 0: the tree is locked already."""
 
     @property
     def latency(self) -> float:
@@ -63,7 +63,7 @@ def sharp_traversals(edges: int, length: int) -> int:
 
 
 def multicast_traversals(size: int, leaves: int, block: int, roots: int) -> int:
-    """Return `trav` of multicast on leaf-spine (collectives.md §3.10.7): one copy a link, none back to the uplink."""
+    """Return `trav` of multicast on leaf-spine (collectives.md §3.10.7): one copy per link, none back to the uplink."""
     return roots * block * (size + (leaves if leaves > 1 else 0))
 
 
@@ -77,7 +77,7 @@ class MulticastCosts(NamedTuple):
     rate: float
     """Bytes per second of a cable."""
     roots: int = 1
-    """Ranks that send at once: M."""
+    """Number of ranks that send at once: M."""
 
 
 NOTHING = Costs(0, 0)
@@ -93,10 +93,10 @@ class InNetworkCase:
     """Bytes of the full vector: D."""
     sharp: SharpCosts | None = None
     threshold: int | None = None
-    """Bytes from which vectors are streamed."""
+    """Size in bytes from which vectors are streamed."""
     multicast: MulticastCosts | None = None
     local: int = 1
-    """Ranks of a node: G."""
+    """Number of ranks of a node: G."""
     inside: Costs = NOTHING
     """Costs within a node."""
 

@@ -19,7 +19,7 @@ DENSE = 1 << 12
 """Number of ranks up to which all pairs are counted in one table."""
 
 PART = 1 << 18
-"""Messages that are counted in one pass."""
+"""Number of messages that are counted in one pass."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class LinkBytes:
         return self.trav - self.inj
 
     def table(self) -> list[tuple[str, float]]:
-        """Return the bytes of the links that carry any, by name."""
+        """Return the bytes of each link that carries any, by the name of the link."""
         return [(self.topology.label(int(link)), float(self.links[link])) for link in np.flatnonzero(self.links)]
 
 

@@ -90,7 +90,7 @@ class FormulaResult(NamedTuple):
     steps: int
     bytes_per_rank: float
     time: float
-    """Picoseconds."""
+    """Time in picoseconds."""
 
     def as_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "bytes_per_rank": _whole(self.bytes_per_rank), "time_ps": round(self.time)}
@@ -111,7 +111,7 @@ def in_picoseconds(found: Expected) -> FormulaResult:
 
 
 def promised(schedule: Schedule, topology: Topology, itemsize: int, *, relay: bool = True) -> LinkBytes:
-    """Return the bytes that a schedule puts on every link. `relay`: with PXN (`link_bytes`)."""
+    """Return the number of bytes that a schedule puts on every link. `relay`: with PXN (`link_bytes`)."""
     columns = schedule.arrays()
     sizes = columns["count"].astype(np.int64) * itemsize
     return link_bytes(topology, columns["src"], columns["dst"], sizes, relay=relay)
@@ -157,7 +157,7 @@ class InNetwork:
     """Counters of SHARP by host and aggregation node, without those that are 0."""
     ports: tuple[AggregationPort, ...] = ()
     notes: tuple[str, ...] = ()
-    """Reasons why the ranks did it themselves."""
+    """Reasons why the ranks carried out the collective themselves."""
     traps: tuple[str, ...] = ()
     """Traps that aggregation nodes raised."""
     made: int = 0
@@ -210,7 +210,8 @@ class MeasuredCollective:
 
     @property
     def payload(self) -> int:
-        """Return the bytes of messages on all links: counted there or, without packets, by the schedule."""
+        """Return the bytes of messages on all links: counted on the links or, without packets, computed from the
+        schedule."""
         return self.promised or 0 if self.links is None else sum(link.payload for link in self.links)
 
     @property
@@ -230,7 +231,7 @@ class MeasuredCollective:
 
     @property
     def algbw(self) -> float:
-        """Return algbw (collectives.md §2): bytes of the full vector per second; 0 if it takes no time."""
+        """Return algbw (collectives.md §2): bytes of the full vector per second; 0 if the collective takes no time."""
         return self.bytes / (self.time / SECOND) if self.time else 0.0
 
     @property

@@ -48,7 +48,8 @@ def check_sample(op: str, size: int, length: int, dtype: Dtype, reduce_op: Reduc
 
 
 class Sample:
-    """Holds the tensors of all ranks: `inputs`, and `outputs`, which are the same arrays where it is in place."""
+    """Holds the tensors of all ranks: `inputs`, and `outputs`, which are the same arrays if the collective is in
+    place."""
 
     def __init__(self, schedule: Schedule, dtype: Dtype, reduce_op: ReduceOp, seed: int) -> None:
         self.op = schedule.op
@@ -67,7 +68,7 @@ class Sample:
 
     @property
     def correct(self) -> bool:
-        """Return whether `outputs` are right, of all_reduce with the same bits on all ranks (collectives.md §1.3)."""
+        """Return whether `outputs` are right; all_reduce must give the same bits on all ranks (collectives.md §1.3)."""
         outputs = self.outputs
         if self.op == "all_reduce" and not all(_same_bits(output, outputs[0]) for output in outputs):
             return False

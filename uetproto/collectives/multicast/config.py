@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from uetproto.errors import LocalError
 
 ORDERS = ("ascending", "from_next")
-"""Orders in which missing blocks are fetched. `from_next` begins with the next rank's block and can deadlock
+"""Orders in which missing blocks can be fetched. `from_next` begins with the next rank's block and can deadlock
 (§3.10.5)."""
 MOST_DEPTH = 1 << 16
-"""Largest number of receives of a queue: each has a slot of memory."""
+"""Largest number of receives in a queue: each receive has a slot of memory."""
 MOST_SCALE = 10**9
 _COUNTS = ("mtu", "roots", "subgroups", "batch", "depth", "rate", "most_bytes", "tasks")
 
@@ -24,15 +24,15 @@ class MulticastConfig:
     subgroups: int = 1
     """Number of multicast groups among which each block is divided: W."""
     batch: int = 128
-    """Chunks that are posted together; the last one is signalled."""
+    """Number of chunks that are posted together; the last one is signalled."""
     depth: int = 128
-    """Slots of the staging ring, RQ_DEPTH, for the owner of the receives."""
+    """Number of slots of the staging ring, RQ_DEPTH, for the owner of the receives."""
     scale: float = 5.0
-    """Factor of the cutoff timer on the time that the bytes need."""
+    """Factor by which the cutoff timer exceeds the time that the bytes need."""
     rate: int = 7 * 10**9
-    """Bytes per second of the cutoff timer: B."""
+    """Bytes per second with which the cutoff timer is computed: B."""
     least: int = 0
-    """Shortest time of the cutoff timer, picoseconds: barrier and tokens take time even for few bytes."""
+    """Shortest time of the cutoff timer in picoseconds: barrier and tokens take time even for few bytes."""
     link_rate: int | None = None
     """Bytes per second of a link, of which each root uses 1/M; None: as fast as the network takes them (collectives.md
     §3.10.2)."""
@@ -40,9 +40,9 @@ class MulticastConfig:
     """Offset F(r) - r: the left neighbour; the released code has the right one."""
     order: str = "ascending"
     most_bytes: int = 512 << 20
-    """Largest size of a receive buffer, bytes."""
+    """Largest size of a receive buffer in bytes."""
     tasks: int = 16
-    """Largest number of operations of a rank that are posted and not done."""
+    """Largest number of operations of a rank that are posted and not yet done."""
 
     def __post_init__(self) -> None:
         values = asdict(self)

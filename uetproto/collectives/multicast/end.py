@@ -11,13 +11,14 @@ from uetproto.collectives.multicast.wire import ReadGrant
 from uetproto.errors import UetError
 
 Done: TypeAlias = Callable[[UetError | None], None]
-"""Function that is called once, with None or the error; possibly before the call that took it returns."""
+"""Function that is called once, with None or the error, possibly before the call to which it was passed returns."""
 Cancel: TypeAlias = Callable[[], None]
 """Function that stops a timer; it has no effect on one that has fired."""
 
 
 class MulticastEnd(Protocol):
-    """Describes one rank's end. Messages to one peer arrive in the order in which they were sent; chunks may be lost.
+    """Describes what one rank's end does. Messages to one peer arrive in the order in which they were sent; chunks may
+    be lost.
 
     Token, control and grant have different forms, so that they may share a queue pair: no bytes without immediate data,
     no bytes with it, and 12 bytes. Only neighbours on the ring exchange them.
@@ -28,13 +29,13 @@ class MulticastEnd(Protocol):
 
     @property
     def now(self) -> int:
-        """Return virtual time, picoseconds."""
+        """Return virtual time in picoseconds."""
 
     def after(self, delay: int, action: Callable[[], None]) -> Cancel:
         """Runs an action after `delay` picoseconds."""
 
     def barrier(self, done: Done) -> None:
-        """Enters the barrier; `done`: every rank has entered as often as this one."""
+        """Enters the barrier; `done` is called when every rank has entered as often as this one."""
 
     def chunk(self, subgroup: int, immediate: int, data: memoryview, done: Done | None) -> None:
         """Sends a chunk, a UD SEND with immediate data, to the multicast group of a subgroup.
@@ -43,7 +44,7 @@ class MulticastEnd(Protocol):
         """
 
     def token(self, peer: int, done: Done) -> None:
-        """Sends a reliable message of no bytes: it is the peer's turn."""
+        """Sends a reliable message of no bytes, which tells the peer that it is its turn."""
 
     def control(self, peer: int, immediate: int, done: Done) -> None:
         """Sends a reliable message of no bytes with immediate data."""
@@ -55,7 +56,7 @@ class MulticastEnd(Protocol):
         """Reads remote memory by RDMA READ. `into` has `length` bytes; None: the bytes are dropped."""
 
     def register(self, buffer: memoryview | None, length: int) -> ReadGrant:
-        """Lets peers read a buffer of `length` bytes; None: one whose content is not used."""
+        """Lets peers read a buffer of `length` bytes; buffer None: one whose content is not used."""
 
     def unregister(self, grant: ReadGrant) -> None:
         """Withdraws the access of peers to a buffer."""
@@ -69,27 +70,27 @@ class MulticastCounters:
     bytes_sent: int = 0
     """Bytes sent by multicast."""
     chunks_received: int = 0
-    """New chunks."""
+    """Number of new chunks."""
     duplicates: int = 0
     loopback: int = 0
-    """Copies of own chunks."""
+    """Number of copies of this rank's own chunks."""
     foreign: int = 0
-    """Chunks with another task id."""
+    """Number of chunks with another task id."""
     late: int = 0
-    """Chunks that came when the receiver had stopped polling."""
+    """Number of chunks that came when the receiver had stopped polling."""
     malformed: int = 0
-    """Chunks with an id beyond the last chunk, or with a wrong length."""
+    """Number of chunks with an id beyond the last chunk, or with a wrong length."""
     tokens: int = 0
-    """Tokens passed on."""
+    """Number of tokens passed on."""
     requests: int = 0
-    """NEED_FETCH messages sent."""
+    """Number of NEED_FETCH messages sent."""
     grants: int = 0
-    """Grants sent."""
+    """Number of grants sent."""
     reads: int = 0
     chunks_fetched: int = 0
     bytes_fetched: int = 0
     fins: int = 0
-    """FIN messages sent."""
+    """Number of FIN messages sent."""
     strays: int = 0
     """Reliable messages without a meaning here: from the wrong rank, of an unknown kind, or at the wrong time."""
     cutoff: bool = False

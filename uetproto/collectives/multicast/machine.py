@@ -20,7 +20,7 @@ class TransitionRow(NamedTuple, Generic[State]):
 
 
 Table: TypeAlias = Mapping[State, tuple[TransitionRow[State], ...]]
-"""Rows of each state, of which the first whose guard holds is taken. A state without rows is the last one."""
+"""Rows of each state; the first row whose guard holds is taken. A state without rows is the last one."""
 
 
 class MachineContext(NamedTuple):
@@ -31,7 +31,7 @@ class MachineContext(NamedTuple):
     end: MulticastEnd
     counted: MulticastCounters
     moved: Callable[[], None]
-    """Called after rows were taken, when no further one can be."""
+    """Called after rows were taken, when no further row can be taken."""
     failed: Callable[[UetError], None]
 
 
@@ -61,7 +61,7 @@ class Machine(Generic[State]):
 
     @property
     def ended(self) -> bool:
-        """Return whether it is in its last state."""
+        """Return whether the machine is in its last state."""
         return not self._rows.get(self.state)
 
     def advance(self) -> None:
@@ -82,11 +82,11 @@ class Machine(Generic[State]):
             self._moved()
 
     def stop(self) -> None:
-        """Stops it: the operation has failed."""
+        """Stops the machine: the operation has failed."""
         self._stopped = True
 
     def waited(self, then: Callable[[], None] | None = None) -> Done:
-        """Return a completion that the current row waits for."""
+        """Return a function to call at a completion that the current row waits for."""
         self._open += 1
 
         def done(error: UetError | None) -> None:
@@ -103,7 +103,7 @@ class Machine(Generic[State]):
         return done
 
     def unwaited(self, error: UetError | None) -> None:
-        """Return a completion that has an effect only if it is an error."""
+        """Handles a completion that no row waits for; only an error has an effect."""
         if error is not None:
             self._failed(error)
 

@@ -43,7 +43,7 @@ class MulticastOperation:
         self.end.barrier(self._arm)
 
     def fail(self, error: UetError) -> None:
-        """Ends it; later messages have no effect."""
+        """Ends the operation; later messages have no effect."""
         for machine in (self.sender, self.requester, self.responder):
             if machine is not None:
                 machine.stop()
@@ -58,7 +58,8 @@ class MulticastOperation:
             self.counted.strays += 1
 
     def on_control(self, peer: int, immediate: int) -> None:
-        """Handles a control message: V(r) requests a block, or has ended. It is answered when this rank recovers too.
+        """Handles a control message: V(r) requests a block, or V(r) has ended. It is answered when this rank recovers
+        too.
 
         V(r) may have passed barrier 1 and cut off before this rank learns that the barrier is complete: that counts
         too.

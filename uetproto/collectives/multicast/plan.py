@@ -25,7 +25,7 @@ class Subgroup(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """Return the chunks of a block: C."""
+        """Return C, the number of chunks of a block."""
         return -(-self.length // self.mtu)
 
     def offset(self, idx: int) -> int:
@@ -58,7 +58,7 @@ class MulticastPlan:
 
     @property
     def cutoff(self) -> int:
-        """Return the picoseconds from arming until missing chunks are fetched."""
+        """Return the time in picoseconds from arming until missing chunks are fetched."""
         return max(self.config.least, round(self.config.scale * self.bytes * SECOND / self.config.rate))
 
     # Blocks

@@ -26,10 +26,10 @@ class PostedOperation:
     operation: MulticastOperation | None = None
     """The operation, once it has begun."""
     error: UetError | None = None
-    """Error that ended it before it began."""
+    """Error that ended the operation before it began."""
 
     def fail(self, error: UetError) -> None:
-        """Fails it, and all later ones with it, from outside; earlier ones continue."""
+        """Fails this operation and all later ones from outside; earlier operations continue."""
         if self.operation is not None:
             self.operation.fail(error)
         elif self.error is None:
@@ -59,7 +59,7 @@ class MulticastRank:
     def post(
         self, plan: MulticastPlan, source: memoryview | None, into: memoryview | None, done: Done
     ) -> PostedOperation:
-        """Posts an operation, which begins after those posted before.
+        """Posts an operation, which begins after all operations that were posted before.
 
         `source`: the own block, of a rank that sends one. `into`: room for all blocks; None: chunks are only counted.
         The operation owns both until `done` is called, once.

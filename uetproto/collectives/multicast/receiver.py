@@ -43,7 +43,7 @@ RECEIVER: dict[tuple[ReceiverState, ReceiverInput], ReceiverState] = {
 
 
 class Receiver:
-    """Chunks of one subgroup, and what each datagram counts as: the first of these that is true.
+    """Chunks of one subgroup; each datagram counts as the first of these kinds that applies.
 
     foreign          another task id, or no operation is armed
     late             the receiver polls no more: all is here, or the cutoff is over
@@ -135,7 +135,7 @@ class Receiver:
         self._stop(ReceiverInput.CUTOFF)
 
     def finalize(self) -> None:
-        """Notes that both recovery machines have ended, or that the operation has."""
+        """Notes that both recovery machines have ended, or that the operation has ended."""
         self._polled = self._armed = -1
         self.state = ReceiverState.IDLE
 

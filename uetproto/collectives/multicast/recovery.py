@@ -82,7 +82,7 @@ class Holdings:
         return block
 
     def holds(self, owner: int) -> bool:
-        """Return whether it holds a block, its own or a complete one, which others may read."""
+        """Return whether the rank holds a block, its own or a complete one, which others may read."""
         return all(receiver.holds(self._block(owner)) for receiver in self._receivers)
 
     def missing(self) -> list[int]:

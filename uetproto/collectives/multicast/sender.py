@@ -95,7 +95,7 @@ class ChunkSender(Machine[SenderState], table=SENDER):
     # Actions
 
     def place_own(self) -> None:
-        """Copies the own block to the receive buffer before a grant can be given: peers read it there."""
+        """Copies the rank's own block to the receive buffer before a grant can be given: peers read it there."""
         if self._into is not None:
             start = self._block * self.plan.length
             self._into[start : start + self.plan.length] = self._source
@@ -106,7 +106,7 @@ class ChunkSender(Machine[SenderState], table=SENDER):
         self._post([(part, batch) for part in self.plan.subgroups if self._left(part) >= batch])
 
     def post_rest(self) -> None:
-        """Posts full chunks, then the short one."""
+        """Posts all full chunks, then the short one."""
         self._post([(part, self._left(part)) for part in self.plan.subgroups if self._left(part)])
 
     def pass_token(self) -> None:

@@ -9,7 +9,7 @@ TASKS = 256
 TASK_MASK = TASKS - 1
 CHUNK_SHIFT = 8
 CHUNK_IDS = 1 << 24
-"""Number of chunk ids: N * C is less."""
+"""Number of chunk ids: N * C must be less."""
 
 
 class ChunkImmediate(NamedTuple):
@@ -36,7 +36,7 @@ class RingMessage(IntEnum):
 
 
 FIN_OWNER = 0xDEAD
-"""Value of FIN in place of an owner."""
+"""Owner field of a FIN, which names no owner."""
 
 
 class RingImmediate(NamedTuple):

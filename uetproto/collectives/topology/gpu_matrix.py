@@ -17,7 +17,7 @@ class Class(NamedTuple):
 
     label: str
     rank: int
-    """Rank of NCCL, 0 is best; NODE counts as PHB."""
+    """Rank of the class in NCCL, 0 is best; NODE counts as PHB."""
     path: str
 
 
@@ -90,7 +90,7 @@ class Speeds:
 
     nvlink: int = NVLINK["A100"]
     pcie: int = 12 * GB
-    """Speed of Gen3 x16."""
+    """Bytes per second of PCIe Gen3 x16."""
     socket: int = SOCKET["Skylake"]
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class Speeds:
 
 
 def worst(connections: Iterable[GpuConnection]) -> GpuConnection:
-    """Return the class of a path: that of its worst part."""
+    """Return the class of a path, which is the class of its worst part."""
     return max(connections, key=lambda connection: connection.order, default=X)
 
 

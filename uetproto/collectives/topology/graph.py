@@ -123,7 +123,7 @@ class Topology:
     # Routes
 
     def hops(self, source: int, destination: int) -> int:
-        """Return the links that a packet crosses on any shortest path; 0 to the rank itself."""
+        """Return the number of links that a packet crosses on any shortest path; 0 to the rank itself."""
         if source == destination:
             return 0
         start, end = self.neighbour(source), self.neighbour(destination)

@@ -11,7 +11,7 @@ from uetproto.collectives.topology.graph import Topology
 from uetproto.errors import LocalError
 
 MOST_CABLES = 1 << 18
-"""Largest number of cables between switches: more are taken for a mistake."""
+"""Largest number of cables between switches: a larger number is taken for a mistake."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import numpy as np
 from uetproto.collectives.algorithms.schedule import Buffer, Fold, Schedule, ScheduleStep
 
 SHOWN = 8
-"""Ranks whose columns fit on a screen."""
+"""Number of ranks whose columns fit on a screen."""
 
 
 def show(schedule: Schedule, ranks: Sequence[int] | None = None) -> str:

@@ -26,7 +26,7 @@ class Hosts:
         return self._host[a] == self._host[b]
 
     def relay(self, source: int, target: int) -> int:
-        """Return the rank beside `source` whose NIC sends its messages to `target`: that on the rail of `target`.
+        """Return the rank beside `source` whose NIC sends its messages to `target`: the rank on the rail of `target`.
 
         The result is `source` itself if NICs may be crossed, or if its host has no rank on that rail.
         """

@@ -82,11 +82,11 @@ class Nowhere:
         self.length = length
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return zeros."""
+        """Return zeros in place of the content."""
         return bytes(length)
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Drop the bytes."""
+        """Drops the bytes."""
 
     def flush(self) -> None:
         """Does nothing."""
@@ -171,7 +171,7 @@ class MulticastGroupEnd:
             self.hca.submit(ModifyQp(qp_num=self.qps[peer], state=state, attributes=attributes), self.now)
 
     def only_count(self, only: bool) -> None:
-        """Counts chunks of others at the NIC, without receives and without their bytes, or stops to do so."""
+        """Begins or stops to count the chunks of others at the NIC, without receives and without their bytes."""
         for group, receiver in zip(self._groups, self.machines.receivers, strict=True):
             self.network.world.network.nics[self._node.name].divert(
                 group.dst, _counting(receiver.on_chunk) if only else None

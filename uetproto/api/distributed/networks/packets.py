@@ -41,13 +41,13 @@ _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
 class ReceiveGrant(NamedTuple):
-    """Says where the bytes of a message may go. A `length` of 2^64 - 1: the sender refuses."""
+    """Says to which memory the bytes of a message may be written. A `length` of 2^64 - 1: the sender refuses."""
 
     tag: int
     slot: int
     """Number of the receive."""
     origin: int
-    """Rank whose message it is; its NIC sends it, or that of a rank of its host."""
+    """Rank whose message it is; the message is sent by its NIC, or by the NIC of another rank of its host."""
     key: int
     address: int
     length: int
@@ -228,7 +228,7 @@ class GrantingEnd(PacketEnd):
             self._grants.setdefault(key, deque()).append(grant)
 
     def on_written(self, slot: int) -> None:
-        """Ends a receive: all bytes of the granted message have come."""
+        """Ends a receive after all bytes of the granted message have come."""
         if slot in self._slots:
             self._finish(slot, None)
 
@@ -334,5 +334,5 @@ def options(
 
 
 def names(size: int) -> list[str]:
-    """Return the names of the nodes; there are two at least."""
+    """Return the names of the nodes, two at least."""
     return [f"rank{rank}" for rank in range(max(2, size))]

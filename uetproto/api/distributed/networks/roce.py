@@ -49,8 +49,7 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.roce import PMTUS
 
 RECEIVES = 1024
-"""Receives that are posted to the shared receive queue of a rank, for grants and immediates; each is posted again at
-once."""
+"""Number of receives in a rank's shared receive queue, for grants and immediates; each is posted again at once."""
 
 _PLAIN = SendFlags(0)
 _ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE

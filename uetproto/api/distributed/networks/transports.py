@@ -11,7 +11,7 @@ from uetproto.collectives.transport import CollectiveNetwork
 from uetproto.errors import LocalError
 
 Nodes: TypeAlias = int | Sequence[Sequence[int]] | None
-"""Number of nodes, or the ranks of each."""
+"""Number of nodes, or the ranks of each node."""
 
 TRANSPORTS = {"uet": "uetproto.api.distributed.networks.uet", "roce": "uetproto.api.distributed.networks.roce"}
 """Networks with packets, by name: modules with `network(size, **options)`."""

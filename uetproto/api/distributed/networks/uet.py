@@ -146,7 +146,7 @@ def _failure(rank: int, peer: int, event: Completion) -> TransportError | None:
 
 
 WAYS: dict[str, Callable[["UetNetwork", int, FiNode], PacketEnd]] = {"write": UetEnd, "send": UetSendingEnd}
-"""Ends by the way in which bytes are moved."""
+"""Classes of ends, by the way in which they move bytes."""
 
 DELIVERIES = {mode.name: mode for mode in PDC_MODES}
 """Modes that deliver exactly once."""
@@ -156,7 +156,7 @@ _ROOMY = SesConfig(rx_size=1 << 16, unexpected_messages=65535, unexpected_bytes=
 
 
 RESERVED = 1 << 14
-"""PDCs of the reserved pool with SHARP: four for each connection."""
+"""Number of PDCs of the reserved pool with SHARP: four for each connection."""
 
 
 def _carrier(fep: Fep, element: Element, options: SharpOptions) -> UetCarrier:
