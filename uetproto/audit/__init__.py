@@ -1,4 +1,4 @@
-"""Judges anybody's capture against the protocol (interfaces.md §8): trackers follow conversations, rules are tables.
+"""Judges captures against the protocol (interfaces.md §8): trackers follow conversations, rules are tables.
 
 The walk of a packet
 --------------------

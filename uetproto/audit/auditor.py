@@ -1,4 +1,4 @@
-"""Judges captures: each interface of each file is a vantage point that is audited alone; findings are merged.
+"""Judges captures: each interface of each file is a vantage point and is audited alone; equal findings are merged.
 
 A `Reading` turns a record of the capture into an `ObservedPacket`. The `Auditor` of the vantage point hands it to the
 tracker of what it belongs to. Trackers tell the `Judge` of events, and the judge asks the rules.
@@ -159,7 +159,7 @@ class Forgetful(Protocol):
 
 
 class Auditor:
-    """Hands every packet of a vantage point to the tracker of what it belongs to."""
+    """Passes every packet of a vantage point to the tracker of its conversation."""
 
     def __init__(
         self, options: Options, *, rules: Iterable[Rule] | None = None, listen: Callable[[Judge], None] | None = None,
@@ -225,7 +225,7 @@ class Auditor:
         self._pdc_handlers[type(seen.head)](seen)
 
     def end(self) -> None:
-        """Finish: no packet follows."""
+        """Finish the audit: no packet follows."""
         for end in self._ends:
             end()
         if self.judge.missing is None and self._has_dropped:

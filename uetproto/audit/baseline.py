@@ -1,4 +1,4 @@
-"""Reads the file of `--baseline`: findings that it knows are counted, and not printed.
+"""Reads the file of `--baseline`: findings that the file lists are counted, and not printed.
 
 A baseline is the output of `uetproto audit --json`, or lines written by hand. A line hides the findings that agree with
 its `rule`, `flow`, `expected` and `seen`. It may omit any but `rule`, and any field of `flow`. Packet numbers are not
@@ -37,7 +37,7 @@ class Baseline:
 
     @classmethod
     def read(cls, path: str) -> "Baseline":
-        """Read a file. Raises `LocalError` for a line that is no finding, `OSError` for a file that cannot be read."""
+        """Read a baseline. Raises `LocalError` for a line that is no finding, `OSError` for an unreadable file."""
         found = []
         with Path(path).open(encoding="utf-8-sig", errors="replace") as file:
             for number, text in enumerate(file, 1):
@@ -49,11 +49,11 @@ class Baseline:
 
     @property
     def rules(self) -> list[str]:
-        """Return the ids of the rules that lines name; another version may have had them."""
+        """Return the ids of the rules that lines name; rules of another version may be among them."""
         return list(self._known)
 
     def knows(self, finding: Finding) -> bool:
-        """Return whether a line hides the finding."""
+        """Return whether a line of the baseline hides the finding."""
         own = {"expected": _unnumbered(finding.expected), "seen": _unnumbered(finding.seen)}
         flow = json.loads(json.dumps(dict(finding.flow), default=str))
         return any(

@@ -1,4 +1,4 @@
-"""Holds what the trackers of packet delivery and of messages use of each other: neither imports the other."""
+"""Defines the interface between the trackers of packet delivery and of messages: neither imports the other."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -14,11 +14,11 @@ class MessageDirection(Protocol):
     """Holds what `MessageTracker.open` returned."""
 
     def flow(self) -> Flow:
-        """Return what findings about the direction name."""
+        """Return the addresses and numbers that findings about the direction name."""
 
 
 class PsnState(Protocol):
-    """Tells what is known of a PSN that was seen."""
+    """Describes a PSN that was seen."""
 
     @property
     def acked(self) -> bool:
@@ -34,7 +34,7 @@ class OrderedDirection(MessageDirection, Protocol):
 
     @property
     def records(self) -> Mapping[int, PsnState]:
-        """Return the PSNs that were seen."""
+        """Return the state of each PSN that was seen."""
 
     @property
     def cack(self) -> int | None:
@@ -51,7 +51,7 @@ class MessageTracker(Protocol):
         """Follow a request packet. `first`: its PSN was not seen before."""
 
     def response(self, direction: MessageDirection, seen: ObservedPacket, psn: int | None) -> None:
-        """Follow a response that an ACK carries, to the request of `direction` with this PSN; None: not known."""
+        """Follow a response in an ACK; it answers the request with this PSN in `direction`; None: not known."""
 
     def data(self, direction: OrderedDirection, seen: ObservedPacket, first: bool) -> None:
         """Follow read data that a request packet of `direction` carries. `first`: its PSN was not seen before."""

@@ -1,4 +1,4 @@
-"""Reads an example finding of each rule, as the tests produce it: `--explain` and RULES.md show it.
+"""Reads an example finding of each rule, which the tests produce; `--explain` and RULES.md show it.
 
 A new rule may lack an example: `--explain` and RULES.md then omit it. `python -m tests.audit.collect_examples` writes
 the file anew.

@@ -39,9 +39,9 @@ class Finding:
     file: str = ""
     interface: str = ""
     vantage: int = 0
-    """Numbers the vantage points: a file may be given twice, and interfaces may have equal names."""
+    """Number of the vantage point: a file may be given twice, and interfaces may have equal names."""
     places: list[FindingPlace] = field(default_factory=list)
-    """Lists other vantage points that show the same."""
+    """Lists other vantage points that show the same finding."""
 
     @property
     def packet(self) -> int:
@@ -55,7 +55,7 @@ class Finding:
 
     @property
     def everywhere(self) -> list[FindingPlace]:
-        """Return all vantage points that show it."""
+        """Return all vantage points that show the finding."""
         return [FindingPlace(self.file, self.interface, self.packets), *self.places]
 
     def as_dict(self) -> dict[str, Any]:

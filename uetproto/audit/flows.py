@@ -4,10 +4,10 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 SILENT = 60 * 10**9
-"""Nanoseconds without a packet after which a flow is over."""
+"""Nanoseconds without a packet after which a flow is taken as ended."""
 
 SWEEP = 4096
-"""Packets between two sweeps, at least."""
+"""Least number of packets between two sweeps."""
 
 PER_PACKET = 4
 """Flows that a sweep may visit for each packet at little cost; fewer than two would not keep up with short flows."""
@@ -18,7 +18,7 @@ class Flowing(Protocol):
 
     @property
     def last_ns(self) -> int:
-        """Return the time of its last packet in nanoseconds."""
+        """Return the time of the last packet of the conversation in nanoseconds."""
 
 
 K = TypeVar("K", bound=Hashable)

@@ -1,4 +1,4 @@
-"""Asks the rules that subscribe to an event of a tracker, and counts and keeps what they say.
+"""Asks the rules that subscribe to an event of a tracker, and counts and keeps their answers.
 
 Where a rule has not judged an event, its tally says why:
 
@@ -19,14 +19,14 @@ from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Violation
 
 MOST = 10_000
-"""Findings that are kept of one rule; the others are counted."""
+"""Most findings of one rule that are kept; further ones are only counted."""
 
 Tell = Callable[[Any, ObservedPacket], None]
-"""A tracker calls it at an event, with its state of what it follows, and the packet."""
+"""A tracker calls this function at an event, with the state of the conversation and the packet."""
 
 
 class Subject(Protocol):
-    """Represents the conversation in which packets contradict each other, as far as it is known at that time."""
+    """Represents a conversation in which packets contradict each other, as far as the conversation is known then."""
 
     @property
     def doubt(self) -> str | None:
@@ -93,7 +93,7 @@ class Judge:
         self._listeners.setdefault(event, []).append(listener)
 
     def on(self, event: Enum) -> Tell:
-        """Return what a tracker calls at `event`; without rules and listeners it only counts."""
+        """Return the function that a tracker calls at `event`; without rules and listeners it only counts."""
         judged = [(tally, tally.rule.check) for tally in self._judged[event] if tally.rule.requires in self._promised]
         listeners = tuple(self._listeners.get(event, ()))
         count = [0]

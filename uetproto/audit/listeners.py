@@ -1,4 +1,4 @@
-"""Listeners of an audit: measurements and tables are made in the same pass."""
+"""Defines listeners of an audit: they make measurements and tables in the same pass."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -10,7 +10,7 @@ from uetproto.wire.capture.pcap import Record
 T = TypeVar("T")
 
 HELD = 65_536
-"""Lengths that are kept until their packets come: packets of other protocols never come."""
+"""Most lengths that are kept until their packets come; packets of other protocols never come."""
 
 
 class PacketListener(Protocol):
@@ -24,7 +24,7 @@ class PacketListener(Protocol):
 
 
 ListenerFactory = Callable[[Judge, str, str, int], PacketListener | None]
-"""Makes the listener of a vantage point, or None, from its judge, its file, and name and number of its interface. It is
+"""Returns the listener of a vantage point, or None, for its judge, file, and name and number of its interface. It is
 called before anything is read, and may subscribe to events."""
 
 
@@ -47,7 +47,7 @@ def call_both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[
 
 
 class Lengths(dict[int, int]):
-    """Maps the number of a record to its length on the wire, which `ObservedPacket` lacks, until its packet comes."""
+    """Maps the number of a record to its length on the wire until its packet comes; `ObservedPacket` has no length."""
 
     def take(self, record: Record) -> None:
         self[record.index] = record.length

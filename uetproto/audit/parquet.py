@@ -23,7 +23,7 @@ from uetproto.wire.forms import FORMS
 
 PACKETS, FINDINGS = "packets.parquet", "findings.parquet"
 GROUP = 65_536
-"""Rows that are written at a time."""
+"""Number of rows that are written at a time."""
 
 
 class Column(NamedTuple):

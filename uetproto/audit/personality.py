@@ -1,4 +1,4 @@
-"""Lists the known departures of implementations: findings of these rules are notes (observed.md)."""
+"""Lists the rules that known implementations break: findings of these rules are notes (observed.md)."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ REFPROV: dict[str, str] = {
 }  # fmt: skip
 
 PERSONALITIES: Mapping[str, Mapping[str, str]] = {"refprov": REFPROV}
-"""Maps the name of an implementation to the rules that it departs from, and how."""
+"""Maps the name of an implementation to the rules that it breaks, and how."""
 
 
 def excused_by(name: str | None) -> Mapping[str, str]:

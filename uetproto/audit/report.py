@@ -25,7 +25,7 @@ class AuditReport:
     others: int = 0
     """Counts the records that are neither UET nor RoCE, or have a link type that is not decoded."""
     copies: int = 0
-    """Counts the records that a mirror port had shown before."""
+    """Counts the records that repeat an earlier one, as a mirror port makes them."""
     forgotten: Counter[str] = field(default_factory=Counter)
     """Counts the conversations that were dropped because they were silent or too many, by kind and reason."""
     unopened: Counter[str] = field(default_factory=Counter)

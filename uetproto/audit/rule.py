@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from uetproto.audit.reader.observed import ObservedPacket
 
 CHOICE = "uetproto choice"
-"""Stands for the source of a rule that has no other: its findings are notes at most."""
+"""Stands for the source of a rule without any other source: findings of such a rule are notes at most."""
 
 
 class Severity(Enum):
@@ -26,7 +26,7 @@ class Severity(Enum):
 
 
 class Requires(Enum):
-    """Names what must be promised of a capture for a rule to be judged; the value says why it was not."""
+    """Names what a capture must promise for a rule to be judged; the value says why the rule was not judged."""
 
     PRESENCE = "needs nothing"
     ABSENCE = "needs --complete"
@@ -49,14 +49,14 @@ class Inconclusive(NamedTuple):
 
 
 Verdict = Violation | Inconclusive | None
-"""A check returns it; None: nothing is wrong."""
+"""Result of a check; None: nothing is wrong."""
 
 Check = Callable[[Any, ObservedPacket], Verdict]
-"""A check takes the tracker's state of what it follows, and the packet."""
+"""A check takes the state of what the tracker follows, and the packet."""
 
 
 def always(expected: str, seen: str) -> Check:
-    """Return a check for an event that is a violation whatever the packet."""
+    """Return a check for an event that is a violation with any packet."""
     return lambda state, packet: Violation(expected, seen)
 
 
@@ -79,6 +79,6 @@ class Rule:
     severity: Severity = Severity.ERROR
     requires: Requires = Requires.PRESENCE
     of: Enum | None = None
-    """Names the event that counts as judged, where `on` is a rarer one that can fail; None: `on`."""
+    """Names the event that is counted as judged, if `on` is only a rarer event that can fail; None: `on` is counted."""
     covers: tuple[str, ...] = ()
-    """Lists the numbered invariants that it covers, as "pds 20"."""
+    """Lists the numbered invariants that the rule covers, such as "pds 20"."""

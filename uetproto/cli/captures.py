@@ -35,7 +35,7 @@ class Decoding(NamedTuple):
 
     @property
     def transports(self) -> dict[str, Any]:
-        """Return what says where the transports are, by the names of the fields of `audit.reader.options.Options`."""
+        """Return the settings that locate the transports, by the field names of `audit.reader.options.Options`."""
         values = self._asdict()
         return {name: values[name] for name in ("crc", "udp_port", "ip_protocol", "roce_port", "rd")}
 
@@ -129,7 +129,7 @@ def _number(name: str, last: int, default: int, text: str) -> Callable[[F], F]:
 
 
 def check_files(files: Sequence[str]) -> None:
-    """Check that all files can be read, before any is. Raises `LocalError` or `OSError` if not."""
+    """Check that all files can be read, before any is read. Raises `LocalError` or `OSError` if not."""
     if files.count("-") > 1:
         raise LocalError("", "- is there twice", "once, standard input can be read once")
     for file in files:

@@ -1,4 +1,4 @@
-"""Compares scenarios for `uetproto run --compare`: the same bytes, without and with loss."""
+"""Compares scenarios for `uetproto run --compare`: the same bytes are transferred without loss and with it."""
 
 import random
 import tempfile
@@ -19,7 +19,7 @@ from uetproto.emulator.scenario.settings import load
 LOSS = 0.001
 """Share of the frames that is lost in the second part."""
 LENGTH = 64 << 20
-"""Bytes that are sent in the second part."""
+"""Number of bytes that are sent in the second part."""
 SEEDS = range(1, 10 + 1)
 
 Show = Callable[[str], None]
@@ -45,7 +45,7 @@ class Compared:
     plain: RunResult
     """Holds the result of the unchanged scenario."""
     lossy: tuple[RunResult, ...]
-    """Holds the results of `LENGTH` bytes with `LOSS`, one run a seed."""
+    """Holds the results of `LENGTH` bytes with `LOSS`, one run for each seed."""
 
     @property
     def ok(self) -> bool:

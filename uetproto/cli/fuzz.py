@@ -33,11 +33,11 @@ GRACE = 10.0
 """Seconds within which a worker has to end when it is told to."""
 CORES = len(os.sched_getaffinity(0))
 MOST_JOBS = 4 * CORES
-"""Processes at most: more of them only compete for time and memory."""
+"""The most processes; more would only compete for time and memory."""
 
 
 class FuzzPlan(NamedTuple):
-    """Says what is run, and by how many processes."""
+    """Holds what is run, and by how many processes."""
 
     machine: str
     seed: int
@@ -239,14 +239,14 @@ class Kept(NamedTuple):
     replay: str
     """Says what the replay with real frames found; empty: nothing."""
     again: str = ""
-    """Holds the command that replays it, where the file is no scenario."""
+    """Holds the command that replays the finding, if the file is no scenario."""
 
 
 NOT_REPLAYED = "not replayed to the end: the time was up"
 
 
 def keep(finding: FuzzFinding, folder: Path, give_up: Stop) -> Kept:
-    """Write the scenario and its capture, which ends where `give_up` says so."""
+    """Write the scenario and its capture; the capture ends when `give_up` says so."""
     folder.mkdir(parents=True, exist_ok=True)
     if not isinstance(finding.settings, ScenarioSettings):
         text = folder / f"{finding.name}.txt"

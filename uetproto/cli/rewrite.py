@@ -14,13 +14,13 @@ _TIMES = range(2**64)  # nanoseconds that a pcapng can hold
 
 
 class Rewritten(NamedTuple):
-    """Holds what is written for a record."""
+    """Holds the frame and the comment that are written for a record."""
 
     frame: bytes
     length: int
-    """Bytes that the frame has on the wire."""
+    """Length of the frame on the wire in bytes."""
     said: str = ""
-    """Holds a comment that is added to that of the record."""
+    """Holds a comment that is added to the comment of the record."""
 
 
 def rewrite(reader: CaptureReader, output: str, about: str, change: Callable[[Record], Rewritten]) -> int:

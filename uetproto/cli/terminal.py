@@ -45,7 +45,7 @@ def width() -> int:
 
 @contextmanager
 def status() -> Iterator[Callable[[str], None]]:
-    """Show a line of progress on standard error, where that is a terminal; yields what sets its text."""
+    """Show a line of progress on standard error, where that is a terminal; yields the function that sets its text."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -61,7 +61,7 @@ def printable(text: str) -> str:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a file, or standard output for "-": there in ASCII, whatever the terminal can show."""
+    """Write a file, or standard output for "-"; standard output gets ASCII only, for any terminal."""
     if path == "-":
         sys.stdout.write(text.encode("ascii", "xmlcharrefreplace").decode())
         return

@@ -1,4 +1,4 @@
-"""Follows PDCs: requests and control packets of both directions, their ACKs and NACKs, and what contradicts what.
+"""Follows PDCs: requests and control packets of both directions, their ACKs and NACKs, and contradictions between them.
 
 Most packets are as expected and take the fast path through `see`. All others take the slow path: `tracker_sent.py`
 follows what an end sends, `tracker_replies.py` what the other end answers.
@@ -50,7 +50,7 @@ class PdsTracker:
         self.see_by_class[type(seen.head)](seen)
 
     def subject_of(self, seen: ObservedPacket) -> PdcConversation | None:
-        """Return the PDC of a packet; None where order and completeness are promised: then it is beyond doubt."""
+        """Return the PDC of a packet; None where order and completeness are promised: then the PDC is certain."""
         if self._is_certain:
             return None
         head = seen.head

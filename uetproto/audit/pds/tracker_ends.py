@@ -13,7 +13,7 @@ Key = tuple[int, int, int]
 QUARANTINE = 10**9
 """Nanoseconds after which a silent PDCID may be in use for another PDC (MSL is twice that)."""
 PAIRS = 65_536
-"""Pairs of hosts that `PdcTable.again` keeps at most."""
+"""Most pairs of hosts that `PdcTable.again` keeps."""
 
 
 class PdcTable:
@@ -32,7 +32,7 @@ class PdcTable:
 
     @property
     def by_key(self) -> dict[Key, PdcDirection]:
-        """Return the known ends; after each `sweep` it is another dictionary."""
+        """Return the known ends; after each `sweep` the dictionary is another one."""
         return self._flows.by_key
 
     @property
@@ -42,7 +42,7 @@ class PdcTable:
     # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
 
     def of_syn(self, seen: ObservedPacket, own: int, start: int) -> PdcDirection:
-        """Return the instance with this Start_PSN; a new one if the PDCID had another Start_PSN."""
+        """Return the instance with this Start_PSN, or a new instance if the PDCID had another Start_PSN."""
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
             direction = self._pair(seen, own, 0)

@@ -42,7 +42,7 @@ class PdcReplies:
             self._ses.response(direction, seen, psn)
 
     def probe(self, seen: ObservedPacket) -> None:
-        """Follow an ACK that answers a probe: it names no PSN."""
+        """Follow an ACK that answers a probe; such an ACK names no PSN."""
         direction = self._of(seen)
         if direction is not None and not seen.is_trimmed:
             self._tell[PdsEvent.ACK](direction, seen)

@@ -17,11 +17,11 @@ from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 PKT_IDS = 4_096
-"""Requests of a flow that are kept."""
+"""Most requests of a flow that are kept."""
 
 
 class RudiEvent(Enum):
-    """Names what happens without a PDC. The state is a `RudiExchange`, of UUD an `AuditedDatagram`."""
+    """Names the events of packets without a PDC. The state is a `RudiExchange`, of UUD an `AuditedDatagram`."""
 
     REQUEST = auto()
     """The first copy of a RUDI request was seen."""
@@ -36,7 +36,7 @@ class RudiEvent(Enum):
 
 
 class RudiHead(NamedTuple):
-    """Holds of the head of a RUDI packet what the tracker of messages reads."""
+    """Holds the part of the head of a RUDI packet that the tracker of messages reads."""
 
     psn: int
     next_hdr: int

@@ -13,7 +13,7 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, 
 from uetproto.wire.serial import diff32
 
 NEIGHBOURS = 64
-"""PSNs that are searched for another first transmission, to compare CLEAR_PSNs."""
+"""Number of PSNs that are searched for another first transmission, to compare CLEAR_PSNs."""
 
 CONSUMES_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
 """Lists the control packets that consume a PSN (UE 1.0.1 §3.5.16)."""

@@ -12,27 +12,27 @@ from uetproto.wire.serial import diff32
 
 M32 = 0xFFFFFFFF
 FAR = 0x10000
-"""Bounds the distance of PSNs of one PDC that are open at a time: no window is wider than 32,640 (UE 1.0.1
+"""Distance between PSNs of one PDC that no two open PSNs reach: no window is wider than 32,640 (UE 1.0.1
 §3.5.8.2)."""
 NEVER = -1
-"""Stands for a PDCID that equals none."""
+"""Stands for a PDCID that no packet has."""
 RECORDS = 1_000_000
-"""PSN records that all directions together keep."""
+"""Most PSN records that all directions together keep."""
 MOST, FEWEST = 4_096, 128
 """Bounds of the PSN records that one direction keeps."""
 AGAIN = "PSNs of a PDC come again in the next: needs --complete and --ordered"
-"""Says why a contradiction may be none: nothing that was seen tells two instances of a PDC apart."""
+"""Says why a contradiction may be only apparent: no packet that was seen distinguishes two instances of a PDC."""
 HOLES = 4_096
-"""PSNs not seen, refused or to be cleared that a direction keeps."""
+"""Most PSNs that a direction keeps because they were not seen, were refused, or have to be cleared."""
 TIMES = 64
-"""Copies of a PSN whose times are kept."""
+"""Most copies of a PSN whose times are kept."""
 
 Hosts = tuple[int, int]
 """Holds two addresses, the lower first."""
 
 
 class PdsEvent(Enum):
-    """Names what happens on PDCs. The state is the `PdcDirection` of the requests, if nothing else is said."""
+    """Names the events of PDCs. The state is the `PdcDirection` of the requests, if nothing else is said."""
 
     FIRST = auto()
     """A PSN was seen for the first time, of a request or of a control packet that has one."""
@@ -43,7 +43,7 @@ class PdsEvent(Enum):
     OPEN = auto()
     """A PDC was seen for the first time."""
     RENUMBERED = auto()
-    """A SYN packet came that has a counterpart, `was`, in the instance before a new Start_PSN."""
+    """A SYN packet came with a new Start_PSN; `was` is its counterpart in the instance before."""
     SYN = auto()
     """A request with syn = 1 came."""
     REUSED = auto()
@@ -57,9 +57,9 @@ class PdsEvent(Enum):
     TWO_TARGETS = auto()
     """An ACK came from another PDCID than the one to which its PSN was sent."""
     LATE_SYN = auto()
-    """A first transmission with syn = 1 follows one without; `was` is the record of the other packet."""
+    """A first transmission with syn = 1 follows one with syn = 0; `was` is the record of the other packet."""
     NEW_AFTER_CLOSE = auto()
-    """A new PSN follows that of CLOSE_CMD."""
+    """A new PSN follows the PSN of CLOSE_CMD."""
 
     CLEAR_NOT_BELOW = auto()
     """A CLEAR_PSN is not below the PSN of its packet."""
@@ -79,13 +79,13 @@ class PdsEvent(Enum):
     ACK_UNSENT = auto()
     """An ACK covers a PSN that was not seen."""
     ACK_RETX = auto()
-    """The retx of an ACK differs from that of the only copy seen, `was`."""
+    """The retx of an ACK differs from the retx of the only copy seen, `was`."""
     CACK_BEHIND_CLEAR = auto()
-    """A CACK_PSN is below the CLEAR_PSN of the request, `was`, that the ACK answers."""
+    """A CACK_PSN is below the CLEAR_PSN of `was`, the request that the ACK answers."""
     CACK_HOLE = auto()
     """A CACK_PSN covers a PSN, `subject`, that was not seen; only in complete captures."""
     CACK_UNCLEARED = auto()
-    """A CACK_PSN covers a guaranteed response, `subject` in packet `number_of`, that nothing seen has cleared."""
+    """A CACK_PSN covers a guaranteed response, `subject` in packet `number_of`, that no packet seen has cleared."""
     CACK_FELL = auto()
     """A CACK_PSN is below an earlier one."""
     SACK = auto()
@@ -93,7 +93,7 @@ class PdsEvent(Enum):
     SACK_UNSENT = auto()
     """A bitmap names a PSN, `subject`, that was not seen."""
     SACK_ZERO = auto()
-    """A bitmap denies a PSN, `subject`, that CACK_PSN covers."""
+    """A bitmap reports a PSN, `subject`, as not received, though CACK_PSN covers it."""
     MPR_ZERO = auto()
     """An ACK advertises no window."""
     ASKS = auto()
@@ -111,16 +111,16 @@ class PdsEvent(Enum):
 
 @dataclass(slots=True, eq=False)
 class PsnRecord:
-    """Holds what is known of a PSN that was seen."""
+    """Describes a PSN that was seen."""
 
     number: int
     time_ns: int
     content: int | None
     clear: int | None
-    """Holds the CLEAR_PSN of its packet; None for a control packet."""
+    """Holds the CLEAR_PSN of the packet; None for a control packet."""
     head: Head
     acked: bool = False
-    """Tells that an ACK that names this PSN was seen."""
+    """Whether an ACK that names this PSN was seen."""
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +128,7 @@ class AuditedPdc:
     """Holds one instance of a PDC."""
 
     instance: int
-    """Counts the uses of the PDCIDs from 1."""
+    """Number of this use of the PDCIDs, from 1."""
     last_ns: int
     rod: bool | None = None
     initiator: "PdcDirection | None" = None
@@ -138,7 +138,7 @@ class AuditedPdc:
     closed: bool = False
     swept: bool = False
     over: bool = False
-    """Tells that another instance has its PDCIDs now."""
+    """Whether another instance has the PDCIDs now."""
 
 
 class PdcConversation(NamedTuple):
@@ -159,14 +159,14 @@ class PdcDirection:
     pdc: AuditedPdc
     sender: int
     id: int
-    """Holds the PDCID of its sender; 0: not known."""
+    """Holds the PDCID of the sender; 0: not known."""
     other: "PdcDirection" = field(init=False, repr=False)
     before: "PdcDirection | None" = None
     """Holds the same direction of the instance before, for packets that are late."""
     after: "PdcDirection | None" = None
     """Holds the same direction of the next instance."""
     ses: Any = None
-    """Holds what the tracker of messages keeps for this direction."""
+    """Holds the state that the tracker of messages keeps for this direction."""
     start: int | None = None
     """Holds Start_PSN; None: no SYN packet was seen."""
     fast: int = NEVER
@@ -174,7 +174,7 @@ class PdcDirection:
     kind: Any = None
     """Holds the class of headers that may take the fast path."""
     next: int = 0
-    """Holds the PSN that follows the newest."""
+    """Holds the PSN that follows the newest PSN."""
     lowest: int | None = None
     """Holds the oldest PSN seen; None: no request was seen."""
     clear: int | None = None
@@ -203,13 +203,13 @@ class PdcDirection:
     una: int | None = None
     """Holds the oldest PSN for which no ACK was seen; only where the capture is complete."""
     held: dict[int, int] = field(default_factory=dict)
-    """Maps PSNs with a guaranteed response that an ACK asked to clear to the number of this ACK."""
+    """Maps each PSN with a guaranteed response to the number of the ACK that asked to clear it."""
     nacked: dict[int, int] = field(default_factory=dict)
-    """Maps PSNs that were refused to the time of the NACK."""
+    """Maps each refused PSN to the time of its NACK."""
     demanded: int | None = None
     """Holds the Start_PSN that a NACK asked for."""
     gap: bool = False
-    """Tells that CLOSE_CMD may be missing: a PSN that comes again may belong to another instance."""
+    """Whether CLOSE_CMD may be missing: a PSN that comes again may belong to another instance."""
     was: PsnRecord | None = None
     """Holds what an event refers to beside the packet: a record, a PSN, the number of a packet."""
     subject: int = 0
@@ -267,7 +267,7 @@ class PdcDirection:
         return diff32(psn, self.next) >= 0 or (psn in self.holes and psn not in self.trimmed)
 
     def has_gap(self, psn: int) -> bool:
-        """Return whether a PSN above `psn` was not seen: it may have been that of CLOSE_CMD."""
+        """Return whether a PSN above `psn` was not seen: it may be the PSN of CLOSE_CMD."""
         above = diff32(self.next, psn) - 1
         if above >= len(self.records):
             return True
@@ -279,7 +279,7 @@ class PdcDirection:
             times.append(time_ns)
 
     def skip(self, psn: int, complete: bool) -> None:
-        """Advance to `psn`. In a complete capture the PSNs between become holes."""
+        """Make `psn` the next PSN. In a complete capture the PSNs between become holes."""
         ahead = diff32(psn, self.next)
         if complete and ahead <= HOLES:
             self.holes.update((self.next + step) & M32 for step in range(ahead))
@@ -289,7 +289,7 @@ class PdcDirection:
             self.trimmed &= self.holes
 
     def acknowledged(self) -> int:
-        """Return the oldest PSN for which no ACK was seen: all below may be cleared."""
+        """Return the oldest PSN for which no ACK was seen: all PSNs below may be cleared."""
         una = self.una
         if una is None:
             una = self.next if self.lowest is None else self.lowest
@@ -302,7 +302,7 @@ class PdcDirection:
         return una
 
     def uncleared(self, cack: int) -> int | None:
-        """Return the oldest guaranteed PSN up to `cack` that nothing seen has cleared; drop those that are cleared."""
+        """Return the oldest guaranteed PSN up to `cack` that no packet seen has cleared; drop the cleared ones."""
         for cleared in (self.clear, self.cleared):
             if cleared is not None:
                 self.held = {psn: number for psn, number in self.held.items() if diff32(psn, cleared) > 0}
@@ -327,5 +327,5 @@ class PdcDirection:
 
 
 def reaches(known: int | None, psn: int) -> bool:
-    """Return whether a known PSN, such as a CLEAR_PSN, is this one or newer."""
+    """Return whether a known PSN, such as a CLEAR_PSN, is equal to this PSN or newer."""
     return known is not None and diff32(known, psn) >= 0

@@ -93,7 +93,7 @@ class Answers:
                     self._answer(stream, requests, seen, seen.head.opcode & 0x1F)
 
     def pair_the_rest(self) -> None:
-        """Connect two queue pairs that can be connected to no others, at the end of the capture."""
+        """Connect two queue pairs at the end of the capture, if neither can be connected to another one."""
         for streams in list(self._by_hosts.values()):
             for stream in streams:
                 if stream.other is None and stream.waiting:
@@ -131,7 +131,7 @@ class Answers:
             self._tell[RoceEvent.ALIVE](if_sure(stream, stream.refused[1]), seen)
 
     def settle(self, stream: QpStream, *, seen_since: bool) -> None:
-        """Tell of answers to requests that were not sent, unless the capture may have missed the requests.
+        """Report answers to requests that were not sent, unless the requests may be missing from the capture.
 
         `stream` holds the requests. `seen_since`: consider only answers after which a request was seen.
         """

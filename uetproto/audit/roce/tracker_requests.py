@@ -40,8 +40,8 @@ def conflicts(was: RequestRecord, now: RequestRecord) -> bool:
 
 
 class Contradicted(NamedTuple):
-    """Replaces the `QpStream` in an event that the tracker has judged: `verdict` is what it found, or says that the
-    packets may belong to two connections."""
+    """Replaces the `QpStream` in an event that the tracker has judged: `verdict` is what the tracker found, or says
+    that the packets may belong to two connections."""
 
     stream: QpStream
     verdict: Violation | Inconclusive = ANOTHER
@@ -51,7 +51,7 @@ class Contradicted(NamedTuple):
 
 
 def if_sure(stream: QpStream, number: int) -> QpStream | Contradicted:
-    """Return the state for rules that compare a packet with the earlier one of this number."""
+    """Return the state for rules that compare a packet with an earlier packet, which has this number."""
     return stream if stream.is_sure_of(number) else Contradicted(stream)
 
 
@@ -92,7 +92,7 @@ class Requests:
             self._behind(stream, seen, operation)
 
     def note(self, stream: QpStream, seen: ObservedPacket, operation: int, *, known: bool = True) -> None:
-        """Store what is kept of a new request beside its record. `known`: the PSN before was seen."""
+        """Store the data of a new request that its record does not hold. `known`: the PSN before was seen."""
         if operation == _WRITE_FIRST:
             stream.first = seen.head.psn
             stream.stated[seen.head.psn] = seen.more[0].dmalen
@@ -107,7 +107,7 @@ class Requests:
             self._tell[RoceEvent.ATOMIC](stream, seen)
 
     def settle(self, stream: QpStream) -> None:
-        """Decide that the suspect did not begin a new connection."""
+        """Decide that the suspect, a request, did not begin a new connection."""
         suspect = stream.suspect
         if suspect is None:
             return
@@ -185,7 +185,7 @@ class Requests:
         return is_new
 
     def begin_again(self, stream: QpStream) -> None:
-        """Begin a new connection with the suspect."""
+        """Begin a new connection with the suspect, a request."""
         suspect = stream.suspect
         assert suspect is not None
         self._begin(stream, suspect, suspect.head.opcode & 0x1F)

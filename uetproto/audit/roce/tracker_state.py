@@ -1,4 +1,4 @@
-"""Holds the state of queue pairs: what one sends to another, request by request."""
+"""Holds the state of queue pairs: what one queue pair sends to another, request by request."""
 
 from enum import Enum, auto
 from itertools import islice
@@ -13,14 +13,14 @@ from uetproto.wire.headers.roce import OPERATIONS, PMTUS, Load, Operation, Trans
 M24 = 0xFFFFFF
 HALF = 0x800000
 FAR = 0x10000
-"""Bounds the distance of PSNs of one connection that are open at a time, except those of one READ."""
+"""Distance between PSNs of one connection that no two open PSNs reach, except PSNs of one READ."""
 MOST = 4_096
-"""PSNs of one sender that are kept."""
+"""Most PSNs of one sender that are kept."""
 RECORDS = 1_000_000
-"""PSNs of all senders together that are kept."""
+"""Most PSNs of all senders together that are kept."""
 SILENCE = 50_000
-"""Nanoseconds for which two queue pairs send nothing, at least, while they are connected anew: their ends go through
-several states, and exchange parameters outside of the connection."""
+"""Least time in nanoseconds for which two queue pairs send nothing while they are connected again: their ends go
+through several states, and exchange parameters outside of the connection."""
 KEY = 0x7FFF
 """Masks the bits of a P_Key that must be equal; the other bit marks full members."""
 _READS = 256
@@ -62,28 +62,28 @@ READ_RESPONSES = range(Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_R
 ATOMICS = frozenset({Operation.COMPARE_SWAP, Operation.FETCH_ADD})
 WRITES_END = frozenset({Operation.RDMA_WRITE_LAST, Operation.RDMA_WRITE_LAST_WITH_IMMEDIATE})
 NOTED = frozenset({Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST, *WRITES_END, *ATOMICS})
-"""Lists requests of which more is kept than their record."""
+"""Lists the operations of requests for which more than a record is kept."""
 
 
 class RoceEvent(Enum):
-    """Names what happens between queue pairs. The state is the `QpStream` of the sender, if nothing else is said."""
+    """Names the events of queue pairs. The state is the `QpStream` of the sender, if nothing else is said."""
 
     PACKET = auto()
-    """A packet of RC, UC or UD came; counts."""
+    """A packet of RC, UC or UD came; the event is only counted."""
     KEY = auto()
     """A P_Key differs from `expected_key`, which an earlier packet has."""
     SIZE = auto()
     """A length contradicts the path MTU that another packet shows."""
     REQUEST = auto()
-    """A request came whose PSN was not seen before; counts."""
+    """A request came with a PSN that was not seen before; the event is only counted."""
     MISORDERED = auto()
-    """A request cannot follow, or precede, its neighbour in PSN order, `was`."""
+    """A request cannot follow, or precede, `was`, its neighbour in PSN order."""
     AGAIN = auto()
-    """A PSN came that was seen before, as `was`."""
+    """A request came with a PSN that was seen before, in `was`."""
     ANEW = auto()
     """Another connection begins with this request; `REQUEST` follows. Both directions forget the old connection."""
     IN_READ = auto()
-    """A request has a PSN of a READ, `read`."""
+    """A request has a PSN that belongs to a READ, `read`."""
     SKIPPED = auto()
     """A request follows a PSN that was not seen."""
     ATOMIC = auto()
@@ -91,7 +91,7 @@ class RoceEvent(Enum):
     DATAGRAM = auto()
     """A datagram came; `was` is an earlier one with its PSN."""
     RESPONSE = auto()
-    """An answer came to a request whose sender is known; counts."""
+    """An answer came to a request whose sender is known; the event is only counted."""
     UNSENT = auto()
     """An answer names a PSN far beyond all requests."""
     STRANGE = auto()
@@ -99,17 +99,17 @@ class RoceEvent(Enum):
     READ_BEGINS = auto()
     """The answer to the first PSN of a READ came."""
     ATOMIC_ANSWER = auto()
-    """An answer to an atomic request came; `original` is what was answered before."""
+    """An answer to an atomic request came; `original` is the number and value of an earlier answer."""
     MSN = auto()
-    """An ACK of a counted packet came; `expected_msn` follows from an earlier ACK, `acked`."""
+    """An ACK came for a packet whose messages are counted; `expected_msn` follows from `acked`, an earlier ACK."""
     NAK = auto()
-    """A NAK PSN sequence error came; `naked` is an earlier one of this PSN, which was not sent again since."""
+    """A NAK "PSN sequence error" came; `naked` is an earlier NAK of this PSN, and the PSN was not sent again since."""
     UNHEEDED = auto()
-    """The PSN of a NAK PSN sequence error did not come again."""
+    """The PSN of a NAK "PSN sequence error" did not come again."""
     REFUSED = auto()
     """A NAK came that ends a connection."""
     ALIVE = auto()
-    """An answer followed such a NAK, `refused`, to the refused PSN or a later one."""
+    """An answer to a refused PSN, or to a later one, followed `refused`, the NAK that ends the connection."""
     CNP = auto()
     """A congestion notification came; `marked` is a packet with CE in the other direction."""
 
@@ -122,9 +122,9 @@ class RequestRecord(NamedTuple):
     content: int | None
     size: int
     done: int
-    """Counts the messages that were complete after it."""
+    """Number of messages that were complete after this request."""
     run: int
-    """Numbers runs of requests: between records of one run no request is missing."""
+    """Number of the run of this request: between records of one run no request is missing."""
 
 
 class AuditedRead:
@@ -142,9 +142,9 @@ class AuditedRead:
         self.pmtu = PMTUS[-1] if self.dmalen <= PMTUS[0] else 0
         """Holds the path MTU; 0: not known, though the length depends on it."""
         self.is_first = is_first
-        """Tells that it cannot be the rest of a READ that was not seen: another message has the PSN before."""
+        """Whether the request cannot be the rest of a READ that was not seen: another message has the PSN before."""
         self.told = False
-        """Tells that a contradiction was reported: one is enough."""
+        """Whether a contradiction was reported; only the first is."""
 
     def rest(self, psn: int) -> tuple[int, int, int]:
         """Return `va`, `r_key` and `dmalen` of a request for the data from this PSN on."""
@@ -153,7 +153,7 @@ class AuditedRead:
 
     @property
     def span(self) -> int:
-        """Return the number of its PSNs; 0: not known."""
+        """Return the number of PSNs of the READ; 0: not known."""
         return max(1, -(-self.dmalen // self.pmtu)) if self.pmtu else 0
 
     def has(self, psn: int) -> bool:
@@ -250,7 +250,7 @@ class QpStream:
         return self.was
 
     def flow(self) -> Flow:
-        """Return transport, addresses and queue pair: the destination's, of UD the sender's."""
+        """Return transport, addresses and queue pair: that of the destination, for UD that of the sender."""
         flow: dict[str, Any] = {"transport": Transport(self._transport).name}
         if self._transport == Transport.UD:
             return flow | {"src": address_text(self._src), "srcqp": self.qp}
@@ -285,7 +285,7 @@ class QpStream:
         return number >= self.pause
 
     def may_be_new(self, number: int) -> None:
-        """Note a packet after a silence of both queue pairs: it may begin another connection."""
+        """Note a packet after a silence of both queue pairs; the packet may begin another connection."""
         for each in self._both:
             if each.pause_before is None:
                 each.pause_before = each.pause
@@ -298,7 +298,7 @@ class QpStream:
                 each.pause, each.pause_before = each.pause_before, None
 
     def repeats_from(self, psn: int) -> bool:
-        """Return whether this is the oldest PSN that was not acknowledged, as after a time-out."""
+        """Return whether `psn` is the oldest PSN without an ACK, from which a sender repeats after a time-out."""
         return self.answered is not None and psn == (self.answered + 1) & M24
 
     def begins_elsewhere(self) -> None:

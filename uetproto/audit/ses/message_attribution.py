@@ -11,7 +11,7 @@ from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF
 AROUND = 64
-"""PSNs that are searched for a neighbour."""
+"""Number of PSNs that are searched for a neighbour."""
 
 
 def fits(message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -> bool:
@@ -43,7 +43,7 @@ def is_surely_of(message: AuditedMessage, psn: int) -> bool:
 
 
 def drift_of(message: AuditedMessage, psn: int, origin: int | None, mtu: int) -> int:
-    """Return how many PSNs other packets used within the message; negative: behind this packet."""
+    """Return how many PSNs other packets used within the message; negative: after this packet."""
     if origin is None or message.origin is None or not mtu:
         return 0
     drift = diff32(origin, message.origin)
@@ -54,7 +54,7 @@ def drift_of(message: AuditedMessage, psn: int, origin: int | None, mtu: int) ->
 
 
 def is_behind(message: AuditedMessage, earlier: AuditedMessage) -> bool:
-    """Return whether a message began after all of the earlier one was sent; False where they may be one."""
+    """Return whether a message began after the earlier one was completely sent; False if both may be one message."""
     if message.sender.unordered or message.som is None or earlier.eom is None:
         return False
     return diff32(message.som, earlier.eom) > 0

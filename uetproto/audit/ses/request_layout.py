@@ -53,7 +53,7 @@ def common_of(head: Head, layout: RequestLayout) -> tuple[int, ...]:
 
 
 def clear_of(head: Head) -> int:
-    """Return the CLEAR_PSN of a request: its sender has read the answers up to there (UE 1.0.1 §3.5.11.4.4)."""
+    """Return the CLEAR_PSN of a request: the sender has read the answers up to this PSN (UE 1.0.1 §3.5.11.4.4)."""
     clear: int = (head.psn + head.clear_psn_offset) & _M32
     return clear
 

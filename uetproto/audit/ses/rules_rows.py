@@ -1,4 +1,4 @@
-"""Holds what the rules about messages share: sections that they cite, names of codes, and how a row is written."""
+"""Holds what the rules about messages share: sections that they cite, names of codes, a function that makes a row."""
 
 from typing import Any
 

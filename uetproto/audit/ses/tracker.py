@@ -316,7 +316,7 @@ class SesTracker:
     # The end ----------------------------------------------------------------------------------------------------------
 
     def close(self, direction: MessageDirection) -> None:
-        """Drop the messages of a direction that is closed, and tell which are unfinished."""
+        """Drop the messages of a direction that is closed, and report the unfinished ones."""
         sender: MessageSender = direction.ses
         for message in sender.messages.values():
             self._resolve(message)

@@ -20,9 +20,9 @@ class AuditedAnswer(NamedTuple):
     sender: MessageSender
     psn: int | None
     request: AuditedMessage | ReturnedData | None
-    """Holds what it answers; None: not seen."""
+    """Holds the message or read data that the response answers; None: not seen."""
     number: int
-    """Holds the number of the packet that it answers."""
+    """Holds the number of the packet that the response answers."""
     earlier: tuple[Head, int] | None
     """Holds a guaranteed response for the same PSN, and the number of its packet."""
 
@@ -54,6 +54,6 @@ class RepeatedId(AboutMessage):
     """Holds a message that has the id of an earlier one."""
 
     psn: int | None
-    """Holds the PSN of a packet of the earlier message that is not acknowledged; None: all are."""
+    """Holds the PSN of a packet of the earlier message that is not acknowledged; None: all are acknowledged."""
     number: int
     """Holds the number of that packet, or of the earlier message."""

@@ -1,34 +1,34 @@
 """Defines the events that rules about messages subscribe to.
 
-Events of nearly every packet (OPENED, LATER, EDGE, RESPONSE, RETURNED) only count: the tracker compares such a packet
-with what is expected, and tells of it again, by a rarer event, where it differs.
+Events of nearly every packet (OPENED, LATER, EDGE, RESPONSE, RETURNED) are only counted: the tracker compares such a
+packet with what is expected, and tells of it again, by a rarer event, where it differs.
 """
 
 from enum import Enum, auto
 
 
 class SesEvent(Enum):
-    """Names what happens to messages. The state is an `AuditedMessage`; of answers an `AuditedAnswer`, of read data a
+    """Names the events of messages. The state is an `AuditedMessage`; of answers an `AuditedAnswer`, of read data a
     `ReturnedData`, of other events what they name."""
 
     OPENED = auto()
-    """The first packet of a message was seen; counts."""
+    """The first packet of a message was seen; the event is only counted."""
     HEADER = auto()
     """The first packet of a message was seen, and its header is not that of a plain write, read or send."""
     LATER = auto()
-    """Another packet of a message; counts."""
+    """Another packet of a message was seen; the event is only counted."""
     CHANGED = auto()
     """A packet of a message differs from the others in a field that is equal in all packets of a message."""
     MISPLACED = auto()
     """A packet certainly belongs to this message, and its offset contradicts its PSN, or SOM or EOM come again."""
     EDGE = auto()
-    """A packet has SOM or EOM, or another size than its neighbours; counts."""
+    """A packet has SOM or EOM, or another size than its neighbours; the event is only counted."""
     LIMITS = auto()
-    """A packet has SOM or EOM, or another size, and does not begin or end the message as it should."""
+    """A packet has SOM or EOM, or another size than its neighbours, and begins or ends the message wrongly."""
     MSG_ERROR = auto()
     """MSG_ERROR ends a message early."""
     HEADLESS = auto()
-    """A message begins without SOM at the PSN behind the EOM of another; state: `Interruption`."""
+    """A message begins without SOM at the PSN after the EOM of another message; state: `Interruption`."""
     COMPLETE = auto()
     """SOM and EOM were seen, and all PSNs between them."""
     INTERLEAVED = auto()
@@ -46,12 +46,12 @@ class SesEvent(Enum):
     RESTART = auto()
     """A deferrable send restarts; state: `Restart`."""
     GROUP = auto()
-    """A message came of a sync group whose end was seen; state: `SyncGroup`."""
+    """A message of a sync group came, and the end of the group was seen; state: `SyncGroup`."""
     RESPONSE = auto()
-    """A response came in an ACK; counts."""
+    """A response came in an ACK; the event is only counted."""
     ANSWERED = auto()
     """A response came that is more than the default response to a success."""
     RETURNED = auto()
-    """Read data came, in an ACK or in the return direction; counts."""
+    """Read data came, in an ACK or in the return direction; the event is only counted."""
     RETURNED_ODDLY = auto()
     """Read data came that is not what its request asked for."""

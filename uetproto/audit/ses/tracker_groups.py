@@ -1,4 +1,4 @@
-"""Follows sync groups: writes that the message that ends the group counts (ses.md §5.14; later than UE 1.0.1)."""
+"""Follows sync groups: groups of writes; the last message states their number (ses.md §5.14; later than UE 1.0.1)."""
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, Mes
 from uetproto.wire.serial import diff32
 
 GROUPS = 1_024
-"""Groups that are kept at least; at most twice as many are kept."""
+"""Least number of groups that are kept; at most twice as many are kept."""
 MEMBERS = 1_024
-"""Messages of a group that are kept at least; at most twice as many are kept."""
+"""Least number of messages of a group that are kept; at most twice as many are kept."""
 
 
 class SyncGroupMember(NamedTuple):
     """Holds a message of a group; members sort in the order in which they were sent."""
 
     at: int
-    """Holds the PSN, relative to that of the first message."""
+    """Holds the distance of the PSN from the PSN of the first message."""
     total: int
-    """Holds how many messages the group has, where this one ends it; otherwise 0."""
+    """Number of messages in the group if this one ends it, else 0."""
     number: int
 
 
@@ -43,7 +43,7 @@ class SyncGroup(AboutMessage):
     """Holds a group whose end was seen."""
 
     members: list[SyncGroupMember]
-    """Holds the messages between the end of the group before and its own."""
+    """Holds the messages between the end of the group before and the end of this group."""
     spread: bool
 
 
@@ -55,7 +55,7 @@ class SyncGroups:
         self._kept: dict[tuple[int, int, int], _GroupRecord] = {}
 
     def note(self, message: AuditedMessage, seen: ObservedPacket) -> None:
-        """Note a message, at its packet with SOM."""
+        """Note a message when its packet with SOM comes."""
         extension = next((head for head in seen.more if head.form == "ses.ext.sync"), None)
         if extension is None:
             return
@@ -77,7 +77,7 @@ class SyncGroups:
             self._group(SyncGroup(message, group, kept.spread), seen)
 
     def close(self, sender: MessageSender) -> None:
-        """Drop what messages of a closed PDC left."""
+        """Drop the state that messages of a closed PDC left."""
         for key in [key for key, kept in self._kept.items() if kept.sender is sender]:
             del self._kept[key]
 

@@ -29,9 +29,9 @@ from uetproto.wire.headers.uet_ses import (
 from uetproto.wire.serial import diff32
 
 PSNS = 2_048
-"""PSNs of a direction that are kept at least; at most twice as many are kept."""
+"""Least number of PSNs of a direction that are kept; at most twice as many are kept."""
 MESSAGES = 1_024
-"""Messages of a direction that are kept at least; at most twice as many are kept."""
+"""Least number of messages of a direction that are kept; at most twice as many are kept."""
 _M32 = 0xFFFFFFFF
 _DATA = (0, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK)
 """Holds list, opcode, version and return code of read data."""
@@ -62,11 +62,11 @@ class MessageSender:
 
     direction: MessageDirection
     unordered: bool = False
-    """Tells that the numbers of packets need not count up, as in RUDI: neighbours prove nothing."""
+    """Whether the numbers of packets need not increase, as in RUDI: then neighbours prove nothing."""
     messages: "dict[int, AuditedMessage]" = field(default_factory=dict)
     """Maps a message_id to the last message that had it."""
     sent: "dict[int, tuple[AuditedMessage | ReturnedData, int]]" = field(default_factory=dict)
-    """Maps a PSN to what its packet belongs to, and to the number of that packet."""
+    """Maps a PSN to the message of its packet, and to the number of that packet."""
     current: "AuditedMessage | None" = None
     """Holds the message of the packet that was seen last."""
     mtu: int = 0
@@ -75,7 +75,7 @@ class MessageSender:
     echoed: set[int] = field(default_factory=set)
     """Holds reads whose data had the id of the read as response_message_id; two at most."""
     refused: dict[tuple[int, ...], tuple[int, int, int]] = field(default_factory=dict)
-    """Maps an index to the generation that was refused with DISABLED_GEN, the highest PSN of that, the packet."""
+    """Maps an index to the generation that was refused with DISABLED_GEN, its highest PSN, and the packet number."""
 
     def flow(self) -> Flow:
         return self.direction.flow()
@@ -186,7 +186,7 @@ class AuditedMessage:
 
     @property
     def index(self) -> tuple[Any, ...]:
-        """Return the resource at its target: job, process, index and which of the three index spaces (ses.md §2.4)."""
+        """Return the resource at the target: job, process, index, and one of the three index spaces (ses.md §2.4)."""
         head, row = self.head, OPCODE_PROFILES.get(self.opcode)  # type: ignore[call-overload]  # any number may come
         return (head.job_id, head.pid_on_fep, head.resource_index, None if row is None else row.space)
 
@@ -197,7 +197,7 @@ class AuditedMessage:
 
     @property
     def asks(self) -> bool:
-        """Tell whether its packets carry no payload and ask for data."""
+        """Tell whether the packets of the message carry no payload and ask for data."""
         return self.opcode == Opcode.READ
 
     @property
@@ -206,7 +206,7 @@ class AuditedMessage:
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether its header cannot violate any rule for headers."""
+        """Tell whether the header of the message cannot violate any rule for headers."""
         head = self.head
         if (type(head), head.opcode) in _PLAIN_SHORT:
             index = head.resource_index or type(head) is _SMALL
@@ -314,7 +314,7 @@ class AuditedMessage:
         return changed or common_of(ses, layout) != self.common
 
     def replace_head(self, seen: ObservedPacket) -> None:
-        """Take over what another packet states: the first packet was the wrong one."""
+        """Take the fields of another packet as expected ones: the first packet was the wrong one."""
         ses: Head = seen.ses
         self.head, self.opcode, self.common = ses, ses.opcode, common_of(ses, LAYOUTS[type(ses)])
         self.body += ses.request_length - self.length
@@ -341,7 +341,7 @@ class AuditedMessage:
 
 @dataclass(slots=True)
 class AboutMessage:
-    """Holds the state of an event about a message, which findings name."""
+    """Holds the state of an event about a message; findings name the message."""
 
     message: AuditedMessage
 

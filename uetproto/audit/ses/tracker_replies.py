@@ -23,7 +23,7 @@ class MessageReplies:
         self._returned, self._returned_oddly = tell[SesEvent.RETURNED], tell[SesEvent.RETURNED_ODDLY]
 
     def response(self, direction: MessageDirection, seen: ObservedPacket, psn: int | None) -> None:
-        """Follow a response in an ACK, to the request with this PSN in `direction`."""
+        """Follow a response that an ACK carries; it answers the request with this PSN in `direction`."""
         sender: MessageSender = direction.ses
         request: AuditedMessage | ReturnedData | None = None
         number = 0

@@ -15,7 +15,7 @@ from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, shorten
 
 TOKENS = 8_192
-"""Tokens of each kind that are kept at least; at most twice as many are kept."""
+"""Least number of tokens of each kind that are kept; at most twice as many are kept."""
 
 Key = tuple[int, int, int]
 """Holds the address that chose the token, the address that it is meant for, and its number."""

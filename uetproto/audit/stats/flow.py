@@ -13,9 +13,9 @@ from uetproto.audit.stats.times import Times
 from uetproto.audit.stats.trace import Trace
 
 MESSAGES = 1_024
-"""Messages that a meter keeps open; when there are more, the older half is closed."""
+"""Most messages that a meter keeps open; when there are more, the older half is closed."""
 NOTES = 4_096
-"""PSNs that were refused or trimmed that a meter keeps; when there are more, the oldest is dropped."""
+"""Most refused or trimmed PSNs that a meter keeps; when there are more, the oldest is dropped."""
 
 TRIMMED, TIMER, UNKNOWN = "trimmed", "RTO?", "unknown"
 """Name causes of a retransmission beside the code of a NACK: a trimmed copy was seen; only an earlier copy was seen, so
@@ -26,7 +26,7 @@ class MeterOwner(Protocol):
     """Holds what a meter needs of its owner."""
 
     most: int
-    """Requests that a meter keeps open; when there are more, the older half is dropped."""
+    """Most requests that a meter keeps open; when there are more, the older half is dropped."""
 
     def over(self, flow: "FlowMeter", message: "MessageMeter") -> None:
         """Take a message that is closed."""
@@ -106,7 +106,7 @@ class FlowMeter:
             self.busy_ns = time_ns
 
     def first(self, psn: int, length: int, size: int, time_ns: int, again: bool) -> None:
-        """Count the first copy that was seen of a request. `again`: its header says that it is a retransmission."""
+        """Count the first copy of a request that was seen. `again`: its header says that it is a retransmission."""
         self.carried(size, time_ns)
         cause = None
         if again:
@@ -270,7 +270,7 @@ class FlowMeter:
                 self._close(old)
 
     def carry(self, message: MessageMeter) -> None:
-        """Add the request that was seen last to a message."""
+        """Add the most recently seen request to its message."""
         request = self.request
         if request is not None and request.message is None:
             message.add(request)
@@ -301,7 +301,7 @@ class FlowMeter:
     # Another connection -----------------------------------------------------------------------------------------------
 
     def begin_again(self) -> None:
-        """Close all that is open: another connection begins."""
+        """Close all open messages and requests: another connection begins."""
         for message in list(self.messages.values()):
             self._close(message)
         self.outstanding.clear()

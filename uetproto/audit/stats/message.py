@@ -30,7 +30,7 @@ class MessageMeter:
     """Measures a message that is open."""
 
     key: Any
-    """Holds the tracker's state of the message; of RoCE its first PSN."""
+    """Holds the tracker's state of the message; for RoCE, the first PSN of the message."""
     psn: int
     opcode: str
     first_ns: int
@@ -39,15 +39,15 @@ class MessageMeter:
     last_ns: int | None = None
     """Holds the time of the last response; None: none was seen."""
     begun: bool = False
-    """Tells that its first packet was seen."""
+    """Whether the first packet of the message was seen."""
     end: int | None = None
     """Holds the PSN of its last packet; None: not seen."""
     is_over: bool = False
     expected: int = 0
-    """Bytes that a success returns."""
+    """Number of bytes that the message returns if it succeeds."""
     returned: int = 0
     waiting: int = 0
-    """Counts its packets that are open."""
+    """Number of packets of the message that are open."""
     packets: int = 0
     bytes: int = 0
     payload: int = 0

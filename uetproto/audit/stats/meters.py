@@ -64,11 +64,11 @@ class Measurements:
     """Measures the latency of messages over all flows, by opcode."""
     drawn: list[Drawn] = field(default_factory=list)
     unwanted: set[int] = field(default_factory=set)
-    """Holds PDCIDs and queue pairs that occur but were not chosen; at most some."""
+    """Holds some of the PDCIDs and queue pairs that occur but were not chosen."""
 
 
 class Meters:
-    """Holds the open meters, by the tracker's state of what they measure, and the present packet."""
+    """Holds the present packet and the open meters, by the tracker's state of the measured conversation."""
 
     def __init__(self, measured: Measurements, *, most: int, wanted: int | None, draw: bool, crc: bool) -> None:
         """Make the meters of a `Measure`, with its parameters. Rows of closed flows are added to `measured`."""
@@ -98,7 +98,7 @@ class Meters:
         return flow
 
     def size(self, seen: ObservedPacket) -> int:
-        """Return the bytes of payload; of a truncated packet what headers or length imply."""
+        """Return the number of bytes of payload; for a truncated packet, the number that headers or length imply."""
         if seen.size >= 0:
             return seen.size
         packet = seen.packet
@@ -121,7 +121,7 @@ class Meters:
             self.measured.latency.setdefault(message.opcode, Times()).add(latency)
 
     def sweep(self) -> None:
-        """Close flows: PDCs that were closed and are silent since, flows silent for long, and surplus ones."""
+        """Close flows: PDCs that are silent since they were closed, flows that are long silent, and surplus flows."""
         flows = self.flows
         for state in [state for state, flow in flows.items() if self._is_over(flow)]:
             self._close(state)

@@ -20,7 +20,7 @@ class FlowRow:
     """Holds "pdc", "rudi", "uud" or "qp"."""
     flow: Flow
     number: int
-    """Counts the uses of the same PDCIDs from 1."""
+    """Number of this use of the same PDCIDs, from 1."""
     mode: str | None
     """Holds "ROD" or "RUD" for a PDC; otherwise None."""
     first_ns: int
@@ -37,7 +37,7 @@ class FlowRow:
     resent: Mapping[str, int]
     """Counts retransmissions by cause."""
     duplicates: int
-    """Counts copies that are no retransmissions."""
+    """Counts copies that are not retransmissions."""
     trimmed: int
     marked: int
     """Counts packets with CE."""
@@ -58,7 +58,7 @@ class FlowRow:
 
     @property
     def goodput(self) -> int | None:
-        """Return the bits of payload a second while payload was sent; None: there is no time to divide by."""
+        """Return the bits of payload per second while payload was sent; None: the time is 0."""
         return _rate(self.payload, self.busy_ns - self.first_ns)
 
     def as_dict(self) -> dict[str, Any]:
@@ -85,15 +85,15 @@ class MessageRow:
     psn: int
     """Holds the PSN of its first packet; of RUDI the pkt_id."""
     length: int | None
-    """Bytes that it has, as its header says; None: the header does not say it."""
+    """Length of the message in bytes, as its header states it; None: the header does not state it."""
     first_ns: int
     packets: int
     bytes: int
     payload: int
-    """Bytes of payload that it carried and that came back for it; every packet counts once."""
+    """Bytes of payload that the message carried and that came back for it; every packet counts once."""
     resent: Mapping[str, int]
     latency: int | None
-    """Holds nanoseconds; None: its first packet, its last one or an answer was not seen."""
+    """Latency in nanoseconds; None: the first packet, the last packet or an answer was not seen."""
 
     @property
     def goodput(self) -> int | None:

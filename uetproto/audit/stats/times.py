@@ -54,7 +54,7 @@ class Times:
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     def quantile(self, part: float) -> int:
-        """Return the smallest time that `part` of all times do not exceed; 0 where nothing was measured."""
+        """Return the smallest time that a share `part` of all times does not exceed; 0 where nothing was measured."""
         wanted = ceil(part * self.count)
         for bucket in sorted(self.buckets):
             wanted -= self.buckets[bucket]
@@ -63,7 +63,7 @@ class Times:
         return 0
 
     def curve(self) -> list[tuple[int, float]]:
-        """Return times, and which part of all times does not exceed them."""
+        """Return times, each with the share of all times that does not exceed it."""
         points = []
         so_far = 0
         for bucket in sorted(self.buckets):

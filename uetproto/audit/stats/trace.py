@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterator
 
 MOST = 4_096
-"""Points that a series keeps at most; where there were more, it keeps at least half as many."""
+"""Most points that a series keeps; if there were more, the series keeps at least half as many."""
 
 
 class Series:
@@ -35,7 +35,7 @@ class Series:
 
 
 class Trace:
-    """Holds when PSNs were sent, sent again, trimmed and acknowledged; places count PSNs from the first one."""
+    """Holds when PSNs were sent, sent again, trimmed and acknowledged; places count PSNs from the first PSN."""
 
     __slots__ = ("_half", "_mask", "_place", "_psn", "acknowledged", "refused", "resent", "sent", "trimmed")
 
@@ -52,7 +52,7 @@ class Trace:
         return sum(map(len, (self.sent, self.resent, self.trimmed, self.acknowledged, self.refused)))
 
     def add(self, series: Series, psn: int, time_ns: int) -> None:
-        """Add a point to a series; places continue where PSNs wrap."""
+        """Add a point to a series; places continue to increase when PSNs wrap."""
         if self._psn is None:
             self._psn = psn
         distance = ((psn - self._psn + self._half) & self._mask) - self._half

@@ -18,9 +18,9 @@ from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 
 RANGES = 4_096
-"""Ranges of counters that are kept of one sender and key."""
+"""Most ranges of counters that are kept for one sender and key."""
 CONTENTS = 4_096
-"""Packets of one sender and key of which a checksum is kept."""
+"""Most packets of one sender and key for which a checksum is kept."""
 
 SenderKey = tuple[int, int, int | None]
 """Holds SDI, address and SSI."""
@@ -29,10 +29,10 @@ End = tuple[int, int, int]
 
 
 class TssEvent(Enum):
-    """Names what happens in secure domains; the state is the `SecureSender`, if nothing else is said."""
+    """Names the events of secure domains; the state is the `SecureSender`, if nothing else is said."""
 
     SEALED = auto()
-    """A sealed packet came; counts."""
+    """A sealed packet came; the event is only counted."""
     AGAIN = auto()
     """A counter came that was used before; `was` is the earlier packet, if it is still known."""
     SHARED = auto()
@@ -42,13 +42,13 @@ class TssEvent(Enum):
     EPOCH_FELL = auto()
     """An epoch is below an earlier one of the same AN."""
     AN_BACK = auto()
-    """A sender uses the key again that it used before the present one."""
+    """A sender returned to the key that it used before the present key."""
     HALF = auto()
     """A packet came in a domain that splits its counters between clients and servers; state: `SplitCounter`."""
     INSIDE = auto()
-    """A packet came of a PDC of which packets are sealed; state: `ClearPacket`."""
+    """A packet came on a PDC that has sealed packets; state: `ClearPacket`."""
     CLEAR = auto()
-    """A packet of such a PDC came in the clear; state: `ClearPacket`."""
+    """A packet came in the clear on a PDC that has sealed packets; state: `ClearPacket`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,7 @@ class UsedCounters:
     """Holds the number of the last packet."""
 
     def add(self, tsc: int) -> bool:
-        """Add a counter, and return whether it is new; False: it was used, or is too old to tell."""
+        """Add a counter, and return whether it is new; False: the counter was used, or is too old to know."""
         starts, ends = self._starts, self._ends
         if ends and tsc == ends[-1] + 1:
             ends[-1] = tsc

@@ -1,4 +1,4 @@
-"""Judges each packet alone, before other trackers follow what it belongs to."""
+"""Judges each packet alone, before other trackers follow its conversation."""
 
 from collections import Counter
 from collections.abc import Container, Sequence
@@ -31,20 +31,20 @@ from uetproto.wire.packet import Packet
 
 
 class WireEvent(Enum):
-    """Names what a packet has that can be judged without any other."""
+    """Names the properties of a packet that can be judged without any other packet."""
 
     CAPTURE = auto()
-    """A capture is damaged at a place; told once at the end where it is not damaged."""
+    """A capture is damaged at a place; the event comes once, at the end, if the capture is not damaged."""
     IPV4 = auto()
-    """UET or RoCE has an IPv4 header."""
+    """A packet of UET or RoCE has an IPv4 header."""
     NETWORK = auto()
-    """UET is in IPv4 or UDP."""
+    """A packet of UET is in IPv4 or UDP."""
     CRC = auto()
     """A UET packet is whole and not sealed, in a flow with CRC32C."""
     ICV = auto()
     """A sealed packet is whole."""
     LENGTH = auto()
-    """A UET packet has its end: nothing was truncated."""
+    """A UET packet is not truncated."""
     TYPE = auto()
     """A packet has a first header of UET."""
     NEXT_HDR = auto()
@@ -58,7 +58,7 @@ class WireEvent(Enum):
     ICRC = auto()
     """A RoCE packet is whole."""
     ROCE_LENGTH = auto()
-    """A RoCE packet has its end, or other packets contradict its length; then the state is a `Contradicted`."""
+    """A RoCE packet is not truncated, or other packets contradict its length; then the state is a `Contradicted`."""
     BTH = auto()
     """A packet has headers of RoCE."""
     OPCODE = auto()
@@ -79,7 +79,7 @@ class SinglePacket(NamedTuple):
 
     packet: Packet
     verdict: Violation | None = None
-    """Holds what the tracker found: the packet ends before its headers say so."""
+    """Holds the violation that the tracker found: the packet is shorter than its headers say."""
 
     def flow(self) -> Flow:
         """Return the addresses, as far as the packet has any."""
@@ -94,13 +94,13 @@ class SinglePacket(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """Names a place where a capture cannot be read; without a reason there is none."""
+    """Describes a place where a capture cannot be read; without a reason there is no such place."""
 
     packet: int = 0
     """Holds the number of the packet next to the place."""
     time_ns: int = 0
     side: str = ""
-    """Tells the side of that packet: before or behind; empty: there is no packet."""
+    """Holds the side of that packet on which the place is, before or behind; empty: there is no packet."""
     offset: int = 0
     reason: str = ""
 
@@ -172,7 +172,7 @@ def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
 
 
 class WireTracker:
-    """Judges packets that are not as expected; of the others only the number matters."""
+    """Judges packets that are not as expected; the others are only counted."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._judge = judge
@@ -190,7 +190,7 @@ class WireTracker:
         return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)
 
     def end(self, reading: Reading, damage: Sequence[DamagedPlace]) -> None:
-        """Count the packets that were as expected, and tell of the places where the capture is damaged."""
+        """Count the packets that were as expected, and report the places where the capture is damaged."""
         self._end_short(reading.longest)
         asked: Counter[Enum] = Counter()
         for kind, number in reading.expected.items():
@@ -293,7 +293,7 @@ class WireTracker:
 
 
 def lost_of(forms: Sequence[str]) -> frozenset[WireEvent]:
-    """Return the events that cannot be judged of a packet with these headers if the capture truncated it."""
+    """Return the events that cannot be judged if the capture truncated a packet with these headers."""
     sealed = bool(forms) and forms[-1].startswith("tss")
     trailer = "icrc" if BTH.name in forms else None if sealed else "crc32c"
     return events_of(tuple(forms), trailer) & _AT_THE_END

@@ -1,4 +1,4 @@
-"""Writes the outcome of `uetproto audit` for programs that run tests: JUnit XML, a test case a rule."""
+"""Writes the outcome of `uetproto audit` for programs that run tests: JUnit XML with one test case for each rule."""
 
 import re
 from xml.etree import ElementTree
@@ -15,7 +15,7 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 
 
 def junit(outcome: AuditOutcome) -> str:
-    """Return the XML: findings from `--fail-on` up are failures, others output; rules not judged are skipped."""
+    """Return the XML: findings of at least `--fail-on` are failures, others output; rules not judged are skipped."""
     found = outcome.by_rule()
     tallies = outcome.report.tallies
     failing = {name for name, group in found.items() if any(map(outcome.fails, group))}

@@ -65,7 +65,7 @@ class AuditOutcome:
         return max(0, self.report.tallies[rule].failed - kept)
 
     def left_out(self) -> dict[str, int]:
-        """Return what was not audited, or dropped before its end, in words, with its number."""
+        """Return, in words and with their number, the things that were not audited or were dropped before their end."""
         forgotten = self.report.forgotten.items()
         return unread(self.report) | {
             f"dropped: {what.replace(': ', ' ')}": number for what, number in forgotten if number
@@ -81,7 +81,7 @@ def unread(report: AuditReport) -> dict[str, int]:
 
 
 def why(tally: RuleTally, report: AuditReport) -> dict[str, int]:
-    """Return why a rule was not judged, and how often; empty for a rule that always was."""
+    """Return why a rule was not judged, and how often; empty for a rule that was always judged."""
     if tally.asked:
         return dict(tally.not_judged.most_common())
     return {UNOPENED if report.unopened else NEVER_MET: 0}

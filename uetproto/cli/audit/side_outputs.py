@@ -41,7 +41,7 @@ class SideOutputs:
 
     @property
     def listen(self) -> ListenerFactory | None:
-        """Return what `audit` takes as `listen`; None without side outputs."""
+        """Return the argument `listen` of `audit`; None without side outputs."""
         return self._listener if self._factories else None
 
     def write(self, findings: Sequence[Finding]) -> list[str]:

@@ -46,7 +46,7 @@ _MARK = "▸"
 
 
 class Chart:
-    """Draws rows as lines of `columns` characters: one lifeline a host, in the order of appearance."""
+    """Draws rows as lines of `columns` characters: one lifeline for each host, in the order of appearance."""
 
     def __init__(self, columns: int, paint: Paint, numbered: bool = False) -> None:
         """Make an empty chart. `numbered`: draw packet numbers."""
@@ -60,7 +60,7 @@ class Chart:
         self._beside = False  # text to the right instead of on the arrow
 
     def lines(self, drawn: Iterable[Row], ahead: int = _AHEAD) -> Iterator[str]:
-        """Yield lines. `ahead` rows are read before the first line; later hosts cause a new heading."""
+        """Yield the lines. `ahead` rows are read before the first line; later hosts cause a new heading."""
         stream = iter(drawn)
         first = list(islice(stream, ahead))
         new = self._meet(first)

@@ -100,11 +100,11 @@ class LadderChoice:
     pdc: int | None = None
     numbers: Sequence[range] | None = None
     marks: Collection[int] = frozenset()
-    """Holds packets that are drawn whatever the PDC and the numbers, and are never part of a run."""
+    """Holds packets that are always drawn, with any PDC and number, and are never part of a run."""
 
     @property
     def end(self) -> int | None:
-        """Return the number from which on no packet is drawn; None: there is no such number."""
+        """Return the number of the first packet that is not drawn any more; None: there is no such number."""
         if self.numbers is None:
             return None
         return max([*(span.stop for span in self.numbers), *(number + 1 for number in self.marks)])

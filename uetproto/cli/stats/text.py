@@ -13,7 +13,7 @@ from uetproto.cli.summary import count, duration
 from uetproto.cli.terminal import Paint, printable
 
 FLOWS = 16
-"""Flows that are listed: those with most packets."""
+"""Number of flows that are listed: those with most packets."""
 SLOW, EACH = 8, 64
 """Messages that are listed: the slowest ones, or the first ones of a PDC."""
 
@@ -78,7 +78,7 @@ def left_out(report: AuditReport) -> Iterator[str]:
 
 
 def rate(bits: int | None) -> str:
-    """Return bits a second in words, with three digits."""
+    """Return bits per second in words, with three digits."""
     if bits is None:
         return NONE
     for unit, name in ((10**12, "Tb/s"), (10**9, "Gb/s"), (10**6, "Mb/s"), (10**3, "kb/s")):
