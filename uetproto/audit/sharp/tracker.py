@@ -26,13 +26,13 @@ from uetproto.wire.headers.sharp import JOIN_RESP, MAGIC, Flag, SharpOpcode, Sta
 _DOWN = 0x80
 """Bit of an opcode that marks a response."""
 OPERATIONS = 4_096
-"""Limit of operations kept of one group, and of open ones kept of one child."""
+"""Greatest number of operations kept for a group, and of open operations kept for a child."""
 EDGES = 256
-"""Limit of children kept of one group, and of aggregation nodes with a group of one number."""
+"""Greatest number of children kept for a group, and of aggregation nodes that have a group of the same number."""
 WAITING = 1_024
-"""Limit of messages that wait for earlier ones."""
+"""Greatest number of messages that wait for earlier messages."""
 COPIES = 4_096
-"""Limit of messages of which copies are recognized."""
+"""Number of messages that are kept to recognize copies."""
 _SIGNED = Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE
 _SIGNATURE = ("coll", "op", "dtype", "tag_dtype", "count", "vec_off")
 _ENDED = (SharpOpcode.AGG_RESULT, SharpOpcode.NACK, SharpOpcode.ERROR)
@@ -59,7 +59,7 @@ class SharpEvent(Enum):
     RESULT = auto()
     """A result; state: `AuditedAggregation`."""
     AGAIN = auto()
-    """A request or result that crossed its edge before, in packet `was`, without RETX in either; state:
+    """A request or result that was on its edge before, in packet `was`, without RETX in either packet; state:
     `AuditedAggregation`."""
     SENT_UP = auto()
     """A request of an aggregation node to its parent, at the end of the operation; state: `AuditedAggregation`."""
@@ -89,16 +89,16 @@ class AuditedAggregation:
     requests: set[Child] = field(default_factory=set)
     """Lists the children that have sent a request."""
     signed: tuple[int, tuple[int, ...]] | None = None
-    """Number of a packet with a request, and the signature that all children must agree on."""
+    """Number of a packet with a request, and the signature that the requests of all children must have."""
     crossed: dict[Edge, tuple[int, int]] = field(default_factory=dict)
-    """Maps each edge to number and PSN of the packet that crossed it without RETX."""
+    """Maps each edge to the number and PSN of the packet without RETX on this edge."""
     up: ObservedPacket | None = None
     contradiction: tuple[int, int] | None = None
     """Numbers of two packets with requests that contradict each other."""
     was: int = 0
 
     def crossed_before(self, seen: ObservedPacket, values: Mapping[str, Any]) -> int | None:
-        """Return the packet with an earlier request or result on this edge; one with RETX may be the first."""
+        """Return the packet with an earlier request or result on this edge; a packet with RETX may be the first."""
         number, psn = self.crossed.get(_edge(seen, values), (0, seen.head.psn))
         return None if values["flags"] & Flag.RETX or psn == seen.head.psn else number
 
@@ -137,7 +137,7 @@ def is_sharp(seen: ObservedPacket) -> bool:
 
 
 class SharpTracker:
-    """The tracker follows the groups of one vantage point."""
+    """The tracker follows the groups in the packets of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._tell = {event: judge.on(event) for event in SharpEvent}

@@ -12,10 +12,10 @@ from uetproto.knobs import BOOL, RATE, TIME, check_knobs, knob
 from uetproto.wire.headers.roce import PMTUS, rnr_wait_us
 
 ENDLESS = 7
-"""`rnr_retry`: without end (roce.md §9); a `retry_cnt` of 7 is seven."""
+"""Value of `rnr_retry` that sets no limit (roce.md §9); a `retry_cnt` of 7 means seven retries."""
 
 ALPHA_PARTS = 1024
-"""`dcqcn_initial_alpha`: parts of an α of 1."""
+"""Value of `dcqcn_initial_alpha` that stands for an α of 1."""
 
 _MEGABIT = 10**6
 _RATES = range(_MEGABIT, 10**12 + 1)

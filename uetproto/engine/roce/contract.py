@@ -173,7 +173,7 @@ class PostSend:
     remote_addr: int = 0
     rkey: int = 0
     compare_add: int = 0
-    """Operand to compare with, or to add."""
+    """Operand of an ATOMIC: the value to compare with, or to add."""
     swap: int = 0
     ah: AddressVector | None = None
     """Address of the peer, for UD."""
@@ -220,7 +220,7 @@ Receive: TypeAlias = PostRecv | PostSrqRecv
 
 @dataclass(frozen=True, slots=True)
 class WorkCompletion:
-    """A completion tells the end of a work request, ibv_wc.
+    """A completion reports the end of a work request, ibv_wc.
 
     With an error only wr_id, status, qp_num and vendor_err are valid (roce.md §10).
     """
@@ -249,7 +249,7 @@ class WorkCompletion:
 
 @dataclass(frozen=True, slots=True)
 class AsyncNotice:
-    """An asynchronous event tells of a queue pair or of a shared receive queue, ibv_async_event."""
+    """An asynchronous event reports on a queue pair or a shared receive queue, ibv_async_event."""
 
     type: AsyncType
     number: int
@@ -257,7 +257,7 @@ class AsyncNotice:
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """A CNP for a queue pair was received; with `congestion` dcqcn the rate is cut already (`dcqcn`, roce.md §13)."""
+    """A CNP for a queue pair was received; with `congestion` dcqcn the rate is already cut (`dcqcn`, roce.md §13)."""
 
     qp_num: int
 

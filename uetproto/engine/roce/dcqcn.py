@@ -8,11 +8,11 @@ from uetproto.engine.contract import NEVER, SECOND
 from uetproto.engine.roce.config import ALPHA_PARTS, RoceConfig
 
 ONE = 1 << 40
-"""Representation of an α of 1."""
+"""Integer that stands for an α of 1."""
 
 
 class Rate:
-    """The rate of a queue pair from its first CNP on; before it the rate is line speed.
+    """The rate of a queue pair after its first CNP; before the first CNP the rate is line speed.
 
     At equal instants a timer step precedes a CNP.
     """
@@ -74,7 +74,7 @@ class Rate:
         return self.current < self.line
 
     def deadline(self) -> int:
-        """Return when the next packet may be sent, if one waits."""
+        """Return the time at which the next packet may be sent, if a packet waits."""
         return self.ready_at if self.waits else NEVER
 
     def _advance(self, now: int) -> None:

@@ -1,4 +1,4 @@
-"""A RoCE adapter has queue pairs, regions and multicast groups behind the five calls (roce.md §6–§13)."""
+"""A RoCE adapter is an `Engine` with queue pairs, regions and multicast groups (roce.md §6–§13)."""
 
 from collections import deque
 from collections.abc import Callable
@@ -219,7 +219,7 @@ class Hca:
             raise LocalError("work", f"{type(work).__name__} is not legal", legal)
 
     def poll(self, now: int, limit: int = NEVER) -> list[RocePacket]:
-        """Fire due timers and return what is to be sent: at most `limit` packets with data, and responses without."""
+        """Fire due timers and return the packets to send: at most `limit` with data, and responses without data."""
         self._run_timers(now)
         left, turns = limit, len(self._active)
         while self._active and turns:
@@ -282,7 +282,7 @@ class Hca:
 
     @property
     def quiescent(self) -> bool:
-        """Tell whether nothing is to be sent, awaited or answered."""
+        """Tell whether no packet is to be sent, no response is awaited and no request is to be answered."""
         return not (self._active or self._out) and not any(
             (qp.requester and qp.requester.busy) or (qp.rate and qp.rate.waits) for qp in self.qps.values()
         )

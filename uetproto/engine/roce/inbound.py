@@ -1,4 +1,4 @@
-"""The responder of RC or UC has a message in progress, its receive and its bytes (roce.md §8)."""
+"""The responder of RC or UC holds the message in progress, with its receive and its bytes (roce.md §8)."""
 
 from uetproto.engine.roce.contract import Access, Receive, Status, WcFlags, WcOpcode
 from uetproto.engine.roce.memory import BadKeyError, RoceMemoryRegion, SgeSegments
@@ -35,7 +35,7 @@ class Inbound(ResponderHalf):
         )
 
     def segments(self, receive: Receive) -> SgeSegments:
-        """Return the bytes of a receive, made once for a message."""
+        """Return the scatter list of the receive, which is created once for a message."""
         if self._receive is not receive or self._segments is None:
             pd = self.qp.receives.pd if self.qp.receives.shared else self.qp.pd
             self._receive = receive
@@ -111,7 +111,7 @@ class Inbound(ResponderHalf):
         self.done = self.total = 0
 
     def keys_are_good(self, parsed: Parsed, right: Access, length: int) -> bool:
-        """Check r_key, domain, right and range of a packet with a RETH, unless it has no bytes (roce.md §8 check 8)."""
+        """Check r_key, domain, right and range of a packet with a RETH, unless its length is 0 (roce.md §8 check 8)."""
         if not length:
             return True
         values = parsed.values

@@ -19,7 +19,7 @@ class MemoryKind(Enum):
 
 
 class BadKeyError(Exception):
-    """A key, a range, a right or a domain does not permit an access. The error never leaves the engine."""
+    """The key, range, right or domain of an access is not valid. The error never leaves the engine."""
 
 
 class RoceMemoryRegion:
@@ -54,13 +54,13 @@ class RoceMemoryRegion:
         )
 
     def read(self, addr: int, length: int) -> Buffer:
-        """Read bytes. Raises `BadKeyError` if the region is deregistered."""
+        """Return `length` bytes from virtual address `addr` on. Raises `BadKeyError` if the region is deregistered."""
         if self.dead:
             raise BadKeyError
         return self.memory.read(addr - self.addr, length)
 
     def write(self, addr: int, data: Buffer) -> None:
-        """Write bytes. Raises `BadKeyError` if the region is deregistered."""
+        """Write `data` from virtual address `addr` on. Raises `BadKeyError` if the region is deregistered."""
         if self.dead:
             raise BadKeyError
         self.memory.write(addr - self.addr, data)
@@ -158,7 +158,7 @@ class SgeSegments:
         return pieces
 
     def read(self, start: int, length: int) -> Buffer:
-        """Read a range. Raises `BadKeyError`."""
+        """Return `length` bytes from `start`. Raises `BadKeyError`."""
         if not length:
             return b""
         pieces = self._pieces(start, length)
@@ -168,7 +168,7 @@ class SgeSegments:
         return b"".join(bytes(region.memory.read(addr - region.addr, size)) for region, addr, size in pieces)
 
     def write(self, start: int, data: Buffer) -> None:
-        """Write a range. Raises `BadKeyError` before anything is written."""
+        """Write `data` from `start` on. Raises `BadKeyError` before anything is written."""
         if not len(data):
             return
         pieces = self._pieces(start, len(data))
@@ -183,7 +183,7 @@ class SgeSegments:
 
 
 class Inline:
-    """The bytes of an INLINE send, copied when it was posted."""
+    """The bytes of an INLINE send, which were copied when the send was posted."""
 
     __slots__ = ("_data", "length")
 
@@ -195,9 +195,9 @@ class Inline:
         """Do nothing: the bytes are always readable."""
 
     def read(self, start: int, length: int) -> Buffer:
-        """Read a range."""
+        """Return `length` bytes from `start`."""
         return self._data[start : start + length]
 
     def write(self, start: int, data: Buffer) -> None:
-        """Raise `BadKeyError`."""
+        """Raise `BadKeyError`: the bytes are never writable."""
         raise BadKeyError  # no READ or ATOMIC is inline

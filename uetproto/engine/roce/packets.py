@@ -17,7 +17,7 @@ _NOTHING: dict[str, int] = {}
 
 
 class Parsed:
-    """A received packet, whose BTH is read. `values` has the fields of all headers behind the BTH by name."""
+    """A received packet whose BTH has been parsed. `values` has the fields of all headers behind the BTH by name."""
 
     __slots__ = (
         "a", "destqp", "known", "opcode", "operation", "p_key", "packet", "padcnt", "payload", "psn", "se", "step",

@@ -3,7 +3,7 @@
 BITS = 24
 MASK = (1 << BITS) - 1
 HALF = 1 << BITS - 1
-"""Number of PSNs before ePSN that are duplicates, and limit of unacknowledged PSNs."""
+"""Number of PSNs before ePSN that count as duplicates; also the limit of unacknowledged PSNs."""
 
 
 def add(psn: int, count: int) -> int:
@@ -17,5 +17,5 @@ def diff(a: int, b: int) -> int:
 
 
 def count_of_packets(length: int, path_mtu: int) -> int:
-    """Return the number of packets, and so of PSNs, of a message or READ response of `length` bytes, at least 1."""
+    """Return the number of packets (and PSNs) of a message or READ response of `length` bytes; at least 1."""
     return max(1, -(-length // path_mtu))

@@ -47,9 +47,9 @@ class Behaviour(NamedTuple):
     """The behaviour that a queue pair has in a state."""
 
     post_recv: str
-    """What happens to posted receives: refuse, queue or flush."""
+    """Action for posted receives: refuse, queue or flush."""
     post_send: str
-    """What happens to posted sends: refuse, queue or flush."""
+    """Action for posted sends: refuse, queue or flush."""
     serves: bool
     """Tells whether received requests are executed; otherwise they are dropped."""
     begins: bool
@@ -184,7 +184,7 @@ class ReceiveQueue:
 
 
 class Adapter(Protocol):
-    """What a queue pair uses of its adapter (`hca.Hca`)."""
+    """The parts of an adapter (`hca.Hca`) that a queue pair uses."""
 
     address: int
     ip_version: int

@@ -56,16 +56,16 @@ EVENT_OF: dict[int, AsyncType] = {
 
 @dataclass(slots=True)
 class SavedResponse:
-    """A READ or ATOMIC whose response can be repeated (roce.md §8.1)."""
+    """A READ or ATOMIC request whose response can be sent again (roce.md §8.1)."""
 
     psn: int
     count: int
-    """Number of PSNs."""
+    """Number of PSNs of the response."""
     va: int
     r_key: int
     length: int
     original: int | None
-    """Value before an ATOMIC."""
+    """Value at the address before the ATOMIC."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class ShortResponse:
 
 @dataclass(slots=True)
 class ReadResponse:
-    """A response to a READ that is being sent; each packet is read from memory when it is sent."""
+    """A READ response that is being sent; the bytes of each packet are read from memory when that packet is sent."""
 
     psn: int
     """PSN of the first packet of this response."""

@@ -1,4 +1,4 @@
-"""Each work request becomes the packets of a message; tables say how (roce.md §3, §6, §10).
+"""Tables say how a work request becomes the packets of a message (roce.md §3, §6, §10).
 
 They tell which service has which operation, as what a work request is completed, and how its message is segmented
 into FIRST, MIDDLE, LAST or ONLY.
@@ -16,7 +16,7 @@ _READ = Operation.RDMA_READ_REQUEST
 
 
 class Family(NamedTuple):
-    """The operations that the packets of one kind of message have."""
+    """The operations that the first, middle, last and only packet of one kind of message have."""
 
     first: Operation
     middle: Operation
@@ -62,7 +62,8 @@ KINDS: dict[Opcode, WrKind] = {
     Opcode.ATOMIC_CMP_AND_SWP:   WrKind((_RC,),          WcOpcode.COMP_SWAP,  _single(Operation.COMPARE_SWAP), True),
     Opcode.ATOMIC_FETCH_AND_ADD: WrKind((_RC,),          WcOpcode.FETCH_ADD,  _single(Operation.FETCH_ADD), True),
 }  # fmt: skip
-"""The transport table. No service has ATOMIC_WRITE, whose effect is not covered (roce.md §17)."""
+"""The transport table has a row for each send opcode. No service has ATOMIC_WRITE, whose effect is not covered
+(roce.md §17)."""
 
 ATOMICS = (Opcode.ATOMIC_CMP_AND_SWP, Opcode.ATOMIC_FETCH_AND_ADD)
 ATOMIC_SIZE = 8
@@ -101,7 +102,7 @@ STEPS: dict[int, MessageStep] = {
     Operation.FETCH_ADD: MessageStep.ATOMIC,
     **{operation: MessageStep[name] for operation, name in _STEP_NAMES.items() if name in MessageStep.__members__},
 }
-"""Maps each request that is served to its step; all others are invalid."""
+"""Maps each operation that a responder accepts to its step; all other operations are invalid."""
 
 _S, _P = MessageStep, MessagePhase
 MESSAGE_STATES: dict[MessagePhase, dict[MessageStep, MessagePhase]] = {
@@ -112,7 +113,7 @@ MESSAGE_STATES: dict[MessagePhase, dict[MessageStep, MessagePhase]] = {
     _P.IN_SEND: {_S.SEND_MIDDLE: _P.IN_SEND, _S.SEND_LAST: _P.IDLE},
     _P.IN_WRITE: {_S.RDMA_WRITE_MIDDLE: _P.IN_WRITE, _S.RDMA_WRITE_LAST: _P.IDLE},
 }  # fmt: skip
-"""Maps state and step to the next state; any other pair is out of order, NAK 0x61 on RC (roce.md §8)."""
+"""Maps (state, step) to the next state; a pair that is not here is out of order: NAK 0x61 on RC (roce.md §8)."""
 
 FIRST = frozenset((_S.SEND_FIRST, _S.RDMA_WRITE_FIRST))
 MIDDLE = frozenset((_S.SEND_MIDDLE, _S.RDMA_WRITE_MIDDLE))

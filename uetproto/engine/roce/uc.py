@@ -91,7 +91,7 @@ class UcRequester(RequesterHalf):
 
 
 class UcResponder(Inbound):
-    """The responder of a UC queue pair: it drops messages with a gap or a fault, and the queue pair stays up."""
+    """The responder of a UC queue pair: it drops messages with a lost packet or a fault; the queue pair stays up."""
 
     def __init__(self, qp: Qp) -> None:
         super().__init__(qp)

@@ -16,7 +16,7 @@ from uetproto.wire.icrc import ICRC_SIZE
 from uetproto.wire.tuples import DethHeader
 
 GRH_SIZE = 40
-"""Bytes of a receive before the payload."""
+"""Number of bytes that precede the payload in a receive."""
 OWN_QKEY = 1 << 31
 """Bit of a q_key in a work request that selects the queue pair's own q_key."""
 MANAGEMENT_QP, MANAGEMENT_QKEY = 1, 0x80010000
@@ -42,7 +42,7 @@ def q_key_of(qp: Qp) -> int:
 
 
 class UdRequester(UcRequester):
-    """The requester of a UD queue pair sends one packet a work request, to the address of that request."""
+    """The requester of a UD queue pair sends one packet for each work request, to the address in that request."""
 
     def __init__(self, qp: Qp) -> None:
         super().__init__(qp)

@@ -16,7 +16,7 @@ assert MULTICAST_QP == MASK
 
 
 def check_list(sg_list: tuple[Sge, ...]) -> int:
-    """Return the bytes of a scatter or gather list. Raises `LocalError` for a part that is no legal `Sge`."""
+    """Return the number of bytes of a scatter or gather list. Raises `LocalError` for a part that is no legal `Sge`."""
     length = 0
     for part in sg_list:
         if not isinstance(part, Sge) or part.length < 0 or not 0 <= part.addr < 1 << 64:

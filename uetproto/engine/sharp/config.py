@@ -18,7 +18,7 @@ MAX_LLT_DATA = 1024
 MAX_RADIX = 252
 MAX_SAT_ID = 1022
 MAX_OSTS = 2**15
-"""Most OSTs of one group: serial arithmetic tells a window of them from old ones (sharp.md §3.2)."""
+"""Greatest number of OSTs of one group, with which serial arithmetic tells new seqs from old ones (sharp.md §3.2)."""
 GRANULE = 32
 """Unit of a SAT chunk in bytes: every chunk but the last is a multiple of it (sharp.md §2.8 rule 5)."""
 

@@ -1,4 +1,4 @@
-"""A carrier hands an element whole messages by connection, without carrier headers, and takes others (sharp.md §3).
+"""A carrier and an element exchange whole messages by connection, without carrier headers (sharp.md §3).
 
 An `Element` is an aggregation node or a host. A carrier delivers messages to it and sends those that it returns. A
 connection is a number that the carrier allocated: a queue pair, or a pair of reserved PDCIDs of UET.
@@ -17,7 +17,7 @@ class OutgoingMessage(NamedTuple):
     handle: int = 0
     """Number that `acknowledged` repeats; 0 requests no acknowledgement."""
     group: int = 0
-    """MGID, where `conn` is None."""
+    """MGID to send to if `conn` is None."""
 
 
 class Element(Protocol):
@@ -46,7 +46,7 @@ class Element(Protocol):
 
 
 class Ports(Protocol):
-    """What a carrier offers for the management of connections."""
+    """A carrier has these calls to manage connections."""
 
     def allocate(self) -> int:
         """Allocate a connection that is not connected yet and return its number."""

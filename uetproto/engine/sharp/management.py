@@ -1,4 +1,4 @@
-"""An aggregation node has trees and quotas from its management agent, and hands it traps (sharp.md §1.8, §2.9)."""
+"""A management agent gives trees and quotas to an aggregation node and gets traps from it (sharp.md §1.8, §2.9)."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -39,11 +39,11 @@ class TrapRaised(NamedTuple):
 
     trap: Trap
     syndrome: int
-    """`Syndrome` where the trap is SHARP_ERROR, else 0."""
+    """`Syndrome` if the trap is SHARP_ERROR, otherwise 0."""
     job_id: int
     tree_id: int
     conn: int
-    """Connection that the trap is about; 0 if it is about no single one."""
+    """Connection that the trap is about; 0 if the trap is not about a single connection."""
     group_id: int
     seq: int
 
@@ -54,7 +54,7 @@ class NodeTree:
 
     tree_id: int
     mode: int
-    """0 LLT, 1 SAT."""
+    """Type of the tree: 0 LLT, 1 SAT."""
     llt_tree_id: int
     parent: int | None
     """Connection to the parent; None at the top of the tree."""
@@ -70,14 +70,14 @@ class NodeTree:
 
 
 class ManagedPorts(Protocol):
-    """What the agent reads of the ports of a node."""
+    """The counters of the ports of a node, as the agent reads them."""
 
     def of(self, port: int) -> Counter[str]:
         """Return the counters of a port, or the sums over all ports, by published name."""
 
 
 class ManagedNode(Protocol):
-    """What the agent uses of an aggregation node; `node.aggregation_node.SharpNode` says what each call does."""
+    """The calls to an aggregation node by the agent; `node.aggregation_node.SharpNode` says what each call does."""
 
     an_id: int
     config: SharpConfig

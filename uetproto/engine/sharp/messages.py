@@ -1,4 +1,4 @@
-"""SHARP messages as the engine holds them, from and to bytes (sharp.md §2.2–§2.6).
+"""SHARP messages are parsed from bytes and packed to bytes (sharp.md §2.2–§2.6).
 
 `parse` applies rule 1 of the order of checks (sharp.md §2.8): length, version, opcode, extensions, reserved bits and
 padding, and the length and the reserved bytes of a body. It does not check the meaning of fields.
@@ -90,7 +90,7 @@ class SharpMessage:
 
 
 def parse(data: Buffer) -> SharpMessage | Status:
-    """Return the message, or the status of what is wrong with the bytes (sharp.md §2.8 rule 1). Never raises."""
+    """Return the message, or a status that tells why the bytes are not valid (sharp.md §2.8 rule 1). Never raises."""
     length = len(data)
     if length < HEADER_SIZE:
         return Status.BAD_HEADER
@@ -212,7 +212,7 @@ class SharpFault(NamedTuple):
     """The body that NACK and ERROR have."""
 
     code: int
-    """Code; equal to `status` of the header."""
+    """Error code, which equals `status` of the header."""
     origin_depth: int = 0
     """Level of the sender; 0 is a host."""
     opcode: int = 0

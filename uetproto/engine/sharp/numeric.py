@@ -52,7 +52,7 @@ _STEPS: dict[int, UfuncStep] = {
 
 
 def element_size(op: int, dtype: int, tag_dtype: int) -> int:
-    """Return the bytes of one element, or of a pair for MINLOC and MAXLOC (sharp.md §2.8 rule 4)."""
+    """Return the size of one element in bytes, for MINLOC and MAXLOC that of a pair (sharp.md §2.8 rule 4)."""
     size = DTYPE_SIZES[Dtype(dtype)]
     return size + DTYPE_SIZES[Dtype(tag_dtype)] if op in LOC else size
 
@@ -60,7 +60,7 @@ def element_size(op: int, dtype: int, tag_dtype: int) -> int:
 def fold(
     op: int, dtype: int, tag_dtype: int, operands: Sequence[Buffer], *, little_endian: bool, acc_native: bool = False
 ) -> bytes:
-    """Fold the operands, one or more of one length, from the left; the combination is legal (sharp.md §2.8)."""
+    """Fold one or more operands of equal length from the left; operation and types are a legal pair (sharp.md §2.8)."""
     if op == Op.NULL:
         return bytes(operands[0])  # BCAST: there is one
     order = "<" if little_endian else ">"

@@ -18,7 +18,7 @@ DYNAMIC = 0
 
 
 class OptionKind(NamedTuple):
-    """A kind of values: how their text is read, and what is legal."""
+    """A kind of option values has a parser of their text and the legal values."""
 
     read: Callable[[str], Any]
     """Converts a text to the value. Raises `ValueError` for a text that is not legal."""
@@ -62,7 +62,7 @@ PAYLOAD = OptionKind(lambda text: int(text, 0) and _whole(4, 1024).read(text), "
 
 
 class Option(NamedTuple):
-    """A row has published name, attribute, kind of values, default, and what the option changes."""
+    """A row has the published name, attribute, kind of values, default and effect of an option."""
 
     name: str
     attribute: str
@@ -205,7 +205,7 @@ class SharpOptions:
 
     @property
     def fall_back(self) -> bool:
-        """Tell whether the hosts run a collective that fails; with the modes 2 to 4 the job aborts (sharp.md §3.4)."""
+        """Tell whether hosts run a collective that fails in SHARP; in modes 2 to 4 the job aborts (sharp.md §3.4)."""
         return bool(self.enable_sharp < _FORCE)
 
     @property
@@ -214,7 +214,7 @@ class SharpOptions:
         return int(self.lock_retry_ms * MILLISECOND)
 
     def osts_of(self, quota_osts: int, quota_groups: int) -> int:
-        """Return W that a group of a job requests."""
+        """Return the window W that a group of a job requests."""
         return int(self.osts_per_group) or max(_LEAST_OSTS, quota_osts // max(1, quota_groups))
 
 
@@ -224,7 +224,7 @@ _FORCE, _ALL_COMMUNICATORS, _ALL_COLLECTIVES = 2, 3, 4  # of HCOLL_ENABLE_SHARP
 
 
 def hcoll_takes(options: SharpOptions, coll: Coll, nbytes: int, leaders: int, osts: int, payload: int) -> bool:
-    """Tell whether HCOLL hands a collective of so many node leaders to SHARP (sharp.md §4.3, §5).
+    """Tell whether HCOLL uses SHARP for a collective of this number of node leaders (sharp.md §4.3, §5).
 
     Unless all collectives are forced, a bcast uses HCOLL's own multicast, and larger allreduces without a SAT use other
     algorithms (**choice** of what forcing changes).
@@ -244,5 +244,5 @@ def hcoll_takes(options: SharpOptions, coll: Coll, nbytes: int, leaders: int, os
 
 
 def nccl_takes(options: SharpOptions, members: int) -> bool:
-    """Tell whether NCCL requests SHARP for a communicator of so many nodes."""
+    """Tell whether NCCL requests SHARP for a communicator of this number of nodes."""
     return bool(options.collnet_enable and not options.sharp_disable and members >= options.group_size_thresh)

@@ -17,7 +17,7 @@ def compile_table(table: StateTable, owner: type) -> CompiledTable:
 
 
 class TableMachine:
-    """A machine has a state and takes its steps by a table, which is compiled with the class."""
+    """A state machine takes its steps by a table, which is compiled when the class is defined."""
 
     state: Any
     compiled: ClassVar[CompiledTable]

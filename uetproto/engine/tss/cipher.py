@@ -55,7 +55,7 @@ class SecurityHeader(NamedTuple):
 
     @property
     def tsc64(self) -> int:
-        """Return epoch and counter, as the nonce has them."""
+        """Return epoch and counter in the form that the nonce contains."""
         return self.epoch << 48 | self.tsc
 
 
@@ -182,7 +182,7 @@ class Cipher:
         return clear + key.aead.encrypt(iv, inner, below.run + clear)
 
     def open(self, header: SecurityHeader, below: AssociatedData, sealed: bytes) -> bytes | None:
-        """Return the inner packet; None if it does not open. `header` is the start of `sealed`."""
+        """Return the inner packet; None if the sealed packet cannot be opened. `header` is the start of `sealed`."""
         size, end = header.size, len(sealed) - ICV_SIZE
         if end < size:
             return None

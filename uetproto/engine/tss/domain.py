@@ -1,4 +1,4 @@
-"""A secure domain at one endpoint: its two keys, what it writes into packets, which it refuses (tss.md §3, §8–10).
+"""A secure domain at one endpoint: its two keys, how it seals packets, which packets it refuses (tss.md §3, §8–10).
 
 The domain has no timers: the driver installs, switches and empties keys when the key server says so.
 """
@@ -49,7 +49,7 @@ class TssCounters:
 
 
 class OpenedPacket(NamedTuple):
-    """An opened packet and its security header; a header of None stands for a packet in clear."""
+    """An opened packet and its security header, which is None for a packet in clear."""
 
     inner: bytes
     header: SecurityHeader | None
@@ -66,7 +66,7 @@ class TrimmedPart(NamedTuple):
 
 
 class SecureDomain:
-    """A secure domain, as one of its members has it."""
+    """A secure domain with the state that one member keeps for it."""
 
     def __init__(
         self, domain: DomainConfig, address: int, ip_version: int, *, tx_an: int = 0, epoch: int = 0,

@@ -1,4 +1,4 @@
-"""Secure domains and their keys (tss.md §3–5): what their members share, and the file that says it (interfaces.md §9).
+"""Secure domains, the keys that their members share (tss.md §3–5), and the key file (interfaces.md §9).
 
 A key never shows: not in `repr`, not in a message, not in an error. Errors name the key of the file, not its value.
 """
@@ -30,11 +30,11 @@ _MOST = 1 << 22
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DomainKey:
-    """A key of a domain has 32 bytes, or the 44 that a client of mode client-server is given (tss.md §4)."""
+    """A key of a domain has 32 bytes; a client in mode client-server is given 44 bytes (tss.md §4)."""
 
     value: bytes
     epoch: int | None = None
-    """Epoch that the key is for; None: all epochs."""
+    """Epoch in which the key is valid; None stands for all epochs."""
 
     def __post_init__(self) -> None:
         if len(self.value) not in (KEY_SIZE, DERIVED_SIZE):
@@ -103,20 +103,20 @@ class DomainConfig:
 
     @property
     def clear_bytes(self) -> int:
-        """Return the bytes from the first of the security header that are in clear; 0: the header alone."""
+        """Return the number of bytes in clear, counted from the security header; 0 if only this header is in clear."""
         return self.crypto_offset if isinstance(self.crypto_offset, int) else 0
 
     @property
     def overhead(self) -> int:
-        """Return the bytes that sealing adds: security header and ICV (tss.md §7.4)."""
+        """Return the number of bytes that sealing adds: security header and ICV (tss.md §7.4)."""
         return (TSS_SSI if self.ssis else TSS).size + ICV_SIZE
 
     def ssi_of(self, src: int, dst: int) -> int | None:
-        """Return the SSI of a packet: the sender's, in mode client-server always the client's (tss.md §4)."""
+        """Return the SSI of a packet: that of the sender, or in mode client-server that of the client (tss.md §4)."""
         return self.ssis.get(self.client(src, dst) if self.mode == "client-server" else src)
 
     def client(self, src: int, dst: int) -> int:
-        """Return the address of the client, of the two ends of a packet."""
+        """Return the address of the client, which is one of the two ends of a packet."""
         return dst if src in self.servers else src
 
 

@@ -1,4 +1,4 @@
-"""A record of used nonces, for runs that must prove that none is used twice under one key (tss.md §14)."""
+"""A record of used nonces, for runs that must prove that no nonce is used twice under one key (tss.md §14)."""
 
 _HALF = 1 << 47
 _M64 = (1 << 64) - 1

@@ -12,7 +12,7 @@ _SOURCE = {"ipv4": 12, "ipv6": 8}  # where the source address stands in the head
 
 
 class Opened(NamedTuple):
-    """A packet before it was sealed: no security header and ICV, right lengths and checksum, a CRC32C at the end.
+    """A packet as it was before sealing: no security header or ICV, correct lengths and checksum, CRC32C at the end.
 
     The other fields are those of the security header.
     """
@@ -26,7 +26,7 @@ class Opened(NamedTuple):
 
 
 class Opener:
-    """An opener opens the packets of a capture: every packet that the keys open, without state of flows."""
+    """An opener opens every packet of a capture for which it has a key; it keeps no state of flows."""
 
     def __init__(self, ring: KeyRing, *, link: str = "ethernet") -> None:
         """`link` is the first header of frames (`stack.LINKS`)."""

@@ -13,7 +13,7 @@ from uetproto.wire.tuples import PdsNackHeader
 
 PLAIN = ("drop", "pass")
 CLEAR_NACKS = {code.name: code for code in (NackCode.NEW_START_PSN, NackCode.INV_DPDCID)}
-"""NACKs that some implementations send in clear, as no PDC binds them to a domain (tss.md §11, observed.md)."""
+"""NACKs that some implementations send in clear because no PDC binds them to a domain (tss.md §11, observed.md)."""
 
 
 def nack_code(packet: bytes) -> int | None:

@@ -108,7 +108,7 @@ class SharpOffload(Offload):
         return by_schedule(asked, choose(asked.op, length, asked.sizes is None), self._network.end)
 
     def note(self, text: str) -> None:
-        """Add a note, once for each text."""
+        """Add a note, unless a note with this text exists."""
         if text not in self.notes:
             self.notes.append(text)
 

@@ -28,7 +28,7 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import LibsharpStatus
 
 PRESETS = {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_IB_TIMEOUT": "10"}
-"""Presets before the published defaults: SHARP that is requested by name but not available is an error; large vectors
+"""Presets in place of published defaults: SHARP that is requested by name but not available is an error; large vectors
 are streamed; a lost packet is retransmitted before its operation is given up (T_ost)."""
 
 _AM_KEY = 0x53484152
@@ -37,7 +37,7 @@ E = TypeVar("E", SharpHost, SharpNode)
 
 
 def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, SharpOptions] | None:
-    """Return what `sharp=` means: True, or options by their published names and fields of `SharpConfig`.
+    """Return the options and parameters of `sharp=`: True, or options by published names and fields of `SharpConfig`.
 
     None stands for no aggregation nodes. Raises `ArgumentError` naming what is legal. `carrier` has the fields of
     `SharpConfig` that the carrier restricts, with their legal values, the first of which is the default.

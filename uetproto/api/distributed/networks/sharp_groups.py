@@ -25,7 +25,7 @@ Told: TypeAlias = Callable[[bytearray | None, Trouble | None], None]
 
 
 class RankHost:
-    """The host of one rank, which hands events to the members and operations that they concern."""
+    """The host of one rank, which hands each event to the member or operation that it concerns."""
 
     def __init__(self, fabric: SharpFabric, rank: int) -> None:
         self.fabric = fabric

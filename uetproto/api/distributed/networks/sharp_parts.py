@@ -15,7 +15,7 @@ from uetproto.engine.sharp.manager.grants import Rail
 from uetproto.errors import UetError
 
 Failure = Callable[[int, Trouble, Rail], TransportError]
-"""A function that returns the error of a place of the group for a failure on a tree."""
+"""A function that returns the error of one member of the group for a failure on a tree."""
 
 
 class SharpCollective:
@@ -56,7 +56,7 @@ class SharpCollective:
 
 
 class SharpPart:
-    """The part that one rank has, a `CollectivePart`."""
+    """The part of a collective that one rank runs, a `CollectivePart`."""
 
     def __init__(self, whole: SharpCollective, place: int, input_: Array, output: Array, done: Ended) -> None:
         self.counted = CollectiveCounters(steps=1)
@@ -116,7 +116,7 @@ class SharpPart:
         return told
 
     def fall_back(self, make: PartFactory) -> None:
-        """Run the fallback with the input of the aggregations."""
+        """Run the fallback on the vectors that were the input of the aggregations."""
         if not self.ended:
             self._instead = make(self._place, self._source, self._output, self.finish)
             self._instead.start()

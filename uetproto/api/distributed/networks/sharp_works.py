@@ -15,7 +15,7 @@ OPS = {
     "SUM": Op.SUM, "AVG": Op.SUM, "PREMUL_SUM": Op.SUM, "PRODUCT": Op.PROD, "MIN": Op.MIN, "MAX": Op.MAX,
     "BAND": Op.BAND, "BOR": Op.BOR, "BXOR": Op.BXOR,
 }  # fmt: skip
-"""SHARP operations by the name of a `ReduceOp`; the ranks do what precedes and follows the sum."""
+"""SHARP operations by the name of a `ReduceOp`; the ranks compute what comes before and after a sum."""
 
 DTYPES = {
     "uint8": Dtype.UINT8, "int8": Dtype.INT8, "bool": Dtype.UINT8, "uint16": Dtype.UNSIGNED_SHORT,
@@ -23,7 +23,7 @@ DTYPES = {
     "int64": Dtype.LONG, "float16": Dtype.FLOAT_SHORT, "bfloat16": Dtype.BFLOAT16, "float32": Dtype.FLOAT,
     "float64": Dtype.DOUBLE,
 }  # fmt: skip
-"""SHARP types by the name of a type of NumPy."""
+"""SHARP data types by the name of the NumPy data type."""
 
 ALGORITHM = "sharp"
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "reduce_scatter", "all_gather")
@@ -44,11 +44,11 @@ class SharpOperation(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        """Return the bytes of an element."""
+        """Return the size of an element in bytes."""
         return DTYPE_SIZES[self.dtype]
 
     def part(self, start: int, end: int) -> "SharpOperation":
-        """Return the operation on some of its elements."""
+        """Return the same operation on a part of the elements."""
         size = self.itemsize
         data = self.data[start * size : end * size] if len(self.data) else self.data
         into = None if self.into is None else bytes_of(self.into)[start * size : end * size]

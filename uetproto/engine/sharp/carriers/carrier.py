@@ -97,7 +97,7 @@ class Carrier(Ports):
     # Sending
 
     def pump(self, now: int) -> None:
-        """Hand the engine what the element has to send, as far as it accepts it."""
+        """Hand the messages of the element to the engine, as many as the engine accepts."""
         for message in self.element.poll(now):
             check(message.data)
             if message.conn is None:

@@ -35,7 +35,7 @@ _FLAGS = SendFlags.INLINE | SendFlags.SIGNALED
 
 
 class Receives:
-    """Posted buffers of one size, each of which is posted again as soon as it was read."""
+    """Posted buffers of one size; each buffer is posted again as soon as it has been read."""
 
     def __init__(self, hca: Hca, pd: int, count: int, size: int, work: Callable[..., Receive]) -> None:
         """`work` returns the work that posts a buffer, given wr_id and sg_list."""

@@ -35,7 +35,7 @@ _SAT, _MCAST = int(Flag.SAT), int(Flag.MCAST)
 
 
 class HeaderValues(NamedTuple):
-    """A message gives UET headers the values of these fields (sharp.md §2.1)."""
+    """The values of UET header fields that a SHARP message determines (sharp.md §2.1)."""
 
     mode: Mode
     job_id: int
@@ -112,7 +112,7 @@ class UetCarrier(Carrier):
         return number
 
     def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
-        """The PSNs are not used: PDCs draw their own (pds.md §2.2)."""
+        """Connect to PDC `remote` at `address`; the PSNs are not used: PDCs choose their own (pds.md §2.2)."""
         connection = self._end(conn)
         if connection.up:
             raise LocalError("conn", f"{conn} is connected already")

@@ -176,7 +176,7 @@ class SharpHost:
 
 
 def check(work: Aggregate, rank: int, group_size: int) -> None:
-    """Check a call against itself. Raises `LocalError` naming field and legal values."""
+    """Check that the arguments of a call agree with each other. Raises `LocalError` naming field and legal values."""
     if work.coll not in (Coll.BARRIER, Coll.ALLREDUCE, Coll.REDUCE, Coll.BCAST):
         raise LocalError("coll", f"{shown(work.coll)}; BARRIER, ALLREDUCE, REDUCE or BCAST")
     rooted = work.coll in (Coll.REDUCE, Coll.BCAST)
@@ -196,7 +196,7 @@ def check(work: Aggregate, rank: int, group_size: int) -> None:
 
 
 def unsupported(work: Aggregate) -> Status | None:
-    """Return why a call cannot be aggregated (sharp.md §2.8 rule 3); None if a host knows no reason."""
+    """Return the reason why a call cannot be aggregated (sharp.md §2.8 rule 3); None if a host knows no reason."""
     if work.coll in (Coll.BARRIER, Coll.BCAST):
         return None
     if work.op == Op.NULL:

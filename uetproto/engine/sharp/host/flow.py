@@ -1,4 +1,4 @@
-"""The vectors that a host sends up one tree (sharp.md §3.4): in pieces, at most a window of them without a result.
+"""A host sends vectors up one tree in pieces; at most a window of pieces has no result yet (sharp.md §3.4).
 
 A piece is a fragment of an LLT, which has a seq of its own, or a chunk of a SAT, which shares the seq of its operation
 and is identified by `vec_off`. Pieces of a tree are numbered without wrap, across operations; the number of a fragment
@@ -86,7 +86,7 @@ class TreeFlow:
         """Maps each piece to the number of NACKs that refused it."""
 
     def begin(self, operation: HostOperation, flags: int) -> None:
-        """Number the pieces of an operation; `flags` are the flags of all of them."""
+        """Give numbers to the pieces of an operation; `flags` are the flags of all pieces."""
         step = lcm(GRANULE, operation.element or 1) if self.sat else operation.element or 1
         operation.size = max(self.room // step * step, step)
         operation.pieces = max(1, -(-operation.nbytes // operation.size))
@@ -160,7 +160,7 @@ class TreeFlow:
         return None
 
     def is_old(self, seq: int) -> bool:
-        """Tell whether a seq is before all open operations."""
+        """Tell whether a seq is lower than the seqs of all open operations."""
         oldest = (self.operations[0].seq if self.operations else self.seq) if self.sat else self.base
         return (seq - oldest & _MASK) >> 31 == 1
 
@@ -183,7 +183,7 @@ class TreeFlow:
         return True
 
     def refuse(self, number: int, at: int) -> int:
-        """Note a NACK and the time of the retransmission; return the number of NACKs of this piece."""
+        """Store a NACK and the time of the retransmission; return the number of NACKs for this piece."""
         self.again[number] = at
         self.refusals[number] = self.refusals.get(number, 0) + 1
         return self.refusals[number]

@@ -254,12 +254,12 @@ class HostGroup(TableMachine, table=GROUP):
         return piece is not None and self.step(HostGroupInput.NACK, now, flow, piece[1], message)
 
     def wait(self, now: int, flow: TreeFlow, number: int, message: SharpMessage) -> None:
-        """Wait T_rnr; fail after `rnr_retry` NACKs."""
+        """Wait T_rnr before the retransmission; fail the group after `rnr_retry` NACKs."""
         if flow.refuse(number, now + self.config.t_rnr) > self.config.rnr_retry:
             self.step(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
     def error(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
-        """Handle an ERROR; return False if it concerns complete operations."""
+        """Handle an ERROR; return False if it concerns completed operations."""
         if message.status not in _GROUP_IS_DEAD and flow.is_old(message.seq):
             return False
         return self.step(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))

@@ -90,7 +90,7 @@ class HostLock(TableMachine, table=LOCK):
         self.retry_at = now + self.options.lock_retry_time
 
     def give_up(self, now: int) -> None:
-        """Keep the reason in `given_up`, unless the lock was requested early.
+        """Keep the reason of the refusal in `given_up`, unless the lock was requested early.
 
         Then some members wait for the lock with an operation and others have none yet, but all have to decide alike.
         """

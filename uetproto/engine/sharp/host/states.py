@@ -42,9 +42,9 @@ class HostGroupInput(Enum):
     ALL_LEFT = auto()
     """LEAVE_RESP has been received on all trees."""
     TIME = auto()
-    """Twice T_join has expired; the aggregation node, which waits once, answers before (**choice**)."""
+    """A time of 2 · T_join has expired; the aggregation node waits T_join only and so answers earlier (**choice**)."""
     NOT_UNLOCKED = auto()
-    """Twice T_join has expired without UNLOCK_RESP; LEAVE_REQ ends the lock as well."""
+    """A time of 2 · T_join has expired without UNLOCK_RESP; LEAVE_REQ ends the lock as well."""
 
 
 GROUP: StateTable = {

@@ -47,7 +47,7 @@ class Aggregate:
     """
 
     op_id: int
-    """Number that the event repeats."""
+    """Number of the work; its event has it too."""
     group_id: int
     coll: Coll
     op: Op = Op.NULL
@@ -56,7 +56,7 @@ class Aggregate:
     data: Buffer = b""
     """The vector; empty at the members of a BCAST that are not its root."""
     count: int = 0
-    """Number of elements; of pairs for MINLOC and MAXLOC."""
+    """Number of elements; for MINLOC and MAXLOC the number of pairs."""
     root: int | None = None
     """Rank that gets the result (REDUCE) or has the data (BCAST)."""
     little_endian: bool = False
@@ -105,14 +105,14 @@ class AggregateDone:
 
     op_id: int
     status: Status
-    """Always OK."""
+    """Status of the collective, which is always OK here."""
     data: bytearray
     """The result; empty at a rank that gets none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The reason of a failure, and what follows from the mode (`HCOLL_ENABLE_SHARP`, sharp.md §5)."""
+    """The reason of a failure, and whether the mode (`HCOLL_ENABLE_SHARP`, sharp.md §5) permits a fallback."""
 
     status: Status
     fall_back: bool
@@ -141,7 +141,7 @@ class AggregateFailed:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailed:
-    """Event: a group cannot be joined or has failed; it can only be left."""
+    """Event: a group cannot be joined or has failed; the member can only leave the group."""
 
     group_id: int
     trouble: Trouble

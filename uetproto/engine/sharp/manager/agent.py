@@ -36,7 +36,7 @@ class SharpAgent:
         self._traps: list[bytes] = []
 
     def handle(self, data: bytes, now: int) -> bytes:
-        """Return the answer to a request; b"" for bytes that are no request. Never raises."""
+        """Return the answer to a request; b"" if the bytes are not a request. Never raises."""
         mad = read(data)
         if mad is None or mad.method not in (AmMethod.GET, AmMethod.SET):
             return b"" if mad is None else self._answer(mad, {}, MadStatus.BAD_METHOD)
@@ -218,4 +218,4 @@ SERVED: dict[tuple[int, int], Callable[[SharpAgent, Values, int], tuple[Values, 
     (AmMethod.GET, _A.PERFORMANCE_COUNTERS): SharpAgent.get_performance_counters,
     (AmMethod.GET, _A.AN_ACTIVE_JOBS): SharpAgent.get_an_active_jobs,
 }
-"""Maps method and attribute to the method that serves them."""
+"""Maps MAD method and attribute to the Python method that serves them."""

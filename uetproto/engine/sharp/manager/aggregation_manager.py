@@ -33,7 +33,7 @@ Send = Callable[[int, bytes], bytes]
 """A function that brings a MAD to an aggregation node, by GUID, and returns the answer; b"" stands for none."""
 
 DEFAULT_USER_DATA = 128
-"""Default of the user data of an OST, the value of the logs (sharp.md §1.9)."""
+"""Default size of the user data of an OST in bytes, as published logs show it (sharp.md §1.9)."""
 TREES_PER_JOB = 4
 REQUIRED = 2
 """Value of SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE."""
@@ -91,7 +91,7 @@ class SharpManager:
         return answer.values
 
     def trap(self, data: bytes) -> bool:
-        """Store a Notice that an AN sent; return False for any other MAD."""
+        """Store a Notice from an AN; return False for any other MAD."""
         mad = read(data)
         if mad is None or (mad.method, mad.attribute) != (AmMethod.TRAP, AmAttribute.NOTICE):
             return False

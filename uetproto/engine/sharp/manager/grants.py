@@ -50,7 +50,7 @@ class KnownAn:
     buffers: int
     groups: int
     qps: int
-    """Queue pairs that are left to be granted; `osts`, `buffers` and `groups` count likewise."""
+    """Number of queue pairs that are left to be granted, as `osts`, `buffers` and `groups` are for their resources."""
     shared: int = 0
     """Jobs that share the semaphores of this AN."""
     exclusive: int = 0

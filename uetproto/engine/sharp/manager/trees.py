@@ -24,7 +24,7 @@ class FabricSwitch:
 
     guid: int
     ports: Mapping[int, int]
-    """Maps port numbers to the GUID of the switch at the other end; several may lead to the same switch."""
+    """Maps port numbers to the GUID of the switch at the other end; several ports may lead to the same switch."""
     hosts: Mapping[int, int]
     """Maps port numbers to the GUID of the host's port at the other end. A host with two rails has two ports."""
     has_an: bool = True
@@ -73,7 +73,7 @@ class AggregationTree:
         return None
 
     def path(self, guid: int) -> list[int]:
-        """Return the ANs from one to the root, both included."""
+        """Return the ANs on the path from an AN to the root, both included."""
         path = [guid]
         while (parent := self.nodes[path[-1]].parent) is not None:
             path.append(parent)
@@ -92,7 +92,7 @@ class AggregationTree:
 
 
 class Subtree(NamedTuple):
-    """The part of a tree that a job runs on."""
+    """The part of a tree on which a job runs."""
 
     root: int
     """Lowest common AN of the leaves, which is the job's root."""
@@ -161,7 +161,7 @@ class _TreeShape(NamedTuple):
 
 
 def build_trees(fabric: FabricGraph, n: int, radix: int) -> list[AggregationTree]:
-    """Return the trees 0 … n - 1 with at most `radix` children an AN; none if no switch has an AN."""
+    """Return the trees 0 … n - 1 with at most `radix` children for each AN; an empty result if no switch has an AN."""
     if n < 1:
         raise LocalError("n", f"{shown(n)} trees; at least 1")
     if radix < 1:

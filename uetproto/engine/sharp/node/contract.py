@@ -1,4 +1,4 @@
-"""A part of an aggregation node names here what it uses of the others: the node's services, a group, a lock, a stream.
+"""Protocols say what the parts of an aggregation node use of each other: node services, group, lock, stream.
 
 The classes that implement them describe the methods: in `aggregation_node`, `group`, `lock` and `sat_operations`.
 """

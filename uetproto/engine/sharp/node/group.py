@@ -71,7 +71,7 @@ class AggregationGroup(TableMachine, table=GROUP):
 
     @property
     def window(self) -> int:
-        """Return W."""
+        """Return the window W, the number of operations that may be open."""
         return self.granted.granted_osts
 
     def conn_of(self, child: int) -> int:
@@ -79,7 +79,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         return self.tree.children[child]
 
     def child_of_rank(self, rank: int) -> int:
-        """Return the child below which a rank is; -1 if there is none."""
+        """Return the child whose subtree contains a rank; -1 if there is none."""
         return next((child for child, ranks in self.ranks.items() if rank in ranks), -1)
 
     def release_ost(self, op: OstEntry) -> None:
@@ -143,7 +143,7 @@ class AggregationGroup(TableMachine, table=GROUP):
 
     @property
     def buffer_cost(self) -> int:
-        """Return the bytes of buffer of one OST (sharp.md §1.7); a streaming group needs none (**choice**)."""
+        """Return the number of buffer bytes of one OST (sharp.md §1.7); a streaming group needs none (**choice**)."""
         if self.tree.mode:
             return 0
         quota, config = self.quota, self.node.config
@@ -214,7 +214,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.handle(GroupInput.LEAVE_LAST if gone >= self.ranks.keys() else GroupInput.LEAVE, child, message)
 
     def child_lost(self, child: int) -> None:
-        """Handle a connection error of a child; the group leaves when no child is left that could."""
+        """Handle a connection error of a child; a failed group leaves when every child has left or is down."""
         if child not in self.ranks or child in self.dead:
             return
         self.dead.add(child)
@@ -224,7 +224,7 @@ class AggregationGroup(TableMachine, table=GROUP):
             self.handle(GroupInput.LEAVE_LAST, child)
 
     def parent_lost(self) -> None:
-        """Handle a connection error of the parent, which a root that the parent chose does not need."""
+        """Handle a connection error of the parent; a READY group whose root is this node does not need it."""
         if not (self.is_root and self.state is GroupState.READY):
             self.code = self.code or Status.PARENT_DOWN
             self.handle(GroupInput.PARENT_LOST)
@@ -363,7 +363,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         return self.tree.parent is not None and self.tree.parent not in self.node.dead and not (quota and quota.is_root)
 
     def finish_leave(self, *_: object) -> None:
-        """Send LEAVE_RESP to the children that left; the group is released."""
+        """Send LEAVE_RESP to the children that left, and release the group."""
         for child in sorted(self.left - self.dead):
             self.respond(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
 
@@ -402,7 +402,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         return None
 
     def cancel(self, *_: object) -> None:
-        """Send ERROR CANCELLED to the children; the group is released."""
+        """Send ERROR CANCELLED to the children, and release the group."""
         self.send_all(self.error(self.operations.base, Status.CANCELLED, frozenset(), 0), parent=False)
 
     def ignore(self, *_: object) -> None:

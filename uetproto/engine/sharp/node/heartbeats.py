@@ -18,7 +18,7 @@ class HeartbeatMonitor:
         self._counter = 0
 
     def watch(self) -> None:
-        """Start the timer if it is not running, as there is a READY group."""
+        """Start the timer if it is not running; call this when a group becomes READY."""
         if self.deadline == NEVER:
             self.node.start(self, self.node.config.heartbeat)
 

@@ -115,7 +115,7 @@ class GroupLock(TableMachine, table=LOCK):
     # Actions of the table
 
     def collect(self, child: int, message: SharpMessage) -> None:
-        """Count the child and note the mark of its request; the first request starts T_lock."""
+        """Count the child and store the status in its request; the first request starts T_lock."""
         body = LockBody.unpack(message.body)
         if not self.asked:
             self.body, self.mark = body._replace(token=0), Status.OK
@@ -129,7 +129,7 @@ class GroupLock(TableMachine, table=LOCK):
         self.asked.add(child)
 
     def hold_tentatively(self, *_: object) -> None:
-        """Hold a free semaphore, else mark the request as busy, and send LOCK_REQ up; the root decides."""
+        """Reserve a semaphore, or mark the request as busy if none is free, and send LOCK_REQ up; the root decides."""
         group, target = self.group, self.body.target_rank
         if group.is_root and target != EVERY_RANK and group.child_of_rank(target) < 0:
             self.mark = self.mark or Status.SAT_NO_DEST
@@ -145,7 +145,7 @@ class GroupLock(TableMachine, table=LOCK):
         self._hold()
 
     def commit(self, _: object, message: SharpMessage) -> None:
-        """Forward LOCK_RESP OK of the parent; a node that had marked its request returns the lock."""
+        """Forward LOCK_RESP OK of the parent; a node that has no semaphore returns the lock."""
         body = LockBody.unpack(message.body)
         if not self.holds:
             self.give_back(None, message)
@@ -163,17 +163,17 @@ class GroupLock(TableMachine, table=LOCK):
             self._respond(child, Status.OK, self.body)
 
     def refuse(self, *_: object) -> None:
-        """Send LOCK_RESP with the mark to all children and release the tentative hold."""
+        """Send LOCK_RESP with the reason in `mark` to all children and release the semaphore held so far."""
         if self.mark != Status.LOCK_BUSY:
             self.node.raise_trap(self.mark, self.group, frozenset(), 0)
         self._end(self.mark)
 
     def relay_refusal(self, _: object, message: SharpMessage) -> None:
-        """Forward the refusal of the parent and release the tentative hold."""
+        """Forward the refusal of the parent and release the semaphore held so far."""
         self._end(status_or(message.status, Status.LOCK_BUSY))
 
     def time_out(self, *_: object) -> None:
-        """Send LOCK_RESP LOCK_TIMEOUT down, raise trap 2 syndrome 0, and release the lock."""
+        """Send LOCK_RESP LOCK_TIMEOUT to the children, raise trap 2 syndrome 0, and release the lock."""
         self.node.raise_trap(Status.LOCK_TIMEOUT, self.group, frozenset(), 0)
         self._end(Status.LOCK_TIMEOUT)
 

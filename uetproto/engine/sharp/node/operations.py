@@ -23,7 +23,7 @@ _NODATA, _MCAST, _LE, _REPRO, _FINAL, _LOCK, _UNLOCK = (
 )
 
 FATAL = frozenset({Status.DATA_CORRUPT, Status.CHILD_DOWN, Status.PARENT_DOWN})
-"""Codes with which the end of an operation ends its group."""
+"""Codes of failed operations that end the group as well."""
 
 
 class GroupOperations(ABC):
@@ -200,7 +200,7 @@ class GroupOperations(ABC):
 
     @abstractmethod
     def advance(self) -> None:
-        """Advance `base` past everything that is finished for all children."""
+        """Advance `base` past all operations that are finished for all children."""
 
     @abstractmethod
     def evict(self, op: OstEntry, *_: object) -> None:
@@ -289,7 +289,7 @@ class GroupOperations(ABC):
         self.node.start(op, self.node.config.t_rnr)
 
     def hold_back(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Hold a request until this node has the result that the child has (**choice**: sharp.md has it refused)."""
+        """Hold a request until this node has the result that the child has (**choice**; by sharp.md it is refused)."""
         self.ops[add32(op.seq, -self.group.window)].early[child] = message, data
 
     def drop_duplicate(self, *_: object) -> None:
@@ -387,7 +387,7 @@ class GroupOperations(ABC):
     # Actions of the table: NACK and ERROR (sharp.md §2.5, §3.2)
 
     def refuse(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Send a NACK with the reason that `_classify_first` has found."""
+        """Send a NACK with the reason that `_classify_first` returned."""
         self.group.nack(child, message, op.code)
 
     def raise_error(self, op: OstEntry, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""An OST: what an aggregation node holds of one operation, or of one chunk of a SAT operation (sharp.md §3.2)."""
+"""An OST holds the state of one operation, or one chunk of a SAT operation, at an aggregation node (sharp.md §3.2)."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -37,7 +37,7 @@ class OstEntry:
     """Holds the first request, whose signature is latched."""
     signature: tuple[object, ...] = ()
     length: int = 0
-    """Counts the bytes of the vector that the chunk stands for, also with NODATA."""
+    """Number of bytes of the vector that the chunk represents, also with NODATA."""
     operands: dict[int, bytes | None] = field(default_factory=dict)
     """Maps each child, in the order of arrival, to its operand; None stands for NODATA."""
     raw: dict[int, bytes] = field(default_factory=dict)

@@ -14,11 +14,11 @@ from uetproto.engine.sharp.messages import JoinRequest
 from uetproto.wire.headers.sharp import Status
 
 DYNAMIC_OSTS = 2
-"""W of a group that requests 0 OSTs (sharp.md §5, SHARP_COLL_OSTS_PER_GROUP)."""
+"""Window W of a group that requests 0 OSTs (sharp.md §5, SHARP_COLL_OSTS_PER_GROUP)."""
 
 
 class PoolUser(Protocol):
-    """What the pool uses of a group."""
+    """The parts of a group that the pool uses."""
 
     tree: NodeTree
     tree_id: int
@@ -28,17 +28,17 @@ class PoolUser(Protocol):
 
     @property
     def buffer_cost(self) -> int:
-        """Return the bytes of buffer that one OST of the group takes."""
+        """Return the number of buffer bytes that one OST of the group uses."""
 
 
 class Used(NamedTuple):
-    """How many of each resource of a node are in use."""
+    """Counts the units of each resource of a node that are in use."""
 
     osts: int
     groups: int
     locks: int
     buffers: int
-    """Buffer bytes."""
+    """Number of buffer bytes that are in use."""
 
 
 class ResourcePool:
@@ -61,7 +61,7 @@ class ResourcePool:
     # Groups
 
     def admit(self, group: PoolUser, request: JoinRequest) -> Status:
-        """Return OK and reserve OSTs for a new group, as many as it requests and the limits allow; else the refusal."""
+        """Reserve the requested OSTs for a new group within the limits, and return OK; otherwise return the refusal."""
         config, quota, key = self.config, group.quota, (group.job_id, group.tree_id)
         if quota is None:
             return Status.UNKNOWN_JOB

@@ -27,7 +27,7 @@ class ChunkStream:
     """A stream holds the state that the chunks of one seq share."""
 
     chunk: int = 0
-    """Bytes of every chunk but the last; 0 until one has been received."""
+    """Size in bytes of every chunk but the last; 0 until a chunk has been received."""
     sizes: dict[int, int] = field(default_factory=dict)
     """Maps each child to the chunk size that it uses."""
     last: int | None = None

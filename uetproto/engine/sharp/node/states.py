@@ -23,7 +23,7 @@ class GroupState(IntEnum):
 
 
 class GroupInput(Enum):
-    """What happens to a group, with what it is."""
+    """The inputs of a group; the value describes the input."""
 
     JOIN = "JOIN_REQ with ranks that are new; READY: of a child that has left, or begins anew"
     JOIN_KNOWN = "JOIN_REQ that repeats known ranks"
@@ -100,7 +100,7 @@ class OpState(IntEnum):
 
 
 class OpInput(Enum):
-    """What happens to an operation, or to a chunk of SAT, with what it is."""
+    """The inputs of an operation, or of a SAT chunk; the value describes the input."""
 
     REQ = "AGG_REQ from a new child, same signature; FREE: in the window, and an OST is there"
     REQ_NO_OST = "AGG_REQ, lazy policy and the pool is empty"
@@ -184,7 +184,7 @@ class LockState(IntEnum):
 
 
 class LockInput(Enum):
-    """What happens to the lock of a SAT tree for one group, with what it is."""
+    """The inputs of the lock of a SAT tree for one group; the value describes the input."""
 
     REQ = "LOCK_REQ from a child of the group"
     REQ_DENIED = "LOCK_REQ, prevent_lock set for the job"
