@@ -1,2 +1,3 @@
-"""What a program sees, over the emulator: `fi` has the shape of libfabric (ses.md §13, §14), `verbs` that of
-libibverbs (roce.md §6, §10)."""
+"""This package has the APIs of programs over the emulator: `fi` is shaped like libfabric (ses.md §13, §14), `verbs`
+like libibverbs (roce.md §6, §10).
+"""

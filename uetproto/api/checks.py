@@ -1,4 +1,4 @@
-"""Errors of calls and checks of arguments that the APIs of endpoints share; each API adds its error numbers."""
+"""This module has call errors and argument checks that the APIs of endpoints share; each API adds its error numbers."""
 
 from collections.abc import Callable
 from enum import IntEnum, IntFlag
@@ -14,7 +14,7 @@ _TIME = time()
 
 
 class CallError(LocalError, Generic[_Errno]):
-    """The error of a call: `errno` is the number that the library returns; see the classes of the APIs."""
+    """Tells that a call failed: `errno` is the number that the library returns; see the classes of the APIs."""
 
     def __init__(self, errno: _Errno, *parts: Any) -> None:
         super().__init__(*parts)
@@ -25,7 +25,7 @@ class CallError(LocalError, Generic[_Errno]):
 
 
 class ArgumentChecks(Generic[_Error, _Errno]):
-    """Checks of arguments that raise the error of one API; `errno` is the number where a call names no other."""
+    """Checks arguments, and raises the error of one API; `errno` is the default error number."""
 
     def __init__(self, error: Callable[..., _Error], errno: _Errno) -> None:
         self._error = error

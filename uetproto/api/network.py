@@ -1,4 +1,4 @@
-"""This module has emulated networks below the API: nodes with an engine each, joined, and virtual time for all of them.
+"""This module has emulated networks below the API: connected nodes with an engine each, and one virtual time for all.
 
 `emulator.network` builds clock, links, switches, faults, NICs and taps; this module is the only door to it. Virtual
 time moves only in `wait`, `advance` and `close`. Times are integer picoseconds, or texts such as "10 us".
@@ -51,7 +51,7 @@ BURST = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceSpec:
-    """Where a node is to be; None is what holds for all nodes."""
+    """Specifies the place of a node to be made; None: the value that holds for all nodes."""
 
     address: str | None = None
     """IPv4 or IPv6 address; default: 10.0.0.1 and so on, in the order of the nodes."""
@@ -63,7 +63,9 @@ class PlaceSpec:
 
 
 class NetworkKeywords(TypedDict, total=False):
-    """Keywords of `fi.Fabric` and `verbs.Network` that describe the network; `NetworkOptions` says what they mean."""
+    """Names keywords of `fi.Fabric` and `verbs.Network` that describe the network; `NetworkOptions` says what they
+    mean.
+    """
 
     topology: str
     shape: Mapping[str, int] | None
@@ -81,7 +83,7 @@ class NetworkKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkOptions(NetworkFeatures):
-    """What joins the nodes of an emulated network, what happens to their frames, and what is captured."""
+    """Describes an emulated network: what connects the nodes, what happens to frames, and what is captured."""
 
     shape: Mapping[str, int] | None = None
     """Parameters of the topology, such as {"hosts_per_leaf": 4, "spines": 2}, {"k": 4, "levels": 3},
@@ -100,7 +102,7 @@ class NetworkOptions(NetworkFeatures):
     """Faults that the frames of the nodes `faults_from` meet: `Faults(...)`, or its keywords."""
     faults_from: Iterable[str] = "all"
     seed: int = 0
-    """Seed of all chance: runs with one seed are equal."""
+    """Seed of all random numbers: runs with the same seed are equal."""
     capture: str | None = None
     """A file .pcapng or .pcap (also .gz) for the frames that pass the ports of the nodes `taps`."""
     taps: Iterable[str] | None = None
@@ -117,7 +119,7 @@ class NetworkOptions(NetworkFeatures):
 
 
 class EmulatedNetwork(ABC):
-    """All nodes, what joins them, and the time: a `contract.EndpointDriver`. A subclass makes the nodes."""
+    """Represents all nodes, what connects them, and the time: a `contract.EndpointDriver`. A subclass makes the nodes."""
 
     spec: type[PlaceSpec] = PlaceSpec
     """Type of the specifications of nodes."""
@@ -209,7 +211,7 @@ class EmulatedNetwork(ABC):
     @property
     @abstractmethod
     def stalled(self) -> bool:
-        """Return whether all that is open waits for what only the program can do."""
+        """Return whether all open work waits for an action that only the program can take."""
 
     # Building
 
@@ -303,7 +305,7 @@ class EmulatedNetwork(ABC):
         return Faults(**{name: self.checked(f"faults.{name}", value, FAULTS[name]) for name, value in given.items()})
 
     def checked(self, name: str, value: Any, key: KeyType) -> Any:
-        """Return what a key makes of a value. Raises what `invalid` returns."""
+        """Return a value as a key checks and converts it. Raises what `invalid` returns."""
         try:
             return key.check(value)
         except ValueError:
@@ -320,13 +322,14 @@ class EmulatedNetwork(ABC):
             raise self.invalid(name, value, _KINDS.get(kind, f"{kind.__name__}(...)"))
 
     def chance(self, *component: str) -> random.Random:
-        """Return the generator of one component: each has its own, so that one does not disturb another."""
+        """Return the random generator of one component: each has its own, so that none disturbs another."""
         return random.Random("/".join((str(self.seed), *component)))
 
     # Groups
 
     def join(self, group: int, node: str) -> None:
-        """Have frames to a multicast group, an address as a number, come only to the nodes that joined, over a tree.
+        """Join a node to a multicast group (an address as a number): a tree brings frames only to the nodes that
+        joined.
 
         All nodes get the frames of a group that no node has joined. Raises what `invalid` returns for an address that
         is no group, an unknown node, and a switch that holds too many groups.
@@ -334,7 +337,7 @@ class EmulatedNetwork(ABC):
         self._group(self.network.join, group, node)
 
     def leave(self, group: int, node: str) -> None:
-        """End a `join`."""
+        """Undo a `join`."""
         self._group(self.network.leave, group, node)
 
     def _group(self, change: Callable[[bytes, str], None], group: int, node: str) -> None:
@@ -370,16 +373,16 @@ class EmulatedNetwork(ABC):
         return self.clock.now
 
     def submit(self, node: str, work: Any) -> None:
-        """Pass work to the engine of a node, and send what it has to send."""
+        """Pass work to the engine of a node, and send the packets that the engine has ready."""
         self.network.nics[node].submit(work)
 
     def call_soon(self, action: Callable[[], None]) -> None:
-        """Call `action` at this instant, when the events at hand have been told."""
+        """Call `action` at this instant, after the present events have been passed on."""
         self.clock.at(self.clock.now, lambda _: action())
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing more happens by itself but idle timers, and what waits for the program."""
+        """Return whether nothing more happens without the program, except idle timers."""
         if any(busy() for busy in self.busy):
             return False
         if all(node.quiescent for node in self.nodes.values()):
@@ -387,7 +390,7 @@ class EmulatedNetwork(ABC):
         return self.clock.next > self.clock.now and self.stalled
 
     def wake(self) -> None:
-        """Have `wait` check its condition at once."""
+        """Make `wait` check its condition at once."""
         self.clock.stop()
 
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = BURST) -> bool:

@@ -1,4 +1,4 @@
-"""Nodes of a program: an engine, who listens to its events, and the driver that moves its packets and its time."""
+"""This module has nodes of a program: an engine, the listeners to its events, and the driver of its packets and time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from uetproto.engine.contract import EndpointDriver, Engine
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """Where a node is, whatever its transport."""
+    """Describes the place of a node in the network, for all transports."""
 
     name: str
     address: int
@@ -23,7 +23,7 @@ class NodePlace:
 
 
 class QuietEngine(Engine, Protocol):
-    """An engine that tells whether it has nothing to do."""
+    """Describes an engine that tells whether it has nothing to do."""
 
     @property
     def quiescent(self) -> bool: ...
@@ -54,11 +54,11 @@ class LocalNode:
 
     @property
     def quiescent(self) -> bool:
-        """Return whether the endpoint has nothing to send, to await or to answer."""
+        """Return whether the endpoint has nothing to send, to wait for or to answer."""
         return self.endpoint.quiescent
 
     def submit(self, work: Any) -> None:
-        """Pass work to the engine, and have the driver send what it has to send."""
+        """Pass work to the engine, and make the driver send the packets that the engine has ready."""
         self.driver.submit(self.name, work)
 
     def tell(self, event: Any) -> None:
@@ -68,7 +68,7 @@ class LocalNode:
 
 
 class DrivenNetwork:
-    """Represents nodes of a program, their driver and their time; a context manager."""
+    """Represents the nodes of a program, their driver and their time; it is a context manager."""
 
     driver: EndpointDriver
     checks: ArgumentChecks[Any, Any]
@@ -84,7 +84,8 @@ class DrivenNetwork:
         return self.driver.now
 
     def run(self, until: int | str | Callable[[], bool] | None = None) -> bool:
-        """Run to an instant (picoseconds, or such as "1 ms"), until a condition holds, or (None) until all is done.
+        """Run until an instant (picoseconds, or a text such as "1 ms"), until a condition holds, or (None) until all is
+        done.
 
         All is done when nothing more would happen by itself: a send that waits for a receive of its peer completes in a
         later run. Return True, but for a condition that does not hold in the end. Raises FI_EINVAL or EINVAL for an

@@ -1,4 +1,6 @@
-"""Addresses of endpoints, as `fi_getname` returns and `fi_av_insert` takes them (UE Table 2-10, ses.md §2.3)."""
+"""This module has addresses of endpoints: `fi_getname` returns them, `fi_av_insert` takes them (UE Table 2-10, ses.md
+§2.3).
+"""
 
 import struct
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from uetproto.api.fi.flags import FepCap
 
 
 class AddressFlag(IntFlag):
-    """Flags that say which fields are valid, and four facts."""
+    """Names the flags of an address: they say which fields are valid, and what kind of address it is."""
 
     CAPS_VALID = 1 << 0
     FA_VALID = 1 << 1

@@ -7,7 +7,7 @@ from uetproto.engine.contract import EndpointDriver
 
 
 class AddressVector(FiObject):
-    """An address vector keeps addresses of peers by handle (`fi_addr_t`), which is valid until it is removed."""
+    """Keeps addresses of peers by handle (`fi_addr_t`); a handle is valid until the address is removed."""
 
     kind = "av"
 
@@ -22,7 +22,8 @@ class AddressVector(FiObject):
         return len(self._entries)
 
     def insert(self, address: Address | bytes) -> int:
-        """`fi_av_insert` adds an address, or its 32 bytes; it returns its `fi_addr_t`, the same for a known address.
+        """`fi_av_insert` adds an address, or its 32 bytes; it returns the handle (`fi_addr_t`), the old one if it is
+        known.
 
         Raises FI_EINVAL for bytes that are no address, for one without fabric address, and for another IP version.
         """

@@ -1,4 +1,4 @@
-"""Local buffers of operations: objects with the buffer protocol, or lists of them, seen as bytes and not copied.
+"""This module has local buffers: objects with the buffer protocol, or lists of them, are used as bytes, not copied.
 
 A `FileMemory` may stand in their place: an opened file, for more bytes than memory has.
 """
@@ -85,19 +85,19 @@ class Buffers:
 
     @property
     def owners(self) -> list[object]:
-        """Return the objects that own the bytes, but for those of empty buffers."""
+        """Return the objects that own the bytes; empty buffers are left out."""
         return [self._file] if self._file is not None else [view.obj for view in self.views if len(view)]
 
     @property
     def whole(self) -> Any:
-        """Return what an engine takes: the bytes of the only buffer, the file, or the list as a memory."""
+        """Return the memory for an engine: the bytes of the only buffer, the file, or the list as a memory."""
         if self._file is not None:
             return self._file
         return self.views[0] if len(self.views) == 1 else self
 
 
 def check_registered(name: str, buffers: Buffers, registered: Iterable[object]) -> None:
-    """Raise FI_EINVAL for a buffer that is not registered, nor a view of one that is (FI_MR_LOCAL)."""
+    """Raise FI_EINVAL for a buffer that is neither registered nor a view of a registered one (FI_MR_LOCAL)."""
     owners = list(registered)
     for used in buffers.owners:
         if not any(used is owner for owner in owners):

@@ -1,4 +1,4 @@
-"""Choices of what the wire carries for a call: opcode, delivery mode, kind of a send (ses.md §13.4, §13.5)."""
+"""This module chooses what the wire carries for a call: opcode, delivery mode, kind of a send (ses.md §13.4, §13.5)."""
 
 from uetproto.api.fi.address import Address
 from uetproto.api.fi.errors import Errno, invalid
@@ -11,7 +11,7 @@ from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
 
 def mode_of(ep_type: EpType, order: Order) -> Mode:
-    """Return the delivery mode: UUD of a datagram endpoint, ROD with any bit of msg_order, else RUD."""
+    """Return the delivery mode: UUD for a datagram endpoint, ROD if msg_order has any bit, else RUD."""
     if ep_type is EpType.DGRAM:
         return Mode.UUD
     return Mode.ROD if order else Mode.RUD
@@ -50,7 +50,7 @@ def send_kind(config: SesConfig, mode: Mode, peer: Address, length: int) -> Send
 
 
 def check_peer_can(opcode: Opcode, peer: Address) -> None:
-    """Raise FI_EOPNOTSUPP when the `fep_cap` of the peer lacks the operation; unknown capabilities have all (§4.3)."""
+    """Raise FI_EOPNOTSUPP if the `fep_cap` of the peer lacks the operation; an unknown `fep_cap` allows all (§4.3)."""
     if peer.fep_cap is None:
         return
     needed = OPCODE_PROFILES[opcode].profiles

@@ -1,4 +1,4 @@
-"""Completion queues and counters: `fi_cq_open`, `fi_cq_read`, `fi_cq_sread`, `fi_cntr_open` (ses.md §13.3).
+"""This module has completion queues and counters: `fi_cq_open`, `fi_cq_read`, `fi_cntr_open` (ses.md §13.3).
 
 Reading never blocks and lets no time pass; `sread` and `wait` let time pass. An error entry stands in the queue in its
 order among the others: there is no -FI_EAVAIL and no `fi_cq_readerr`. `entry.ok` tells them apart.
@@ -62,7 +62,7 @@ class CqErrEntry(CqTaggedEntry):
     prov_errno: int
     """SES return code."""
     pds: PdsError | None = None
-    """Set when packet delivery failed."""
+    """Error of PDS, if packet delivery failed."""
 
     @property
     def ok(self) -> bool:
@@ -75,7 +75,7 @@ class CqErrEntry(CqTaggedEntry):
 
     @property
     def retry(self) -> RetryClass:
-        """Return whether an initiator retries after such a refusal (ses.md §9.5)."""
+        """Return whether, and when, an initiator retries after this return code (ses.md §9.5)."""
         return class_of(self.prov_errno)
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class CqErrEntry(CqTaggedEntry):
 
 @dataclass(slots=True, kw_only=True)
 class CompletionFacts:
-    """All facts of one completion; the format of the queue selects those of its entry."""
+    """Holds all facts of one completion; the format of the queue selects the fields of its entry."""
 
     context: Any = None
     flags: Flag = Flag.NONE
@@ -129,7 +129,7 @@ class _Bound(Protocol):
 
 
 class CompletionQueue(FiObject):
-    """A completion queue holds entries of completed operations. `domain.cq_open(...)` makes it (`fi_cq_open`)."""
+    """Holds the entries of completed operations: a completion queue. `domain.cq_open(...)` makes it (`fi_cq_open`)."""
 
     kind = "cq"
 
@@ -148,14 +148,14 @@ class CompletionQueue(FiObject):
         return len(self._entries)
 
     def read(self, count: int = 1) -> list[CqEntry]:
-        """`fi_cq_read` returns up to `count` entries, oldest first; [] in place of -FI_EAGAIN. No time passes.
+        """`fi_cq_read` returns up to `count` entries, oldest first; [] stands for -FI_EAGAIN. No time passes.
 
         Raises FI_EOVERRUN when the queue is in error and what it held has been read, FI_EOPBADSTATE when closed.
         """
         return [entry for entry, _ in self.readfrom(count)]
 
     def readfrom(self, count: int = 1) -> list[tuple[CqEntry, int]]:
-        """`fi_cq_readfrom` returns entries with the `fi_addr_t` of their source; ADDR_UNSPEC for no known source."""
+        """`fi_cq_readfrom` returns entries with the `fi_addr_t` of their source; ADDR_UNSPEC: the source is not known."""
         _count("count", count)
         self._usable()
         return [self._entries.popleft() for _ in range(min(count, len(self._entries)))]
@@ -185,7 +185,7 @@ class CompletionQueue(FiObject):
             self.users += 1
 
     def unbind(self, endpoint: _Bound) -> None:
-        """End a `bind`."""
+        """Undo a `bind`."""
         if endpoint in self._bound:
             self._bound.remove(endpoint)
             self.users -= 1
@@ -204,7 +204,7 @@ class CompletionQueue(FiObject):
 
 
 class Counter(FiObject):
-    """A counter counts completions, successes and errors. `domain.cntr_open()` makes it (`fi_cntr_open`)."""
+    """Counts completions: successes and errors. `domain.cntr_open()` makes it (`fi_cntr_open`)."""
 
     kind = "counter"
 
@@ -213,31 +213,33 @@ class Counter(FiObject):
         self._value = self._errors = 0
 
     def read(self) -> int:
-        """`fi_cntr_read` returns the successes. Calls raise FI_EOPBADSTATE once closed, FI_EINVAL beyond 64 bits."""
+        """`fi_cntr_read` returns the number of successes. Calls raise FI_EOPBADSTATE once closed, FI_EINVAL beyond 64
+        bits.
+        """
         self._usable()
         return self._value
 
     def readerr(self) -> int:
-        """`fi_cntr_readerr` returns the errors."""
+        """`fi_cntr_readerr` returns the number of errors."""
         self._usable()
         return self._errors
 
     def add(self, value: int = 1) -> None:
-        """`fi_cntr_add` adds to the successes, modulo 2^64."""
+        """`fi_cntr_add` adds to the number of successes, modulo 2^64."""
         self._value = (self._value + self._checked("value", value)) & ADDR_UNSPEC
         self.driver.wake()
 
     def adderr(self, value: int = 1) -> None:
-        """`fi_cntr_adderr` adds to the errors, modulo 2^64."""
+        """`fi_cntr_adderr` adds to the number of errors, modulo 2^64."""
         self._errors = (self._errors + self._checked("value", value)) & ADDR_UNSPEC
         self.driver.wake()
 
     def set(self, value: int) -> None:
-        """Set the successes (`fi_cntr_set`)."""
+        """Set the number of successes (`fi_cntr_set`)."""
         self._value = self._checked("value", value)
 
     def seterr(self, value: int) -> None:
-        """Set the errors (`fi_cntr_seterr`)."""
+        """Set the number of errors (`fi_cntr_seterr`)."""
         self._errors = self._checked("value", value)
 
     def wait(self, threshold: int, timeout: int | str | None = None) -> None:

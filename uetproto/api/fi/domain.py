@@ -1,4 +1,4 @@
-"""Jobs and domains: the identity of a process, and what it opens on a fabric endpoint (ses.md §14.1 phases 2–7)."""
+"""This module has jobs and domains: a process, and what it opens on a fabric endpoint (ses.md §14.1 phases 2–7)."""
 
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ _FIRST_INITIATOR = 16
 
 
 class Job:
-    """A parallel job has a JobID, and a control channel over which ranks tell what peers need (ses.md §14.1)."""
+    """Represents a parallel job: a JobID, and a control channel over which ranks tell what peers need (ses.md §14.1)."""
 
     def __init__(self, job_id: int = 1) -> None:
         self.job_id = bits("job_id", job_id, 24)
@@ -39,7 +39,7 @@ class Job:
 
 
 class Domain:
-    """A domain is one process of a job on one fabric endpoint. `fabric.domain(...)` makes it (`fi_domain`)."""
+    """Represents a domain: one process of a job on one fabric endpoint. `fabric.domain(...)` makes it (`fi_domain`)."""
 
     def __init__(
         self, fabric: "Fabric", node: FiNode, job: Job, *, pid_on_fep: int | None, absolute: bool, mr_mode: MrMode
@@ -121,7 +121,7 @@ class Domain:
         idempotent_safe: bool = False, optimized: bool = False, job_restricted: bool = False, device: str = "host",
         context: Any = None,
     ) -> MemoryRegion:  # fmt: skip
-        """`fi_mr_reg` registers a buffer; its bytes are not copied, peers read and write them.
+        """`fi_mr_reg` registers a buffer; peers read and write the buffer itself, not a copy.
 
         `requested_key`: up to 48 bits; None, or MrMode.PROV_KEY: a key with bit 48 is assigned. `idempotent_safe`: sets
         bit 63. `optimized`: sets bit 62; the key is one of the first 4096 indices. `job_restricted`: the region is for

@@ -80,7 +80,7 @@ class EpState(Enum):
 
 @dataclass(slots=True, eq=False)
 class FiOperation:
-    """An open operation is the context of the work that an engine has."""
+    """Represents an open operation; it is the context of the work that the engine does."""
 
     endpoint: "Endpoint"
     context: Any
@@ -89,7 +89,7 @@ class FiOperation:
     counted: Flag
     """Counter that counts the operation: one of SEND, RECV, READ, WRITE."""
     wanted: bool
-    """Tells whether a success goes to the completion queue."""
+    """Whether a success goes to the completion queue."""
     peer: Address | None = None
     fenced: bool = False
     work: SesWork | None = None
@@ -106,7 +106,7 @@ class _PeerOperations:
 
 
 class Endpoint:
-    """Represents an endpoint (`fid_ep`) that `domain.endpoint` or, bound and enabled, `fabric.endpoint` makes."""
+    """Represents an endpoint (`fid_ep`); `domain.endpoint` makes it, and `fabric.endpoint` also binds and enables it."""
 
     def __init__(
         self, domain: "Domain", ep_type: EpType, msg_order: Order, op_flags: Flag, index: int, initiator: int | None
@@ -142,7 +142,7 @@ class Endpoint:
 
     @property
     def min_multi_recv(self) -> int:
-        """Return FI_OPT_MIN_MULTI_RECV: a multi-receive buffer with fewer bytes left is released."""
+        """Return FI_OPT_MIN_MULTI_RECV: a multi-receive buffer with fewer free bytes is released."""
         return self._min_multi_recv
 
     @min_multi_recv.setter
@@ -200,7 +200,7 @@ class Endpoint:
         cq.bind(self)
 
     def enable(self) -> None:
-        """`fi_enable` lets peers reach the endpoint in all three index spaces; after `disable` in the next generation.
+        """`fi_enable` lets peers reach the endpoint in all three index spaces; after `disable`, in a new generation.
 
         Raises FI_ENOAV, FI_ENOCQ when these are missing, FI_EOVERRUN when its queue is in error, FI_EOPBADSTATE.
         """
@@ -226,7 +226,7 @@ class Endpoint:
         self.state = EpState.DISABLED
 
     def overrun(self) -> None:
-        """Disable the endpoint, as a completion queue lost an entry (ses.md §13.3)."""
+        """Disable the endpoint because a completion queue lost an entry (ses.md §13.3)."""
         if self.state is EpState.ENABLED:
             self.disable()
 
@@ -365,7 +365,7 @@ class Endpoint:
         self._end(transfer, record)
 
     def remotely_written(self, event: RemoteWrite) -> None:
-        """Add the entry of a WRITE of a peer with completion data."""
+        """Add an entry for a WRITE with completion data, which a peer sent."""
         record = CompletionFacts(
             flags=Flag.RMA | Flag.REMOTE_WRITE | Flag.REMOTE_CQ_DATA, length=event.length, data=event.data,
             source=self.av.source_of(event.source, event.initiator),
@@ -402,7 +402,9 @@ class Endpoint:
     def tsend(
         self, buf: Any, dest: Peer, tag: int, *, data: int | None = None, flags: Flag = Flag.NONE, context: Any = None
     ) -> None:
-        """`fi_tsend` and its forms send as `send`, with a `tag` of 64 bits: TAGGED_SEND. Completion: SEND | TAGGED."""
+        """`fi_tsend` and its forms send a message as `send` does, with a `tag` of 64 bits: TAGGED_SEND. Completion:
+        SEND | TAGGED.
+        """
         self._send(buf, dest, bits("tag", tag, 64), data, flags, context)
 
     def inject(self, buf: Any, dest: Peer, *, data: int | None = None) -> None:
@@ -410,7 +412,7 @@ class Endpoint:
         self._send(buf, dest, None, data, Flag.INJECT, None, silent=True)
 
     def tinject(self, buf: Any, dest: Peer, tag: int, *, data: int | None = None) -> None:
-        """`fi_tinject`, `fi_tinjectdata` send as `inject`, with a tag: TAGGED_SEND."""
+        """`fi_tinject`, `fi_tinjectdata` send a copy as `inject` does, with a tag: TAGGED_SEND."""
         self._send(buf, dest, bits("tag", tag, 64), data, Flag.INJECT, None, silent=True)
 
     def _send(
@@ -527,7 +529,7 @@ class Endpoint:
         self._write(buf, dest, addr, key, data, flags, context)
 
     def inject_write(self, buf: Any, dest: Peer, addr: int, key: int, *, data: int | None = None) -> None:
-        """`fi_inject_write`, `fi_inject_writedata` write a copy of at most `inject_size` bytes: WRITE, as `write`.
+        """`fi_inject_write`, `fi_inject_writedata` write a copy of at most `inject_size` bytes, as `write` does: WRITE.
 
         Only a failure has an entry.
         """
@@ -593,7 +595,7 @@ class Endpoint:
         self, buf: Any, result: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_fetch_atomic` applies one element; writable `result` gets the value before. READ does not use `buf`.
+        """`fi_fetch_atomic` applies one element; the old value is written to `result`. READ does not use `buf`.
 
         FETCHING_ATOMIC on RUD, ROD. Completion: READ | ATOMIC. Raises as `atomic`.
         """
@@ -615,7 +617,7 @@ class Endpoint:
         self, buf: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         compare: Any = None, result: Any = None, flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_atomicmsg` is, with `result`, `fi_fetch_atomicmsg`, and with `compare` too `fi_compare_atomicmsg`.
+        """`fi_atomicmsg` acts as `fi_fetch_atomicmsg` with `result`, as `fi_compare_atomicmsg` with `compare` too.
 
         `Flag.TAGGED`: TSEND_ATOMIC, TSEND_FETCH_ATOMIC; the operation works on a posted tagged receive of the peer,
         `key` is its tag and `addr` the place in it. It needs a peer with HPC. Completion: with TAGGED also.

@@ -1,4 +1,4 @@
-"""Errors of the API: the numbers of libfabric, the error of each SES return code, and checks of arguments.
+"""This module has errors: the numbers of libfabric, the error of each SES return code, and checks of arguments.
 
 The numbers are those of rdma/fi_errno.h; ses.md §13.3 (mapping), §9.5 (classes of return codes).
 """
@@ -14,7 +14,7 @@ _Flag = TypeVar("_Flag", bound=IntFlag)
 
 
 class Errno(IntEnum):
-    """The numbers of fi_errno.h that are used here."""
+    """Names the numbers of fi_errno.h that are used here."""
 
     FI_ENOENT = 2
     FI_EIO = 5
@@ -39,14 +39,14 @@ class Errno(IntEnum):
 
 
 class FiError(CallError[Errno]):
-    """The error of a call: `errno` is the number of libfabric, the text names the argument and the legal values.
+    """Tells that a call failed: `errno` is the number of libfabric, the text names the argument and the legal values.
 
     A call that raises it has changed nothing.
     """
 
 
 class FiObject:
-    """An address vector, a completion queue or a counter: endpoints and regions are bound to it until it is closed."""
+    """Represents an address vector, a completion queue or a counter, to which endpoints and regions are bound."""
 
     kind: str
 
@@ -63,7 +63,7 @@ class FiObject:
         self.closed = True
 
     def check_bindable(self, driver: EndpointDriver) -> None:
-        """Raise FI_EINVAL for a closed object, FI_EDOMAIN for one of another fabric, which has another time."""
+        """Raise FI_EINVAL for a closed object, FI_EDOMAIN for an object of another fabric, which has another time."""
         if self.closed:
             raise invalid(self.kind, "is closed", "one that is open")
         if self.driver is not driver:
@@ -86,7 +86,7 @@ invalid, member, duration = CHECKS.invalid, CHECKS.member, CHECKS.duration
 
 
 class RetryClass(Enum):
-    """What an initiator does after a return code (ses.md §9.5)."""
+    """Names what an initiator does after a return code (ses.md §9.5)."""
 
     OK = "ok"
     NOW = "now"
@@ -119,12 +119,12 @@ _ERRNOS: dict[ReturnCode, Errno] = {
 
 
 def class_of(code: int) -> RetryClass:
-    """Return the class of a return code, also of a vendor or unknown one."""
+    """Return the class of a return code; vendor codes and unknown codes have one, too."""
     return _CLASSES.get(code, RetryClass.PERM)  # type: ignore[call-overload,no-any-return]
 
 
 def errno_of(code: int, strict_ref_errors: bool = False) -> Errno:
-    """Return the error of a refusal by the peer; `strict_ref_errors`: always FI_EIO (ses.md §13.3)."""
+    """Return the error for a refusal by the peer; with `strict_ref_errors` always FI_EIO (ses.md §13.3)."""
     if strict_ref_errors:
         return Errno.FI_EIO
     return _ERRNOS.get(code, Errno.FI_EIO)  # type: ignore[call-overload,no-any-return]
@@ -136,7 +136,7 @@ def name_of(code: int) -> str:
 
 
 def some(name: str, value: Any, kind: type[_Flag], legal: int, errno: Errno = Errno.FI_EINVAL) -> _Flag:
-    """Return flags as `member` does, at least one. Raises `errno`."""
+    """Return flags as `member` does; at least one flag must be set. Raises `errno`."""
     found = member(name, value, kind, legal, errno)
     if not found:
         raise invalid(name, "none", ", ".join(one.name or "" for one in kind if int(one) & legal), errno)
@@ -144,7 +144,7 @@ def some(name: str, value: Any, kind: type[_Flag], legal: int, errno: Errno = Er
 
 
 def bits(name: str, value: Any, width: int) -> int:
-    """Return a whole number of `width` bits. Raises FI_EINVAL for another value."""
+    """Return a whole number after a check that it fits into `width` bits. Raises FI_EINVAL for another value."""
     if type(value) is not int or not 0 <= value < 1 << width:
         shown = hex(value) if type(value) is int else value
         raise invalid(name, str(shown), f"0 … {(1 << width) - 1:#x}")

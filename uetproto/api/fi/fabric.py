@@ -44,7 +44,7 @@ class Info:
 
 
 class Fabric(DrivenNetwork):
-    """`fi_fabric` is a network of nodes with one fabric endpoint each, and its time; a context manager."""
+    """`fi_fabric` is a network of nodes with one fabric endpoint each, with virtual time; it is a context manager."""
 
     world: FiNetwork
     """The emulated network; not set on a fabric that another driver drives."""
@@ -72,7 +72,7 @@ class Fabric(DrivenNetwork):
 
     @classmethod
     def driven(cls, driver: EndpointDriver, nodes: Mapping[str, FiNode]) -> Self:
-        """Return a fabric of the nodes of another driver, such as one on real sockets."""
+        """Return a fabric of the nodes of another driver, for example a driver of real sockets."""
         fabric = cls.__new__(cls)
         fabric._begin(driver, nodes)
         return fabric

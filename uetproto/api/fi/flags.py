@@ -1,4 +1,4 @@
-"""Flags, orders, modes and formats: names and numbers of libfabric without the prefix FI_ (rdma/fabric.h, fi_domain.h).
+"""This module has flags, orders, modes and formats of libfabric, without the prefix FI_ (rdma/fabric.h, fi_domain.h).
 
 `FI_DELIVERY_COMPLETE` is `Flag.DELIVERY_COMPLETE`, `FI_ORDER_SAS` is `Order.SAS`, `FI_MR_LOCAL` is `MrMode.LOCAL`.
 """
@@ -29,13 +29,13 @@ class Flag(IntFlag):
     MORE = 1 << 18
     """Has no effect: packets do not wait for more."""
     FENCE = 1 << 21
-    """Has this operation, and those after it, wait until all earlier ones to the peer are done."""
+    """Makes this operation and later ones wait until all earlier operations to the peer are done."""
     COMPLETION = 1 << 24
-    """Asks for an entry although the queue is bound with SELECTIVE_COMPLETION."""
+    """Asks for an entry, also if the queue is bound with SELECTIVE_COMPLETION."""
     INJECT = 1 << 25
     """Copies the bytes: the buffer may change when the call returns."""
     INJECT_COMPLETE = 1 << 26
-    """Completes when the buffer may change; here that is as late as with TRANSMIT_COMPLETE."""
+    """Completes when the buffer may change; here this is as late as with TRANSMIT_COMPLETE."""
     TRANSMIT_COMPLETE = 1 << 27
     """Completes when every packet is acknowledged and the semantic answer is known; the default (ses.md §13.1)."""
     DELIVERY_COMPLETE = 1 << 28
@@ -48,7 +48,7 @@ class Flag(IntFlag):
 
 
 class Order(IntFlag):
-    """msg_order: any bit selects ordered delivery, ROD (ses.md §13.4)."""
+    """Names the bits of msg_order: any of them selects ordered delivery, ROD (ses.md §13.4)."""
 
     NONE = 0
     RAR = 1 << 0
@@ -87,7 +87,7 @@ class MrMode(IntFlag):
     LOCAL = 1 << 2
     """Requires that local buffers of operations are registered, too."""
     VIRT_ADDR = 1 << 4
-    """Has peers address a region by its base address; without it from 0."""
+    """Makes peers address a region from its base address on; without the flag, from 0 on."""
     PROV_KEY = 1 << 6
     """Ignores requested keys: all keys are assigned here."""
     ENDPOINT = 1 << 9
@@ -95,7 +95,7 @@ class MrMode(IntFlag):
 
 
 class CqFormat(IntEnum):
-    """Formats of the entries of a completion queue; each format has the fields of the one before, and more."""
+    """Names the formats of the entries of a completion queue; each has the fields of the format before it, and more."""
 
     CONTEXT = 1
     MSG = 2

@@ -1,4 +1,4 @@
-"""Memory registration: keys, and the states of a region (UE 1.0.1 Table 2-13, ses.md §2.6, §14.2)."""
+"""This module registers memory: keys, and the states of a region (UE 1.0.1 Table 2-13, ses.md §2.6, §14.2)."""
 
 from collections.abc import Container
 from enum import Enum
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uetproto.api.fi.endpoint import Endpoint
 
 PROVIDER_KEY = 1 << 48
-"""Marks keys that are assigned here, which keeps the two key spaces apart (ses.md §2.6)."""
+"""Bit of keys that are assigned here; it keeps the two key spaces apart (ses.md §2.6)."""
 _RESERVED = 0x3F << 56
 _VENDOR = 0xFF << 48
 _INDICES = 1 << 12
@@ -30,7 +30,7 @@ ACCESS = REMOTE | Flag.READ | Flag.WRITE | Flag.SEND | Flag.RECV
 
 
 def user_key(requested: int, idempotent_safe: bool, optimized: bool) -> int:
-    """Return the key of a `requested_key`; its two top bits have the meaning of the arguments. Raises FI_EINVAL."""
+    """Return the key for a `requested_key`; the arguments set the two top bits of the key. Raises FI_EINVAL."""
     key = bits("requested_key", requested, 64)
     if key & _RESERVED:
         raise invalid("requested_key", f"{key:#x}", "bits 61 … 56 zero (reserved)")
@@ -68,7 +68,7 @@ class MrState(Enum):
 
 
 class MemoryRegion:
-    """A memory region that peers may access. `domain.mr_reg(...)` makes it; attributes are for reading."""
+    """Represents a memory region that peers may access. `domain.mr_reg(...)` makes it; attributes are for reading."""
 
     def __init__(
         self, domain: "Domain", buffer: Any, access: Flag, key: int, base: int, *, job_restriction: int | None,

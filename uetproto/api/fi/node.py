@@ -21,7 +21,7 @@ _HOW = {"udp": BOOLEAN, "crc": BOOLEAN, "udp_port": integer(1, 65535), "ip_proto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec(PlaceSpec):
-    """A node to be made; None is what holds for all nodes."""
+    """Specifies a node to be made; None: the value that holds for all nodes."""
 
     pds: PdsConfig | None = None
     ses: SesConfig | None = None
@@ -43,7 +43,9 @@ class FiNode(LocalNode):
         self.ses = ses
 
     def cancel(self, receive: Receive) -> bool:
-        """Withdraw a receive, and tell what comes of it; return False if a message has matched it already."""
+        """Withdraw a receive, and pass on the events of this; return False if a message has matched the receive
+        already.
+        """
         done: bool = self.fep.cancel(receive, self.driver.now)
         for event in self.fep.events():
             self.tell(event)
@@ -103,7 +105,7 @@ class FiNetwork(EmulatedNetwork):
 
     @property
     def stalled(self) -> bool:
-        """Return whether all that is open are messages that wait at their targets for a receive."""
+        """Return whether only messages are open that wait at their targets for a receive."""
         feps = [node.fep for node in self.nodes.values()]
         held: dict[int, set[tuple[int, int]]] = {}
         for fep in feps:

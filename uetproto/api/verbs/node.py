@@ -20,7 +20,7 @@ _FAULTS = {name: key for name, key in FAULTS.items() if name != "trim"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec(PlaceSpec):
-    """A node to be made; None is what holds for all nodes."""
+    """Specifies a node to be made; None: the value that holds for all nodes."""
 
     config: RoceConfig | None = None
     pkeys: tuple[int, ...] = (0xFFFF,)
