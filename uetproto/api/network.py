@@ -119,7 +119,9 @@ class NetworkOptions(NetworkFeatures):
 
 
 class EmulatedNetwork(ABC):
-    """Represents all nodes, what connects them, and the time: a `contract.EndpointDriver`. A subclass makes the nodes."""
+    """Represents all nodes, their connections, and the time: a `contract.EndpointDriver`. A subclass makes the
+    nodes.
+    """
 
     spec: type[PlaceSpec] = PlaceSpec
     """Type of the specifications of nodes."""

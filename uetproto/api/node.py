@@ -1,4 +1,4 @@
-"""This module has nodes of a program: an engine, the listeners to its events, and the driver of its packets and time."""
+"""This module has nodes of a program: an engine, listeners to its events, and the driver of its packets and time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

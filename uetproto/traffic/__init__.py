@@ -1,3 +1,1 @@
-"""This package has traffic from a profile: endpoints that talk over a direct wire in virtual time, written as a
-capture.
-"""
+"""This package makes traffic from a profile: endpoints communicate over a direct wire, and a capture records it."""

@@ -1,4 +1,6 @@
-"""What traffic has met, and how much there is to meet (interfaces.md §7). Each transport has a `Coverage`."""
+"""This module counts the kinds of packets in traffic, and tells how many kinds are possible (interfaces.md §7). Each
+transport has a `Coverage`.
+"""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -7,7 +9,7 @@ from enum import IntEnum
 
 
 class Coverage(ABC):
-    """Counts what is in frames as they left the endpoints: a step on the way into a capture."""
+    """Counts what frames contain when they leave the endpoints, before they are written to a capture."""
 
     def __init__(self, possible: Mapping[str, int]) -> None:
         self.possible = possible
@@ -21,10 +23,10 @@ class Coverage(ABC):
 
     @abstractmethod
     def note(self, frame: bytes) -> None:
-        """Count what is in one frame."""
+        """Count what one frame contains."""
 
     def as_dict(self, statuses: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-        """Return all counts; the applications know those of some kinds (`Workload.statuses`)."""
+        """Return all counts; for some kinds the applications have the counts (`Workload.statuses`)."""
         return {kind: dict(sorted((statuses.get(kind) or counts).items())) for kind, counts in self.counts.items()}
 
 
@@ -36,7 +38,7 @@ def name_of(codes: type[IntEnum], value: int) -> str:
 
 
 def table(counts: Mapping[str, Mapping[str, int]], possible: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
-    """Yield rows of a table: kind (in its first row, with how many of it were met), name, count."""
+    """Yield rows of a table: kind (in the first row of a kind, with the number of names that occurred), name, count."""
     for kind, of_kind in counts.items():
         head = f"{kind} {len(of_kind)} of {possible[kind]}"
         for name, count in of_kind.items() or (("none", 0),):

@@ -1,4 +1,4 @@
-"""What traffic of RoCE has met: forms, opcodes, syndromes, and the statuses of completions."""
+"""This module counts what occurs in traffic of RoCE: forms, opcodes, syndromes, and statuses of completions."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ _TYPES = {0: ACK, 1: RNR_NAK}
 
 
 def opcodes_of(transports: Iterable[QpType]) -> set[int]:
-    """Return the opcodes that queue pairs of these types send: those of roce.md §3 without the additions of 1.5."""
+    """Return the opcodes that queue pairs of these types send: opcodes of roce.md §3 without the additions of 1.5."""
     return {
         opcode_of(Transport(kind), operation)
         for kind in transports
@@ -26,7 +26,7 @@ def opcodes_of(transports: Iterable[QpType]) -> set[int]:
 
 
 def syndrome_name(syndrome: int) -> str:
-    """Return the name of the syndrome of an AETH: ACK, RNR NAK, or the NAK."""
+    """Return the name of the syndrome of an AETH: ACK, RNR NAK, or the name of the NAK."""
     return _TYPES.get(syndrome >> 5 & 3) or name_of(Nak, syndrome & 0x7F)
 
 
@@ -39,7 +39,7 @@ def _possible(transports: Iterable[QpType]) -> dict[str, int]:
 
 
 class RoceCoverage(Coverage):
-    """Counts what the transports of a profile send; the applications tell the statuses of sends and receives."""
+    """Counts what the transports of a profile send; the applications report the statuses of sends and receives."""
 
     def __init__(self, profile: RoceProfile) -> None:
         super().__init__(_possible(profile.transports))

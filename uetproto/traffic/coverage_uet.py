@@ -1,4 +1,4 @@
-"""What traffic of UET has met: forms, opcodes, codes, cells of the atomic operations; of sealed packets, inside too."""
+"""This module counts what occurs in traffic of UET, also in sealed packets: forms, opcodes, codes, cells of atomics."""
 
 from enum import IntEnum
 
@@ -35,7 +35,7 @@ POSSIBLE: dict[str, int] = {
     "requests": len(OPCODE_PROFILES),
     "atomics": sum(map(len, LEGAL.values())),
 }
-"""Number of things of each kind that there are; of atomics, the legal cells of {AMO, datatype} (ses.md §6)."""
+"""Number of possible names of each kind; for atomics, number of legal cells of {AMO, datatype} (ses.md §6)."""
 
 
 class UetCoverage(Coverage):

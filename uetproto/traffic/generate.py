@@ -1,4 +1,4 @@
-"""This module has traffic from a profile into a capture: endpoints, wire, applications and tap put together
+"""This module writes traffic of a profile to a capture: it connects endpoints, wire, applications and tap
 (interfaces.md §7).
 """
 
@@ -32,7 +32,9 @@ from uetproto.traffic.workload import Workload
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 Progress = Callable[[int, int], None]
-"""`progress(packets, picoseconds)` gets the records written and the virtual time. An exception of it ends the run."""
+"""`progress(packets, picoseconds)` gets the number of records written and the virtual time. An exception of it ends the
+run.
+"""
 
 _SLICE = 2000  # events between two looks at the progress
 
@@ -69,11 +71,11 @@ class TrafficResult:
     mutations: Mapping[str, int]
     coverage: Mapping[str, Mapping[str, int]] | None
     possible: Mapping[str, int] | None
-    """Number of things that there are, of each kind that `coverage` has."""
+    """Number of possible names, for each kind in `coverage`."""
     security: Mapping[str, Any]
     """By address: packets sealed, opened and refused, AN and epoch in use, counters (tss.md §9). Empty: in clear."""
     failure: str | None
-    """Tells why the traffic is not as it should be: a nonce was used twice."""
+    """Tells why the traffic is wrong: a nonce was used twice."""
     capture: str
     side_file: str | None
     keys_file: str | None
@@ -102,11 +104,11 @@ class TrafficRun:
             self.workload.join(profile.address(number), initiates, partial(self.chance, number))
 
     def chance(self, *component: object) -> Random:
-        """Return a generator for one component; no component disturbs another one's draws."""
+        """Return a random generator for one component; no component disturbs the draws of another."""
         return Random("/".join(map(str, (self.profile.seed, *component))))
 
     def run(self, events: int = -1) -> bool:
-        """Run so many events. Return False when all is written, or nothing is left to happen."""
+        """Run a number of events. Return False when all is written, or nothing is left to happen."""
         if not self._started:
             self._started = True
             self.workload.start()

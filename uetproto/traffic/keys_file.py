@@ -1,4 +1,5 @@
-"""The file of keys beside a capture of sealed packets (interfaces.md §9): what `--keys` of other commands takes.
+"""This module writes the keys of a capture of sealed packets to a file, for `--keys` of other commands (interfaces.md
+§9).
 
 The only place where keys are written. Nobody but its owner may read the file.
 """

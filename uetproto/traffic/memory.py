@@ -1,4 +1,4 @@
-"""Memory that repeats: messages of any length come from it and go to it, and it stays small."""
+"""This module has memory whose bytes repeat: it stays small, and messages of any length are read and written there."""
 
 from mmap import ACCESS_COPY, mmap
 
@@ -7,11 +7,11 @@ from uetproto.engine.contract import Buffer, Rng
 PERIOD = 1 << 20
 """Number of bytes after which the memory repeats."""
 REGION_LENGTH = 1 << 40
-"""Number of bytes above that of any message of a profile."""
+"""Number of bytes that is larger than any message of a profile."""
 
 
 class Repeating:
-    """Memory of `length` bytes that repeats every `PERIOD` bytes; it is a `memory.Memory`."""
+    """Represents memory of `length` bytes that repeats every `PERIOD` bytes; it is a `memory.Memory`."""
 
     __slots__ = ("_view", "length")
 

@@ -1,4 +1,4 @@
-"""Mutations by name and share: the written copy changes, the endpoints saw the original (interfaces.md §7)."""
+"""This module changes captured frames by mutations with shares; the endpoints get the originals (interfaces.md §7)."""
 
 import json
 from collections import Counter
@@ -36,7 +36,7 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
 
 
 class Mutator:
-    """Changes frames on their way into a capture; what was done to which record goes to `side`.
+    """Changes frames before they are written to a capture; `side` gets the mutation of each changed record.
 
     A share is that of the records to which the mutation can be applied.
     """

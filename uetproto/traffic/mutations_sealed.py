@@ -1,4 +1,4 @@
-"""Mutations of sealed packets: what is inside the seal changes, and the packet is sealed again (tss.md §7).
+"""This module changes the content of sealed packets, and seals the packets again (tss.md §7).
 
 So whoever has the keys finds what the side file tells, as in a capture in clear. Nobody gets to see the original: the
 copy is sealed with its nonce, and takes its place.
@@ -20,7 +20,7 @@ from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode, encode
 
 OUTSIDE = ("cut", "ip-length")
-"""Mutations of the sealed frame: no seal covers its end and the length that IP tells."""
+"""Mutations of the sealed frame itself: no seal covers the end of the frame and the length in the IP header."""
 
 
 class SealedMutator(Mutator):

@@ -1,4 +1,4 @@
-"""Profiles: what traffic is made of. TOML to a validated dataclass (interfaces.md §7).
+"""This module reads profiles, which describe traffic. TOML to a validated dataclass (interfaces.md §7).
 
 `profile_file` has what all profiles share, `profile_uet` and `profile_roce` the keys of a transport.
 """
@@ -25,13 +25,13 @@ SECTIONS = (
     KeySection("", "Keys of profiles with transport rc, uc or ud.", profile_roce.KEYS),
     KeySection("roce", "All adapters: the keys of [roce] of a scenario."),
 )
-"""Every key of a profile, for docs/keys.md."""
+"""All keys of a profile, for docs/keys.md."""
 
 names = _FILES.names
 
 
 def load(name: str, settings: Iterable[str] = ()) -> TrafficProfile:
-    """Read the profile `name`, change it by `settings` ("key=value"), check it.
+    """Read the profile `name`, change it by `settings` ("key=value"), and check it.
 
     Raises `LocalError` for what is not legal, `OSError` for a file that cannot be read.
     """

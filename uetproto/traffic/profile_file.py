@@ -1,4 +1,4 @@
-"""What all profiles share: the keys of every transport, and one file on its way to a `Profile` (interfaces.md §7).
+"""This module has the common part of all profiles: common keys, and the reader of a file (interfaces.md §7).
 
 Every fault of a profile is a `LocalError` that says file, line, key, and what is legal.
 """
@@ -42,7 +42,7 @@ class Mix(Generic[_T]):
 
     @classmethod
     def among(cls, shares: Mapping[_T, float], legal: Container[_T]) -> Self:
-        """Return the mix of those things that are legal."""
+        """Return the mix without the things that are not legal."""
         return cls({thing: share for thing, share in shares.items() if thing in legal})
 
     def draw(self, rng: Rng) -> _T:
@@ -66,8 +66,9 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficProfile(ABC):
-    """The parameters of traffic that all transports have: `COMMON` says what they mean. Rates are bits a second, times
-    are picoseconds."""
+    """Holds the parameters of traffic that all transports have: `COMMON` says what they mean. Rates are bits a second,
+    times are picoseconds.
+    """
 
     name: str
     description: str = ""
@@ -89,11 +90,12 @@ class TrafficProfile(ABC):
     rate: int = 400 * 10**9
     delay: int = MICROSECOND
     tap: str = "initiator"
-    """initiator: what their ports see, in both directions. target: likewise, so what got lost before them is not
-    there. wire: all that was sent, by whomever."""
+    """Place of the capture. initiator or target: frames that pass their ports, in both directions; frames lost before
+    are missing. wire: all frames that were sent.
+    """
     seed: int = 0
     security: Security | None = None
-    """Security of the endpoints; None: packets are in clear, as those of RoCE always are."""
+    """Security of the endpoints; None: packets are in clear, as packets of RoCE always are."""
 
     @property
     def initiators(self) -> int:
@@ -111,7 +113,7 @@ class TrafficProfile(ABC):
     @property
     @abstractmethod
     def encapsulated(self) -> str:
-        """Return in words what stands below the transport header."""
+        """Return, in words, the protocols below the transport header."""
 
     @property
     @abstractmethod
@@ -129,7 +131,7 @@ _NETS = {4: 0x0A000001, 6: 0xFD << 120 | 0x0A000001}
 
 
 def address_of(number: int, endpoints: int, ip: int) -> int:
-    """Return the address of one of so many endpoints."""
+    """Return the address of one endpoint, given the number of endpoints."""
     initiators = endpoints // 2
     return _NETS[ip] + (number if number < initiators else 256 + number - initiators)
 
@@ -205,7 +207,7 @@ TRANSPORT = KeyType(_transport, f"{UET}; or one of these, a list, or a table of 
 SHARE = KeyType(_share, "a share 0 … 1")
 MAX_ENDPOINTS = 256
 MAX_CONNECTIONS = 60_000
-"""Most connections of an endpoint; the other PDCIDs are left for reserved PDCs and for quarantine."""
+"""Largest number of connections of an endpoint; the other PDCIDs are left for reserved PDCs and for quarantine."""
 
 ABOUT: dict[str, KeyType] = {
     "description": TEXT.says("A text for the reader."),
@@ -261,7 +263,9 @@ class ProfileFile(TomlFile):
         return table
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
-        """Return the error for `key`; what was set by hand is named first: a part of the key, or what it is part of."""
+        """Return the error for `key`; a `--set` of a part of the key, or of a table that contains the key, is named
+        first.
+        """
         below = next((given for given in self.given if given.startswith(f"{key}.")), None)
         if below is not None:
             return LocalError(f"--set {harmless(below)}", value, legal)
@@ -272,7 +276,7 @@ class ProfileFile(TomlFile):
         return super().refuse(key, value, legal)
 
     def refuse_mix(self, path: str, other: str, value: object, legal: str = "") -> LocalError:
-        """Return the error for `path`, which does not go with `other`: what was set by hand is named first."""
+        """Return the error for `path`, which contradicts `other`; the key that `--set` gave is named."""
         if self._by_hand(other) and not self._by_hand(path):
             return self.refuse(other, f"{path}: {value}", legal)
         return self.refuse(path, value, legal)
@@ -282,7 +286,7 @@ class ProfileFile(TomlFile):
 
     @property
     def transport(self) -> str:
-        """Return the name of the transport, or the names. Raises `LocalError`."""
+        """Return the name of the transport, or the names of several. Raises `LocalError`."""
         if "transport" not in self.data:
             return UET
         found = self.check({"transport": self.data["transport"]}, ABOUT)["transport"]
@@ -291,7 +295,7 @@ class ProfileFile(TomlFile):
     def values(
         self, keys: Mapping[str, KeyType], tables: Mapping[str, Mapping[str, KeyType]], *needed: str
     ) -> dict[str, Any]:
-        """Return the checked values of all keys outside the sections; `needed` ones must be there."""
+        """Return the checked values of all keys outside the sections; keys in `needed` must be there."""
         self.keys, self.tables = keys, tables
         values = self.check({name: value for name, value in self.data.items() if name not in tables}, keys)
         for name in needed:
@@ -302,7 +306,7 @@ class ProfileFile(TomlFile):
     def check(
         self, table: Mapping[str, Any], keys: Mapping[str, KeyType], prefix: str = "", nested: tuple[str, ...] = ()
     ) -> dict[str, Any]:
-        """Return the checked values of a table; `nested` names sub-tables, left out. Raises `LocalError`."""
+        """Return the checked values of a table without the sub-tables in `nested`. Raises `LocalError`."""
         checked = {}
         for name, raw in table.items():
             where = f"{prefix}{name}"

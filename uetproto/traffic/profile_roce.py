@@ -1,4 +1,4 @@
-"""Profiles of RoCE: work requests on queue pairs of RC, UC and UD (roce.md §6)."""
+"""This module has profiles of RoCE: work requests on queue pairs of RC, UC and UD (roce.md §6)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,12 +39,14 @@ KEYS: dict[str, KeyType] = {
     "multicast": SHARE.says("The share of datagrams that are sent to a multicast group.", "0.0"),
 }
 TABLES = {"roce": keys_of(RoceConfig)}
-"""Parameters of all adapters: roce.md §14."""
+"""Parameters of all adapters (roce.md §14)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoceProfile(TrafficProfile):
-    """A profile of RoCE: errors as in `roce_errors`, and unexpected messages, which find no receive (roce.md §8)."""
+    """Holds a profile of RoCE: errors as in `roce_errors`, and unexpected messages, which find no receive (roce.md
+    §8).
+    """
 
     operations: Mix[Opcode]
     transports: Mapping[QpType, float]

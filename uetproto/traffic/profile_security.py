@@ -1,4 +1,4 @@
-"""This module reads `[security]` of a profile: all endpoints are nodes there (tss.md §3, interfaces.md §7).
+"""This module reads `[security]` of a profile, where all endpoints are nodes (tss.md §3, interfaces.md §7).
 
 Two keys differ. `ssi` is that of the first endpoint, and each one more has the next; there is no `server`: in mode
 client-server, the targets are the servers.
@@ -29,7 +29,7 @@ _NOT_HERE = ("server",)
 
 @dataclass(frozen=True, slots=True)
 class ProfileMember:
-    """A member of the domain, as the reader of the section and the sealing of packets need it."""
+    """Describes a member of the domain, for the reader of the section and for the sealing of packets."""
 
     name: str
     address: int

@@ -29,7 +29,7 @@ CHOICES: dict[str, Opcode] = {code.name.lower(): code for code in OPCODE_PROFILE
 """Operations that a profile can ask for, by name."""
 MODES: dict[str, Mode] = {mode.name.lower(): mode for mode in Mode}
 MAX_PROCESSES = 65_536
-"""Most processes of all endpoints; each endpoint has one for each job, of some 8 KiB."""
+"""Largest number of processes of all endpoints; each endpoint has one process for each job, of about 8 KiB."""
 
 KEYS: dict[str, KeyType] = {
     **ABOUT,

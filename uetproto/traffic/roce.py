@@ -1,4 +1,4 @@
-"""RoCE in traffic: adapters, queue pairs that are brought up as they are needed, and what goes over them.
+"""This module has RoCE in traffic: adapters, queue pairs that are brought up when needed, and their operations.
 
 A queue pair of RC that has ended in an error is given up with its peer, and a fresh pair takes its place; one of UC or
 UD goes from SQE back to RTS (roce.md §6).
@@ -56,7 +56,7 @@ _LINGER = 32
 
 
 class DatagramFramer(RoceFramer):
-    """Passes packets on as objects; a datagram carries its IP header along (roce.md §11)."""
+    """Passes packets on as objects; a datagram includes its IP header (roce.md §11)."""
 
     def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
         super().__init__(address, ip_version, config)
@@ -123,7 +123,7 @@ class RoceStation:
 
 @dataclass(slots=True, eq=False)
 class QueuePairEnd:
-    """A queue pair, as one end of a connection; a queue pair of UD is the end of many."""
+    """Represents a queue pair as one end of a connection; a queue pair of UD is an end of many connections."""
 
     station: RoceStation
     number: int
@@ -162,7 +162,7 @@ _Key = tuple[int, int, QpType, int]  # addresses of initiator and target, transp
 
 @dataclass(slots=True, eq=False)
 class RoceConnection:
-    """A connection from an initiator to a target, over one pair of queue pairs."""
+    """Represents a connection from an initiator to a target: a queue pair at each end."""
 
     key: _Key
     kind: QpType

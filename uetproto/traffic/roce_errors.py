@@ -1,4 +1,6 @@
-"""Errors on purpose of RoCE: a row for each, with the operations that can have it and its outcome (roce.md §8–§11)."""
+"""This module lists intended errors of RoCE: the operations that can have each error, and its outcome (roce.md
+§8–§11).
+"""
 
 from collections.abc import Callable, Set
 from dataclasses import replace
@@ -40,12 +42,12 @@ class ErrorKind(NamedTuple):
     """Holds a row of the table of errors."""
 
     change: Callable[[PostSend, int], PostSend]
-    """Makes the error of the work request, given the bytes that fit into a receive."""
+    """Changes a work request so that it has the error; the number is the bytes that fit into a receive."""
     kinds: Set[QpType]
     opcodes: Set[Opcode]
     meets: MetReceive = MetReceive.GOOD
     peer_gone: bool = False
-    """Tells whether the queue pair at the other end is destroyed before."""
+    """Whether the queue pair at the other end is destroyed before the operation."""
 
 
 def _set(**fields: Any) -> Callable[[PostSend, int], PostSend]:

@@ -92,7 +92,7 @@ class UetStation:
         )
 
     def attach(self, job: int) -> None:
-        """Attach the process of a job with its regions, when it is first needed: traffic may use few of many jobs."""
+        """Attach the process of a job with its regions, when first needed: traffic may use only a few of many jobs."""
         if job in self._jobs:
             return
         self._jobs.add(job)
@@ -104,7 +104,7 @@ class UetStation:
 
 @dataclass(slots=True, eq=False)
 class OpenOperation:
-    """One open operation; it is the context of its `Completion`."""
+    """Represents one open operation; it is the context of its `Completion`."""
 
     station: UetStation
     target: UetStation

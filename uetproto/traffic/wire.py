@@ -22,9 +22,9 @@ from uetproto.traffic.profile_file import TrafficProfile
 from uetproto.wire.headers.ethernet import UDP, IpProtocol
 
 RING = 32
-"""Number of first transmissions that leave in a row."""
+"""Number of first transmissions that an endpoint sends in a row."""
 REORDER_TIME = 10 * MICROSECOND
-"""Time by which a reordered packet is late."""
+"""Additional delay of a reordered packet in picoseconds."""
 
 _BATCH = 1024
 """Number of records sorted and written at once."""
@@ -39,7 +39,7 @@ _WireRecord = tuple[int, int, bytes]
 
 
 Change = Callable[[list[bytes]], list[bytes]]
-"""A step between the tap and the file: takes frames in order, and returns frames as they are written."""
+"""Function between the tap and the file: it takes frames in order, and returns the frames to write."""
 
 
 class TrafficTap:
@@ -83,7 +83,7 @@ class TrafficTap:
             self.drain()
 
     def drain(self) -> None:
-        """Write the records before now: no record that is added later stands before them."""
+        """Write the records with times before now; records that are added later are never earlier."""
         pending = self._pending
         pending.sort()
         end = bisect_right(pending, min(self._clock.now, self._until), key=itemgetter(0))
@@ -122,8 +122,9 @@ class DirectWire:
     def attach(
         self, address: int, engine: Engine, framer: Framer, *, initiates: bool, on_event: Callable[[Any], None]
     ) -> "TrafficPort":
-        """Join an endpoint. Where the tap sits decides whether what it sends is recorded when it leaves, or when and if
-        it arrives."""
+        """Connect an endpoint to the wire. Where the tap sits decides whether what it sends is recorded when it leaves,
+        or when and if it arrives.
+        """
         at_arrival = {"initiator": not initiates, "target": initiates, "wire": False}[self.profile.tap]
         kind = TrafficPort if self.profile.security is None else SealedTrafficPort
         port = self.ports[address] = kind(self, engine, framer, at_arrival, on_event)
@@ -134,7 +135,7 @@ class TrafficPort:
     """Drives one endpoint: delivers arrivals, polls for packets, runs timers and collects events."""
 
     sends_frames = False
-    """Tells whether the frame itself travels, as the header of its packet."""
+    """Whether the frame itself is sent, as the header of its packet."""
 
     def __init__(
         self, wire: DirectWire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Any], None]
@@ -153,7 +154,7 @@ class TrafficPort:
         self._timer = NEVER  # the next timer event that is valid
 
     def submit(self, work: Any) -> None:
-        """Pass work to the endpoint, and send what it has to send."""
+        """Pass work to the endpoint, and send the packets that it has ready."""
         self._engine.submit(work, self._clock.now)
         self.step()
 
@@ -165,7 +166,9 @@ class TrafficPort:
         self.step()
 
     def step(self) -> None:
-        """Send what a call has made ready, and hand on events; nothing can leave while the port is busy."""
+        """Send the packets that a call has made ready, and pass on events; no packet can leave while the port is
+        busy.
+        """
         engine, clock = self._engine, self._clock
         now = clock.now
         if not self._coming:
@@ -262,7 +265,7 @@ class TrafficPort:
 
 
 class SealedTrafficPort(TrafficPort):
-    """A port with security opens a sealed frame when it arrives, with the keys of that moment (tss.md §9)."""
+    """Represents a port with security: it opens a sealed frame on arrival, with the keys of that moment (tss.md §9)."""
 
     sends_frames = True
 

@@ -1,4 +1,4 @@
-"""The applications of a profile: initiators keep a number of operations open, targets have buffers for them.
+"""This module has the applications of a profile: initiators keep operations open, targets have buffers for them.
 
 An operation is drawn when there is room for one, so that nothing but what is open is kept. Each transport has a
 `Workload`: `uet`, `roce`.
@@ -25,7 +25,7 @@ LATE_BY = 8
 
 
 class Workload(ABC, Generic[_Profile, _Station]):
-    """Draws the operations of `profile`, and starts the next when one has ended."""
+    """Draws the operations of `profile`, and starts the next operation when one has ended."""
 
     def __init__(self, profile: _Profile, wire: DirectWire, rng: Rng) -> None:
         self.profile = profile
@@ -59,12 +59,12 @@ class Workload(ABC, Generic[_Profile, _Station]):
 
     @abstractmethod
     def naks(self) -> dict[str, int]:
-        """Return the number of refusals sent, by their code."""
+        """Return the number of refusals sent, by return code."""
 
     def _place(self, size: int) -> int:
         """Return where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
         return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
     def statuses(self) -> Mapping[str, Counter[str]]:
-        """Return the counts of coverage that no packet shows, by kind."""
+        """Return the counts of coverage that packets do not show, by kind."""
         return {}

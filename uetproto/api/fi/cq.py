@@ -1,4 +1,5 @@
-"""This module has completion queues and counters: `fi_cq_open`, `fi_cq_read`, `fi_cntr_open` (ses.md §13.3).
+"""This module has completion queues and counters: `fi_cq_open`, `fi_cq_read`, `fi_cq_sread`, `fi_cntr_open` (ses.md
+§13.3).
 
 Reading never blocks and lets no time pass; `sread` and `wait` let time pass. An error entry stands in the queue in its
 order among the others: there is no -FI_EAVAIL and no `fi_cq_readerr`. `entry.ok` tells them apart.
@@ -155,7 +156,7 @@ class CompletionQueue(FiObject):
         return [entry for entry, _ in self.readfrom(count)]
 
     def readfrom(self, count: int = 1) -> list[tuple[CqEntry, int]]:
-        """`fi_cq_readfrom` returns entries with the `fi_addr_t` of their source; ADDR_UNSPEC: the source is not known."""
+        """`fi_cq_readfrom` returns entries with the `fi_addr_t` of their source; ADDR_UNSPEC: the source is unknown."""
         _count("count", count)
         self._usable()
         return [self._entries.popleft() for _ in range(min(count, len(self._entries)))]

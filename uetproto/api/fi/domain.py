@@ -24,7 +24,7 @@ _FIRST_INITIATOR = 16
 
 
 class Job:
-    """Represents a parallel job: a JobID, and a control channel over which ranks tell what peers need (ses.md §14.1)."""
+    """Represents a parallel job: a JobID, and a control channel by which ranks tell what peers need (ses.md §14.1)."""
 
     def __init__(self, job_id: int = 1) -> None:
         self.job_id = bits("job_id", job_id, 24)

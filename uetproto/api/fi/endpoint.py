@@ -106,7 +106,7 @@ class _PeerOperations:
 
 
 class Endpoint:
-    """Represents an endpoint (`fid_ep`); `domain.endpoint` makes it, and `fabric.endpoint` also binds and enables it."""
+    """Represents an endpoint (`fid_ep`); `domain.endpoint` makes it, `fabric.endpoint` also binds and enables it."""
 
     def __init__(
         self, domain: "Domain", ep_type: EpType, msg_order: Order, op_flags: Flag, index: int, initiator: int | None
@@ -595,7 +595,7 @@ class Endpoint:
         self, buf: Any, result: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_fetch_atomic` applies one element; the old value is written to `result`. READ does not use `buf`.
+        """`fi_fetch_atomic` applies one element; writable `result` gets the old value. READ does not use `buf`.
 
         FETCHING_ATOMIC on RUD, ROD. Completion: READ | ATOMIC. Raises as `atomic`.
         """

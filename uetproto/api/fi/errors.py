@@ -46,7 +46,9 @@ class FiError(CallError[Errno]):
 
 
 class FiObject:
-    """Represents an address vector, a completion queue or a counter, to which endpoints and regions are bound."""
+    """Represents an address vector, a completion queue or a counter; endpoints and regions are bound to it until
+    closed.
+    """
 
     kind: str
 

@@ -1,4 +1,4 @@
-"""Completion queues: `ibv_poll_cq`, `ibv_req_notify_cq`, `ibv_get_cq_event` (roce.md §10).
+"""This module has completion queues: `ibv_poll_cq`, `ibv_req_notify_cq`, `ibv_get_cq_event` (roce.md §10).
 
 Polling lets no time pass; `wait` and `get_event` let time pass.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.device import Device
 
 MAX_CQE = 1 << 22
-"""Number of completions that a queue may hold at most."""
+"""Largest number of completions in a queue."""
 
 
 class CQ(VerbsObject):
@@ -65,7 +65,7 @@ class CQ(VerbsObject):
         return self.poll(count)
 
     def arm(self, solicited_only: bool = False) -> None:
-        """`ibv_req_notify_cq` asks for one notification, of the next completion that comes.
+        """`ibv_req_notify_cq` asks for one notification when the next completion comes.
 
         `solicited_only`: of the next one whose sender asked for it (SendFlags.SOLICITED), or that is an error. A queue
         that is armed for all completions stays so.
@@ -76,7 +76,7 @@ class CQ(VerbsObject):
         self._armed = True
 
     def get_event(self, timeout: int | str | None = None) -> bool:
-        """`ibv_get_cq_event` lets time pass until the armed queue notifies; it returns False if it did not.
+        """`ibv_get_cq_event` lets time pass until the armed queue notifies; it returns False if no notification came.
 
         `timeout`: as `wait` has it. Raises EINVAL for a queue that is not armed, which would never notify.
         """

@@ -45,7 +45,7 @@ class EventType(IntEnum):
     COMM_EST = 4
     """Tells that the first request came on a queue pair in RTR."""
     SQ_DRAINED = 5
-    """Tells that all sends begun before SQD are complete."""
+    """Tells that all sends that began before SQD are complete."""
     SRQ_LIMIT_REACHED = 15
     """Tells that fewer receives than the limit are left."""
 
@@ -61,7 +61,7 @@ class AsyncEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceAttr:
-    """The attributes of a device and its port, those that have a meaning here (`ibv_device_attr`, `ibv_port_attr`)."""
+    """Holds the attributes of a device and its port that have a meaning here (`ibv_device_attr`, `ibv_port_attr`)."""
 
     name: str
     gid: str
@@ -77,7 +77,7 @@ class DeviceAttr:
 
 
 class Device:
-    """Represents the adapter of a node, opened (`ibv_context`). `net.device(...)` returns it."""
+    """Represents the opened adapter of a node (`ibv_context`). `net.device(...)` returns it."""
 
     def __init__(
         self, driver: EndpointDriver, node: VerbsNode, data_paths: DataPaths, peers: dict[int, "Device"], psns: Rng
@@ -121,7 +121,9 @@ class Device:
 
     @property
     def data_path(self) -> Path | None:
-        """Return how bytes get between GPU memory and the wire, for `net.data_path_report()`; None: not modelled."""
+        """Return the path of bytes between GPU memory and the wire, for `net.data_path_report()`; None: not
+        modelled.
+        """
         return self._data_path
 
     @data_path.setter
@@ -174,16 +176,18 @@ class Device:
     # What its parts call
 
     def token(self) -> int:
-        """Return a number that no other work request of this device has."""
+        """Return a new number for a work request, which no other request of this device has."""
         return next(self._tokens)
 
     def check(self) -> None:
-        """Raise EINVAL when the network is closed."""
+        """Raise EINVAL if the network is closed."""
         if self.driver.closed:
             raise invalid("network", "closed", "one that is open")
 
     def address_of(self, name: str, given: Any) -> int:
-        """Return the address of a device, or that in a text or number: IPv4, IPv6 or a GID. Raises EINVAL."""
+        """Return the address of a device, or the address that a text or number gives: IPv4, IPv6 or a GID. Raises
+        EINVAL.
+        """
         if isinstance(given, Device):
             return given.node.address
         version = self.node.ip_version
@@ -198,7 +202,7 @@ class Device:
         return address
 
     def overran(self, cq: CQ) -> None:
-        """Tell that a queue is overrun, and take its queue pairs to ERR."""
+        """Report that a completion queue is overrun, and change its queue pairs to ERR."""
         self._happened(EventType.CQ_ERR, cq)
         for qp in dict.fromkeys(cq.users):
             self.driver.call_soon(qp.fail)
@@ -287,7 +291,7 @@ class PD:
         self.deallocated = True
 
     def check(self, name: str) -> None:
-        """Raise EINVAL for a domain that is deallocated, and when the network is closed."""
+        """Raise EINVAL if the domain is deallocated or the network is closed."""
         if self.deallocated:
             raise invalid(name, "deallocated", "one that is not")
         self.device.check()

@@ -1,4 +1,4 @@
-"""Errors of the verbs, and the checks that raise them.
+"""This module has the errors of the verbs, and the checks that raise them.
 
 An errno of libibverbs is raised, and the text names the argument and the legal values.
 """
@@ -13,19 +13,19 @@ from uetproto.errors import LocalError
 
 
 class Errno(IntEnum):
-    """The numbers of errno.h that the verbs return here."""
+    """Names the numbers of errno.h that the verbs return here."""
 
     ENOMEM = 12
     """Tells that a queue is full."""
     EBUSY = 16
-    """Tells that another object still uses the one to be closed."""
+    """Tells that the object cannot be closed: another object still uses it."""
     EINVAL = 22
     EOVERFLOW = 75
     """Tells that a completion queue has lost completions."""
 
 
 class VerbsError(CallError[Errno]):
-    """The error of a call: `errno` is what libibverbs returns, the text names the argument and what is legal.
+    """Tells that a call failed: `errno` is what libibverbs returns, the text names the argument and the legal values.
 
     A call that raises it has changed nothing. In a list of work requests `bad_wr` is the index of the refused one:
     those before it are posted.
@@ -39,7 +39,7 @@ invalid, member, duration = CHECKS.invalid, CHECKS.member, CHECKS.duration
 
 
 class VerbsObject:
-    """An object that the program destroys; no call may use it afterwards."""
+    """Represents an object that the program destroys; no call may use the object afterwards."""
 
     destroyed = False
 

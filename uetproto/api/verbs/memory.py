@@ -1,4 +1,4 @@
-"""Memory regions of the verbs, and the pieces of them that work requests name."""
+"""This module has the memory regions of the verbs, and the pieces of regions that work requests name."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,9 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REM
 
 @dataclass(frozen=True, slots=True)
 class Slice(Sge):
-    """A piece of a region, `mr[0:64]`: an `ibv_sge` that knows its region. `bytes(...)` returns its bytes now."""
+    """Represents a piece of a region, `mr[0:64]`: an `ibv_sge` that knows its region. `bytes(...)` returns its bytes
+    now.
+    """
 
     mr: "MR"
 
@@ -81,14 +83,14 @@ class MR:
         return self.read(0, self.length)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return a copy of the bytes now."""
+        """Return a copy of the present bytes."""
         self.check("mr")
         integer("offset", offset, 0, self.length)
         integer("length", length, 0, self.length - offset)
         return bytes(self.region.memory.read(offset, length))
 
     def dereg(self) -> None:
-        """`ibv_dereg_mr` deregisters the region: work that names it fails from now on."""
+        """`ibv_dereg_mr` deregisters the region: from now on work that names the region fails."""
         self.check("mr")
         self.pd.device.hca.dereg_mr(self.region)
         del self.pd.device.mrs[self.lkey]
@@ -101,7 +103,7 @@ class MR:
 
 
 def sge_list(name: str, given: Any, pd: "PD") -> tuple[Sge, ...]:
-    """Return a scatter or gather list of regions, pieces of them and `Sge`, or of one of these.
+    """Return a scatter or gather list from regions, pieces of regions and `Sge`, or from only one of these.
 
     Raises EINVAL for a region that is deregistered or of another domain. A plain `Sge` with a bad lkey fails in its
     completion (roce.md §10).

@@ -26,7 +26,7 @@ _EXCHANGED = ("av", "dest_qpn", "rq_psn")
 
 
 class Network(DrivenNetwork):
-    """Represents a network of nodes with one adapter each, and its time; a context manager."""
+    """Represents a network of nodes with one adapter each, with virtual time; it is a context manager."""
 
     world: VerbsNetwork
     """The emulated network; not set on a network that another driver drives."""
@@ -47,7 +47,9 @@ class Network(DrivenNetwork):
 
     @classmethod
     def driven(cls, driver: EndpointDriver, nodes: Mapping[str, VerbsNode], psns: Rng) -> Self:
-        """Return a network of the nodes of another driver, such as one on real sockets; `psns` draws first PSNs."""
+        """Return a network of the nodes of another driver, for example a driver of real sockets; `psns` draws first
+        PSNs.
+        """
         network = cls.__new__(cls)
         network._begin(driver, nodes, psns)
         return network
@@ -67,7 +69,7 @@ class Network(DrivenNetwork):
         return self.devices[node]
 
     def data_path_report(self) -> DataPathReport:
-        """Return what the data paths of all devices would have cost so far: a model, which takes no virtual time."""
+        """Return the costs of the data paths of all devices so far; they are modelled and take no virtual time."""
         return DataPathReport(tuple(self._data_paths.sides))
 
 

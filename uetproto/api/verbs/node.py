@@ -91,8 +91,8 @@ class VerbsNetwork(EmulatedNetwork):
 
     @property
     def stalled(self) -> bool:
-        """Return whether all that is open waits for receives that are not posted (rnr_retry 7), or for a peer that is
-        down, and all other packets under way have had the time to arrive.
+        """Return whether all open work waits for receives that are not posted (rnr_retry 7), or for a peer that is
+        down, after all other packets under way had the time to arrive.
         """
         now = self.clock.now
         if not all(self._waits_in_vain(qp) for node in self.nodes.values() for qp in node.hca.qps.values()):
@@ -116,6 +116,6 @@ class VerbsNetwork(EmulatedNetwork):
         return bool(requester.refused) and attributes.rnr_retry == ENDLESS and other.peek_receive() is None
 
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = BURST) -> bool:
-        """Run virtual time as `EmulatedNetwork.wait`."""
+        """Run virtual time as `EmulatedNetwork.wait` does."""
         self._stalled_since = None
         return super().wait(condition, timeout, burst)

@@ -1,4 +1,4 @@
-"""Queue pairs and shared receive queues: `ibv_create_qp`, `ibv_modify_qp`, `ibv_post_send` (roce.md §6)."""
+"""This module has queue pairs and shared receive queues: `ibv_modify_qp`, `ibv_post_send` and others (roce.md §6)."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.device import PD, Device
 
 MAX_WR = 1 << 20
-"""Number of work requests that a queue may hold at most."""
+"""Largest number of work requests in a queue."""
 
 
 class SRQ(VerbsObject):
@@ -69,7 +69,7 @@ class SRQ(VerbsObject):
         return f"<SRQ {self.srq_num} of {self.device.name}>"
 
     def query(self) -> dict[str, int]:
-        """`ibv_query_srq` returns the attributes; a limit that was reached is 0."""
+        """`ibv_query_srq` returns the attributes; the limit is 0 after it was reached."""
         self.check("srq")
         return {"max_wr": self.max_wr, "srq_limit": self.device.hca.srqs[self.srq_num].limit}
 
@@ -83,7 +83,7 @@ class SRQ(VerbsObject):
         del self.device.srqs[self.srq_num], self.device.hca.srqs[self.srq_num]
 
     def check(self, name: str) -> None:
-        """Raise EINVAL for an object that is destroyed, and when the network is closed."""
+        """Raise EINVAL if the object is destroyed or the network is closed."""
         super().check(name)
         self.device.check()
 
@@ -139,7 +139,7 @@ class QP(VerbsObject):
 
     @property
     def peer(self) -> "Device | None":
-        """Return the device at the other end; None on UD, and for a queue pair that is destroyed."""
+        """Return the device at the other end; None for UD and for a destroyed queue pair."""
         if self.destroyed or self.qp_type is QpType.UD:
             return None
         return self.device.peers.get(self._qp.attributes.av.dst)
@@ -157,7 +157,7 @@ class QP(VerbsObject):
         return self._qp.state
 
     def modify(self, state: QpState, **attributes: Any) -> None:
-        """`ibv_modify_qp` changes to `state`, with attributes by their names in roce.md §6.
+        """`ibv_modify_qp` changes the queue pair to `state`; attributes have their names in roce.md §6.
 
         Raises EINVAL for a transition that is not in the table, and for missing, unknown or illegal attributes.
         """
@@ -257,7 +257,9 @@ class QP(VerbsObject):
     # Multicast
 
     def attach_mcast(self, gid: str | int) -> None:
-        """`ibv_attach_mcast` has datagrams to the group come here too. Raises EINVAL for another type than UD."""
+        """`ibv_attach_mcast` lets the queue pair receive the datagrams to a group, too. Raises EINVAL for another type
+        than UD.
+        """
         self.check("qp")
         group = self.device.address_of("gid", gid)
         with refusals():
@@ -265,7 +267,7 @@ class QP(VerbsObject):
         self.groups.add(group)
 
     def detach_mcast(self, gid: str | int) -> None:
-        """End an `attach_mcast` (`ibv_detach_mcast`). Raises EINVAL for a group that is not attached."""
+        """Undo an `attach_mcast` (`ibv_detach_mcast`). Raises EINVAL for a group that is not attached."""
         self.check("qp")
         group = self.device.address_of("gid", gid)
         with refusals():
@@ -286,14 +288,14 @@ class QP(VerbsObject):
             user.users.remove(self)
 
     def check(self, name: str) -> None:
-        """Raise EINVAL for an object that is destroyed, and when the network is closed."""
+        """Raise EINVAL if the object is destroyed or the network is closed."""
         super().check(name)
         self.device.check()
 
     # What the device calls
 
     def completed(self, entry: WorkCompletion) -> None:
-        """Complete a work request, and tell the data path model of work that succeeded."""
+        """Complete a work request, and report successful work to the model of the data path."""
         note = self.device.data_paths.note
         if entry.receive:
             posted = (self._receives if self.srq is None else self.srq.posted).pop(entry.wr_id)
@@ -308,7 +310,7 @@ class QP(VerbsObject):
         cq.add(replace(entry, wr_id=posted.wr_id))
 
     def fail(self) -> None:
-        """Go to ERR, as the completion queue is overrun."""
+        """Change to ERR because the completion queue is overrun."""
         if not self.destroyed and self._qp.state not in (QpState.RESET, QpState.ERR):
             self.device.node.submit(ModifyQp(qp_num=self.qp_num, state=QpState.ERR))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.work import PostedRequest
 
 NETWORK_PATHS = (Path.NONE, Path.RDMA, Path.ASYNC)
-"""Paths that end at the wire; `cost` also knows those of storage."""
+"""Paths that end at the wire; `cost` also knows the paths of storage."""
 
 _ONE_SIDED = (WcOpcode.RDMA_WRITE, WcOpcode.RDMA_READ, WcOpcode.COMP_SWAP, WcOpcode.FETCH_ADD)
 
@@ -37,13 +37,13 @@ class Side:
     wr_id: int
     opcode: WcOpcode
     passive: bool
-    """Tells whether this is the target of a WRITE, READ or atomic, where no work is posted."""
+    """Whether this side is the target of a WRITE, READ or atomic, where no work is posted."""
     report: Report
 
 
 @dataclass(frozen=True, slots=True)
 class DataPathReport:
-    """The costs of all sides of all transfers, in the order of their completions, and their sums."""
+    """Holds the costs of all sides of all transfers, in the order of completions, and the sums of the costs."""
 
     sides: tuple[Side, ...]
 
@@ -79,13 +79,13 @@ class DataPathReport:
 
 
 class DataPaths:
-    """The data paths of a network note the transfers that complete."""
+    """Records the transfers that complete, for the data paths of a network."""
 
     def __init__(self) -> None:
         self.sides: list[Side] = []
 
     def note(self, qp: "QP", posted: "PostedRequest", entry: WorkCompletion | None) -> None:
-        """Note work that succeeded; `entry`: its completion, None if it was not signalled."""
+        """Record work that succeeded; `entry`: the completion of the work, None if the work was not signalled."""
         work, device = posted.work, qp.device
         opcode = entry.opcode if entry is not None else KINDS[work.opcode].completion if work else WcOpcode.RECV
         if opcode is WcOpcode.RECV_RDMA_WITH_IMM:

@@ -1,4 +1,4 @@
-"""Work requests, and their records until they complete: `ibv_send_wr`, `ibv_recv_wr` (roce.md §10)."""
+"""This module has work requests, and records of posted requests: `ibv_send_wr`, `ibv_recv_wr` (roce.md §10)."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.qp import QP
 
 Gather: TypeAlias = MR | Sge | list[MR | Sge] | tuple[MR | Sge, ...]
-"""A list of pieces: regions, slices of them, or one of these alone."""
+"""List of regions and pieces of regions, or only one of them."""
 
 
 class AH(VerbsObject):
-    """Represents the handle of the address of a peer or a multicast group (`ibv_ah`). `pd.create_ah(...)` makes it."""
+    """Represents an address handle of a peer or a multicast group (`ibv_ah`). `pd.create_ah(...)` makes it."""
 
     def __init__(self, pd: "PD", av: AddressVector) -> None:
         self.pd = pd
@@ -42,7 +42,7 @@ class SendWr:
     sg_list: Gather | Buffer = ()
     """Local bytes of the message, or where a READ or atomic puts its answer. A `bytes` goes INLINE."""
     wr_id: int = 0
-    """Number of 64 bits, which the completion returns."""
+    """Number of 64 bits that the program chooses and the completion returns."""
     send_flags: SendFlags = SendFlags.SIGNALED
     imm_data: int = 0
     """Immediate data of 32 bits, most significant byte first on the wire."""
@@ -70,10 +70,10 @@ class RecvWr:
 
 @dataclass(slots=True)
 class PostedRequest:
-    """A work request that was posted and has not completed."""
+    """Represents a work request that was posted and has not completed."""
 
     token: int
-    """Number of the request in the adapter; the wr_id of the program need not be unique."""
+    """Number of the request in the adapter, always unique; the wr_id of the program need not be."""
     wr_id: int
     sg_list: tuple[Sge, ...]
     work: PostSend | None = None
@@ -81,7 +81,7 @@ class PostedRequest:
 
     @property
     def length(self) -> int:
-        """Return the bytes of the message, or those that a receive has room for."""
+        """Return the size of the message in bytes, or the room of a receive."""
         inline = None if self.work is None else self.work.inline
         return sum(part.length for part in self.sg_list) if inline is None else len(inline)
 
