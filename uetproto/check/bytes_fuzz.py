@@ -1,4 +1,4 @@
-"""A fuzzer that feeds mutated bytes to all that takes bytes from outside: decoder, capture readers, engines.
+"""This fuzzer feeds mutated bytes to all code that takes bytes from outside: decoder, capture readers, engines.
 
 A `FuzzTarget` runs one input and returns what occurred: names of forms, reasons of errors, counters, states. An input
 with a new occurrence joins the corpus from which the next inputs are made, so the search goes deeper without measuring
@@ -39,11 +39,11 @@ from uetproto.wire.serial import diff32
 from uetproto.wire.stack import TRIMMED_DSCP, decode, encode, walk
 
 Features = Iterable[object]
-"""What occurred in a run; hashable."""
+"""What occurred in a run of one input, as hashable objects."""
 
 
 class FuzzTarget(ABC):
-    """What takes bytes from outside, as the fuzzer calls it."""
+    """Code that takes bytes from outside, with the methods that the fuzzer calls."""
 
     name: ClassVar[str]
 
@@ -73,7 +73,7 @@ class Disagreement(AssertionError):  # noqa: N818  it is no error of the program
 
 
 def demand(holds: bool, text: str) -> None:
-    """Raise `Disagreement` unless a condition `holds`."""
+    """Raise `Disagreement` unless `holds` is true."""
     if not holds:
         raise Disagreement(text)
 
@@ -112,7 +112,7 @@ class Decoder(FuzzTarget):
 
 
 def met_in(packet: Packet) -> Iterator[object]:
-    """Return what occurred in a packet: pairs of headers, notes, the reason of a fault, the trailer."""
+    """Return what was decoded of a packet: pairs of headers, notes, the reason of a fault, the trailer."""
     above = ""
     for layer in packet.layers:
         yield above, layer.form
@@ -132,7 +132,7 @@ class Captures(FuzzTarget):
     name = "capture"
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
-        """Return words of four bytes, of which a capture consists."""
+        """Return the capture in pieces of four bytes."""
         changed = bytearray(data)
         for _ in range(rng.randint(1, 4)):
             at = 4 * rng.randrange(len(changed) // 4 + 1)
@@ -182,7 +182,7 @@ CLOSE_FIRST = 0x20
 
 
 class Parcel:
-    """A row of an input: bytes that arrive at one end, and what happens before and after.
+    """A row of an input: bytes that arrive at one end, and what happens before and after they arrive.
 
     Packed as flags, time, length, bytes. Bits of the flags: 0 the end (0 initiator, 1 target); 1–2 how it was trimmed;
     3 CE mark; 4 from an unknown address; 5 this end closes first; 6 both ends first deliver what they have sent.
@@ -201,7 +201,7 @@ class Parcel:
 
     @property
     def duration(self) -> int:
-        """The time that passes before, in picoseconds: 0, or 2^n µs up to 16 s."""
+        """The time that passes before the bytes arrive, in picoseconds: 0, or 2^n µs up to 16 s."""
         return MICROSECOND << (self.wait % 25) if self.wait else 0
 
     @staticmethod
@@ -263,7 +263,7 @@ class EngineConversation:
 
 
 class Guarded(BufferMemory):
-    """Memory that raises an exception for accesses outside of it."""
+    """Memory that raises an exception for an access outside its bounds."""
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         demand(0 <= offset <= offset + len(data) <= self.length, f"write outside: {len(data)} bytes at {offset}")
@@ -476,7 +476,7 @@ class BytesFinding:
 
 
 LIMIT = 10.0
-"""Most seconds of CPU for one input."""
+"""Limit of CPU time for one input, in seconds."""
 
 
 def attempt(target: FuzzTarget, data: bytes) -> Features | BytesFinding:
@@ -493,7 +493,7 @@ def attempt(target: FuzzTarget, data: bytes) -> Features | BytesFinding:
 
 
 def shrink(target: FuzzTarget, finding: BytesFinding, tries: int = 400) -> BytesFinding:
-    """Return the same finding with fewer pieces; chunks are left out, halves first."""
+    """Return the same finding with fewer pieces of input; halves are left out first, then smaller chunks."""
     best = finding
 
     def fails(pieces: Sequence[bytes]) -> bool:
@@ -509,12 +509,12 @@ def shrink(target: FuzzTarget, finding: BytesFinding, tries: int = 400) -> Bytes
 
 
 MOST = 4096
-"""Most inputs in the corpus of a target; when it is full, a new input replaces a random one."""
+"""Largest number of inputs in the corpus of a target; in a full corpus, a new input replaces a random one."""
 
 
 @dataclass
 class Search:
-    """The search with one target: its corpus, what occurred, what was found."""
+    """The search with one target: the corpus, what has occurred so far, and the findings."""
 
     target: FuzzTarget
     rng: Random
@@ -527,7 +527,7 @@ class Search:
         self._todo = self.target.seeds()
 
     def step(self) -> BytesFinding | None:
-        """Run one input, a seed or a mutation of the corpus; return a shrunk finding if it is the first of its kind."""
+        """Run one input, which is a seed or a mutation from the corpus; return a shrunk finding of a new kind."""
         data = self._todo.pop() if self._todo else self._made()
         self.executions += 1
         met = attempt(self.target, data)

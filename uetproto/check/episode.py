@@ -18,7 +18,7 @@ from uetproto.check.wire import ALL
 from uetproto.errors import LocalError
 
 PATIENCE = 300.0
-"""Seconds of CPU for one episode; refusals by the thousand may take a minute, and what takes longer does not end."""
+"""Limit of CPU time for one episode, in seconds; thousands of refusals may take a minute; a longer one never ends."""
 
 Stop = Callable[[], bool]
 Knobs: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
@@ -33,16 +33,16 @@ Simulation: TypeAlias = Simulator[Any, Any]
 
 @dataclass(frozen=True)
 class EpisodeSettings(ABC):
-    """What an episode is played with, besides its steps."""
+    """The settings with which the steps of an episode are played."""
 
     knobs: Knobs
-    """Two sets of settings that differ from the defaults: of end 0 and of end 1; in TSS, terms and `PdsConfig`."""
+    """Two sets of settings that differ from the defaults: for end 0 and for end 1; in TSS, terms and `PdsConfig`."""
 
     step: ClassVar[Callable[..., Any]]
 
     @property
     def objects(self) -> bool:
-        """Whether packets travel as objects, not encoded, with next to no payload."""
+        """Whether packets travel as objects that are not encoded, with very little payload."""
         return False
 
     @abstractmethod
@@ -83,7 +83,7 @@ class ScenarioSettings(EpisodeSettings):
 
     @abstractmethod
     def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield further tables, {name, values}; one without values is left out."""
+        """Yield further tables, {name, values}; a table without values is left out."""
 
     @staticmethod
     @abstractmethod
@@ -92,7 +92,7 @@ class ScenarioSettings(EpisodeSettings):
 
 
 def left_out(knobs: Knobs, node: int, name: str) -> Knobs:
-    """Return the settings without one of a node."""
+    """Return the settings without the setting `name` of a node."""
     one, other = ({k: v for k, v in ones.items() if (k, at) != (name, node)} for at, ones in enumerate(knobs))
     return one, other
 
@@ -101,7 +101,7 @@ class EpisodeFailure(NamedTuple):
     """A failure says how an episode failed."""
 
     kind: str
-    """What failures of the same cause have in common: the number of the invariant, or exception and function."""
+    """Equal for failures of the same cause: the number of the invariant, or exception and function."""
     text: str
 
 
@@ -112,10 +112,10 @@ class PlayedEpisode(NamedTuple):
     failure: EpisodeFailure | None
     simulator: Simulation
     cut: bool = False
-    """The episode was given up before its end."""
+    """Whether the episode was given up before its end."""
 
     def fails_like(self, other: "PlayedEpisode") -> bool:
-        """Return whether both failed, in the same way."""
+        """Return whether both episodes failed in the same way."""
         return self.failure is not None and other.failure is not None and self.failure.kind == other.failure.kind
 
 
@@ -150,7 +150,7 @@ def play(
 
 
 def failure_of(error: Exception) -> EpisodeFailure:
-    """Return the failure that an exception stands for."""
+    """Return an exception as a failure."""
     if isinstance(error, InvariantViolation):
         cause = error.__cause__
         if not isinstance(cause, Exception):

@@ -33,17 +33,17 @@ class FuzzFinding:
     drawn: int
     """Number of steps that the episode had when it failed, before it was shrunk."""
     text: str
-    """The violation, or the exception; the first line says which."""
+    """Text of the violation or the exception; the first line says which it is."""
     kind: str
     only_objects: bool = False
-    """The same steps do not fail when packets are encoded."""
+    """Whether the same steps do not fail when packets are encoded."""
     only_once: bool = False
-    """The same steps do not fail when they are played again: one seed has several traces."""
+    """Whether the same steps do not fail when they are played again: one seed has several traces."""
     given_up: bool = False
 
     @property
     def name(self) -> str:
-        """The name that files of the finding have, without an ending."""
+        """The name that the files of the finding have, without an ending."""
         return re.sub(r"[^\w.]+", "-", f"{self.kind} {self.seed}").strip("-").lower()
 
     @property

@@ -44,7 +44,7 @@ BEGINNINGS: dict[str, Begin] = {
 
 MACHINES = tuple(BEGINNINGS)
 ALL = "all"
-"""Stands for every machine by turns, in place of one."""
+"""Stands for all machines in turn, in place of the name of one machine."""
 
 LENGTH = range(200, 2000)
 
@@ -62,7 +62,7 @@ class FuzzTally:
 
     steps: int = 0
     moves: int = 0
-    """Steps drawn, and packets and timers processed at the ends of episodes."""
+    """Number of steps drawn, and of packets and timers processed at the ends of episodes."""
     episodes: int = 0
     failed: int = 0
     digest: int = 0

@@ -47,7 +47,7 @@ class Invariant(Generic[ScopeT]):
     kinds: tuple[Kind, ...]
     """The types of packet or event for which the invariant is checked; empty: all of the scope."""
     when: Callable[..., bool]
-    """Whether the invariant holds under given settings; the arguments belong to the protocol."""
+    """Says whether the invariant applies under given settings; each protocol has its own arguments."""
     void_after: Disruption
 
     @property
@@ -92,6 +92,6 @@ class Registry(Generic[ScopeT]):
         return InvariantViolation(f"{self._prefix} {number}", text, *values)
 
     def holding(self, disruptions: Disruption, *settings: Any) -> list[Invariant[ScopeT]]:
-        """Return the invariants that hold under `settings` and after `disruptions`, in the order of registration."""
+        """Return the invariants that apply under `settings` and after `disruptions`, in the order of registration."""
         found = self.entries.values()
         return [entry for entry in found if entry.when(*settings) and not entry.void_after & disruptions]

@@ -1,4 +1,4 @@
-"""Fewer and simpler steps that still fail: delta debugging (ddmin), then single steps.
+"""This module finds fewer and simpler steps that still fail: delta debugging (ddmin), then single steps.
 
 Steps are removed in chunks, halves first, single steps last; then each remaining step gets smaller values. Both are
 repeated until neither helps, the tries are used up, or the caller gives up.
@@ -36,7 +36,7 @@ def shrink(
     tries: int = TRIES,
     give_up: Callable[[], bool] = lambda: False,
 ) -> list[_S]:
-    """Return the smallest list found for which `fails` holds, as it must for `steps`; equal for equal arguments.
+    """Return the shortest list found that `fails`, as `steps` must; equal arguments give equal results.
 
     `simpler` yields candidates for one step. The search ends with the best list so far when `give_up()` holds.
     """

@@ -1,4 +1,4 @@
-"""Two ends, an adversarial wire between them, and virtual time: one step after the other, invariants after each.
+"""A simulation has two ends, an adversarial wire and virtual time; invariants are checked after each step.
 
 A `Simulator` is the object that two drivers share. The fuzzer (`fuzz`) applies steps that a `StepGenerator` draws;
 `uetproto run` applies the rows of a script, on a wire that keeps a frame beside each packet. A simulation is a function

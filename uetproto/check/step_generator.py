@@ -1,4 +1,4 @@
-"""The random choice of the next step of an episode; what is drawn, and how often, each protocol says.
+"""This module chooses the next step of an episode at random; each protocol says what is drawn, and how often.
 
 Every episode draws its own settings and its own mixture of events, so that rare events coincide. A generator uses only
 `random()` and `getrandbits()` of its random number generator, in an order that is part of the seed's meaning.
@@ -21,7 +21,7 @@ ViewT = TypeVar("ViewT", bound=Simulator[Any, Any])
 GeneratedT = TypeVar("GeneratedT")
 
 FULL = 256
-"""Number of packets on the wire from which on no copy is added."""
+"""Number of packets on the wire at which no more copies are added."""
 CROWD, CROWDED = 40, 0.9
 """Number of packets on the wire from which on this share of the steps delivers one."""
 NEAR = 8

@@ -13,7 +13,7 @@ BELOW = 14 + 20 + 8
 
 
 def number_text(number: int) -> int | str:
-    """Return a packet number or a limit as a `[[step]]` says it."""
+    """Return a packet number or a limit as it is written in a `[[step]]`."""
     return "all" if number == ALL else number
 
 

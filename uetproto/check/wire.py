@@ -1,4 +1,4 @@
-"""The adversarial wire: keeps every packet until a step delivers, drops, copies, trims or marks it (pds.md §18)."""
+"""The adversarial wire keeps every packet until a step delivers, drops, copies, trims or marks it (pds.md §18)."""
 
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ from uetproto.engine.contract import Datagram, TrafficClass, Trim
 MIN_TRIM = 16
 """Number of transport bytes that a trimmed packet keeps: the PDS header, and 4 bytes of the next (pds.md §14)."""
 REQUEST_HEADER = 12
-"""Number of these bytes that are the header of a request."""
+"""Number of the bytes of a trimmed packet that are the header of a request."""
 ADDRESSES = (0x0A000001, 0x0A000002)
 """The addresses of ends 0 and 1, for every protocol."""
 
@@ -22,7 +22,7 @@ PacketT = TypeVar("PacketT")
 
 
 class AdversarialWire(ABC, Generic[PacketT]):
-    """Packets by number, in the order in which they left, whoever sent them; a copy gets a number of its own."""
+    """Packets of both ends by number, in the order in which they left; a copy gets a number of its own."""
 
     __slots__ = ("flight", "sent")
 
@@ -41,7 +41,7 @@ class AdversarialWire(ABC, Generic[PacketT]):
 
 
 class DatagramWire(AdversarialWire[Datagram]):
-    """Datagrams; `expire` removes those that are older than MSL."""
+    """Datagrams on the wire; `expire` removes those that are older than MSL."""
 
     __slots__ = ("_look_at", "born", "history")
 
@@ -83,7 +83,7 @@ class DatagramWire(AdversarialWire[Datagram]):
         return copied
 
     def expire(self, now: int, msl: int) -> None:
-        """Remove packets older than `msl`, every `msl // 8`; with those that would be too old at the next call."""
+        """Remove packets older than `msl`, every `msl // 8`, and those that would be too old at the next call."""
         if now < self._look_at:
             return
         pause = msl // 8
@@ -96,7 +96,7 @@ class DatagramWire(AdversarialWire[Datagram]):
                 self.history[at] = None
 
     def trim(self, number: int, last_hop: bool = False) -> bool:
-        """Cut a packet down to its header; return False if that is illegal: it is control, or trimmed already."""
+        """Cut a packet down to its header; return False if the packet is a control packet or trimmed already."""
         packet = self.flight[number]
         if packet.traffic_class is TrafficClass.CONTROL or packet.trimmed is not Trim.NO:
             return False
@@ -107,6 +107,6 @@ class DatagramWire(AdversarialWire[Datagram]):
         return True
 
     def mark(self, number: int) -> None:
-        """Set ECN to Congestion Experienced, unless the packet is control, which is not ECN-capable."""
+        """Set ECN to Congestion Experienced, except in a control packet, which is not ECN-capable."""
         packet = self.flight[number]
         packet.ecn_marked = packet.traffic_class is not TrafficClass.CONTROL

@@ -1,4 +1,4 @@
-"""Virtual time: engines joined by links, queues, a switch, faults and taps.
+"""The emulator joins engines by links, queues, switches, faults and taps, in virtual time.
 
 A scenario (`scenario/settings.py`) names the parts, `network/topology.py` joins them, `network/clock.py` runs them and
 `run/play.py` plays it. Bytes cross every link; only a NIC (`network/nic.py`) turns packets into frames and back.

@@ -1,4 +1,4 @@
-"""One of the two adapters that a `RoceSimulator` drives has a queue pair and regions, with the keys named here."""
+"""This module has the adapters that a `RoceSimulator` drives: each has a queue pair, and regions with these keys."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ LOCAL_KEY, WINDOW_KEY, FOREIGN_KEY, SPARE_KEY, NO_KEY = 0x1000, 0x1234, 0x5678, 
 QKEY, OTHER_QKEY = 0x11111111, 0x22222222
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 LINE_RATE = 10 * 10**9
-"""Line rate in bits a second, from which DCQCN starts where it is on."""
+"""Line rate in bits a second, which is the first rate of DCQCN where DCQCN is on."""
 
 
 class RoceEndpoint:
@@ -45,7 +45,7 @@ class RoceEndpoint:
 
 
 def parts_of(at: int, length: int, cut: int, lkey: int) -> tuple[Sge, ...]:
-    """Return one `Sge`, or two if `cut` divides the bytes."""
+    """Return one `Sge`, or two if `cut` lies within the bytes."""
     if not 0 < cut < length:
         return (Sge(BASE + at, length, lkey),)
     return Sge(BASE + at, cut, lkey), Sge(BASE + at + cut, length - cut, lkey)

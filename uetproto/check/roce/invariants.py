@@ -22,7 +22,7 @@ from uetproto.wire.headers.roce import BTH, RESPONSES, SEQUENCES, Operation, rnr
 
 
 class RoceScope(Enum):
-    """What an invariant is about: when it is checked, and its arguments."""
+    """The subject of an invariant: when the invariant is checked, and with which arguments."""
 
     COMPLETION = "a completion: state, node, done (`CompletionRecord`)"
     MEMORY = "the engine touches memory: state, node, access"
@@ -46,7 +46,7 @@ INVARIANTS = ROCE.entries
 
 
 def plan(kind: QpType, disruptions: Disruption) -> dict[RoceScope, tuple[Check, ...]]:
-    """Return the checks that hold on a service."""
+    """Return the checks that apply to a service."""
     found = ROCE.holding(disruptions, kind)
     return {scope: tuple(entry.check for entry in found if entry.scope is scope) for scope in RoceScope}
 
@@ -89,11 +89,11 @@ class CompletionRecord:
     skipped: list[Any]
     """Older work of the queue that has no completion."""
     flushing: bool
-    """Whether work of the queue has failed before."""
+    """Whether work of the queue has failed before this completion."""
     message: PostedWork | None = None
     """The peer's send that used a receive; None for sends."""
     before: int = 0
-    """Number of bytes of a receive before the message (UD)."""
+    """Number of bytes that precede the message in a receive (UD)."""
 
 
 @invariant(1, RoceScope.COMPLETION)
@@ -245,7 +245,7 @@ def roce_8_answers_awaited(state: RoceState, node: int, work: PostedWork) -> Non
 
 
 NEARBY = 1024
-"""Number of sends that are examined: more than can be outstanding."""
+"""Number of sends that are examined; fewer sends can be outstanding."""
 
 
 @invariant(9, RoceScope.TIME)
@@ -313,7 +313,7 @@ def roce_10_wrap(state: RoceState, other: RoceState, first: int) -> None:
 
 
 def shifted(state: RoceState, packet: Any, other: RoceState) -> tuple[int, bytes]:
-    """Return the sender of a packet, and its bytes with the numbers that it has in the other run."""
+    """Return the sender of a packet, and its bytes with its numbers replaced by those of the other run."""
     data = bytearray(packet.header)
     parsed = parse(RocePacket(packet.src, packet.dst, bytes(data)))
     assert parsed is not None

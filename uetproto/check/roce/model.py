@@ -14,7 +14,7 @@ from uetproto.engine.roce.contract import Opcode, SendFlags, Status
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS
 
 SLOT = 1 << 16
-"""Number of bytes from one place to the next."""
+"""Number of bytes from the start of one place to the start of the next."""
 REGION = SLOT << 20
 """Number of bytes of a region; most belong to no place."""
 
@@ -32,7 +32,7 @@ LOCAL, WINDOW, FOREIGN = "local memory", "window", "memory of others"
 
 
 class PlaceUse(Enum):
-    """What a place is used for."""
+    """The uses of a place in memory."""
 
     SOURCE = "bytes that are sent, or read from far"
     TARGET = "WRITE: where they go"
@@ -49,11 +49,11 @@ class MemoryPlace:
     data: bytearray
     owner: "PostedWork | PostedReceive | None" = None
     filled: int = 0
-    """Number of bytes written, where they arrive in order."""
+    """Number of bytes written so far, where bytes arrive in order."""
 
     @property
     def open(self) -> bool:
-        """Whether the state of its work request allows a write."""
+        """Whether the state of the work request allows a write to the place."""
         if self.use in (PlaceUse.TARGET, PlaceUse.COUNTER):
             return True  # packets of the send may arrive after it has failed
         return self.use is not PlaceUse.SOURCE and self.owner is not None and not self.owner.done
@@ -61,13 +61,13 @@ class MemoryPlace:
 
 @dataclass(slots=True)
 class MemoryAccess:
-    """An access of the engine to memory: it reads or writes."""
+    """An access of the engine to memory, which is a read or a write."""
 
     where: str
     place: MemoryPlace | None
     """None if the bytes belong to no place."""
     at: int
-    """Offset in the place; without a place, in the region."""
+    """Offset in the place, or in the region if there is no place."""
     length: int
     data: Buffer | None
     """The bytes written; None if the engine reads."""
@@ -115,25 +115,25 @@ class ObservedRegion:
 
 @dataclass(slots=True)
 class PostedWork:
-    """A posted work request of the send queue, and how far it has come."""
+    """A posted work request of the send queue, and how much of it is done."""
 
     wr_id: int
     send: SendSpec
     length: int
     data: bytes
-    """The bytes that it carries; of a READ, the bytes that it must fetch."""
+    """The bytes that the request carries, or that a READ must fetch."""
     near: MemoryPlace | None = None
-    """Its local place, a source or a sink; None: inline."""
+    """The local place, a source or a sink; None: the data is inline."""
     far: MemoryPlace | None = None
-    """Place of the piece at the peer."""
+    """The place at the peer."""
     first: int = -1
     end: int = -1
-    """First PSN, and the PSN after the last, counted without wrap; −1: it has not begun."""
+    """`first` is the first PSN, `end` the PSN after the last, counted without wrap; −1: no packet was sent."""
     done: bool = False
     executed: bool = False
-    """Whether the receive of a SEND or WRITE_WITH_IMM is complete, or an ATOMIC was executed."""
+    """`executed`: whether the receive of a SEND or WRITE_WITH_IMM is complete, or an ATOMIC was executed."""
     old: int = 0
-    """The value that an ATOMIC found."""
+    """The value that an ATOMIC found in memory."""
     got: bytes | None = None
     """The bytes that the receive of a SEND held when it completed."""
 
@@ -147,7 +147,7 @@ class PostedWork:
 
     @property
     def answered(self) -> bool:
-        """Whether it is a READ or an ATOMIC."""
+        """Whether the request is a READ or an ATOMIC."""
         return KINDS[self.send.opcode].answered
 
     @property
@@ -160,14 +160,14 @@ class PostedWork:
 
     @property
     def ended(self) -> bool:
-        """Whether all of its bytes have arrived, as far as memory tells."""
+        """Whether all bytes of the request have arrived, as far as memory shows."""
         if self.got is not None:
             return True
         place = self.near if self.answered else self.far
         return place is not None and place.filled == self.length
 
     def there(self) -> bytes:
-        """Return the bytes that are at its destination."""
+        """Return the bytes that are at the destination of the request."""
         place = self.near if self.answered else self.far
         return self.got if self.got is not None else bytes(place.data) if place is not None else b""
 
@@ -186,7 +186,7 @@ class PostedReceive:
     length: int
     place: MemoryPlace
     bad: bool
-    """Whether it is too short for some message, or has a bad l_key."""
+    """Whether the receive is too short for some message, or has a bad l_key."""
     done: bool = False
 
 
@@ -197,7 +197,7 @@ class QpShadow:
     next: int
     """PSN of the next first transmission, counted without wrap."""
     start: int
-    """PSN of the first one."""
+    """PSN of the first request."""
     works: list[PostedWork] = field(default_factory=list)
     """Sends since the connection was made."""
     sends: deque[PostedWork] = field(default_factory=deque)

@@ -150,7 +150,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
 
     @property
     def good(self) -> bool:
-        """Whether every request must succeed at last."""
+        """Whether every request must succeed in the end."""
         return self.innocent and all(
             endless(end.qp) and end.qp.attributes.rnr_retry == ENDLESS and end.qp.attributes.timeout
             for end in self.ends

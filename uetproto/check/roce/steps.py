@@ -45,16 +45,16 @@ FLAGS = {"fence": SendFlags.FENCE, "unsignaled": SendFlags.SIGNALED, "solicited"
 
 
 class SendSpec(NamedTuple):
-    """What a send is, besides its length."""
+    """The properties that a send has, without its length."""
 
     opcode: Opcode = Opcode.SEND
     flags: SendFlags = SendFlags.SIGNALED
     add: int = 1
     """The number that an ATOMIC adds or swaps in."""
     compare: int | None = None
-    """The number that CmpSwap compares; None: the one in memory."""
+    """The number that CmpSwap compares; None: the number in memory."""
     fault: str = ""
-    """What is wrong, one of `SEND_FAULTS`."""
+    """The fault of the send, one of `SEND_FAULTS`."""
 
 
 class RoceStep(NamedTuple):

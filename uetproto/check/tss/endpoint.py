@@ -1,4 +1,4 @@
-"""One member of a secure domain under attack has packet delivery, SES, a secure port, and memory for its peer."""
+"""This module has a member of a secure domain under attack: packet delivery, SES, secure port, memory for its peer."""
 
 import random
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class OfferedMemory:
         return offset
 
     def take_back(self, offset: int, length: int) -> None:
-        """Allow that a place is written again."""
+        """Allow another write to a place."""
         self.written[offset : offset + length] = bytes(length)
 
     def has(self, offset: int, length: int) -> bool:
@@ -82,7 +82,7 @@ class TssOperation:
     into: bytearray | None = None
     outcomes: int = 0
     lost: bool = False
-    """Whether its endpoint was restarted meanwhile."""
+    """Whether the endpoint was restarted before the message ended."""
 
 
 class TssEndpoint:
@@ -116,7 +116,7 @@ class TssEndpoint:
 
     @property
     def counted(self) -> int:
-        """Number of packets that the counters say were refused (tss.md §9)."""
+        """Number of packets that were refused, by the counters (tss.md §9)."""
         port = self.port
         domains: int = sum(getattr(domain.counters, name) for domain in port.domains.values() for name in _REFUSALS)
         return port.in_errored + port.in_rx_encryption_bypass + domains
@@ -128,7 +128,7 @@ class TssEndpoint:
         return None if data is None else sealed._replace(data=data)
 
     def open(self, packet: SealedPacket) -> Datagram | None:
-        """Return what packet delivery gets of a packet, as from a `framing.tss` framer; None if it is refused."""
+        """Return what packet delivery gets of a packet, as from a `framing.tss` framer; None: the packet is refused."""
         opened = self.port.receive(packet.below(self.ip_version), packet.data, is_trimmed=packet.is_trimmed)
         arrived: dict[str, Any] = {"entropy": packet.entropy, "ip_version": self.ip_version}
         if isinstance(opened, TrimmedPart):

@@ -16,7 +16,7 @@ class TssEpisode(EpisodeSettings):
     """Two members of a secure domain play the episode; the knobs are `Terms`, then settings of `PdsConfig`."""
 
     draws: int
-    """Seed of what the endpoints draw."""
+    """Seed of all random numbers that the endpoints draw."""
 
     step = TssStep
     simpler = staticmethod(simpler)

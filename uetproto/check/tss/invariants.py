@@ -14,7 +14,7 @@ from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.tss.ledger import NonceLedger
 
 NEWER = 0x8000
-"""Distance from which on an epoch counts as newer (tss.md §9)."""
+"""Smallest distance at which an epoch counts as newer (tss.md §9)."""
 
 
 class TssState(Protocol):

@@ -28,7 +28,7 @@ NAMES = ("a", "b")
 MOST_ARRIVALS = 20_000
 """Number of packets and timers after which `finish` reports that the endpoints never become quiet."""
 PATIENCE = 60 * SECOND
-"""Virtual time that `finish` takes at most."""
+"""Largest virtual time that `finish` takes."""
 _M16 = 0xFFFF
 _HALF = 1 << 47
 """Where the counters of a server begin (tss.md §4)."""

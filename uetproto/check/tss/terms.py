@@ -20,7 +20,7 @@ class Terms:
     rekeys: bool = False
     """Whether, in mode cluster, every 16 packets have a packet key of their own."""
     clear: int = 0
-    """Bytes of the PDS header that are not encrypted (tss.md §7.2)."""
+    """Number of bytes of the PDS header that are not encrypted (tss.md §7.2)."""
     lifetime: int = 16
     """Stands for `rx_max_epoch_lifetime`."""
     failures: int = 1000
@@ -28,7 +28,7 @@ class Terms:
     same_keys: bool = False
     """Whether the other domain has the same key; the attacker then has no key, and no packet is sealed with it."""
     start_psn: int | None = None
-    """Start_PSN of the first PDC; None: drawn."""
+    """Start_PSN of the first PDC; None: it is drawn at random."""
     epoch: int = 0
 
     def domain(self, sdi: int, key: DomainKey, an: int = 0) -> DomainConfig:
@@ -50,5 +50,5 @@ class Terms:
 
 
 def generation(number: int) -> DomainKey:
-    """Return the key that is handed out as number `number`."""
+    """Return the key with this number that the key server hands out."""
     return DomainKey(number.to_bytes(KEY_SIZE, "big"))

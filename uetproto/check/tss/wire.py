@@ -18,7 +18,7 @@ class SealedPacket(NamedTuple):
     """Whether the DSCP, which is not authenticated, says that the packet was trimmed."""
 
     def below(self, ip_version: int) -> AssociatedData:
-        """Return the headers below, of native IP (tss.md §7.1)."""
+        """Return the headers below TSS, of native IP (tss.md §7.1)."""
         return AssociatedData(ip_version, self.src, self.dst, self.entropy.to_bytes(2, "big") + bytes(2))
 
     @property
@@ -47,7 +47,7 @@ class SealedPacket(NamedTuple):
 
 
 class SealedWire(AdversarialWire[SealedPacket]):
-    """Sealed packets; none is ever too old to be replayed."""
+    """Sealed packets on the wire; no packet is ever too old to be replayed."""
 
     def __init__(self) -> None:
         super().__init__()

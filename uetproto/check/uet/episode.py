@@ -15,7 +15,7 @@ from uetproto.engine.pds.pdc_pool import Preset
 __all__ = ["PAYLOAD", "PROFILES", "UetEpisode", "begin"]
 
 PAYLOAD = 4
-"""Bytes of a full packet when packets are encoded: as many as the count of a packet without bytes."""
+"""Size of a full packet in bytes when packets are encoded; equal to the count of a packet without bytes."""
 
 
 def row(step: UetStep) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class UetEpisode(ScenarioSettings):
     """Two endpoints with scripted SES play the episode."""
 
     draws: int
-    """Seed of what the endpoints draw (`[run] seed`)."""
+    """Seed of all random numbers that the endpoints draw (`[run] seed`)."""
     presets: tuple[Preset, Preset]
     objects: bool = True
 
@@ -68,7 +68,7 @@ class UetEpisode(ScenarioSettings):
         return UetSimulator(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
 
     def with_bytes(self, step: UetStep) -> UetStep:
-        """Drop what is damaged: without bytes a damaged packet is one that the CRC refuses."""
+        """Drop a damaged packet: in a run without bytes, damage means that the CRC refuses the packet."""
         return step._replace(action="drop", at=0) if step.action == "corrupt" else step
 
     def run_keys(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The five calls of a whole endpoint, PDS and real SES, with a check of the invariants after each call."""
+"""A guard checks the invariants after each of the five calls of an endpoint with PDS and real SES."""
 
 from collections.abc import Callable
 
@@ -29,14 +29,14 @@ class Guard:
             one.fep.target.late = one.monitor.respond
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Hand over a packet, then examine what waits to leave. Raises `InvariantViolation`."""
+        """Hand over a packet, then examine the packets that wait to leave. Raises `InvariantViolation`."""
         self.monitor.receive(packet, now)
         waiting = self.fep.pds.out
         self.monitor.examine(waiting[self._seen :])
         self._seen = len(waiting)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        """Return the packets that leave, after examining them. Raises `InvariantViolation`."""
+        """Examine the packets that leave, then return them. Raises `InvariantViolation`."""
         self.monitor.now = now
         packets = self.fep.poll(now, limit)
         seen, self._seen = self._seen, 0

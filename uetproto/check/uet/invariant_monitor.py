@@ -45,7 +45,7 @@ _IDEMPOTENT = frozenset(code for code, entry in NACKS.items() if entry.delayed) 
 
 
 class InvariantMonitor:
-    """Is the `service.PdsUser` of a PDS and has the real one as `user`."""
+    """The monitor is the `service.PdsUser` of a PDS; the real user is `user`."""
 
     __slots__ = (
         "_by_peer", "_closed", "_gone", "_initiators", "_just_closed", "_last", "_last_at", "_targets", "_touched",
@@ -151,7 +151,7 @@ class InvariantMonitor:
         self.pds.receive(packet, now)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        """Call `Pds.poll`; examine what leaves, and what this and earlier calls changed."""
+        """Call `Pds.poll`; examine the packets that leave, and the changes of this and earlier calls."""
         self.now = now
         packets = self.pds.poll(now, limit)
         self.examine(packets)
@@ -216,7 +216,7 @@ class InvariantMonitor:
         return answer
 
     def respond(self, connection: Connection, psn: int, response: Response, now: int) -> None:
-        """Call `Pds.respond_late`: SES answers what was delivered before."""
+        """Call `Pds.respond_late`: SES answers a packet that was delivered before."""
         self.now = now
         if connection.local_id and response.final:
             shadow = self.shadows.get(connection.local_id)

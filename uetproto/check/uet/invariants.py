@@ -1,4 +1,4 @@
-"""The invariants of pds.md §18, by number; each heading of that section has a module."""
+"""This module collects the invariants of pds.md §18 by number; each heading of that section has a module."""
 
 from functools import lru_cache
 

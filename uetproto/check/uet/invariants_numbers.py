@@ -204,7 +204,7 @@ _PSNS_OF_CP: dict[int, tuple[str, ...]] = {
 """Fields of control packets that hold PSNs, by type."""
 
 Trace: TypeAlias = Iterable[tuple[int, int, Message]]
-"""Trace of a run: time, sender and PDS header of every packet, in order."""
+"""Trace of a run: the time, sender and PDS header of every packet, in order."""
 
 
 @invariant(23, PdsScope.PAIR)

@@ -1,4 +1,4 @@
-"""This module has the register of the invariants of pds.md §18, and the choice of those that hold for a PDC."""
+"""This module has the register of the invariants of pds.md §18, and chooses those that apply to a PDC."""
 
 from enum import Enum
 from typing import TypeAlias
@@ -10,7 +10,7 @@ from uetproto.engine.pds.messages import Control, Request
 
 
 class PdsScope(Enum):
-    """What an invariant is about: when it is checked, and its arguments."""
+    """The subject of an invariant: when the invariant is checked, and with which arguments."""
 
     STEP = "a PDC after a step that touched it: shadow, full (a scan of everything)"
     PACKET = "a packet that leaves: shadow, packet, datagram, sent (None when it consumes no PSN)"
@@ -21,7 +21,7 @@ class PdsScope(Enum):
 
 
 class Occasion(Enum):
-    """When an invariant is checked, besides the types of packet or event that it names."""
+    """A further condition for the check of an invariant, besides the types of packet or event that it names."""
 
     SOURCE_CHANGE = "STEP: a number of the source half changed"
     DESTINATION_CHANGE = "STEP: a number of the destination half changed"
@@ -46,7 +46,7 @@ _NUMBERS = range(10, 24)
 
 
 class CheckPlan:
-    """The checks that hold for one configuration and mode: nothing is left to choose for a single step.
+    """The checks that apply to one configuration and mode, so that no step has to choose among them.
 
     `PACKET` invariants with the kind `PdcClosed` concern packets of a closed PDC; `STEP` invariants name as kind what
     arrived, or the event.

@@ -30,7 +30,7 @@ class SesRules:
         self._segments: dict[PdcShadow, SegmentChecks] = {}
 
     def leaves(self, shadow: PdcShadow, packet: Message, datagram: Datagram, sent: SentPacket | None) -> None:
-        """Check a packet that leaves. Raises `InvariantViolation`."""
+        """Check a packet that this end sends. Raises `InvariantViolation`."""
         if type(packet) is Ack:
             ses_12_13_responses(shadow, packet, datagram.header[packet.size :])
         elif type(packet) is Request and sent is not None and not sent.copies:
@@ -61,9 +61,9 @@ class MessageOnWire:
 
     first: SesRequest
     body: int
-    """Number of bytes that are segmented: all; of a rendezvous the eager ones, of a compare-and-swap none."""
+    """Number of bytes that are segmented: all bytes; for a rendezvous the eager bytes, for a compare-and-swap none."""
     at: int = 0
-    """Offset of the next packet."""
+    """Offset of the next packet in the message."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""This module has shadow state: what happened at one end of a PDC, seen from outside, no longer ago than a window."""
+"""This module has shadow state: what happened at one end of a PDC within a recent window, seen from outside."""
 
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -56,13 +56,13 @@ class TrackedMessage:
     end: EndpointView
     message: Outgoing
     shadow: "PdcShadow | None"
-    """Shadow of its PDC; None: it has none."""
+    """Shadow of the PDC that carries the message; None: no PDC carries it."""
     psns: list[int] = field(default_factory=list)
-    """PSNs of the packets by index; of RUDI the pkt_ids."""
+    """PSNs of the packets by index; with RUDI, their pkt_ids."""
     marks: bytearray = field(default_factory=bytearray)
     """Outcomes of the packets by index: OPEN, ANSWERED, FAILED."""
     failed: bool = False
-    """Whether packets that have not been sent never will be."""
+    """Whether the packets that are not sent yet will never be sent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,14 +79,14 @@ class SentPacket:
     copies: int = 0
     """Number of transmissions, the first included."""
     at: int = 0
-    """When the packet left last."""
+    """Time of the last transmission of the packet."""
     rto_cnt: int = 0
     nack_cnt: int = 0
-    """The count in the record of the PDS when the packet left last."""
+    """The transmission count in the record of the PDS when the packet was last sent."""
 
 
 Sent: TypeAlias = SentPacket | None
-"""What was sent first with the PSN of a packet; None: the packet consumes no PSN, or none is known."""
+"""The packet first sent with this packet's PSN; None: the packet consumes no PSN, or no first packet is known."""
 
 
 class PdcShadow:
@@ -186,11 +186,11 @@ class PdcShadow:
         self.peer_cack = tx.peer_cack
 
     def cleared(self) -> range:
-        """Return the PSNs that the peer cleared in this step, to be taken mod 2^32."""
+        """Return the PSNs that the peer cleared in this step, which the caller must take mod 2^32."""
         return range(self.max_clear + 1, self.max_clear + 1 + ((self.pdc.rx.max_clear - self.max_clear) & M32))
 
     def outcome_known(self, sent: SentPacket) -> bool:
-        """Return whether SES got a response or an error for a packet, or the packet is not of SES."""
+        """Return whether SES got a response or an error for a packet, or the packet does not belong to SES."""
         return sent.track is None or sent.track.marks[sent.index] != OPEN
 
     def has(self, psn: int) -> bool:

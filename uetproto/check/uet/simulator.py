@@ -43,7 +43,7 @@ NAMES = ("a", "b")
 MOST_ARRIVALS = 400_000
 """Number of packets and timers without progress after which `finish` reports that an endpoint never becomes quiet."""
 PATIENCE = 2 * SECOND
-"""How long `finish` waits where a good end is not required."""
+"""Time for which `finish` waits where a good end is not required."""
 
 
 class FewPdcids(PdcPool):
@@ -147,7 +147,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         }
 
     def send(self, node: int, message: Outgoing) -> None:
-        """Let SES of a node hand over a message of its own making, besides those of `submit`."""
+        """Let the SES of a node hand over a message that it makes itself, besides those of `submit`."""
         self.monitors[node].pds.send(message, self.now)
         self.settle(node)
 
@@ -318,7 +318,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
     # The end
 
     def finish(self) -> None:
-        """Let the network deliver and SES answer, then check liveness (pds.md §18 items 49–52) and scan everything."""
+        """Let the network deliver and SES answer, then check liveness (pds.md §18 items 49–52) and scan all PDCs."""
         self._limits = [NEVER, NEVER]
         for node in (0, 1):
             self.settle(node)

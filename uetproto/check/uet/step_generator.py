@@ -23,7 +23,7 @@ PROFILES: dict[str, tuple[Mode, ...]] = {
     "uud": (Mode.UUD,),
     "mixed": tuple(Mode),
 }
-"""For each machine the modes of its messages."""
+"""The modes that messages of each machine have."""
 
 _YES_NO = (True, False)
 _DEFAULT = PdsConfig()

@@ -1,4 +1,4 @@
-"""How a network is built: from its parameters and its nodes, whoever plays on it.
+"""This module builds a network from its parameters and its nodes, for any application.
 
 A frame that leaves a node passes its NIC, its gate (with PFC), a tap, the link and the faults; then the switch and its
 output queue; then the link to the other node, a tap, the gate and the NIC there.
@@ -34,7 +34,7 @@ from uetproto.framing.sizes import ETHERNET_SIZE
 
 Nodes = Mapping[str, NodeAttachment]
 Chance = Callable[[str, str], Rng]
-"""Returns a seeded generator for a node or a queue, and the use that is made of it: faults, red."""
+"""Returns a seeded random generator for the name of a node or a queue, and a use: faults, red."""
 
 
 def build(
@@ -64,7 +64,7 @@ def time_between(config: NetworkConfig) -> int:
 
 
 def decision_time(config: NetworkConfig, nodes: Nodes) -> int:
-    """Return the longest time from the first bit of a frame until faults and switches have decided about it."""
+    """Return the longest time from the first bit of a frame until faults and switches have handled it."""
     slowest = min(node.rate for node in nodes.values())
     held = 0
     for faults in (node.faults for node in nodes.values() if node.faults):

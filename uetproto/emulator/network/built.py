@@ -36,7 +36,7 @@ class SwitchPort(NamedTuple):
     switch: Switch
     mac: bytes
     vertex: int
-    """Vertex of the layout: the rank of a host, the switch of an inner node; 0 without a layout."""
+    """Vertex in the layout: rank of a host, or switch of an inner node; 0 without a layout."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class BuiltNetwork:
     """The only switch; None if there is none, or several."""
     switches: dict[str, Switch] = field(default_factory=dict)
     hops: list[LinkHop] = field(default_factory=list)
-    """All links but those of inner ports; those to and from the hosts are among them."""
+    """All links except those of inner ports; links to and from hosts are included."""
     inner_hops: list[LinkHop] = field(default_factory=list)
     """Links to and from nodes within switches: no packet crosses a cable there."""
     seats: dict[str, SwitchPort] = field(default_factory=dict)
@@ -67,15 +67,15 @@ class BuiltNetwork:
     ingresses: dict[str, PfcIngress] = field(default_factory=dict)
     """With PFC, the port of the switch at which each node is."""
     gates: dict[str, PauseGate] = field(default_factory=dict)
-    """With PFC, what stands between each NIC and its link."""
+    """With PFC, the gate between each NIC and its link."""
     wire: ScriptedWire | None = None
-    """The wire of a script; None: frames travel by themselves."""
+    """The wire that a script controls; None: no script controls frames."""
     capture: Capture | None = None
     longest_flight: int = 0
-    """No frame is under way for longer, in picoseconds, not even through full queues."""
+    """Longest time that a frame is under way, in picoseconds, even through full queues."""
 
     def join(self, group: bytes, node: str) -> None:
-        """Have frames to the group, a MAC address, come only to the nodes that joined it, over a tree to them.
+        """Add a node to the group, a MAC address: its frames come only to nodes that joined, over a tree.
 
         Raises `LocalError` for an address that is no group, an unknown node, and a switch that holds too many groups.
         """
@@ -91,7 +91,7 @@ class BuiltNetwork:
         self._renew()
 
     def leave(self, group: bytes, node: str) -> None:
-        """End a `join`. Switches forget a group that all nodes have left. Raises `LocalError` for a node not in it."""
+        """Remove a node from a group; switches forget an empty group. Raises `LocalError` for a node not in it."""
         port = self._port(group, node)
         if port is None:
             return

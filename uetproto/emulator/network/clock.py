@@ -50,14 +50,14 @@ class Clock:
         return self._instants[0] if self._instants else NEVER
 
     def advance(self, duration: int) -> None:
-        """Let `duration` pass. Time is at its end then, even if an event calls `stop`."""
+        """Run the events of the next `duration`. Time is at its end then, even if an event calls `stop`."""
         until = self.now + duration
         while self.next <= until:
             self.run(until)
         self.now = until
 
     def stop(self) -> None:
-        """Have `run` return after the event that calls this method."""
+        """Make `run` return after the event that calls this method."""
         self._stopped = True
 
     def run(self, until: int = NEVER, events: int = -1) -> bool:

@@ -1,4 +1,4 @@
-"""What a network is built from: one record of its parameters, and what it knows of each node."""
+"""This module has the input for building a network: a record of its parameters, and one for each node."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ class NetworkFeatures:
     mtu: int = 9216
     """MTU of each cable: bytes of an IP packet."""
     trimming: bool = False
-    """Switches trim data packets that find no room in a queue."""
+    """Whether switches trim data packets that find no room in a queue."""
     red: Red | None = None
     """Marking by the queues of the switches, which DCQCN needs (roce.md §13); None: they do not mark."""
     pfc: Pfc | None = None
-    """Pauses that the switch asks for (roce.md §13); None: none."""
+    """Pauses that the switch asks for (roce.md §13); None: the switch never asks for a pause."""
     metered: bool = False
-    """Links count payload too, which costs time."""
+    """Whether links count payload too, which costs time."""
     sharp: bool = False
-    """The payload of a SEND that is a SHARP message is its vector (sharp.md §2.2)."""
+    """Whether the payload of a SEND that is a SHARP message is its vector (sharp.md §2.2)."""
     most_groups: int = MOST_GROUPS
     """Number of multicast groups that a switch holds."""
     wire: str = "bytes"

@@ -20,11 +20,11 @@ Which = float | frozenset[int]
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What happens to frames. Numbers count the frames that come to a port, from 0."""
+    """The faults that are applied to frames. Numbers count the frames that come to a port, from 0."""
 
     drop: Which = 0.0
     trim: Which = 0.0
-    """Frames that are trimmed as by a switch without room; frames that must not be trimmed pass."""
+    """Frames that are trimmed, as a switch without room does; frames that must not be trimmed pass."""
     corrupt: Which = 0.0
     """Frames of which one bit behind the Ethernet header changes."""
     duplicate: Which = 0.0

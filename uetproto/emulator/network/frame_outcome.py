@@ -18,17 +18,17 @@ class FrameOutcome(StrEnum):
 
 @dataclass(slots=True)
 class FrameInTransit:
-    """A frame under way: all its forms since it left, which are kept so that no other object has their identity."""
+    """A frame under way: all its forms since it left are kept, so that no other object gets the same `id`."""
 
     frames: list[bytes]
     copies: int = 1
     arrived: bool = False
-    """Tells whether one copy at least has arrived."""
+    """Whether at least one copy has arrived."""
     outcome: FrameOutcome | None = None
 
 
 class FrameOutcomes:
-    """The frames under way that somebody follows, and what happens to them."""
+    """The frames under way that are followed, and what happens to them."""
 
     __slots__ = ("_frames",)
 
@@ -46,12 +46,12 @@ class FrameOutcomes:
         return found
 
     def forget(self, found: FrameInTransit) -> None:
-        """Follow a frame no longer."""
+        """Stop following a frame."""
         for frame in found.frames:
             del self._frames[id(frame)]
 
     def changed(self, frame: bytes, now: bytes, outcome: FrameOutcome | None = None) -> None:
-        """Note that `frame` goes on as `now`."""
+        """Note that `frame` was replaced by `now` on its way."""
         found = self._frames.get(id(frame))
         if found is not None:
             found.outcome = outcome or found.outcome

@@ -79,7 +79,7 @@ class EmulatedLink:
         self._take = both
 
     def cut(self) -> None:
-        """Lose all frames that are sent from now on; they leave as before."""
+        """Lose all frames that are sent from now on; they leave as before, but do not arrive."""
         self._take = lambda frame: None
 
     def send(self, frame: bytes) -> int:

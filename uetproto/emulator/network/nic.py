@@ -49,7 +49,7 @@ class Nic:
         self.received = 0
 
     def submit(self, work: Any) -> None:
-        """Pass work to the endpoint, and send what it has to send."""
+        """Pass work to the endpoint, and send the packets that it has ready."""
         self._engine.submit(work, self._clock.now)
         self._step()
 
@@ -65,7 +65,7 @@ class Nic:
             self._step()
 
     def divert(self, address: int, sink: Callable[[Any, int], None] | None) -> None:
-        """Have `sink(packet, now)` take the packets to a multicast group in place of the engine; None: the engine.
+        """Pass packets to a multicast group to `sink(packet, now)`; None: to the engine.
 
         A program that only counts packets uses it: no receive is consumed, nothing completes.
         """

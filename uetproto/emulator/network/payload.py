@@ -39,7 +39,7 @@ _OPCODES, _VECTORS = frozenset(SharpOpcode), frozenset(VECTORS)
 
 
 class PayloadSize:
-    """A function that returns the bytes of payload of a frame on the standard ports.
+    """A function that returns the number of payload bytes of a frame on the standard ports.
 
     With `sharp` a SEND that looks like a SHARP message is one. One frame of each shape is decoded; the shape is the
     length, the port, and the first bytes of PDS and SES, or of the BTH. All payload of a SHARP message counts with its
@@ -79,7 +79,7 @@ class PayloadSize:
 
 
 def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
-    """Return the bytes of the vector in a SHARP message whose transport header is at `at`; None for another frame.
+    """Return the number of vector bytes in a SHARP message whose transport header is at `at`; None for another frame.
 
     A message is recognized by its length and flags (sharp.md §2.8, rule 1), over UET also by the mark in its header
     data.

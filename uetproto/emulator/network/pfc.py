@@ -1,4 +1,4 @@
-"""Priority-based flow control: a full switch has its neighbours pause one class, and drops nothing (roce.md §13).
+"""Priority-based flow control: a full switch tells its neighbours to pause one class, and drops nothing (roce.md §13).
 
 `Pauser` is the side of the switch: it counts the bytes that wait from each node, and sends pause frames. `PauseGate` is
 the side of the node, between its NIC and its link. One class can be paused: that of data, by the DSCP.
@@ -24,13 +24,13 @@ SWITCH = 0x02FF00000000
 """Source address of pause frames: locally administered, and none that `framing.framer.mac_of` makes."""
 
 QUANTUM = 64
-"""Bytes of a quantum: pauses are given in units of 512 bit times."""
+"""Size of a quantum in bytes: pauses are given in units of 512 bit times."""
 
 MIN_FRAME = 60
-"""Bytes of a pause frame, with its padding."""
+"""Size of a pause frame in bytes, padding included."""
 
 ROOM = 16
-"""Number of frames that a gate holds before its NIC makes no more."""
+"""Number of frames that a gate holds; its NIC then makes no more frames."""
 
 _ETHERNET, _PFC = codec_of(ETHERNET), codec_of(PFC)
 _MAC_CONTROL = EtherType.MAC_CONTROL.to_bytes(2, "big")
@@ -63,7 +63,7 @@ class Pfc:
             raise LocalError("pfc", f"repeat {self.repeat}", f"1 … {self.quanta - 1}, less than quanta")
 
     def frame(self, quanta: int) -> bytes:
-        """Return a pause frame for the class; with 0 quanta it says resume."""
+        """Return a pause frame for the class; with 0 quanta it means resume."""
         lower = _ETHERNET.encode({"dst": DESTINATION, "src": SWITCH, "type": EtherType.MAC_CONTROL})
         body = _PFC.encode({"opcode": _OPCODE, "enable": 1 << self.priority, f"pause{self.priority}": quanta})
         return (lower + body).ljust(MIN_FRAME, b"\0")
@@ -78,7 +78,7 @@ class Pfc:
         return body[f"pause{self.priority}"]
 
     def most(self, *, rate: int, delay: int, mtu: int) -> int:
-        """Return the bytes that may wait from a node with such a link, if no fault copies or delays its frames.
+        """Return the most bytes from a node with such a link that may wait, if no fault copies or delays its frames.
 
         They are `xoff` and the frame that exceeds it; the frames that come until the pause frame, behind a frame under
         way, has reached the node, and those on the link by then; last the frame that the node had begun.
@@ -89,7 +89,7 @@ class Pfc:
 
 @dataclass(slots=True)
 class PfcIngress:
-    """A port of the switch as the one by which frames of a node come in."""
+    """A port of the switch by which frames of a node come in."""
 
     send: Callable[[bytes], None]
     """Sends a frame on the link back, before all others."""
@@ -177,7 +177,7 @@ class PauseGate:
     ignored: int = 0
     """Number of MAC control frames that do not concern the class: malformed, foreign, of another class."""
     pauses: int = 0
-    """Number of pause frames that came, without those that say resume."""
+    """Number of pause frames that arrived, without those that mean resume."""
     _data: deque[bytes] = field(default_factory=deque)
     _others: deque[bytes] = field(default_factory=deque)
     _awake: bool = False  # whether an event will serve the gate when the link is free

@@ -24,7 +24,7 @@ class Level(IntEnum):
 
 
 def level_by(dscp: Dscp) -> Callable[[bytes], Level]:
-    """Return a function that tells from the DSCP of a frame in which queue of a port it waits."""
+    """Return a function that reads from the DSCP of a frame the class in which the frame waits."""
     levels: dict[int | None, Level] = dict.fromkeys((dscp.trimmed, dscp.trimmed_last_hop), Level.MEDIUM)
     levels[dscp.control] = Level.HIGH
     return lambda frame: levels.get(dscp_of(frame), Level.LOW)
@@ -88,7 +88,7 @@ class OutputQueue:
         return self._peak
 
     def watch_from(self, instant: int) -> None:
-        """Let `late_peak` begin at `instant`, so that the start of a run does not count."""
+        """Make `late_peak` begin at `instant`, so that the start of a run does not count."""
         self._clock.at(instant, self._watch)
 
     def _watch(self, _: object) -> None:

@@ -19,7 +19,7 @@ _ECT = (Ecn.ECT0, Ecn.ECT1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Red:
-    """How likely a packet is marked, by the bytes that wait before it; defaults are those of DCQCN (roce.md §13)."""
+    """The chance that a packet is marked, by the bytes that wait before it; DCQCN has these defaults (roce.md §13)."""
 
     kmin: int = 5_000
     """Number of waiting bytes up to which no packet is marked; from here to `kmax` the chance grows linearly."""
@@ -35,7 +35,7 @@ class Red:
             raise LocalError("red", f"pmax {self.pmax}", "0 … 1")
 
     def chance(self, length: int) -> float:
-        """Return the chance that a packet is marked that finds `length` bytes before it."""
+        """Return the chance that a packet is marked if `length` bytes wait before it."""
         if length <= self.kmin:
             return 0.0
         if length > self.kmax:
@@ -53,7 +53,7 @@ class Marker:
     marked: int = 0
 
     def pass_on(self, frame: bytes, length: int) -> bytes:
-        """Return the frame, marked or as it is; `length` bytes wait before it."""
+        """Return the frame, marked or unchanged; `length` bytes wait before it."""
         chance = self.red.chance(length)
         now = mark(frame) if chance else None
         if now is None or (chance < 1 and self.rng.random() >= chance):

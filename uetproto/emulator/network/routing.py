@@ -14,7 +14,7 @@ from uetproto.emulator.network.queue import OutputQueue
 
 @dataclass(slots=True)
 class LayoutRouting:
-    """What one switch knows of the others: a `switch.Routing`."""
+    """The `switch.Routing` of one switch: what it knows of the other switches."""
 
     layout: Layout
     vertex: int
@@ -32,7 +32,7 @@ class LayoutRouting:
         return [self.trunks[link] for link in onward(self.vertex, end)]
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
-        """Return the ports to other switches by which a frame of a node to a group leaves, by the switch there."""
+        """Return the ports by which a frame of a node to a group leaves for other switches, by switch."""
         vertex = self.vertices.get(source)
         tree = frozenset[int]() if vertex is None else self.trees.of(group, vertex)
         name, links = self.layout.name, self.layout.links
@@ -41,7 +41,7 @@ class LayoutRouting:
 
 @dataclass(slots=True)
 class MulticastTrees:
-    """The links of the multicast tree of each rank and each switch, made when they are needed."""
+    """The links of the multicast tree of each rank and each switch, computed when they are needed."""
 
     layout: Layout
     network: BuiltNetwork

@@ -27,7 +27,7 @@ class FrameStep:
     """File and line of the row; error texts name it."""
     action: str
     numbers: tuple[int, ...] = ()
-    """Frame numbers; `submit` gives bytes here, `advance` picoseconds, `respond` the PSN."""
+    """Frame numbers of the action; for `submit` a number of bytes, for `advance` picoseconds, for `respond` the PSN."""
     at: int = 0
     gtd: bool = False
     code: ReturnCode = ReturnCode.OK
@@ -46,7 +46,7 @@ def legal_frames(numbers: Iterable[int]) -> str:
 
 
 class ScriptedWire:
-    """Keeps frames until `play` delivers, drops, copies, trims or damages them."""
+    """A scripted wire keeps frames until `play` delivers, drops, copies, trims or damages them."""
 
     def __init__(self, clock: Clock, dscp: Dscp, outcomes: FrameOutcomes | None = None) -> None:
         self._clock = clock
@@ -70,7 +70,7 @@ class ScriptedWire:
         return self._clock.now
 
     def play(self, step: FrameStep) -> None:
-        """Do one of `WIRE_ACTIONS`. Raises `LocalError` for a frame that is not on the wire."""
+        """Play one of `WIRE_ACTIONS`. Raises `LocalError` for a frame that is not on the wire."""
         numbers = tuple(self._frames) if step.numbers == (ALL,) else step.numbers
         act = WIRE_ACTIONS[step.action]
         for number in numbers:

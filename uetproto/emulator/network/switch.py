@@ -22,7 +22,7 @@ GROUPS = (bytes.fromhex("01005e"), bytes.fromhex("3333"))
 """First bytes of the MAC addresses of IPv4 and IPv6 groups."""
 
 MIN_TRIM_SIZE: dict[int, int] = {IpProtocol.UDP: 24, IpProtocol.UET: 20}
-"""Bytes of IP payload that trimming leaves: UDP or entropy header, and 16 bytes of PDS (cms.md §7)."""
+"""Number of bytes of IP payload that trimming leaves: UDP or entropy header, and 16 bytes of PDS (cms.md §7)."""
 
 
 def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
@@ -164,7 +164,7 @@ class Switch:
     # Groups
 
     def join(self, group: bytes, port: bytes) -> None:
-        """Have frames to `group` leave by this port and others that joined. Both are MAC addresses."""
+        """Make frames to `group` leave by this port and others that joined. Both are MAC addresses."""
         check_group(group)
         if port not in self._queues:
             raise LocalError("port", f"{port.hex(':')} is none", ", ".join(mac.hex(":") for mac in self._queues))
@@ -179,14 +179,14 @@ class Switch:
             raise LocalError("group", held, f"at most {self.most_groups}")
 
     def hold(self, group: bytes) -> None:
-        """Have frames to `group` leave by ports that joined only. Raises `LocalError` if it holds too many groups."""
+        """Make frames to `group` leave only by ports that joined. Raises `LocalError` if it holds too many groups."""
         self.check_room(group)
         if group not in self._groups:
             self._groups[group] = {}
             self.renew()
 
     def leave(self, group: bytes, port: bytes) -> None:
-        """Have no frames to `group` leave by this port any more."""
+        """Let no more frames to `group` leave by this port."""
         self._groups[group].pop(port, None)
         self.renew()
 
@@ -215,7 +215,7 @@ class Switch:
 
     @property
     def group_ports(self) -> dict[str, GroupCount]:
-        """Return the copies of frames to groups that were meant for each port, found room or not, by its name."""
+        """Return the counts of copies of group frames for each port by name, with those that found no room."""
         counts: dict[str, GroupCount] = {}
         for entry in (*self._earlier, *self._entries.values()):
             for name in entry.names if entry.frames else ():

@@ -17,10 +17,10 @@ NOT_ENCODED = ("capture", "trimming", "red", "pfc")
 
 
 class UnencodedFrame(bytes):
-    """Represents the bytes before the transport header of a frame. All copies of the frame are one object."""
+    """Has the headers before the transport header of an unencoded frame. All copies of the frame are one object."""
 
     arrived: Datagram
-    """The packet that receivers get; they share it."""
+    """The packet that all receivers get and share."""
     size: int
     """Number of bytes that the frame has on the wire."""
     payload: int

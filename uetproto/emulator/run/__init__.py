@@ -1,1 +1,1 @@
-"""Plays a scenario: the worlds that join engines and network, scripted steps, and their results."""
+"""This package plays a scenario: runs that join engines and network, scripted steps, and their results."""

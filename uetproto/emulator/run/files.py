@@ -16,7 +16,7 @@ from uetproto.engine.memory import Memory
 from uetproto.errors import LocalError
 
 WINDOW = 1 << 20
-"""Number of bytes of a file that are in memory at once."""
+"""Number of bytes of a file that are in memory at the same time."""
 
 _NPY = b"\x93NUMPY"
 
@@ -29,7 +29,7 @@ class Extent(NamedTuple):
 
 
 def data_extent(path: Path, file: BinaryIO) -> Extent:
-    """Return where the data of a file are: all of it; of a .npy file all behind the header.
+    """Return where the data of a file is: the whole file; in a .npy file, all bytes behind the header.
 
     Raises `LocalError` for a .npy that is none, and for what has no size, as pipes and devices.
     """

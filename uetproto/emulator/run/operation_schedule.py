@@ -29,9 +29,9 @@ class ScheduledOperation:
     began: bool = False
     ended_at: int | None = None
     status: str = NONE
-    """Name of the status or return code with which it ended."""
+    """Name of the status or return code with which the operation ended."""
     match: bool = True
-    """Whether its effects are as expected, as far as they are checked."""
+    """Whether the effects of the operation are as expected, as far as they are checked."""
     length: int = 0
     area: "MemoryArea | None" = None
     """The buffer of a receive, of a read, or of a fetching atomic; over RoCE also the bytes of what is sent."""
@@ -55,7 +55,7 @@ OperationT = TypeVar("OperationT", bound=ScheduledOperation)
 
 @dataclass
 class OperationSchedule(Generic[OperationT]):
-    """Begins rows in order, each when its time has come and those that it waits for have ended."""
+    """Begins rows in order, each when its time has come and all rows that it waits for have ended."""
 
     clock: Clock
     operations: Sequence[OperationT]
@@ -71,7 +71,7 @@ class OperationSchedule(Generic[OperationT]):
 
     @property
     def ready(self) -> bool:
-        """Whether the next row may begin, or its time is yet to come."""
+        """Whether the next row may begin, or its time has not come yet."""
         if self.all_begun:
             return False
         following = self.operations[self._next]
@@ -145,7 +145,7 @@ def result_of(
 
 
 class MemoryArea:
-    """Memory as it is, and as it should be."""
+    """Memory with the content that it has, and the content that it should have."""
 
     __slots__ = ("actual", "base", "expected")
 
@@ -164,7 +164,7 @@ class MemoryArea:
         return self.actual[at : at + length] == self.expected[at : at + length]
 
     def may_put(self, at: int, data: bytes, mtu: int, waits: bool = False) -> bool:
-        """Expect that each packet of a failed message is stored whole or not at all; return whether that is so.
+        """Expect that each packet of a failed message is stored whole or not at all; return whether memory shows this.
 
         A message of one packet has changed nothing, unless it `waits` for others after it is stored. ses.md §12,
         roce.md §8.

@@ -1,4 +1,4 @@
-"""`uetproto run`: plays a scenario to its end, captured and judged if that is asked for."""
+"""The command `uetproto run` plays a scenario to its end; on request it writes a capture and judges the frames."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,10 +20,10 @@ from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 
 class PlayableRun(Protocol):
-    """What plays one kind of scenario; the methods are called in this order, `guard` only with a judge."""
+    """A run of one kind of scenario; its methods are called in this order, `guard` only with a judge."""
 
     def guard(self, judge: FrameJudge) -> None:
-        """Let the invariants of the engines be checked, and report violations to the judge."""
+        """Have the invariants of the engines checked, and report violations to the judge."""
 
     def connect(self, writer: FrameWriter | None) -> None:
         """Join the nodes; what passes the taps goes to `writer`."""
@@ -46,7 +46,7 @@ RUNS: dict[tuple[bool, str], Callable[[Scenario, ExitStack, bool], PlayableRun]]
     (False, "script"): lambda scenario, owned, check: RoceScript(scenario, check),
     (False, "transfer"): lambda scenario, owned, check: RoceTransfer(scenario, owned),
 }
-"""What plays a scenario: {over UET, kind} → a function of the scenario, the owner of its files, and `check`."""
+"""Functions that make a run: {over UET, kind} → a function of the scenario, the owner of its files, and `check`."""
 
 
 def kind_of(scenario: Scenario) -> str:

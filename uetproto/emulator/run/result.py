@@ -30,12 +30,12 @@ class OperationOutcome:
     node: str
     length: int
     return_code: str
-    """Name of the return code; TIMED_OUT: no receive asked for the message in time; NONE: it did not end."""
+    """Name of the return code; TIMED_OUT: no receive matched the message in time; NONE: the operation did not end."""
     expect: str
     match: bool
-    """Whether its effects on memory and on the completion queue of the target are as expected."""
+    """Whether the effects on memory and on the completion queue of the target are as expected."""
     time_ps: int | None
-    """When it ended, in picoseconds; None: it did not end."""
+    """When the operation ended, in picoseconds; None: it did not end."""
 
     @property
     def ok(self) -> bool:
@@ -59,10 +59,10 @@ class RunResult:
     """Number of requests and control packets that were retransmitted."""
     nacks: int
     virtual_time_ps: int
-    """When the application ended."""
+    """Virtual time at which the application ended."""
     capture: str | None
     failure: str | None = None
-    """Why the run failed; None: it did not."""
+    """Why the run failed; None: the run did not fail."""
     happened: dict[str, int] = field(default_factory=dict)
     """Counts of injected faults, dropped, trimmed and refused frames, where they are not 0."""
     nacks_by_code: dict[str, int] = field(default_factory=dict)

@@ -36,7 +36,7 @@ class RoceOperation(ScheduledOperation):
     """An operation that is played over RoCE."""
 
     settled: bool = False
-    """Whether its effects are part of what is expected."""
+    """Whether the expected memory includes the effects of the operation."""
 
     @property
     def data(self) -> bytes:
@@ -78,7 +78,7 @@ class _Leftovers:
 
 
 class RoceEffects:
-    """All memory of a run, and what is expected of it."""
+    """All memory of a run, and the content that it should have."""
 
     def __init__(self, scenario: Scenario, hcas: Mapping[str, Hca], operation: Sequence[RoceOperation]) -> None:
         self.scenario = scenario
@@ -153,7 +153,7 @@ class RoceEffects:
         return old.to_bytes(ATOMIC_SIZE, here), new.to_bytes(ATOMIC_SIZE, there)
 
     def received(self, operation: RoceOperation, event: WorkCompletion) -> None:
-        """Note that a receive has completed; its bytes tell which send it took."""
+        """Note that a receive has completed; its bytes show which send it took."""
         area = operation.area
         assert area is not None
         if not event.ok:

@@ -1,4 +1,4 @@
-"""Runs of operations over RoCE: the work requests of both ends, posted in time, and how each ended."""
+"""Runs of operations over RoCE: the work requests of both ends, each posted at its time, and how each ended."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every run over RoCEv2 has, whatever its application: adapters and queue pairs that are brought up."""
+"""This module has what all runs over RoCEv2 share: adapters, and queue pairs that are ready to send."""
 
 from collections import Counter
 from dataclasses import replace

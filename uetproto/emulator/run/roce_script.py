@@ -61,7 +61,7 @@ class RoceScript(ScriptRun[RoceStep]):
     # The result
 
     def compared(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what the sends whose bytes have all arrived carried, and what is in memory."""
+        """Yield the bytes of each send that has arrived completely, and the bytes in memory."""
         works = (work for shadow in self.simulator.shadows for work in shadow.works if work.ended)
         yield from ((work.data, work.there()) for work in works)
 

@@ -16,7 +16,7 @@ from uetproto.engine.roce.contract import FULL_ACCESS, Access, Opcode, PostSend,
 
 
 class RoceTransfer(RoceRun):
-    """A run that writes a file to the memory of the target, in one RDMA WRITE or as many as the file needs."""
+    """A run that writes a file to the memory of the target, in as many RDMA WRITEs as the file needs."""
 
     def __init__(self, scenario: Scenario, owned: ExitStack) -> None:
         super().__init__(scenario)

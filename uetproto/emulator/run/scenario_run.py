@@ -1,4 +1,4 @@
-"""What every run on a network has, whatever its transport and its application: engines, NICs, links, time."""
+"""This module has what all runs on a network share, for any transport and application: engines, NICs, links, time."""
 
 import random
 from abc import ABC, abstractmethod
@@ -48,14 +48,14 @@ class ScenarioRun(ABC):
 
     @abstractmethod
     def play(self, progress: Progress | None) -> None:
-        """Run until the application has ended or the time limit is reached; then what is under way arrives."""
+        """Run until the application has ended or the time limit is reached; then let frames under way arrive."""
 
     @abstractmethod
     def on_event(self, name: str) -> Callable[[Any], None]:
-        """Return what takes the events of the engine of a node."""
+        """Return the function that takes the events of the engine of a node."""
 
     def end(self, failure: str | None) -> None:
-        """End the application, with the reason if it failed."""
+        """End the application, with the reason if the run failed."""
         if self.done_at is None:
             self.failure = failure
             self.done_at = self.clock.now
@@ -72,7 +72,7 @@ class ScenarioRun(ABC):
         return self.scenario.encapsulation.dscp
 
     def guard(self, judge: FrameJudge) -> None:  # noqa: B027  only UET has invariants
-        """Do nothing: over this transport no invariants are checked."""
+        """Do nothing: no invariants are checked over this transport."""
 
     def chance(self, *component: str) -> random.Random:
         """Return the random number generator of a component: each has its own, so that none disturbs another."""
@@ -101,7 +101,7 @@ class ScenarioRun(ABC):
     # The end
 
     def run_out(self) -> None:
-        """Stop the NICs and let what is under way arrive; the run has failed unless the application has ended."""
+        """Stop the NICs and let frames under way arrive; the run has failed unless the application has ended."""
         clock = self.clock
         if self.done_at is None:
             self.done_at = clock.now

@@ -30,13 +30,13 @@ from uetproto.framing.framer import Framer
 
 
 class FrameSink(Protocol):
-    """What takes the frames that pass the taps, such as `tap.Capture`."""
+    """Takes the frames that pass the taps, as `tap.Capture` does."""
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None: ...
 
 
 class FramedWire(DatagramWire):
-    """A wire that keeps beside each packet its frame, as it left or as a step has changed it since."""
+    """A wire that keeps the frame of each packet too, as it left or as a step has changed it since."""
 
     __slots__ = ("_encode", "frames", "outcomes")
 
@@ -124,7 +124,7 @@ class ScriptRun(ABC, Generic[StepT]):
             self.violation = violation
 
     def close(self) -> None:
-        """Write what the capture still holds."""
+        """Write the frames that the capture still holds."""
         if self._capture is not None:
             self._capture.close()
 
@@ -141,7 +141,7 @@ class ScriptRun(ABC, Generic[StepT]):
         return replace(found, checked=judge.frames if judge else None, findings=texts)
 
     def finish(self) -> InvariantViolation | None:
-        """Deliver what is still on its way, seen by no tap, and return the liveness invariant that is broken, if any.
+        """Deliver packets still under way, past no tap, and return the liveness invariant that is broken, if any.
 
         pds.md §18 items 49–52, roce.md §15 item 9.
         """
@@ -156,7 +156,7 @@ class ScriptRun(ABC, Generic[StepT]):
 
     @abstractmethod
     def compared(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the bytes that messages must bring, and those that are there."""
+        """Yield the bytes that messages must write, and the bytes in memory."""
 
     @abstractmethod
     def nacks(self) -> dict[str, int]:

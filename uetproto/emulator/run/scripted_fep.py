@@ -13,7 +13,7 @@ from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
 
 
 def never_came(rows: Iterable[tuple[Location, int]]) -> list[str]:
-    """Return what a run says of `respond` rows, {where, PSN}, that answered nothing: the first row, and how many."""
+    """Return the text on `respond` rows, {where, PSN}, that answered nothing: the first row, and their number."""
     found = list(rows)
     more = f", and {len(found) - 1} more such rows" if found[1:] else ""
     return [f"{where}: PSN {psn} ({psn:#x}) did not come before the last step{more}" for where, psn in found[:1]]

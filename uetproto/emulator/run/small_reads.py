@@ -1,4 +1,4 @@
-"""Reads of one packet with the small header: it has no message id, so that the data tells the PSN (pds.md §10)."""
+"""Reads of one packet with the small header, which has no message id, so that the data tells the PSN (pds.md §10)."""
 
 from uetproto.check.uet.scripted_ses import content
 from uetproto.check.uet.steps import MessageSpec

@@ -51,7 +51,7 @@ class UetOperation(ScheduledOperation):
     """The bytes of a write or a send; the operands of an atomic."""
     compare: bytes | None = None
     taken: list[tuple[MemoryArea, int]] = field(default_factory=list)
-    """Where an atomic with a tag has changed memory: the area of a receive, and the byte."""
+    """Places that an atomic with a tag has changed: the area of a receive, and the byte in it."""
 
 
 class UetOperationsRun(UetRun):

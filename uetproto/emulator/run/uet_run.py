@@ -1,4 +1,4 @@
-"""What every run over UET with a real SES has, whatever its application: fabric endpoints and their framers."""
+"""This module has what all runs over UET with a real SES share: fabric endpoints and their framers."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ class UetRun(ScenarioRun):
             pds.preset(node.preset)
 
     def guard(self, judge: FrameJudge) -> None:
-        """Let the invariants of initiator and target be checked."""
+        """Have the invariants of initiator and target checked."""
         run_ = self.scenario.run
         guards = EngineGuards(self.feps[run_.initiator], self.feps[run_.target], judge.find)
         for name in (run_.initiator, run_.target):

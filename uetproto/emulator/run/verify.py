@@ -1,4 +1,4 @@
-"""The judgement that `--check` adds: of every frame that a tap records, and of the engines by numbered invariants.
+"""With `--check`, every frame that a tap records is judged, and the engines are checked by numbered invariants.
 
 `FrameJudge` looks at one frame at a time: it must decode without an error, encode to the same bytes, end with the right
 CRC32C (or none, where the network has none), and have lower headers as UET sends them. A sealed frame must open with
@@ -57,7 +57,7 @@ class FrameJudge:
         self.frames = 0
 
     def findings(self, damaged: int) -> tuple[str, ...]:
-        """Return what was found; frames are left out unless more are wrong than the `damaged` ones."""
+        """Return the findings; wrong frames are left out unless they are more than `damaged`."""
         frames = self._on_frames if len(self._on_frames) > damaged else []
         return (*(text for texts in frames for text in texts), *self._on_engines)[:_MOST]
 

@@ -50,7 +50,7 @@ OUTCOMES = (*(code.name for code in ReturnCode if code not in (ReturnCode.NULL, 
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """An operation, as a checked row says it."""
+    """An operation, as its checked row describes it."""
 
     where: Location
     """Place of the row: file, line and key."""
@@ -58,7 +58,7 @@ class OperationRow:
     node: str
     at: int = 0
     after: str | None = None
-    """The rows that must have ended before: previous, all; None: no row."""
+    """Rows that must have ended before this row begins: previous, all; None: no row."""
     expect: str = ReturnCode.OK.name
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the work by the names of `engine.contract`, and `length`, `fetch`, `operand`, `value`."""
@@ -147,7 +147,7 @@ class OperationKind:
     keys: tuple[str, ...]
     needed: tuple[str, ...] = ()
     by_target: bool = False
-    """Whether the target does it, where the row names no node."""
+    """Whether the target plays the operation if the row names no node."""
 
 
 KINDS = {
@@ -307,7 +307,7 @@ _LARGEST = {
 
 
 def range_of(datatype: AtomicDatatype) -> str:
-    """Return what numbers a datatype has, as text."""
+    """Return a text that says what numbers a datatype has."""
     if datatype in _LARGEST:
         return f"a number, up to {_LARGEST[datatype]} in magnitude"
     if "INT" not in datatype.name:

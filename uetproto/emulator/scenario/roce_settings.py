@@ -30,7 +30,7 @@ from uetproto.toml.values import ADDRESS, TEXT, integer, key_of
 
 UET = "uet"
 TRANSPORTS = {UET: UET, **{kind.name.lower(): kind for kind in QpType}}
-"""`run.transport`."""
+"""The transports that `run.transport` may name."""
 
 DEFAULT_PKEY = 0xFFFF
 _FIRST_NUMBER = 0x11
@@ -49,14 +49,14 @@ class QpSetup:
     """Name of the queue pair at the other end; None: UD."""
     number: int
     sq_psn: int | None = None
-    """PSN of the first request; None: drawn."""
+    """PSN of the first request; None: it is drawn at random."""
     p_key: int = DEFAULT_PKEY
     pd: str = ""
-    """Name of its protection domain at the node; empty: that of the regions."""
+    """Name of the protection domain of the queue pair at the node; empty: the domain of the regions."""
     srq: str | None = None
     """Name of the shared receive queue; queue pairs of a node that name the same share it."""
     groups: tuple[int, ...] = ()
-    """Multicast groups that it joins."""
+    """Multicast groups that the queue pair joins."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Attributes of libibverbs, in place of those of the node's configuration."""
 

@@ -61,7 +61,7 @@ class ScriptRow(NamedTuple, Generic[_StepT]):
     where: Location
     step: _StepT
     header: str = "std"
-    """Which header the SES request has: std, or small."""
+    """Header of the SES request: std, or small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +126,14 @@ _BY_TARGET = ("respond", "give_credit", "lose", "inject")
 
 
 class Refuse(Protocol):
-    """Returns the error for a key of the row, with file and line; key "": for the row."""
+    """Returns the error for a key of the row, with file and line; key "" stands for the row."""
 
     def __call__(self, key: str, value: object, legal: str = "", /) -> LocalError: ...
 
 
 @dataclass(frozen=True, slots=True)
 class RowContext:
-    """What determines the steps of a row besides its keys."""
+    """Values that a row needs besides its keys, so that its steps are determined."""
 
     nodes: tuple[str, str]
     """The names of initiator and target, which are nodes 0 and 1 of a step."""
@@ -142,7 +142,7 @@ class RowContext:
     refuse: Refuse
     """`refuse(key, problem, legal)`: the error for a key of the row; key "" stands for the row."""
     message_id: int = 1
-    """The id of a message whose row gives none: how many rows `submit` there are up to this one."""
+    """The id of a message whose row gives none: the number of rows `submit` up to and including this row."""
 
     def node(self, name: str, key: str) -> int:
         """Return the number of a node that the row names."""

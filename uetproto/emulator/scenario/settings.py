@@ -72,12 +72,12 @@ ALIASES = {
     "encapsulation": "fabric.encapsulation",
     "seed": "run.seed",
 }
-"""Keys that need no section with `--set`."""
+"""Keys that `--set` takes without a section."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """The keys of `[run]`: one message, or as many as the input needs; or operations, or the steps of a script."""
+    """The keys of `[run]`, which say what is played: a transfer in one or more messages, operations, or a script."""
 
     # fmt: off
     description: str = knob("", TEXT, "", "A text for the reader.")
@@ -116,13 +116,13 @@ class NodeConfig:
     address: int
     ip_version: int
     rate: int | None
-    """Rate of its cable in bits a second; None: that of the fabric."""
+    """Rate of the node's cable in bits a second; None: the rate of the fabric."""
     pds: PdsConfig
     ses: SesConfig
     preset: Preset
-    """Numbers that the endpoint would draw otherwise, for the first PDC."""
+    """Numbers of the first PDC that the endpoint would draw at random otherwise."""
     pkt_id: int | None
-    """The pkt_id of its first RUDI request; None: drawn."""
+    """The pkt_id of the first RUDI request of the node; None: it is drawn at random."""
     roce: RoceConfig = field(default_factory=RoceConfig)
     ssi: int | None = None
     """Secure source identifier, in sealed packets (tss.md §3)."""
@@ -141,7 +141,7 @@ class Scenario:
     nodes: dict[str, NodeConfig]
     faults: Faults
     faults_from: tuple[str, ...]
-    """Nodes whose frames are at risk."""
+    """Nodes whose frames meet the faults."""
     steps: tuple[FrameStep, ...]
     """Steps that say what happens on the wire, if the run is scripted."""
     script: tuple[ScriptRow[Any], ...]

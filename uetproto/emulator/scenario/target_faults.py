@@ -20,7 +20,7 @@ class TargetFault:
 
 
 def refusals(rules: Iterable[TargetFault]) -> Callable[[SesRequest], ReturnCode | None] | None:
-    """Return a function that tells the answer to a packet before it is executed: that of the first rule that hits.
+    """Return a function that gives the answer to a packet before its execution: the code of the first rule that fits.
 
     Return None if there are no rules.
     """
