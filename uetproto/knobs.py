@@ -57,7 +57,7 @@ class Knob:
     legal: Legal
     unit: str
     doc: str
-    """What the parameter does: whole sentences."""
+    """Description of the parameter in whole sentences."""
     source: str
     """The section that defines the parameter, such as "pds.md §8.6"; empty for a choice of the project."""
 

@@ -159,7 +159,7 @@ class Atomic(Addressed):
     """An atomic is fi_atomic, fi_fetch_atomic or fi_compare_atomic, or with `tag` a TSEND (ses.md §5.10, §5.11, §6)."""
 
     opcode: int
-    """The operation, an `AtomicOpcode`."""
+    """Operation to do, an `AtomicOpcode`."""
     datatype: int
     """The type of an element, an `AtomicDatatype`."""
     data: Buffer = b""
@@ -236,7 +236,7 @@ class Receive:
     only_job: int | None = None
     """The buffer is restricted to this job (ses.md §2.2)."""
     least: int = 0
-    """FI_MULTI_RECV: the buffer takes message after message until fewer bytes than this are left; 0: it takes one."""
+    """Least number of free bytes with which the buffer takes another message (FI_MULTI_RECV); 0: it takes only one."""
     context: Any = None
 
 
@@ -342,7 +342,7 @@ class Completion:
     """Error of packet delivery, if it failed; `return_code` is then UNDELIVERABLE."""
     opcode: int = Opcode.WRITE
     modified: int = 0
-    """Bytes that the target reports as stored; less than `length` after a truncated send (ses.md §9.4)."""
+    """Number of bytes that the target reports as stored; less than `length` after a truncated send (ses.md §9.4)."""
     refusals: int = 0
     """Number of times that the target refused the message and it was sent again (ses.md §12)."""
     timed_out: bool = False
@@ -392,7 +392,7 @@ class Received:
     spent: bool = True
     """Whether the buffer takes no more messages."""
     pdcid: int = 0
-    """The local PDC on which the message came; 0: it came without one."""
+    """PDCID of the local PDC on which the message came; 0: it came without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,14 +559,14 @@ class EndpointDriver(Protocol):
         """Call `action` after all present events were reported, before time passes."""
 
     def wake(self) -> None:
-        """Have `wait` check its condition at once."""
+        """Let `wait` check its condition at once."""
 
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = ...) -> bool:
-        """Let time pass until `condition()`; return whether it holds.
+        """Let time pass until `condition()` is true; return whether it is.
 
         `timeout`: picoseconds; None: until the driver is `idle`, or for ever if it cannot know. `burst`: the number of
         events between two checks of the condition, beside those that `wake` asks for.
         """
 
     def close(self, drain: bool = True) -> None:
-        """Let the packets under way arrive, if `drain`, and end."""
+        """End the run; if `drain`, let the packets under way arrive first."""

@@ -100,7 +100,7 @@ class Report:
     path: Path
     size: int
     hops: tuple[tuple[Hop, int], ...]
-    """Hops in order, each with the bytes over it."""
+    """Hops in order, each with the number of bytes that pass over it."""
     copies: int
     cpu_posts: int
     """Number of work requests that the CPU posts."""

@@ -159,7 +159,7 @@ def as_memory(data: Any) -> Memory:
 
 
 class Region:
-    """A registered region {key, base, length, access}; packets see it only while it is enabled (ses.md §14.2).
+    """A registered region {key, base, length, access}; packets reach it only while it is enabled (ses.md §14.2).
 
     `base` is 0 in zero-based mode, else the virtual address that the first byte has for peers (ses.md §2.8).
     """

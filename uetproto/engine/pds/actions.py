@@ -1,4 +1,4 @@
-"""The tables of a PDC are compiled here: actions that they name become functions.
+"""Compiles the tables of a PDC: the actions that they name become functions.
 
 A name in a table that no function has fails at import.
 """
@@ -16,7 +16,7 @@ ACTIONS: dict[str, Callable[..., Any]] = {
     for name, function in vars(module).items()
     if callable(function) and not isinstance(function, type)
 }
-"""The functions that take a PDC, by name."""
+"""Functions that take a PDC, by the names of the actions."""
 
 
 def _compile(role: Role) -> dict[State, list[Row]]:

@@ -281,7 +281,7 @@ def handle_not_new(
 
 
 def is_beyond_close(pdc: Pdc, psn: int) -> bool:
-    """Return True when a PSN is newer than the CLOSE_CMD that arrived."""
+    """Return True when a PSN is newer than the PSN of the CLOSE_CMD that arrived."""
     return pdc.close_psn is not None and diff32(psn, pdc.close_psn) > 0
 
 

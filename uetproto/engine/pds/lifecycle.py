@@ -244,7 +244,7 @@ def tombstone_of(pdc: Pdc, drained: bool) -> "Tombstone":
 
 
 def free(pdc: Pdc, *_: Any) -> None:
-    """End without error; every request of SES was acknowledged before."""
+    """End the PDC without error; every request of SES was acknowledged before."""
     _end(pdc, None)
 
 
@@ -254,7 +254,7 @@ def fail_by_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
 
 
 def fail_exhausted(pdc: Pdc, reason: PdcErrorReason, now: int) -> None:
-    """End in error: the retransmission budget of a packet is used up."""
+    """End the PDC in error: the retransmission budget of a packet is used up."""
     _end(pdc, PdsError(reason))
 
 

@@ -86,7 +86,7 @@ class Ack:
     sack_base: int
     sack_bitmap: int
     size: int
-    """Bytes of the PDS header: the SES response starts there."""
+    """Size of the PDS header in bytes: the SES response starts there."""
     epsn: int | None = None
     """Expected PSN of the next PDC in the ACK of a close, of a later revision (pds.md §6.6)."""
 
@@ -127,7 +127,7 @@ class Control:
     start_psn: int
     payload: int
     reserved: int = 0
-    """SYN packet: use_rsv_pdc."""
+    """Whether a SYN packet carries use_rsv_pdc."""
     size: int = 16
     opaque: int = 0
     """A value that the sender of a PROBE chooses, and the answer echoes."""
@@ -150,7 +150,7 @@ class Rudi:
     retx: int
     pkt_id: int
     size: int
-    """Bytes of the PDS header: the SES header starts there."""
+    """Size of the PDS header in bytes: the SES header starts there."""
 
     def pack(self) -> bytes:
         kind = PdsType.RUDI_RESP if self.response else PdsType.RUDI_REQ
@@ -163,7 +163,7 @@ class Uud:
 
     next_hdr: int
     size: int
-    """Bytes of the PDS header: the SES header starts there."""
+    """Size of the PDS header in bytes: the SES header starts there."""
 
     def pack(self) -> bytes:
         return PdsUudReqHeader.pack(self.next_hdr, flags=0)

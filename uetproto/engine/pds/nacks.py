@@ -24,11 +24,11 @@ class NackRow:
     after_dst_rcvd: bool = False
     """The NACK is valid for a packet reported as received, too; a request to retransmit revokes the report."""
     retryable: bool = False
-    """The row of a FATAL code says "retry"."""
+    """Whether the row of a FATAL code says "retry"."""
     opening: bool = False
     """Whether the NACK is valid only while the PDC is being opened; later it is ignored."""
     ignored: bool = False
-    """The code has a row of its own in the state tables."""
+    """Whether the code has a row of its own in the state tables."""
 
 
 _NOW = NackRow(NackClass.NORMAL)

@@ -172,7 +172,7 @@ class PsnWindow:
             self.sack_track = psn  # above CACK, else it would not be new
 
     def answer(self, psn: int, slot: StoredSlot | CompleteSlot) -> None:
-        """Take the answer of an unanswered psn; advance CACK (pds.md §8.2)."""
+        """Record the answer to an unanswered psn; advance CACK (pds.md §8.2)."""
         self.slots[psn] = slot
         self.waiting -= 1
         if isinstance(slot, StoredSlot):
@@ -180,7 +180,7 @@ class PsnWindow:
         self._advance()
 
     def clear(self, value: int) -> bool:
-        """Clear up to a CLEAR_PSN; if a PSN there is unanswered, ignore it and return False (pds.md §9.3)."""
+        """Clear up to a CLEAR_PSN; if a PSN up to it is unanswered, return False and clear nothing (pds.md §9.3)."""
         if diff32(value, self.max_clear) <= 0:
             return True
         beyond = diff32(value, self.cack)

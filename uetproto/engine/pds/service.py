@@ -109,7 +109,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`ses_nack`: the packet counts as not received, and its sender gets this NACK (pds.md §4, §6.3 row 16).
+    """Says that a packet counts as not received, and its sender gets this NACK (`ses_nack`, pds.md §4, §6.3 row 16).
 
     Raises `LocalError` for a value that is no NackCode.
     """

@@ -457,7 +457,7 @@ def answer_clear_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -
 
 
 def send_clear(pdc: Pdc, now: int) -> None:
-    """Send CLEAR_CMD after PDS_Clear_Time, as far as all is acknowledged; `_want_rest` arms the timer again."""
+    """Send CLEAR_CMD after PDS_Clear_Time, for all acknowledged PSNs; `_want_rest` arms the timer again."""
     clear = pdc.tx.clear_psn
     again = diff32(pdc.clear_wanted, pdc.clear_sent) <= 0
     if diff32(clear, pdc.clear_sent) > 0 or again:

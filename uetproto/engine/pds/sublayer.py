@@ -642,7 +642,7 @@ class Pds:
         self.wake(pdc, pdc.deadline())
 
     def opened(self, pdc: Pdc) -> None:
-        """Report a PDC as opened, once it cannot be the effect of a replay (tss.md §11)."""
+        """Report a PDC as opened, once it is certain that no replay opened it (tss.md §11)."""
         pdc.opened = True
         self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
 

@@ -117,7 +117,7 @@ class Processes:
         return (self.services if job_id is None else self.jobs.get(job_id, {})).get(pid_on_fep)
 
     def of_every_job(self, pid_on_fep: int, number: int) -> Process | None:
-        """Return the process of `EVERY_JOB` that has resource index `number`; it is preferred to those of the jobs."""
+        """Return the process of `EVERY_JOB` that has resource index `number`; processes of jobs come after it."""
         process = self.find(EVERY_JOB, pid_on_fep)
         return process if process is not None and any(number in space for space in process.spaces.values()) else None
 

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from uetproto.errors import LocalError
 
 ALL_BITS = (1 << 64) - 1
-"""Value of `ignore` with which any match bits match."""
+"""Value of `ignore` with which every tag matches."""
 _INITIATOR = 0xFFFFFFFF << 64
 _BOTH = _INITIATOR | ALL_BITS
 _ASKED = (_BOTH, ALL_BITS, _INITIATOR, 0)

@@ -40,7 +40,7 @@ class PeerOrder:
         return self.is_oldest(transfer)
 
     def leave(self, transfer: "MessageTransfer") -> "list[MessageTransfer]":
-        """Remove a message that ended; return those that continue now."""
+        """Remove a message that ended; return the messages that may continue now."""
         self.open.pop(transfer.number, None)
         if transfer in self.refused:
             self.refused.remove(transfer)

@@ -1,4 +1,4 @@
-"""Profiles of a target: which features each one has beside its opcodes (ses.md §4.3)."""
+"""Profiles of a target: the features that each has in addition to its opcodes (ses.md §4.3)."""
 
 from uetproto.wire.headers.uet_ses import Profile
 

@@ -131,7 +131,7 @@ def default_response(request: SesRequest, generation: int = 0) -> Response:
 def response(
     request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
 ) -> Response:
-    """Return a guaranteed response, as it is not the default one; an error has length 0 (ses.md §9.4, §9.7)."""
+    """Return a response, guaranteed because it is not the default one; an error has length 0 (ses.md §9.4, §9.7)."""
     return Response(build_response(
         ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, length, which, generation,
     ), gtd=True)  # fmt: skip

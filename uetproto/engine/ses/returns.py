@@ -42,7 +42,7 @@ class ReturnMessage:
         return self.packet
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """Take the answer of the initiator: success, or an error."""
+        """Note the answer of the initiator: success, or an error."""
         self.returns.open -= 1
         good = response is None or next_hdr == NextHdr.NONE or response[1] & 0x3F in (ReturnCode.OK, ReturnCode.NULL)
         if good and self.region is not None and self.region.on_read is not None:

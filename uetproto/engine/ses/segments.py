@@ -48,7 +48,7 @@ class MessagePlan:
     header_data: int | None = None
     request_length: int = 0
     body: int = 0
-    """Bytes that segmentation divides: all, or the eager ones of a rendezvous; 0 for operands in an extension."""
+    """Number of bytes to segment: all, or the eager ones of a rendezvous; 0 for operands in an extension."""
     extension: bytes = b""
     """Extension headers, which precede the payload in every packet."""
     memory: Memory | None = None

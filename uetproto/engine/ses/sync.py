@@ -8,7 +8,7 @@ from uetproto.engine.ses.received import RxMessage
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 Late = Callable[[ReturnCode | None], None]
-"""Executes the operation that ends a group, and answers it; a code means that it failed."""
+"""Executes the operation that ends a group, and answers it; a code says that the group failed."""
 
 
 class _SyncGroup:

@@ -120,7 +120,7 @@ class SesTarget:
         """Time of the next look for idle messages, valid while there are messages. NEVER: all are complete."""
 
     def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
-        """Queue the answer of a packet that was left without one; it leaves at the next poll, as PDS may be busy."""
+        """Queue the late answer to a packet; it leaves at the next poll, as PDS may be busy."""
         if request.dc and self.config.write_latency and _says_ok(answer):
             self._observable.append((self.now + self.config.write_latency, pdc, psn, answer))
         else:
