@@ -16,5 +16,5 @@ def effort(ci: int, full: int, deep: int) -> int:
 
 
 def examples(count: int) -> settings:
-    """Return settings of `count` examples in the profile `full`, of a third of them in `ci`, and of all in `deep`."""
-    return settings(max_examples=effort(max(8, count // 3), count, settings.default.max_examples))
+    """Return settings of `count` examples in the profile `full`, of a quarter of them in `ci`, and of all in `deep`."""
+    return settings(max_examples=effort(max(6, count // 4), count, settings.default.max_examples))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli.generate import status
+from tests.support.effort import effort
 from tests.support.interop.tshark import folder, needs_tshark, run
 from tests.support.traffic.generate import MADE, Nowhere, made, records
 from uetproto import LocalError, Packet, decode
@@ -132,7 +133,7 @@ def test_groups(tmp_path: Path) -> None:
     for ip, mac in ((4, 0x01005E010000), (6, 0x333300000000)):
         found = records(made(tmp_path, "roce-ud", f"ip={ip}", "multicast=0.5"))
         groups = [packet for _, packet in found if packet["bth"]["destqp"] == MULTICAST_QP]
-        assert 1200 < len(groups) < 1800
+        assert 0.4 * MADE < len(groups) < 0.6 * MADE
         assert {packet["ethernet"]["dst"] for packet in groups} == {mac, mac + 1}
     world = finished("roce-ud", *PEACE, "multicast=1", "pdcs=1", "endpoints=8")
     targets = world.workload.stations[world.profile.initiators :]
@@ -224,7 +225,7 @@ def test_every_way_is_silent_on_uc_and_ud(way: ErrorKind, kind: QpType) -> None:
 @pytest.mark.parametrize("name", ROCE)
 @pytest.mark.parametrize("settings", [("protocol_errors=1",), ("loss=1",), ("loss=0.2", "reorder=0.2")])
 def test_traffic_goes_on(name: str, settings: tuple[str, ...]) -> None:
-    world = finished(name, *settings, "sizes=2 KiB", packets=12_000)
+    world = finished(name, *settings, "sizes=2 KiB", packets=effort(4_000, 12_000, 12_000))
     assert sum(world.workload.ended.values()) >= 16
 
 
