@@ -102,7 +102,7 @@ def conversations(first: int, last: int) -> Iterator[Record]:
 
 
 def left_behind(pdcs: int, used: Callable[[], int]) -> float:
-    """Return the bytes that remain of each PDC: the growth of `used` from the first tenth of the PDCs to all of them.
+    """Return how much remains of each PDC: the growth of `used` from the first tenth of the PDCs to all of them.
 
     Both are measured when the trackers have just forgotten what is over, after a few further PDCs.
     """

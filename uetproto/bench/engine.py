@@ -177,7 +177,7 @@ LAYERS = (
 
 
 def shares(function: Callable[[], object]) -> tuple[tuple[str, float], ...]:
-    """Return where the time goes, by cProfile; calls of Python's own count for the layer that made them."""
+    """Return where the time goes, by cProfile; calls of built-in functions count for the layer that calls."""
     profile = cProfile.Profile()
     profile.enable()
     function()

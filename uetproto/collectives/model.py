@@ -97,7 +97,7 @@ class ModelNetwork(CollectiveNetwork):
         self._ends[rank].dead = why
 
     def post(self, source: int, destination: int, tag: Tag, half: MessageHalf, sends: bool) -> None:
-        """Posts one half of a message; the second half moves it."""
+        """Posts a send or a receive; the message moves when both are posted."""
         for rank in (source, destination):
             if not 0 <= rank < self.size:
                 raise LocalError("peer", rank, f"0 … {self.size - 1}")

@@ -52,8 +52,7 @@ Ended: TypeAlias = Callable[[UetError | None], None]
 """Function that is called once at the end: with None, or with the failure. Buffers are free then."""
 PartFactory: TypeAlias = Callable[[int, Array, Array, Ended], CollectivePart]
 """Function that makes the part of a rank from its group rank, INPUT and OUTPUT (both contiguous), and `Ended`. It is
-called
-for all ranks in order before the first part starts."""
+called for all ranks in order before the first part starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from uetproto.collectives.offload import Offload
 from uetproto.errors import UetError
 
 SECOND = 10**12
-"""A time in picoseconds."""
+"""A second in picoseconds."""
 
 
 class TransportError(UetError):

@@ -1,4 +1,4 @@
-"""Trains two layers data-parallel: the gradients of a real backward pass are summed up by every all_reduce there is.
+"""Trains two layers data-parallel: the gradients of a real backward pass are summed up by every all_reduce algorithm.
 
 Each rank has the whole model and a part of the batch. The weights of all ranks are compared with those of one process
 that has the whole batch: with whole numbers they are equal bit for bit; with floats within 1e-6, because the order of

@@ -26,7 +26,7 @@ class CheckedSchedule(NamedTuple):
     """The counts of a schedule that was proved."""
 
     steps: int
-    """Steps in which there are messages."""
+    """Number of steps in which there are messages."""
     messages: int
     elements: int
     """Elements sent by all ranks together: `inj` (collectives.md §2)."""

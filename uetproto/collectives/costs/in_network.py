@@ -8,7 +8,7 @@ from uetproto.collectives.algorithms.pattern import steps_for
 from uetproto.collectives.costs.formulas import Costs, Expected
 
 HEADER = 32
-"""Bytes of a SHARP message around its operand."""
+"""Bytes of a SHARP message without its operand."""
 
 
 class SharpCosts(NamedTuple):

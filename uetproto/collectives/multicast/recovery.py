@@ -1,4 +1,4 @@
-"""Recovery around the ring: missing chunks are read from F(r), and V(r) may read here (collectives.md §3.10.5).
+"""Recovery around the ring: missing chunks are read from F(r), and V(r) reads from r (collectives.md §3.10.5).
 
 There is one ring for a rank, because a request has no room for a subgroup. A block is held when every subgroup holds
 its part.

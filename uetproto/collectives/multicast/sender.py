@@ -1,4 +1,4 @@
-"""The sender of one rank: its own block, in batches, when it is its turn (collectives.md §3.10.3).
+"""The sender of one rank: it sends its own block in batches, at its turn (collectives.md §3.10.3).
 
 Subgroups send in parallel: a row posts a batch for each of them. All share one token.
 """

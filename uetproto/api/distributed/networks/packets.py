@@ -138,7 +138,7 @@ def _relayed(source: int, over: int, target: int, done: Done) -> Done:
 
 
 class GrantingEnd(PacketEnd):
-    """An end that writes where the receiver says. A subclass moves records and bytes."""
+    """An end that writes to the memory that the receiver names. A subclass moves records and bytes."""
 
     def __init__(self, network: "PacketNetwork", rank: int) -> None:
         super().__init__(network, rank)
@@ -301,7 +301,7 @@ class PacketNetwork(CollectiveNetwork):
     # Within a host
 
     def post_local(self, source: int, target: int, tag: Tag, buffer: memoryview, done: Done, *, sends: bool) -> None:
-        """Posts one half of a message; the second half moves it."""
+        """Posts a send or a receive; the message moves when both are posted."""
         message = self._halves.match(source, target, tag, MessageHalf(buffer, done), sends=sends)
         if message is not None:
             send, receive = message
