@@ -132,7 +132,7 @@ class _HeaderSchema(Adapter):  # type: ignore[misc]
 
 
 SCHEMAS: Mapping[str, Any] = MappingProxyType({form: _HeaderSchema(header) for form, header in FORMS.items()})
-"""Schemas of every form, by the name that the form has (wire.md §0)."""
+"""Schema of every form, by the name of the form (wire.md §0)."""
 
 
 class _PacketSchema(Construct):  # type: ignore[misc]

@@ -10,7 +10,7 @@ from uetproto.wire.codec import class_name
 from uetproto.wire.fields import Field, Header
 
 INSIDE: list[Callable[[Any, bytes], Any]] = []
-"""Functions that find the layer of what a layer carries without a code; None if it is not theirs."""
+"""Functions that find the layer of a payload that no code announces; they return None for an unknown payload."""
 
 
 def inside_of(layer: Any, payload: bytes) -> Any:
@@ -50,7 +50,7 @@ def layer_of(
     field_of: Callable[[Header, Field], Any] = plain_field,
     dispatch: Callable[..., Any] = _fitting,
 ) -> Any:
-    """Return the layer of a form, named as the form in CamelCase; `field_of` makes the field of Scapy for a row."""
+    """Return the Scapy layer of a form, named as the form in CamelCase; `field_of` makes the Scapy field for a row."""
     return type(Packet)(
         class_name(header).removesuffix("Header"),
         (base,),

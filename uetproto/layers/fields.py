@@ -1,4 +1,4 @@
-"""Rows of the tables become fields of Scapy here."""
+"""This module turns rows of the tables into Scapy fields."""
 
 from enum import IntFlag
 from typing import Any
@@ -21,7 +21,7 @@ _SIGNED = {
 
 
 def plain_field(header: Header, row: Field) -> Any:
-    """Return the field of Scapy for a row of `header`."""
+    """Return the Scapy field for a row of `header`."""
     field = _typed(header, row)
     if (header.name, row.name) in _COMPUTED:
         field.default = None

@@ -33,7 +33,7 @@ class RoceLayer(FormLayer):
     """The layers of all RoCE forms share this base."""
 
     def following(self) -> tuple[Header, ...]:
-        """Return the headers still to come behind this one, by the opcode of the BTH below."""
+        """Return the headers that must still follow this one, by the opcode of the BTH below."""
         layer, passed = self, 0
         while isinstance(layer, RoceLayer) and layer.header is not roce.BTH:
             layer, passed = layer.underlayer, passed + 1
@@ -137,7 +137,7 @@ class _LrhLayer(RoceLayer):
 
 
 class RoceIcrc(Packet):  # type: ignore[misc]
-    """Pad and invariant CRC end a packet; `icrc` None stands for the right one."""
+    """Pad and invariant CRC end a packet; if `icrc` is None, the right ICRC is computed."""
 
     name = "RoCE ICRC"
     fields_desc: ClassVar[list[Any]] = [
@@ -150,7 +150,7 @@ class RoceIcrc(Packet):  # type: ignore[misc]
 
     @property
     def ok(self) -> bool | None:
-        """Return whether the ICRC is right; None where that cannot be said."""
+        """Return whether the ICRC is right; None if it cannot be checked."""
         body, layer = self.pad, self.underlayer
         while isinstance(layer, Packet) and not isinstance(layer, Bth):
             body = layer.self_build() + body
@@ -211,7 +211,7 @@ _LINKS = ((Ether, "type"), (Dot1Q, "type"), (CookedLinux, "proto"), (CookedLinux
 
 
 def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
-    """Dissect RoCEv2 behind `udp_port` and RoCEv1 behind its EtherType, before all else bound there.
+    """Dissect RoCEv2 behind `udp_port` and RoCEv1 behind its EtherType, in preference to other layers bound there.
 
     Scapy asks the class that was bound first, and no other (roce.md §16): `scapy.contrib.roce` is not asked meanwhile.
     `rd` as in `uetproto.decode`. What was bound before by this function no longer is. Raises `LocalError`.
@@ -227,7 +227,7 @@ def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
 
 
 def unbind_roce() -> None:
-    """Undo `bind_roce`: whatever else was bound there is used again."""
+    """Undo `bind_roce`: other layers bound to the same port or EtherType are used again."""
     for lower in (UDP, *(lower for lower, _ in _LINKS)):
         lower.payload_guess = [guess for guess in lower.payload_guess if guess[1] not in (Bth, Grh)]
 

@@ -29,7 +29,7 @@ class SharpLayer(FormLayer):
     """The layers of all SHARP forms share this base."""
 
     def following(self) -> tuple[Header, ...]:
-        """Return the headers still to come behind this one, by opcode and flags of the base header below."""
+        """Return the headers that must still follow this one, by opcode and flags of the base header below."""
         layer, passed = self, 0
         while isinstance(layer, SharpLayer) and layer.header is not sharp.SHARP:
             layer, passed = layer.underlayer, passed + 1
@@ -105,7 +105,7 @@ class SharpRanks(Packet):  # type: ignore[misc]
 
 
 class SharpPad(Packet):  # type: ignore[misc]
-    """This layer holds the zeros that fill a message up to whole words."""
+    """This layer holds the zeros that pad a message to whole words."""
 
     name = "SHARP pad"
     fields_desc: ClassVar[list[Any]] = [StrField("pad", b"")]
@@ -124,7 +124,7 @@ SHARP_LAYERS: dict[str, Any] = {
 }
 """Layers of the SHARP forms, by the name that each form has (sharp.md §2)."""
 MCAST_LAYERS: dict[str, Any] = {form: layer_of(header, McastLayer) for form, header in MCAST_FORMS.items()}
-"""Layers that multicast immediates have."""
+"""Layers of the multicast immediates."""
 
 for _cls in (*SHARP_LAYERS.values(), *MCAST_LAYERS.values()):
     globals()[_cls.__name__] = _cls
@@ -161,7 +161,7 @@ def _mcast_inside(layer: Any, payload: bytes) -> Any:
 
 
 def bind_sharp() -> None:
-    """Look for SHARP in what SENDs carry, over RoCE and UET."""
+    """Look for SHARP messages in the payload of SENDs, over RoCE and UET."""
     unbind_sharp()
     INSIDE.append(_sharp_inside)
 
@@ -173,7 +173,7 @@ def unbind_sharp() -> None:
 
 
 def bind_mcast() -> None:
-    """Take immediates for those of multicast, where they may be."""
+    """Dissect immediates as multicast immediates, in packets that may carry them."""
     unbind_mcast()
     INSIDE.append(_mcast_inside)
 

@@ -133,7 +133,9 @@ class UetLayer(FormLayer):
     # Dissecting
 
     def following(self) -> list[_LayerChoice]:
-        """Return what is still to come behind this layer; `_RESERVED` is the last one if a code is reserved."""
+        """Return the choices of headers that must still follow this layer, with `_RESERVED` last if a code is
+        reserved.
+        """
         todo, reserved = [], []
         for by, then, otherwise in self.rows:
             choice = then.get(self.fields[by], otherwise) if by else otherwise
@@ -150,7 +152,7 @@ class UetLayer(FormLayer):
         return todo[0].of(payload) if todo else inside_of(self, payload) or Raw
 
     def do_dissect_payload(self, s: bytes) -> None:
-        """Dissect payload and trailer, where no header follows."""
+        """Dissect payload and trailer if no header follows."""
         if s and not self.following() and not isinstance(self, self.stop_dissection_after or ()):
             size, trailer = _trailer(self, s)
             if size:
@@ -162,7 +164,7 @@ class UetLayer(FormLayer):
     # Building
 
     def do_build(self) -> bytes:
-        """Build the packet; the lowest UET layer appends the CRC, as it has all of the packet but what lies below."""
+        """Build the packet; the lowest UET layer appends the CRC, as it has all UET bytes of the packet."""
         data: bytes = super().do_build()
         if self.underlayer is None or isinstance(self.underlayer, UetLayer):
             return data
@@ -261,7 +263,7 @@ class UetCrc32c(Packet):  # type: ignore[misc]
     fields_desc: ClassVar[list[Any]] = [_CrcField("crc", None)]
 
     def expected(self) -> int | None:
-        """Return the CRC that the layers below ask for; None without an IP header."""
+        """Return the CRC that is right for the layers below; None without an IP header."""
         parts = []
         layer, first = self.underlayer, None
         while layer is not None and (first is None or isinstance(layer, UetLayer)):
@@ -272,7 +274,7 @@ class UetCrc32c(Packet):  # type: ignore[misc]
 
     @property
     def ok(self) -> bool | None:
-        """Return whether the CRC is right; None where that cannot be said."""
+        """Return whether the CRC is right; None if it cannot be checked."""
         value, expected = self.getfieldval("crc"), self.expected()
         return None if value is None or expected is None else bool(value == expected)
 
@@ -573,7 +575,8 @@ _LOWER = (
 
 
 def bind_uet(udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> None:
-    """Dissect UET behind `udp_port` and `ip_protocol`, and send it there. What was bound before no longer is.
+    """Dissect UET behind `udp_port` and `ip_protocol`, and use both numbers when building. Earlier bindings of UET are
+    removed.
 
     UET comes before whatever else is bound to UDP, since its source port is arbitrary.
     """

@@ -37,7 +37,9 @@ class Codec(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A plan is source text that takes the fields of a header from struct units, and makes the units of fields."""
+    """A plan is source text that reads the fields of a header from struct units, and makes these units from the
+    fields.
+    """
 
     format: str
     units: list[str]  # variable names
@@ -58,7 +60,7 @@ class _Part(NamedTuple):
 
 @cache
 def plan(header: Header, prefix: str = "") -> Plan:
-    """Return the source text for `header`; `prefix` keeps the variables of several headers in one function apart.
+    """Return the source text for `header`; `prefix` makes variable names unique if a function reads several headers.
 
     `struct` refuses what does not fit a unit. That leaves the fields that share one, but for the first, whose surplus
     is that of the unit, and those that are split. A shift to the right leaves nothing of a value that fits, and
@@ -106,7 +108,9 @@ def _excess(value: str, field: Field) -> str:
 
 
 def compile_functions(source: str, name: str, **scope: Any) -> dict[str, Any]:
-    """Run `source`, and return what it defines. No other function of the project runs generated code."""
+    """Run `source`, and return the names that it defines, with their values. No other function of the project runs
+    generated code.
+    """
     exec(_code(source, name), scope)
     return scope
 
@@ -170,7 +174,7 @@ def class_name(header: Header) -> str:
 
 
 def parameters_of(header: Header) -> tuple[list[str], dict[str, int]]:
-    """Return the fields that `pack` of a named tuple needs, and those that may be omitted with their defaults."""
+    """Return the fields that `pack` of a named tuple needs, and the optional fields with their defaults."""
     omitted = {f.name: int(f.default) for f in header.fields if f.only or f.name.startswith("rsvd")}
     return [name for name in header.names if name not in omitted], omitted
 

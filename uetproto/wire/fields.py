@@ -15,14 +15,16 @@ _TAKEN_BY_SCAPY = frozenset(
 
 
 class Origin(Enum):
-    """An origin says who defined the layout of a header, and so who else may use it (sharp.md: [P], [I], [D])."""
+    """An origin says who defined the layout of a header, which decides who else may use it (sharp.md: [P], [I],
+    [D]).
+    """
 
     PUBLISHED = "published"
     INFERRED = "inferred"
     """The layout was inferred from what is published; nobody has confirmed it."""
     OURS = "ours"
     OUR_PLACE = "ours, published codes"
-    """The project chose the place; the numbers in it are published."""
+    """The project chose the place of the field; the codes in it are published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Header:
         raise KeyError(f"{self.name}.{name}")
 
     def origin_of(self, field: Field) -> Origin:
-        """Return whether, and by whom, the row `field` of this table is published."""
+        """Return the origin of the row `field` of this table."""
         return field.origin or self.origin
 
     @property
@@ -112,7 +114,9 @@ class Header:
 
     @property
     def borders(self) -> dict[int, int]:
-        """Return the index of the field that starts at each byte offset where one does, and behind the last."""
+        """Return, for each byte offset where a field starts, the index of this field; the end of the header is
+        included.
+        """
         position, found = 0, {0: 0}
         for index, field in enumerate(self.fields, 1):
             position += field.bits

@@ -32,7 +32,7 @@ Candidates = tuple[Header, ...]
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """A row says what follows any header of `after`: one of the candidates, by the value of its field `by`.
+    """A row says which header follows a header of `after`: one of the candidates, by the value of the field `by`.
 
     `otherwise` holds for values not in `then`; None means that such a value is reserved. Without candidates nothing
     follows.

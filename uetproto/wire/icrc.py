@@ -47,7 +47,7 @@ def invariant_start(forms: Sequence[str]) -> tuple[int, int]:
 
 @cache
 def invariant_mask(layers: tuple[tuple[str, int], ...]) -> int:
-    """Return the bits that count as ones in successive headers, which are given by form and size in bytes."""
+    """Return a mask of the bits that the ICRC takes as ones in successive headers, given by form and size in bytes."""
     mask = 0
     for form, size in layers:
         mask = mask << size * 8 | _MASKS.get(form, 0)

@@ -25,13 +25,15 @@ _USE_RSV_PDC = USE_RSV_PDC >> 12  # of `pdc_info`
 _OPCODES = frozenset(sharp.SharpOpcode)
 
 ENDLESS = 1 << 20
-"""Number of bytes that exceeds every message."""
+"""Number of bytes that is larger than every message."""
 CHECKED = Trailer("icrc", 0)
-"""Trailer of a packet whose end is there."""
+"""Trailer of a packet whose end was captured."""
 
 
 class Message(NamedTuple):
-    """A SHARP message, or its first part, has headers, an end of its body, and a reason why it is none (else empty)."""
+    """A message holds the headers of a SHARP message or of its first part, the end of the body, and a `reason` if it is
+    not valid.
+    """
 
     layers: list[Layer]
     end: int

@@ -44,13 +44,15 @@ def network_of(layers: Sequence[Layer]) -> Layer:
 
 
 def crc_start(layers: Sequence[Layer]) -> int:
-    """Return the first byte that a CRC32C covers: that of the IP source address (wire.md §7)."""
+    """Return the offset of the first byte that a CRC32C covers: the first byte of the IP source address (wire.md
+    §7).
+    """
     network = network_of(layers)
     return network.offset + (12 if network.form == "ipv4" else 8)
 
 
 def udp_checksum_at(layers: Sequence[Layer]) -> int | None:
-    """Return where the UDP checksum is, if there is one."""
+    """Return the offset of the UDP checksum, or None if there is none."""
     return next((layer.offset + 6 for layer in layers if layer.form == "udp"), None)
 
 

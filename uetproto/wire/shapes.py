@@ -1,4 +1,4 @@
-"""This module compiles whole stacks of headers into one function each, which makes the common frames fast.
+"""This module compiles a whole stack of headers into one function, which makes decoding of common frames fast.
 
 `stack.py` can decode and encode any frame, one header at a time. Traffic, however, has few *shapes*: the same headers
 in the same order, with the same values in the fields that select what follows. A shape met several times is compiled,
@@ -165,30 +165,32 @@ def _guards(text: Plan, header: Header, values: Mapping[str, int], exact: Iterab
 
 
 class Shape(NamedTuple):
-    """A shape is source text that reads a stack of headers; each target adds what it makes of them.
+    """A shape is source text that reads a stack of headers; its user adds what to do with the fields.
 
     It may use `data`, `there`, its length, `n`, the length of the frame, `end`, that without its trailer, the fields,
     and `value`, the number in the trailer.
     """
 
     format: str
-    """A `struct` code stands for each unit."""
+    """Format with one `struct` code for each unit."""
     units: list[str]
     guards: list[str]
-    """Conditions of which any, if true, shows a frame of another shape or with a defect."""
+    """Conditions; if any of them is true, the frame has another shape or a defect."""
     fields: list[dict[str, str]]
-    """Expressions that read the fields, in a dict for each layer; an exact field has its number instead."""
+    """Expressions that read the fields, in one dict for each layer; a field with an exact value has this value
+    instead.
+    """
     size: int
-    """Number of bytes that all headers have."""
+    """Size of all headers in bytes."""
     pad: int
     implied: str | None
-    """Expression of the payload bytes that the headers imply."""
+    """Expression for the number of payload bytes that the headers imply."""
     trailer: int
-    """Number of trailer bytes, which `end` excludes."""
+    """Size of the trailer in bytes; `end` excludes the trailer."""
     check: str
-    """Statements that return None where the trailer is wrong."""
+    """Statements that return None if the trailer is wrong."""
     least: int
-    """Number of bytes that must be there."""
+    """Least number of bytes that must have been captured."""
     length: str = "there"
     """Expression that gives the length of the frame."""
 
@@ -319,7 +321,7 @@ def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
 
 
 class Writers:
-    """This class keeps the compiled shapes that were encoded."""
+    """This class keeps the compiled shapes of the packets that were encoded."""
 
     def __init__(self) -> None:
         self._by_forms: dict[tuple[str, ...], tuple[Any, Any, int | None, _Invariant | None] | int] = {}

@@ -1,4 +1,4 @@
-"""A frame is a stack of layers: `decode` takes it apart, and `encode` builds it again, bit by bit the same.
+"""A frame is a stack of layers: `decode` returns the layers, and `encode` builds the same frame again, bit by bit.
 
 Decoding never raises on bytes from outside. What does not fit is kept as raw bytes with a reason. Four cases are
 distinguished: *truncated* (the capture kept less than was on the wire), *trimmed* (a switch cut the packet),
@@ -74,7 +74,7 @@ def decode(
 
 
 def walk(data: bytes, settings: "_Settings", truncated: bool) -> Packet:
-    """Decode one header at a time; any frame can be decoded so."""
+    """Decode one header at a time; this works for every frame."""
     step = _Walk(data, truncated)
     _, step.crc, step.udp_port, step.ip_protocol, step.roce_port, step.trimmed_dscp, step.rd = settings
     step.link(settings[0])
@@ -100,7 +100,7 @@ def _readers_for(settings: _Settings) -> Readers:
 
 
 def check_choice(name: str, value: str, legal: tuple[str, ...]) -> None:
-    """Raise `LocalError` for a setting that is none of the `legal` values."""
+    """Raise `LocalError` for a setting that is not one of the `legal` values."""
     if value not in legal:
         raise LocalError(name, f"{value!r} is none of {', '.join(legal)}")
 
@@ -559,13 +559,13 @@ _NO_OPERANDS = frozenset({AtomicOpcode.READ, AtomicOpcode.INVAL, *COMPARE_AND_SW
 
 
 def implied_payload(layers: list[Layer]) -> int | None:
-    """Return the payload bytes that the headers imply, or None (interfaces.md §3, ses.md §7.1)."""
+    """Return the number of payload bytes that the headers imply, or None (interfaces.md §3, ses.md §7.1)."""
     source = implied_by(layers)
     return int(layers[source[0]].values[source[1]]) if isinstance(source, tuple) else source
 
 
 def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
-    """Return what gives the payload's length: (index of the layer, field), a number of bytes, or None."""
+    """Return the source of the payload's length: (index of the layer, field), a fixed number of bytes, or None."""
     index = len(layers) - 1
     form, values, _ = layers[index]
     extension: Mapping[str, int] = {}
@@ -604,7 +604,7 @@ def encode(packet: Packet, *, fill: bool = False) -> bytes:
 
 
 def assemble(packet: Packet, fill: bool) -> bytes:
-    """Encode one layer at a time; any packet can be encoded so."""
+    """Encode one layer at a time; this works for every packet."""
     for name, part in (("payload", packet.payload), ("pad", packet.pad), ("raw", packet.raw)):
         if not isinstance(part, bytes | bytearray | memoryview):
             raise LocalError(name, f"{part!r} is not bytes")

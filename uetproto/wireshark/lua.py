@@ -1,4 +1,4 @@
-"""This module writes the Wireshark dissector: every table and `NEXT` as Lua, within the part that is written by hand.
+"""This module writes the Wireshark dissector: it puts every table and `NEXT` as Lua into the part written by hand.
 
 A form `pds.ack.probe` and its siblings share the filter name `uetp.pds.ack`. Wireshark allows several fields of one
 name where they have one type, so a name with two types is refused here (`ValueError`).
@@ -38,14 +38,14 @@ _WIDEST_MASK = 4  # bytes; Wireshark applies a wider one wrongly, without a word
 
 
 def filter_name(form: str, field: str = "") -> str:
-    """Return what a form, or a field of it, is called in a display filter, without protocol and variant suffix."""
+    """Return the name of a form, or of its field, in a display filter, without the protocol and the variant suffix."""
     base, _, suffix = form.rpartition(".")
     name = base if suffix in VARIANTS else form
     return f"{name}.{field}" if field else name
 
 
 def display_filter(form: str, field: str = "") -> str:
-    """Return the display filter of a form, or of a field of it: `uetp.pds.ack.cack_psn`."""
+    """Return the display filter of a form, or of a field of the form: `uetp.pds.ack.cack_psn`."""
     return f"{PROTOCOL}.{filter_name(form, field)}"
 
 
@@ -62,7 +62,7 @@ def emit() -> str:
 
 
 def check(headers: Iterable[Header]) -> None:
-    """Check that every filter name means one type. Raises `ValueError`."""
+    """Check that every filter name has one type only. Raises `ValueError`."""
     kinds: dict[str, tuple[str, str]] = {}
     for header in headers:
         kinds.setdefault(filter_name(header.name), ("none", header.name))

@@ -1,4 +1,4 @@
-"""pcap and pcapng share records, link types, the window over a stream, the search for the next good record."""
+"""This module has what pcap and pcapng share: records, link types, reading of streams, search for good records."""
 
 import gzip
 import os
@@ -45,7 +45,7 @@ SNAPLEN = 262_144
 """The snap length that tcpdump and Wireshark use for "everything", in bytes."""
 
 MAX_LENGTH = 0xFFFFFF
-"""Number of bytes that no frame exceeds: a longer original length is damage."""
+"""Size of the largest possible frame, in bytes; a longer original length is damage."""
 
 SECOND = 1_000_000_000
 """Number of nanoseconds that make a second."""
@@ -75,12 +75,12 @@ class Record(NamedTuple):
 
 
 make_record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record)
-"""Makes a `Record` of its fields in half the time that the Python constructor of a named tuple takes."""
+"""Fast constructor of a `Record`: it takes half the time of the Python constructor of a named tuple."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """An interface is where frames were captured."""
+    """An interface is the place where frames were captured."""
 
     name: str
     link: int
@@ -116,11 +116,11 @@ class Window:
 
     @property
     def fault(self) -> str:
-        """Return why a compressed stream ended early."""
+        """Return the reason why a compressed stream ended early."""
         return self._gunzip.fault if self._gunzip else ""
 
     def fill(self, at: int, need: int) -> int:
-        """Read until `data` holds `need` bytes from `at` on, fewer only at the end; return the new index of `at`."""
+        """Read until `data` holds `need` bytes from index `at` on, or the stream ends; return the new value of `at`."""
         have = len(self.data) - at
         if have >= need or self.ended:
             return at
@@ -296,12 +296,12 @@ class CaptureWriter(ABC):
         """Add many whole frames, faster than `write` does. Raises `LocalError` for one that cannot be written."""
 
     def flush(self) -> None:
-        """Flush everything so far to the system."""
+        """Pass everything written so far to the operating system."""
         self._drain()
         self._file.flush()
 
     def close(self) -> None:
-        """Flush, and close the file if this writer opened it."""
+        """Flush the file, and close it if this writer opened it."""
         with self._owned:
             self._drain()
 

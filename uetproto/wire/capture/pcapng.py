@@ -24,7 +24,7 @@ from uetproto.wire.capture.base import (
 )
 
 SECTION = b"\n\r\r\n"
-"""Type that a Section Header Block has: equal in both byte orders, and changed by a text-mode transfer."""
+"""Type of a Section Header Block: equal in both byte orders; a transfer in text mode would change it."""
 
 _SHB, _IDB, _PB, _SPB, _EPB = 0x0A0D0D0A, 1, 2, 3, 6
 _REGISTERED = {_SHB, *range(1, 11), 0xBAD, 0x4000_0BAD}  # types that may follow a good block when searching for one
@@ -42,7 +42,9 @@ _DAY = 86_400 * SECOND  # further apart, what looks like two records is chance
 
 
 class PcapngReader(CaptureReader):
-    """A reader returns the records of a pcapng, and numbers interfaces on over its sections (`open_capture`)."""
+    """A reader returns the records of a pcapng; the numbers of interfaces continue over its sections
+    (`open_capture`).
+    """
 
     def __init__(self, window: Window, owned: ExitStack, max_record: int) -> None:
         super().__init__(window, owned)

@@ -1,4 +1,4 @@
-"""Multicast broadcast and all-gather use an `imm` in two ways (collectives.md §3.10.1), which have a table each.
+"""This module holds the tables of the two `imm` layouts of multicast broadcast and all-gather (collectives.md §3.10.1).
 
 An `imm` does not say that it is one of these, so it is read as such only on request.
 """

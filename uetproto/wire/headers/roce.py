@@ -13,7 +13,7 @@ from uetproto.wire.fields import Header
 
 
 class Transport(IntEnum):
-    """The first three bits of an opcode are the transport (roce.md §3)."""
+    """This code names the transport: it is the first three bits of an opcode (roce.md §3)."""
 
     RC = 0
     UC = 1
@@ -64,7 +64,7 @@ class Lnh(IntEnum):
 
 
 class Nak(IntEnum):
-    """Names the syndromes of an AETH that refuse a request (roce.md §2.1)."""
+    """This code names the syndromes of an AETH that refuse a request (roce.md §2.1)."""
 
     PSN_SEQUENCE_ERROR = 0x60
     INVALID_REQUEST = 0x61
@@ -171,7 +171,7 @@ CNP = Header("cnp", "Congestion notification", "roce.md §2", 16, (
 
 
 class Load(Enum):
-    """A load gives the payload bytes that an operation has: (least, most); None is the path MTU."""
+    """A load gives the payload size of an operation in bytes: (least, most); None stands for the path MTU."""
 
     FULL = (None, None)
     SOME = (1, None)
@@ -181,7 +181,7 @@ class Load(Enum):
 
 
 class Form(NamedTuple):
-    """A row of roce.md §3 says which transports have an operation, its own headers, its payload."""
+    """A row of roce.md §3 says for an operation which transports have it, which headers it adds, and its payload."""
 
     transports: tuple[Transport, ...]
     headers: tuple[Header, ...]

@@ -56,7 +56,7 @@ DTYPE_SIZES: dict[Dtype, int] = {
     Dtype.FLOAT: 4, Dtype.DOUBLE: 8, Dtype.UNSIGNED_SHORT: 2, Dtype.SHORT: 2,
     Dtype.FLOAT_SHORT: 2, Dtype.BFLOAT16: 2, Dtype.UINT8: 1, Dtype.INT8: 1, Dtype.NULL: 0,
 }  # fmt: skip
-"""Number of bytes that one element has."""
+"""Size of one element in bytes."""
 
 
 class Feature(IntFlag):
@@ -246,7 +246,7 @@ class TargetType(IntEnum):
 
 
 class SharpOpcode(IntEnum):
-    """An opcode names a message; that of a response is that of its request + 0x80 (sharp.md §2.5)."""
+    """An opcode names a message; the opcode of a response is the opcode of its request + 0x80 (sharp.md §2.5)."""
 
     GROUP_JOIN_REQ = 0x01
     GROUP_LEAVE_REQ = 0x02
@@ -303,7 +303,7 @@ class Status(IntEnum):
 
 
 RETRYABLE = frozenset({Status.OST_EXHAUSTED, Status.SEQ_STALE, Status.SEQ_AHEAD})
-"""Codes of a NACK that tell that nothing was consumed and the request may be sent again."""
+"""Codes of a NACK that say that nothing was consumed and that the request may be sent again."""
 
 COUNTERPARTS: dict[Status, tuple[LibsharpStatus | Trap | Syndrome, ...]] = {
     Status.OK:                  (LibsharpStatus.OK,),
@@ -336,7 +336,7 @@ COUNTERPARTS: dict[Status, tuple[LibsharpStatus | Trap | Syndrome, ...]] = {
     Status.CHILD_DOWN:          (Trap.QP_ERROR,),
     Status.PARENT_DOWN:         (Trap.QP_ERROR,),
 }  # fmt: skip
-"""Published counterparts of each status, where there are any (sharp.md §2.7)."""
+"""Published codes that correspond to a status, if there are any (sharp.md §2.7)."""
 
 VERSION = 1
 LAST_JOB = 0xFFFFFF
@@ -450,13 +450,13 @@ BODIES: dict[SharpOpcode, Header] = {
     SharpOpcode.NACK:            FAULT,
     SharpOpcode.ERROR:           FAULT,
 }  # fmt: skip
-"""Header that begins the body of an opcode; messages that leave a group have no body."""
+"""Header that begins the body of a message, by opcode; messages that leave a group have no body."""
 VECTORS = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
-"""Opcodes whose body is the vector."""
+"""Opcodes of messages whose body is the vector."""
 
 HEADERS = (SHARP, EXT_UDH, EXT_TGT, JOIN_REQ, JOIN_RESP, LOCK, FAULT, HEARTBEAT)
 RANKS = "sharp.ranks"
-"""Form of the ranks that follow `sharp.join_req`, 16 bits each: a layer without a table."""
+"""Form of the ranks that follow `sharp.join_req`, with 16 bits for each rank; it is a layer without a table."""
 
 
 def following(opcode: int, flags: int) -> tuple[Header, ...]:

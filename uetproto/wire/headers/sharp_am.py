@@ -28,7 +28,7 @@ AM_Q_KEY = 0x80010000
 MAD_SIZE = 256
 BODY_SIZE = 192
 MOST_QPS = 44
-"""Number of queue pairs that one QPAllocation has, and of children that one TreeConfig has."""
+"""Number of queue pairs in one QPAllocation, and of children in one TreeConfig."""
 JOB_WORDS = 48
 
 
@@ -252,6 +252,6 @@ ATTRIBUTES: dict[AmAttribute, Header] = {
     AmAttribute.PERFORMANCE_COUNTERS: PERFORMANCE_COUNTERS,
     AmAttribute.AN_ACTIVE_JOBS:       AN_ACTIVE_JOBS,
 }  # fmt: skip
-"""Body that an attribute has; the bodies of other attributes are not laid out."""
+"""Header of the body, by attribute; the bodies of other attributes have no table."""
 
 HEADERS = (AM, *ATTRIBUTES.values())

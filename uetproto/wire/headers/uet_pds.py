@@ -32,7 +32,7 @@ class PdsType(IntEnum):
 
 
 class Mode(IntEnum):
-    """A delivery mode has as its value the request type on the wire (UE 1.0.1 §3.5.6)."""
+    """A delivery mode has the request type on the wire as its value (UE 1.0.1 §3.5.6)."""
 
     RUD = PdsType.RUD_REQ
     """A packet is delivered exactly once, in any order (reliable, unordered)."""
@@ -106,12 +106,12 @@ class ControlProfile(NamedTuple):
     sender: CpSender
     psn: CpPsn
     ar: int
-    """Value that the flag `ar` has: 1 where an ACK answers the packet."""
+    """Value of the flag `ar`: 1 if an ACK answers the packet."""
     payload: CpPayload
     opens: bool
-    """The packet can open a PDC when it carries syn."""
+    """Whether the packet can open a PDC when it carries syn."""
     label: str
-    """Name that `ctl_payload` has; empty if it is not shown."""
+    """Name of `ctl_payload`; empty if `ctl_payload` is not shown."""
     purpose: str
     answer: str
     section: str = "pds.md §13"
@@ -226,7 +226,7 @@ def _request_head(kind: PdsType, syn: int) -> tuple[F, ...]:
 
 _TO_KNOWN_PDC = (F(16, "dpdcid", doc="PDCID of the receiver"),)
 USE_RSV_PDC = 0x8000
-"""Bit of use_rsv_pdc in the word of a SYN packet that holds pdc_info and psn_offset: 0x8000 by choice (wire.md §3)."""
+"""Bit use_rsv_pdc in the word of a SYN packet that holds pdc_info and psn_offset; our own choice (wire.md §3)."""
 
 _TO_NEW_PDC = (
     F( 4, "pdc_info",                         doc="highest bit: use_rsv_pdc"),

@@ -137,7 +137,7 @@ class AtomicDatatype(IntEnum):
 
 
 class Space(IntEnum):
-    """A process has several index spaces: RI 15 of one is another resource than RI 15 of the next (ses.md §2.4)."""
+    """A process has several index spaces: RI 15 in one space differs from RI 15 in another space (ses.md §2.4)."""
 
     RMA = 0
     SEND = auto()
@@ -164,7 +164,7 @@ class Extension(Enum):
     RENDEZVOUS = auto()
     SYNC = auto()
     SYNC_ATOMIC = auto()
-    """The sync group header precedes the atomic header."""
+    """The sync group header stands before the atomic header."""
 
 
 class Profile(IntFlag):
@@ -184,13 +184,13 @@ class OpcodeProfile(NamedTuple):
     selects: Selects
     extension: Extension
     fetches: bool
-    """The request reads memory of the target: its success carries data."""
+    """Whether the request reads memory of the target: a response of success carries data."""
     profiles: Profile
-    """The profiles that execute the opcode."""
+    """Profiles that execute the opcode."""
     payload: bool = True
-    """The packets of the request can carry payload."""
+    """Whether the packets of the request can carry payload."""
     deferrable: bool = False
-    """The target may stop the message; two restart tokens take the place of buffer_offset (ses.md §5.7)."""
+    """Whether the target may stop the message; if so, two restart tokens replace buffer_offset (ses.md §5.7)."""
 
 
 _RELIABLE, _IDEMPOTENT, _DATAGRAM = (

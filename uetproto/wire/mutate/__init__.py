@@ -1,1 +1,1 @@
-"""A mutation is named damage to bytes, headers and frames, for fuzzing and for audit tests."""
+"""A mutation is damage with a name, done to bytes, headers or frames, for fuzzing and for audit tests."""

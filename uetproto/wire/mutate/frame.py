@@ -19,7 +19,7 @@ from uetproto.wire.stack import decode, encode
 
 
 class MutationRng(Protocol):
-    """A source of random numbers makes two kinds of draws; `random.Random(seed)` is one."""
+    """A source of random numbers has two methods that draw; `random.Random(seed)` is such a source."""
 
     def getrandbits(self, k: int, /) -> int: ...
 
@@ -27,17 +27,17 @@ class MutationRng(Protocol):
 
 
 class Mutation(NamedTuple):
-    """A mutation holds a frame made wrong, and says what is wrong with it."""
+    """A mutation holds a frame that was made wrong, and says what is wrong with the frame."""
 
     frame: bytes
     form: str | None
     """Form of the header that was changed; None for the frame as a whole, its payload, its trailer."""
     field: str
     offset: int
-    """Byte of the frame where the change begins."""
+    """Offset of the first changed byte in the frame."""
     before: int
     after: int
-    """Values that the field had and has; for a frame or a payload: its size, or the byte changed."""
+    """Values of the field before and after; for a frame or payload without a field: its size, or the changed byte."""
     rule: str | None = None
     """Rule that an audit must report; None if no audit can see the change."""
 
@@ -56,7 +56,7 @@ def pick(rng: MutationRng, values: Sequence[_T]) -> _T:
 
 
 class Recent(dict[_Key, dict[int, _Value]]):
-    """This table keeps the values of the newest flows by their numbers, at most `most` of a flow."""
+    """This table keeps the values of the newest flows by number, with at most `most` values for each flow."""
 
     def __init__(self, flows: int, most: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Recent(dict[_Key, dict[int, _Value]]):
         self._most = most
 
     def note(self, flow: _Key, number: int, value: _Value) -> None:
-        """Keep the value of a number, and remove the oldest number and flow if there are too many."""
+        """Keep the value of a number; if there are too many numbers or flows, remove the oldest."""
         values = self.setdefault(flow, {})
         values[number] = value
         if len(values) > self._most:
@@ -111,7 +111,7 @@ class Frame:
 
     @property
     def end(self) -> int:
-        """Return where the packet and its CRC end; padding, and the VCRC of one link, follow."""
+        """Return where the packet and its CRC end; padding and the VCRC may follow."""
         return len(self.data) - len(self.packet.raw) - (VCRC_SIZE if self.packet.vcrc else 0)
 
     def changed(self, index: int, name: str, value: int) -> Mutation:
@@ -133,7 +133,9 @@ class Frame:
         return Mutation(bytes(data), None, "payload", at, self.data[at], data[at])
 
     def lengthened(self, more: bytes) -> Mutation | None:
-        """Add bytes behind the payload, counted by all lengths below; return None where those cannot count so far."""
+        """Add bytes behind the payload, and to all lengths in lower headers; return None if a length would be too
+        large.
+        """
         packet = self.packet
         payload = packet.payload + more
         try:
@@ -157,7 +159,7 @@ class Frame:
             self.put_crc(data, self._icrc(data) if trailer.kind == "icrc" else self._crc32c(data))
 
     def put_crc(self, data: bytearray, value: int) -> None:
-        """Set the CRC to `value`; the VCRC, which covers it, is corrected where it was right."""
+        """Set the CRC to `value`, and correct the VCRC, which covers the CRC, if the VCRC was right."""
         packet, end = self.packet, self.end
         assert packet.trailer is not None
         at = end - _SIZES[packet.trailer.kind]
@@ -208,7 +210,7 @@ def bad_crc(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def cut(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Remove bytes at the end, while no length says so."""
+    """Remove bytes at the end, and keep all lengths as they are."""
     first = frame.packet.layers[frame.start].offset
     at = first + below(rng, frame.end - first)
     return Mutation(frame.data[:at], None, "frame", at, len(frame.data), at)
@@ -244,7 +246,7 @@ LENGTHS = ("total_length", "payload_length", "paylen", "pktlen")
 
 
 def ip_length(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Change the length in the IP header, or in the GRH or LRH in its place."""
+    """Change the length in the IP header, or in the GRH or LRH if there is no IP header."""
     for name in LENGTHS:
         index = frame.find(name)
         if index is not None:

@@ -22,7 +22,7 @@ def mutate_transport(data: bytes, rng: MutationRng, other: bytes = b"", first: C
 
 
 def transport_headers(data: bytes, first: Candidates = FIRST) -> list[tuple[Header, int]]:
-    """Return the headers that `data` begins with, and the byte where each starts; stop where one does not fit."""
+    """Return the headers at the start of `data`, each with its offset; stop at a header that does not fit."""
     found: list[tuple[Header, int]] = []
     todo = [first]
     at = 0

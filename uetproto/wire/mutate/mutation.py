@@ -1,4 +1,4 @@
-"""Frames are made wrong on purpose, by name (interfaces.md §7): one module for test traffic, fuzzing and auditing.
+"""This module makes frames wrong on purpose, by name of the mutation, for tests, fuzzing, audits (interfaces.md §7).
 
     wrong = MUTATIONS["bad-next-hdr"](frame, rng)               one frame tells all that is needed
     wrong = MUTATIONS_OF_HISTORY["clear-falls"](frame, rng, history)  needs earlier frames: `history.note(frame)`
@@ -40,7 +40,7 @@ def mutate(
     link: str = "ethernet",
     roce_port: int = ROCE_PORT,
 ) -> Mutation | None:
-    """Apply the mutation `name` of `NAMES`; `history` holds the frames before, where the mutation needs them.
+    """Apply the mutation `name` of `NAMES`; `history` holds earlier frames, if the mutation needs them.
 
     Return None if it does not apply, or if it changes nothing. Raises `KeyError` for an unknown name.
     """
@@ -87,7 +87,7 @@ ABOUT: dict[str, str] = {
     "psn-two-contents":       "PSN that stood for another packet",
     "clear-falls":            "CLEAR_PSN below that of an earlier packet",
 }  # fmt: skip
-"""Text that says what is wrong after a mutation, in a line."""
+"""Text in one line that says what is wrong after a mutation, by the name of the mutation."""
 
 _TABLES = (uet.CHANGES, uet.CHANGES_OF_HISTORY), (roce.CHANGES, roce.CHANGES_OF_HISTORY)
 
@@ -95,6 +95,6 @@ MUTATIONS: dict[str, Callable[..., Mutation | None]] = {name: partial(mutate, na
 MUTATIONS_OF_HISTORY: dict[str, Callable[..., Mutation | None]] = {
     name: partial(mutate, name) for name in uet.CHANGES_OF_HISTORY
 }
-"""Mutations that need earlier frames; the tables of `uet.py` and `roce.py` say the field, its value, the rule."""
+"""Mutations that need earlier frames; the tables of `uet.py` and `roce.py` give field, value and rule of each."""
 
 NAMES = (*MUTATIONS, *MUTATIONS_OF_HISTORY)

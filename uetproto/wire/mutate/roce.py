@@ -1,4 +1,4 @@
-"""This module makes RoCE and InfiniBand packets wrong: for each, a field and its value (interfaces.md §7).
+"""This module makes RoCE and InfiniBand packets wrong: each mutation sets a field to a value (interfaces.md §7).
 
 What is not in the tables below has no meaning for RoCE. A rule is named `ROCE-…` where roce.md says what a capture then
 contradicts.
@@ -81,13 +81,13 @@ def bad_version(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def unknown_opcode(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Set an unknown opcode, but none of 0x40–0x5f and from 0xc0 on: vendors may define those (roce.md §3)."""
+    """Set an unknown opcode; 0x40–0x5f and 0xc0 or more are excluded, as vendors may define these (roce.md §3)."""
     opcodes = [opcode for opcode in undefined(BTH["opcode"]) if opcode < _MANUFACTURERS and opcode not in RD_OPCODES]
     return frame.changed(frame.start, "opcode", pick(rng, opcodes))
 
 
 def unknown_code(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Set an unknown syndrome of an AETH; its reserved bit stays."""
+    """Set an unknown syndrome of an AETH; the reserved bit of the syndrome stays."""
     index = frame.find("syndrome", prefix="aeth")
     if index is None:
         return None
@@ -96,7 +96,7 @@ def unknown_code(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def extra_bytes(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Add bytes behind the payload that the BTH and the RETH imply; pad and lengths count them."""
+    """Add bytes behind the payload that the BTH and the RETH imply; pad and lengths include these bytes."""
     packet = frame.packet
     size = len(packet.payload)
     plain = packet.trailer is not None and packet.trailer.ok and packet.pad == bytes(-size % 4) and "erf" not in packet
@@ -116,7 +116,7 @@ def _implied(frame: Frame) -> bool:
 
 
 def ip_length(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Change the length of IP, GRH or LRH; without a contradiction, the packet seems cut or its ICRC wrong."""
+    """Change the length of IP, GRH or LRH; if no other length contradicts, the packet seems cut, or its ICRC wrong."""
     found = mutate_frame.ip_length(frame, rng)
     forms = {layer.form for layer in frame.packet.layers}
     contradicted = "udp" in forms or {"lrh", "grh"} <= forms
@@ -145,7 +145,7 @@ def _dmalen(frame: Frame) -> tuple[int, str] | None:
 
 
 def opcode_change(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Put a part of a SEND among those of a WRITE, or the other way round (roce.md §8)."""
+    """Put a packet of a SEND among those of a WRITE, or a packet of a WRITE among those of a SEND (roce.md §8)."""
     operation = _operation(frame)
     other = None if operation is None else _OTHER.get(operation)
     return None if other is None else frame.changed(frame.start, "opcode", _opcode(frame) & ~0x1F | other)
@@ -164,7 +164,7 @@ def key_change(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Answer a request that was not sent: the PSN identifies the request (roce.md §15)."""
+    """Make a response answer a request that was not sent: the PSN identifies the request (roce.md §15)."""
     if _operation(frame) not in RESPONSES:
         return None
     ahead = _NOT_SENT + below(rng, _NOT_SENT)

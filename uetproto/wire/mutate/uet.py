@@ -1,4 +1,4 @@
-"""This module makes UET packets wrong: for each mutation by name, a field and its value (interfaces.md §7)."""
+"""This module makes UET packets wrong: each mutation sets a field to a value (interfaces.md §7)."""
 
 from collections.abc import Sequence
 
@@ -69,7 +69,7 @@ def unknown_opcode(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def unknown_code(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Set an unknown code of a NACK, a control packet, a SES response, an atomic operation."""
+    """Set an unknown code in a NACK, a control packet, a SES response or an atomic operation."""
     names = ("nack_code", "ctl_type", "return_code", "atomic_opcode", "atomic_datatype")
     places = [(i, name) for i, layer in enumerate(frame.packet.layers) for name in names if name in layer.values]
     if not places:
@@ -84,7 +84,7 @@ def _unknown(field: Field) -> list[int]:
 
 
 def extra_bytes(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Add bytes behind the payload that the headers imply; the lengths below count them."""
+    """Add bytes behind the payload that the headers imply; the lengths in lower headers include these bytes."""
     packet = frame.packet
     doubtful = packet.trailer is not None and not packet.trailer.ok
     if doubtful or implied_payload(packet.layers) != len(packet.payload):
@@ -140,7 +140,7 @@ def _flip_bit(frame: Frame, rng: MutationRng, index: int | None, names: Sequence
 
 
 def clear_positive(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Make a packet clear itself, or what was never sent (pds.md §2.1)."""
+    """Set CLEAR_PSN to the PSN of the packet itself, or to a PSN that was never sent (pds.md §2.1)."""
     index = frame.find("clear_psn_offset")
     if index is None or frame.value(index, "clear_psn_offset") >= 0:
         return None
@@ -158,7 +158,7 @@ def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def default_with_error(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Give a default response an error code; it says success, or that the real response is gone (ses.md §9.1)."""
+    """Give a default response an error code; legal are success, and that the real response is gone (ses.md §9.1)."""
     index = frame.find("return_code", prefix="ses.response")
     if index is None or frame.value(index, "opcode") not in (ResponseOpcode.DEFAULT_RESPONSE, ResponseOpcode.RESPONSE):
         return None
@@ -228,7 +228,7 @@ def psn_two_contents(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutati
 
 
 def clear_falls(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutation | None:
-    """Set CLEAR_PSN below that of an earlier packet; both are first transmissions, in the order of their PSNs."""
+    """Set CLEAR_PSN below that of an earlier packet; both packets are sent for the first time, in the order of PSNs."""
     place = _request(frame)
     if place is None or frame.value(place[0], "retx"):
         return None
@@ -241,7 +241,7 @@ def clear_falls(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutation | 
 
 
 def som_twice(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutation | None:
-    """Set SOM twice; the last packet is excluded, as with SOM and EOM it would have to carry all of the message."""
+    """Set SOM in a second packet, but not in the last: with SOM and EOM it would have to carry the whole message."""
     place, ses = _request(frame), _of_message(frame)
     if place is None or ses is None or frame.value(ses, "som") or frame.value(ses, "eom"):
         return None
