@@ -11,7 +11,7 @@ Key = tuple[int, int, int]
 """Identifies an end by its address, its PDCID and the address of its peer."""
 
 QUARANTINE = 10**9
-"""Nanoseconds after which a silent PDCID may be in use for another PDC (MSL is twice that)."""
+"""Nanoseconds of silence after which a PDCID may belong to another PDC (MSL is twice as long)."""
 PAIRS = 65_536
 """Most pairs of hosts that `PdcTable.again` keeps."""
 

@@ -56,4 +56,4 @@ class RepeatedId(AboutMessage):
     psn: int | None
     """Holds the PSN of a packet of the earlier message that is not acknowledged; None: all are acknowledged."""
     number: int
-    """Holds the number of that packet, or of the earlier message."""
+    """Holds the number of that packet, or of a packet of the earlier message."""

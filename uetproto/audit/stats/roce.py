@@ -26,7 +26,7 @@ class RoceListener:
 
     @property
     def events(self) -> dict[Enum, Tell]:
-        """Return the events that are subscribed to, and what they call."""
+        """Return the events to subscribe to, each with the function that it calls."""
         return {
             RoceEvent.PACKET: self._packet, RoceEvent.ANEW: self._anew, RoceEvent.REQUEST: self._request,
             RoceEvent.AGAIN: self._again, RoceEvent.IN_READ: self._again, RoceEvent.RESPONSE: self._response,

@@ -23,7 +23,7 @@ class UetListener:
 
     @property
     def events(self) -> dict[Enum, Tell]:
-        """Return the events that are subscribed to, and what they call."""
+        """Return the events to subscribe to, each with the function that it calls."""
         return {
             PdsEvent.FIRST: self._first, PdsEvent.AGAIN: self._again, PdsEvent.TRIMMED: self._trimmed,
             PdsEvent.ACK: self._ack, PdsEvent.NACK: self._nack,

@@ -60,7 +60,7 @@ class UsedCounters:
     contents: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     """Maps a counter to the number of its packet, and the checksum of its bytes."""
     floor: int = -1
-    """Holds the counter up to which ranges were dropped."""
+    """Holds the counter up to which all ranges were dropped."""
     newest: int = -1
     seen_at: int = 0
     """Holds the number of the last packet."""

@@ -68,7 +68,7 @@ class WireEvent(Enum):
 
 
 CUT = "cut by the capture"
-"""Says why the end of a packet could not be judged."""
+"""Says why a rule could not judge the end of a packet."""
 _AT_THE_END = frozenset({WireEvent.CRC, WireEvent.ICV, WireEvent.LENGTH, WireEvent.ICRC, WireEvent.ROCE_LENGTH})
 _MISSING = frozenset({"truncated", "trimmed", "fragment"})
 """Lists the notes of packets whose end is missing; only the first says that the capture truncated it."""
