@@ -1,4 +1,4 @@
-"""Parts that tests of common share, first needed for columns."""
+"""Parts that several tests of common share: columns."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -107,7 +107,7 @@ def test_back_to_where_it_came_from() -> None:
 
 
 def test_another_domain_with_the_same_keys() -> None:
-    """Its SDI is authenticated (tss.md §7.1)."""
+    """The SDI of a packet is authenticated (tss.md §7.1)."""
     w = play(simulator(same_keys=True), write(), TssStep("rewrite", at=2, how="sdi"), TssStep("deliver"))
     assert w.ends[1].port.domains[2].counters.in_auth_fail == 1
     with pytest.raises(LocalError, match="has no key of the other"):

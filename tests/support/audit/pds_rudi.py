@@ -1,4 +1,4 @@
-"""Parts that tests of audit share, first needed for rudi."""
+"""Parts that several tests of audit share: rudi."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

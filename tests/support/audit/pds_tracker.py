@@ -1,4 +1,4 @@
-"""Parts that tests of audit share, first needed for tracker."""
+"""Parts that several tests of audit share: tracker."""
 
 from collections.abc import Iterable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Parts that tests of audit share, first needed for fast path."""
+"""Parts that several tests of audit share: fast path."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Parts that tests of audit share, first needed for records."""
+"""Parts that several tests of audit share: records."""
 
 from tests.support.audit import frames as f
 

@@ -1,4 +1,4 @@
-"""Parts that tests of audit share, first needed for rules."""
+"""Parts that several tests of audit share: rules."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -61,7 +61,7 @@ def atomic(at: int, va: int = 0x20000008) -> Line:
 
 
 def answer(operation: Operation, at: int, size: int = 0, *more: Head, **values: Any) -> Line:
-    """Of B, to a request of A."""
+    """Make an answer of B to a request of A."""
     return B, A, bth(operation, at, QP_OF_A, **values), {"size": size, "more": more}
 
 

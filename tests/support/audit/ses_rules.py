@@ -1,4 +1,4 @@
-"""Parts that tests of audit share, first needed for rules."""
+"""Parts that several tests of audit share: rules."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, 
 
 START, MTU, ID, JOB, RI, KEY = 1000, 1024, 5, 9, 15, 77
 LENGTH = 4 * MTU
-"""Of most messages: four packets."""
+"""Most messages of the tests have this length: four packets."""
 ALL = Options(complete=True, ordered=True)
 Op, C = Opcode, ReturnCode
 

@@ -1,4 +1,4 @@
-"""Parts that tests of audit share, first needed for rules."""
+"""Parts that several tests of audit share: rules."""
 
 from collections.abc import Iterable
 from typing import Any

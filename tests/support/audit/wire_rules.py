@@ -1,4 +1,4 @@
-"""Parts that tests of audit share, first needed for rules."""
+"""Parts that several tests of audit share: rules."""
 
 from tests.support.audit import frames as f
 

@@ -1,4 +1,4 @@
-"""Parts that tests of cli share, first needed for generate."""
+"""Parts that several tests of cli share: generate."""
 
 from uetproto.cli.main import cli
 

@@ -1,4 +1,4 @@
-"""Parts that tests of collectives share, first needed for algorithms."""
+"""Parts that several tests of collectives share: algorithms."""
 
 from typing import Any
 

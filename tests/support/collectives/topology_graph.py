@@ -1,4 +1,4 @@
-"""Parts that tests of collectives share, first needed for graph."""
+"""Parts that several tests of collectives share: graph."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Parts that tests of distributed share, first needed for collectives."""
+"""Parts that several tests of distributed share: collectives."""
 
 from uetproto.api import distributed as dist
 

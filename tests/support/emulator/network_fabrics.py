@@ -1,4 +1,4 @@
-"""Parts that tests of emulator share, first needed for fabrics."""
+"""Parts that several tests of emulator share: fabrics."""
 
 import random
 from collections.abc import Callable, Mapping

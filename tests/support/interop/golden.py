@@ -1,4 +1,4 @@
-"""Parts that tests of interop share, first needed for golden."""
+"""Parts that several tests of interop share: golden."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Parts that tests of interop share, first needed for roce tshark."""
+"""Parts that several tests of interop share: roce tshark."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Parts that tests of interop share, first needed for tshark."""
+"""Parts that several tests of interop share: tshark."""
 
 from tests.support.interop.tshark import (
     Shown,

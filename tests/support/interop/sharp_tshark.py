@@ -1,4 +1,4 @@
-"""Parts that tests of interop share, first needed for sharp tshark."""
+"""Parts that several tests of interop share: sharp tshark."""
 
 from tests.support.interop.tshark import Shown, number
 from uetproto import decode

@@ -1,4 +1,4 @@
-"""Parts that tests of pds share, first needed for control and reads."""
+"""Parts that several tests of pds share: control and reads."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Parts that tests of roce share, first needed for responder."""
+"""Parts that several tests of roce share: responder."""
 
 from tests.support.roce.world import BASE, QP_B, A, B, World
 from uetproto.engine.contract import Datagram

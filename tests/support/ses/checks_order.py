@@ -1,4 +1,4 @@
-"""Parts that tests of ses share, first needed for checks order."""
+"""Parts that several tests of ses share: checks order."""
 
 import random
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Parts that tests of ses share, first needed for initiator rules."""
+"""Parts that several tests of ses share: initiator rules."""
 
 from tests.support.ses.operations import Peers
 from uetproto.engine.ses.headers import SesRequest

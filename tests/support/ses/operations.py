@@ -1,4 +1,4 @@
-"""Parts that tests of ses share, first needed for operations."""
+"""Parts that several tests of ses share: operations."""
 
 import random
 from typing import Any

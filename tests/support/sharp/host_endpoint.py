@@ -1,4 +1,4 @@
-"""Parts that tests of sharp share, first needed for endpoint."""
+"""Parts that several tests of sharp share: endpoint."""
 
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.endpoint import SharpHost
@@ -11,7 +11,7 @@ LLT, SAT, RESULT = 0x11, 0x12, SharpOpcode.AGG_RESULT
 
 
 class Bench:
-    """One host, and what it sends."""
+    """A host, and the messages that it sends."""
 
     def __init__(self, osts: int = 2, *, sat: bool = False, mgid: int = 0, **settings: str) -> None:
         self.host = SharpHost(0, SharpConfig(), SharpOptions.of({f"SHARP_COLL_{k}": v for k, v in settings.items()}))

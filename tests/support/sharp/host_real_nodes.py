@@ -1,4 +1,4 @@
-"""Parts that tests of sharp share, first needed for real nodes."""
+"""Parts that several tests of sharp share: real nodes."""
 
 from tests.support.sharp.fabric import HOSTS, Wire
 from uetproto.engine.contract import SECOND

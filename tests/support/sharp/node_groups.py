@@ -1,4 +1,4 @@
-"""Parts that tests of sharp share, first needed for groups."""
+"""Parts that several tests of sharp share: groups."""
 
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LLT, SAT, Net
 from uetproto.engine.sharp.messages import JoinRequest, LockBody, SharpMessage

@@ -1,4 +1,4 @@
-"""Parts that tests of sharp share, first needed for operations."""
+"""Parts that several tests of sharp share: operations."""
 
 import struct
 from typing import Any

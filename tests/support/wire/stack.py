@@ -1,4 +1,4 @@
-"""Parts that tests of wire share, first needed for stack."""
+"""Parts that several tests of wire share: stack."""
 
 from uetproto import Layer, Packet, Trailer, encode
 

@@ -1,4 +1,4 @@
-"""Parts that tests of wire share, first needed for vectors."""
+"""Parts that several tests of wire share: vectors."""
 
 import json
 from typing import Any
