@@ -1,5 +1,6 @@
 """Hypothesis profiles: `ci` is quick, `full` tries more, `deep` goes on for hours (HYPOTHESIS_PROFILE)."""
 
+import gc
 import os
 
 import pytest
@@ -21,3 +22,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 if os.environ.get("HYPOTHESIS_PROFILE", "ci") != "deep" and hasattr(providers, "_get_local_constants"):
     # It tries constants of the modules that are loaded: what else has run in this process would choose the examples.
     providers._get_local_constants = lambda: providers._local_constants
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the modules and test items, which stay for the whole run, from every later garbage collection."""
+    gc.collect()
+    gc.freeze()
