@@ -1,3 +1,3 @@
-"""This package has the APIs of programs over the emulator: `fi` is shaped like libfabric (ses.md §13, §14), `verbs`
-like libibverbs (roce.md §6, §10).
+"""This package has the APIs by which programs use the emulator: `fi` is shaped like libfabric (ses.md §13, §14),
+`verbs` like libibverbs (roce.md §6, §10), `distributed` like torch.distributed (collectives.md §1).
 """

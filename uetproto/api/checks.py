@@ -39,7 +39,10 @@ class ArgumentChecks(Generic[_Error, _Errno]):
     def member(
         self, name: str, value: Any, kind: type[_Member], legal: int = -1, errno: _Errno | None = None
     ) -> _Member:
-        """Return a value or number as a member of an enum, or as flags among `legal` (-1: all). Raises `errno`."""
+        """Return a member of the enum `kind`, given as a member or a number; flags must be among `legal` (-1: all).
+
+        Raises the error of the API with `errno` for any other value.
+        """
         is_flag = issubclass(kind, IntFlag)
         known = [one for one in kind if not is_flag or int(one) & legal]
         if isinstance(value, kind) or type(value) is int:

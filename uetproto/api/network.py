@@ -147,7 +147,7 @@ class EmulatedNetwork(ABC):
         self.killed: dict[str, None] = {}
         """Names that `kill` was given."""
         self.busy: list[Callable[[], bool]] = []
-        """Functions that tell whether something is awaited that comes by itself, though all nodes are quiet."""
+        """Functions that return whether an event is still expected, although all nodes are quiescent."""
         specs = self._specs(nodes)
         hosts = sum(spec.at is None for spec in specs.values())
         if hosts < 2 or (checked["topology"] == "pair" and hosts != 2):
@@ -196,7 +196,7 @@ class EmulatedNetwork(ABC):
         for node in self.nodes.values():
             node.driver = self
 
-    # What belongs to a transport
+    # Methods that the network of a transport defines
 
     @abstractmethod
     def node(self, place: NodePlace, spec: Any) -> LocalNode:
@@ -384,7 +384,7 @@ class EmulatedNetwork(ABC):
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing more happens without the program, except idle timers."""
+        """Return whether nothing more happens unless the program acts; timers of quiescent nodes do not count."""
         if any(busy() for busy in self.busy):
             return False
         if all(node.quiescent for node in self.nodes.values()):
@@ -398,7 +398,8 @@ class EmulatedNetwork(ABC):
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = BURST) -> bool:
         """Run virtual time until `condition()`, which is checked every `burst` events and when `wake` is called.
 
-        `timeout`: picoseconds, which have passed when it returns False; None: until nothing more would happen (`idle`).
+        Returns whether the condition holds. `timeout`: picoseconds after which it returns at the latest; None: until
+        nothing more would happen (`idle`).
         """
         clock = self.clock
         limit = NEVER if timeout is None else clock.now + timeout

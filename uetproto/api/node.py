@@ -1,4 +1,5 @@
-"""This module has nodes of a program: an engine, listeners to its events, and the driver of its packets and time."""
+"""This module has the nodes of a program, each with an engine and listeners to its events, and what programs do with
+all nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,8 +89,9 @@ class DrivenNetwork:
         done.
 
         All is done when nothing more would happen by itself: a send that waits for a receive of its peer completes in a
-        later run. Return True, but for a condition that does not hold in the end. Raises FI_EINVAL or EINVAL for an
-        instant that has passed, and for None where the driver cannot know that nothing more would happen.
+        later run. Return True, except for a condition that does not hold when nothing more would happen. Raises
+        FI_EINVAL or EINVAL for an instant that has passed, and for None if the driver cannot know that nothing more
+        would happen.
         """
         driver, invalid = self.driver, self.checks.invalid
         if callable(until):

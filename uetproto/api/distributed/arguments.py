@@ -34,7 +34,8 @@ def list_of_root(
 
 
 def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[int, ...]:
-    """Return the sizes of a list of blocks. Raises `ArgumentError` if this rank's is not that of `own`."""
+    """Return the sizes of a list of blocks. Raises `ArgumentError` if the block of this rank is not as long as
+    `own`."""
     sizes = tuple(array.size for array in arrays)
     rank = get_rank(group)
     if rank >= 0 and sizes[rank] != own.size:
@@ -43,8 +44,8 @@ def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[
 
 
 def split_sizes(name: str, given: Sequence[int] | None, array: Array, group: Group) -> tuple[int, ...]:
-    """Return the number of elements for each rank: from the given rows of a tensor, or equal numbers. Raises
-    `ArgumentError`."""
+    """Return the number of elements for each rank. `given`: number of rows of `array` for each rank; None or empty:
+    equal numbers. Raises `ArgumentError`."""
     size = get_world_size(group)
     rows = array.shape[0] if array.ndim else 1
     row = array.size // rows if rows else 0

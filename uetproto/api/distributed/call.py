@@ -1,6 +1,6 @@
 """The common part of all collectives: one rank issues its call, with a fingerprint that all ranks compare.
 
-See collectives.md §1.4. A list of tensors becomes one contiguous vector, and is copied only where it is not one.
+See collectives.md §1.4. A list of tensors becomes one contiguous vector; a list of one tensor is not copied.
 """
 
 from typing import Any
@@ -28,8 +28,9 @@ def collective(
     """Issues a collective and returns its operation; returns None if the program waits for it or is no member of the
     group.
 
-    `name`: as reports show it; `catalogue`: its name in the catalogue, if another one. `inputs` and `outputs`: lists of
-    tensors, each list one vector. `count`: elements of the full vector. `root`: argument name and global rank.
+    `name`: operation as reports show it; `catalogue`: name of the operation in the catalogue, if it differs. `inputs`
+    and `outputs`: lists of tensors, each list one vector. `count`: elements of the full vector. `root`: argument name
+    and global rank.
     `sizes`: elements of each rank's block. `splits`: elements sent to and taken from each rank.
     """
     found = member_group(name, group)
@@ -45,7 +46,7 @@ def collective(
     uneven = sizes is not None and len(set(sizes)) > 1
     uneven = uneven or (splits is not None and len(set(splits[0]) | set(splits[1])) > 1)
     chosen = algorithm if algorithm is not None else world.algorithms.get(kind)
-    # The fingerprint names only an algorithm that the program chose: the default follows from what is compared.
+    # The fingerprint names only an algorithm that the program chose: the default follows from its other values.
     asked = check_one(kind, chosen, world.network.offload) if chosen is not None else None
     loose = splits is not None or (uneven and kind == "all_gather")
     shown = {
@@ -72,7 +73,7 @@ def collective(
         source = _vector(sources, dtype)
         target = source if in_place else _room(targets, dtype)
         if kind not in IN_PLACE and np.may_share_memory(source, target):
-            source = source.copy()  # what arrives must not change what is yet to be sent
+            source = source.copy()  # data that arrives must not overwrite data that is not sent yet
         return source, target
 
     def finish(output: Array) -> None:
@@ -100,7 +101,7 @@ def _shapes(arrays: list[Array]) -> tuple[tuple[int, ...], ...]:
 
 
 def _is_vector(arrays: list[Array], dtype: np.dtype[Any]) -> bool:
-    """Return whether a list is one tensor of the type of the call, which need not be copied."""
+    """Return whether a list consists of one tensor with the data type of the call, so that no copy is needed."""
     return len(arrays) == 1 and arrays[0].dtype == dtype
 
 

@@ -1,4 +1,4 @@
-"""Checks of the algorithms that a program names, and the default for the bytes of the full vector."""
+"""Checks the algorithms that a program names, and chooses a default algorithm by the size of the full vector."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,8 +31,8 @@ def names(op: str, offload: Offload | None = None) -> tuple[str, ...]:
 
 
 def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
-    """Return the algorithm of each operation that `World(algorithm=…)` names; one name applies to all operations that
-    have it."""
+    """Return a map from operations to the algorithms that `World(algorithm=…)` names; a single name applies to all
+    operations that have an algorithm of this name."""
     if algorithm is None:
         return {}
     if isinstance(algorithm, str):
@@ -52,7 +52,7 @@ def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
 
 
 def check_one(op: str, algorithm: str, offload: Offload | None = None) -> str:
-    """Return the algorithm. Raises `ArgumentError` if the operation does not have it."""
+    """Return the given algorithm. Raises `ArgumentError` if the operation `op` has no algorithm of this name."""
     legal = names(op, offload)
     if algorithm not in legal:
         raise invalid("algorithm", f"{algorithm!r} of {op}", ", ".join(legal) + _networks_of(op, algorithm))

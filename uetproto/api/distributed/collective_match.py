@@ -84,7 +84,10 @@ class CollectiveMatch:
         return absent, f"waits for {'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} to join"
 
     def mismatch(self) -> CollectiveMismatchError | None:
-        """Return the first difference between the ranks that have joined; the majority counts as right."""
+        """Return the error for the first argument in which the ranks that have joined differ; None if they agree.
+
+        The value that most ranks gave counts as right.
+        """
         ranks = self.group.ranks
         joined = sorted(self._participants.items())
         where = f"collective #{self.sequence} of group {self.group.number}"

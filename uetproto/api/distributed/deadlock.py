@@ -1,7 +1,7 @@
 """The explanation of a deadlock: which rank waits for which (collectives.md §1.5).
 
-It is made only when no rank can proceed and nothing is in progress, so that the deadlock is certain. It names the
-shortest cycle, or the rank that never comes.
+The explanation is made only when no rank can proceed and nothing is in progress, so that the deadlock is certain. It
+names the shortest cycle of waiting ranks, or the rank whose matching call never comes.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from uetproto.errors import UetError
 def explain(
     waits: Sequence[Wait], finished: Collection[int], failures: Mapping[int, UetError] | None = None
 ) -> DeadlockError:
-    """Return the error of a run that is stuck.
+    """Return the error of a run in which no rank can proceed.
 
     `finished`: ranks whose program has returned. `failures`: errors that ranks saw before; they are the cause if those
     ranks have given up.
@@ -37,8 +37,8 @@ def explain(
 
 
 def shortest_cycle(edges: dict[int, set[int]]) -> tuple[int, ...]:
-    """Return the shortest cycle from its smallest member, or (); of several cycles, the one with the smallest
-    member."""
+    """Return the shortest cycle of ranks that wait for each other, beginning with its smallest rank; () if there is no
+    cycle. Of several shortest cycles it returns the one with the smallest first rank."""
     best: tuple[int, ...] = ()
     for start in sorted(edges):
         found = _back_to(start, edges)

@@ -18,7 +18,7 @@ class TensorError(LocalError, TypeError):
 
 
 class DistError(UetError, RuntimeError):
-    """Is the base class of the errors of an operation that failed."""
+    """Base class of the errors that are raised when an operation has failed."""
 
 
 class Wait(NamedTuple):
@@ -36,7 +36,7 @@ class Wait(NamedTuple):
 
 
 class DeadlockError(DistError):
-    """Raised when nothing is in progress, and ranks wait for each other or for a rank that never comes."""
+    """Raised when nothing is in progress, and ranks wait for each other or for a call that no rank will make."""
 
     def __init__(self, message: str, cycle: tuple[int, ...] = (), waits: tuple[Wait, ...] = ()) -> None:
         super().__init__(message)

@@ -55,7 +55,8 @@ def init_process_group(
 
 
 def destroy_process_group(group: Group = None) -> None:
-    """Ends the use of a group (None: of all groups) by this rank: later calls that name one are refused.
+    """Ends the use of a group (None: of all groups) by this rank: its later calls that name the group raise
+    `ArgumentError`.
 
     Operations in progress continue.
     """
@@ -119,7 +120,7 @@ def get_group_rank(group: Group, global_rank: int) -> int:
     return found.places[global_rank]
 
 
-# The group that a call names
+# Finding the group that a call names
 
 
 def default_group() -> ProcessGroup:

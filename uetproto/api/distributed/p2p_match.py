@@ -21,7 +21,7 @@ class Post:
     tag: int
     array: Array
     eager: Array | None = None
-    """Copy of an eager send, whose buffer is free again."""
+    """Copy of the data of an eager send, whose buffer the program may change."""
 
     @property
     def rank(self) -> int:
@@ -46,7 +46,7 @@ class P2PMatching:
         self._count: dict[tuple[int, int], int] = {}
 
     def post(self, post: Post) -> None:
-        """Matches the oldest half that fits, or waits for one."""
+        """Matches a half with the oldest waiting half that fits; if none fits, the new half waits."""
         others = (o for o in self._waiting if o.sends is not post.sends and o.matches(post))
         other = next(others, None)
         if other is not None:

@@ -78,14 +78,16 @@ class CollectivePlanner:
         options: Mapping[str, Any],
         gamma: float,
     ) -> None:
-        """`nodes`: how many, or the ranks of each. `options`: of `catalogue.schedule`. `gamma`: picoseconds a byte."""
+        """`nodes`: number of nodes, or the ranks of each node. `options`: options of `catalogue.schedule`. `gamma`:
+        picoseconds that a reduced byte takes.
+        """
         self._network, self._nodes, self._options, self._gamma = network, nodes, options, gamma
         self._pool = ScratchPool()
 
     def maker(self, group: RankGroup, sequence: int, calls: Sequence[Call]) -> PartFactory:
-        """Return a function that makes each rank's part. Raises `LocalError` for what is not legal.
+        """Return a function that makes each rank's part. Raises `LocalError` for illegal arguments.
 
-        `calls`: of all ranks of the group, in their order; they agree but for the splits of all_to_all.
+        `calls`: calls of all ranks of the group, in the order of ranks; they differ only in the splits of all_to_all.
         """
         call, offload = calls[0], self._network.offload
         request = OffloadRequest(

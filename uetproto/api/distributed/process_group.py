@@ -1,8 +1,8 @@
 """A process group: its ranks, and where their operations are matched (collectives.md §1.1).
 
 Point-to-point operations are matched by tag, collectives by position. Operations are matched before a byte moves, by a
-side channel that takes no time and no packets, like the debug wrapper of torch.distributed: what does not fit together
-is refused there (collectives.md §1.4). What fits goes over the transport.
+side channel that takes no time and no packets, like the debug wrapper of torch.distributed: calls that do not fit
+together are refused there (collectives.md §1.4). The bytes of operations that match go over the transport.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,8 @@ class ProcessGroup:
         self.number = number
         """Number of the group in its run; 0 is the default group."""
         self.mark = mark
-        """Number that its messages carry. It differs in each run, so that none matches what a failed run left."""
+        """Number that the tags of its messages carry. It differs in each run, so that no message matches one of a
+        failed earlier run."""
         self.ranks = tuple(ranks)
         """Global ranks, in the order of group ranks."""
         self.timeout = timeout
@@ -55,7 +56,7 @@ class ProcessGroup:
         del self._matches[sequence]
 
     def mismatch(self) -> UetError | None:
-        """Return the first difference between the ranks that have joined a collective."""
+        """Return the error for the first difference between ranks that have joined a collective, or None."""
         return next(filter(None, (match.mismatch() for match in self._matches.values())), None)
 
     def lost(self, rank: int, error: UetError) -> None:

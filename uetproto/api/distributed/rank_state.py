@@ -19,17 +19,17 @@ class RankState:
         """Operations that are not done, oldest first."""
         self.locks = TensorLocks()
         self.blocked: Work | None = None
-        """The operation that its program waits for."""
+        """The operation that the rank's program waits for."""
         self.polling = False
         self.looks = 0
-        """Reads of the clock since its program last did anything else."""
+        """Number of reads of the clock, and of polls of failed operations, since the program last did anything else."""
         self.failure_seen = False
-        """Whether its program has seen an operation fail."""
+        """Whether the rank's program has seen an operation fail."""
         self.failure: UetError | None = None
         """The error of the first operation that failed."""
         self.stream: list[Work] = []
-        """Stream mode: operations that the next one of the current stream waits for."""
+        """Stream mode: operations that the next operation of the current stream waits for."""
         self.inner: list[Work] = []
-        """Stream mode: operations that the next one of the stream of asynchronous operations waits for."""
+        """Stream mode: operations that the next operation of the stream of asynchronous operations waits for."""
         self.linked: set[int] = set()
-        """Stream mode: peers to which it has issued a point-to-point operation."""
+        """Stream mode: peers with which the rank has issued a point-to-point operation."""

@@ -102,7 +102,7 @@ class RankThread:
         self._baton.give()
         while self._thread.is_alive():
             self._thread.join(JOIN_INTERVAL)
-            if self._thread.is_alive() and self._thread.ident is not None:  # the run was interrupted during its turn
+            if self._thread.is_alive() and self._thread.ident is not None:  # the run was interrupted in its turn
                 ident = ctypes.c_ulong(self._thread.ident)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(_Stop))
 
@@ -112,9 +112,9 @@ class RankThreads:
 
     def __init__(self, size: int, owner: object) -> None:
         self.owner = owner
-        """The object whose run it is."""
+        """Object whose run these threads belong to."""
         self.back = _Baton()
-        """Given by a rank that passes its turn on."""
+        """Baton of the thread that called `run`; a rank that ends its turn gives it."""
         self.stopping = False
         self.members = [RankThread(number, self) for number in range(size)]
         self.ready: deque[RankThread] = deque()

@@ -1,8 +1,8 @@
 """The scheduler of a run: starts operations, makes programs wait, and lets virtual time pass (collectives.md §1.2).
 
-A rank that has to wait passes its turn to the next one. When no rank is ready, the network and its timers run. When
-nothing is in progress there either, the ranks wait for each other, and their operations fail with a `DeadlockError`
-(collectives.md §1.5).
+A rank that has to wait passes its turn to the next rank. When no rank is ready, the network and its timers run. When
+nothing is in progress in the network either, the ranks wait for each other, and their operations fail with a
+`DeadlockError` (collectives.md §1.5).
 """
 
 import copy
@@ -25,8 +25,8 @@ from uetproto.errors import LocalError, UetError
 POLL_TIME = 10**6
 """Picoseconds that a poll of an operation takes, so that time passes in a program that polls."""
 MAX_POLLS = 1000
-"""Number of polls without effect, while nothing is in progress, after which a poll counts as waiting for ever. After so
-many reads of the clock without anything else, reading it takes time."""
+"""Number of polls without effect, while nothing is in progress, after which a poll counts as waiting for ever. After
+the same number of reads of the clock in a row each further read takes virtual time."""
 
 
 class Event(NamedTuple):
@@ -48,9 +48,9 @@ class RankScheduler:
         counted: Sequence[CollectiveCounters],
         mismatch: Callable[[], UetError | None],
     ) -> None:  # fmt: skip
-        """`owner`: what `current_rank().owner` returns in a rank. `streams`: stream mode. `trace` and `counted`: where
-        events are recorded, and what the collectives of each rank moved. `mismatch`: why the ranks that have joined a
-        collective can never begin it; None: no such reason.
+        """`owner`: object that `current_rank().owner` returns in a rank. `streams`: stream mode. `trace`: list to which
+        events are added. `counted`: counters of each rank, to which its collectives add. `mismatch`: function that
+        returns why the ranks that have joined a collective can never begin it, or None.
         """
         self.threads = RankThreads(network.size, owner)
         self.states = [RankState(number) for number in range(network.size)]
@@ -223,7 +223,7 @@ class RankScheduler:
         return work.done
 
     def seen_failed(self, work: Work) -> None:
-        """Raises the error of a failed operation if its program keeps polling for success."""
+        """Raises the error of a failed operation if the rank's program has polled for its success too often."""
         state = self.states[work.rank]
         state.looks += 1
         if state.looks > MAX_POLLS and work.error is not None:
@@ -257,7 +257,11 @@ class RankScheduler:
     # Time passes
 
     def _pass_time(self) -> bool:
-        """Advances time until a rank is ready; False: none ever will be, although none waits for an operation."""
+        """Advances time until a rank is ready, and returns True.
+
+        If nothing more would happen, it fails the operations that wait, with the explanation of the deadlock; it
+        returns False if even this makes no rank ready.
+        """
         ready = self.threads.ready
         while not ready:
             if not self._advance(lambda: bool(ready)):
@@ -266,7 +270,7 @@ class RankScheduler:
         return True
 
     def _advance(self, ready: Callable[[], bool]) -> bool:
-        """Runs the next event of the network or of the timers; False: nothing happens without the ranks."""
+        """Runs the next event of the network or of the timers; returns False if none comes unless a rank acts."""
         network, timers = self._network, self._timers
         if timers.fire(network.now):
             return True

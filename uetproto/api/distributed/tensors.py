@@ -170,7 +170,7 @@ def _unlocked(array: Array) -> bool:
 
 
 class TensorInUse:
-    """A tensor that must not change while an operation uses it (collectives.md §1.4): it is locked."""
+    """A tensor that is locked, because it must not change while an operation uses it (collectives.md §1.4)."""
 
     def __init__(self, array: Array, read: bool, locks: TensorLocks) -> None:
         """Locks the tensor. `read`: the operation only reads it, so that `release` can find a change."""

@@ -50,7 +50,9 @@ class Work:
     """Describes an operation of one rank. `dist.isend(...)` and every call with `async_op=True` return one."""
 
     def __init__(self, scheduler: WorkScheduler, rank: int, group: RankGroup, op: str, sequence: int) -> None:
-        """`rank`: global. `op`: with its arguments, as reports show it. `sequence`: among those of its group."""
+        """`rank`: global rank. `op`: operation with its arguments, as reports show it. `sequence`: number of the
+        operation among those of its group.
+        """
         self.rank = rank
         self.group = group
         self.op = op
@@ -62,17 +64,17 @@ class Work:
         self.counted: CollectiveCounters | None = None
         """Steps and bytes of a finished collective."""
         self.needs: Callable[[], tuple[tuple[int, ...], str]] = lambda: ((), "is under way")
-        """Returns the ranks that could release it, and what they would have to do."""
+        """Returns the ranks, any of which could end the wait for the operation, and what they would have to do."""
         self.withdraw: Callable[[UetError], None] = lambda error: None
-        """Called when it fails before its end, for others that depend on it."""
+        """Called when the operation fails, to remove it where it waits or to fail operations that depend on it."""
         self.tensors: list[TensorInUse] = []
-        """Tensors that must not change before it is done."""
+        """Tensors that must not change before the operation is done."""
         self.keeps: tuple[Any, ...] = ()
         """Tensors that must live as long as the operation."""
         self.then: list[Callable[[], None]] = []
-        """Functions that are called once when it is done or has failed."""
+        """Functions that are called once when the operation is done or has failed."""
         self.timer: Timer | None = None
-        """Expires when the time-out of its group is over."""
+        """Timer that fails the operation after the time-out of its group."""
         self._scheduler = scheduler
 
     # What a program calls
@@ -81,8 +83,8 @@ class Work:
         """Waits until the operation is done and returns True. Raises the error of a failed operation, the same each
         time.
 
-        `timeout`: virtual time after which it fails, and stays failed. In stream mode without a time-out the stream
-        waits and the program does not (collectives.md §1.2).
+        `timeout`: virtual time after which the operation fails, and stays failed. In stream mode without a time-out the
+        stream waits and the program does not (collectives.md §1.2).
         """
         limit = None if timeout is None else picoseconds("timeout", timeout)
         self._scheduler.wait_for(self, limit)
@@ -91,7 +93,7 @@ class Work:
     def is_completed(self) -> bool:
         """Return whether the operation is done or has failed. The call takes virtual time, so that a program can poll.
 
-        In stream mode True: the operation is in its queue.
+        In stream mode the result is always True: it only says that the operation is in its queue.
         """
         return self._scheduler.poll(self)
 
@@ -119,7 +121,7 @@ class Work:
     def _look(self) -> bool:
         return self.done or self._scheduler.look(self)
 
-    # What drives it
+    # Calls of the scheduler and of the matching
 
     @property
     def name(self) -> str:
@@ -141,7 +143,7 @@ class Work:
         self.then.clear()
 
     def fail(self, error: UetError) -> None:
-        """Ends the operation with a copy of an error, and tells what depends on it (`withdraw`)."""
+        """Ends the operation with a copy of an error, and calls `withdraw`."""
         if not self.done:
             self.finish(copy.copy(error))
             self.withdraw(error)

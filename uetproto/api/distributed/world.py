@@ -91,8 +91,8 @@ class World:
     def run(self, program: Callable[..., Any], args: Iterable[Any] = ()) -> list[Any]:
         """Runs `program(rank, *args)` in every rank and returns their results; it may be called again.
 
-        Raises the first error of a rank when all have ended. Operations in progress end first; what can never end
-        raises `DeadlockError`.
+        Raises the first error of a rank when all ranks have ended. Operations in progress end first; an operation that
+        can never end raises `DeadlockError`.
         """
         if self._running or is_rank():
             raise LocalError("run", "called in a rank", "outside, one run after the other")
@@ -110,7 +110,7 @@ class World:
             self._running = False
             self._release()
         self.results = [rank.result for rank in self.scheduler.threads.members]
-        # The first error; one that was caused by another rank's comes last.
+        # The first error is raised; an error caused by that of another rank comes last.
         for number, error in sorted(self.errors.items(), key=lambda item: isinstance(item[1], AbortedError)):
             error.add_note(f"raised by rank {number}; virtual time {self.now / SECOND:.9f} s")
             raise error
@@ -143,7 +143,7 @@ class World:
         return result
 
     def _ended(self, rank: RankThread) -> None:
-        """Fails what needs a rank that has failed."""
+        """Fails all operations that need a rank that has failed; a rank that returned is ignored."""
         if rank.error is None:
             return
         self.errors[rank.number] = rank.error
@@ -155,7 +155,7 @@ class World:
             work.fail(error)
 
     def _release(self) -> None:
-        """Ends what is still open after the run: no tensor stays locked."""
+        """Ends the operations that are still open after the run, so that no tensor stays locked."""
         for state in self.scheduler.states:
             for work in tuple(state.open):
                 work.finish(AbortedError(f"{work.name}: the run has ended"))
@@ -173,7 +173,7 @@ class World:
         return self._groups[: state.groups_made]
 
     def make_group(self, state: RankState, ranks: Sequence[int], timeout: int) -> ProcessGroup:
-        """Return the next group of a rank: all ranks of the world make the same groups in the same order.
+        """Return the next group that a rank makes: all ranks of the world make the same groups in the same order.
 
         See collectives.md §1.1.
         """

@@ -22,8 +22,8 @@ class AddressVector(FiObject):
         return len(self._entries)
 
     def insert(self, address: Address | bytes) -> int:
-        """`fi_av_insert` adds an address, or its 32 bytes; it returns the handle (`fi_addr_t`), the old one if it is
-        known.
+        """`fi_av_insert` adds an address, given as such or as its 32 bytes, and returns its handle (`fi_addr_t`); an
+        address that the vector already has keeps its handle.
 
         Raises FI_EINVAL for bytes that are no address, for one without fabric address, and for another IP version.
         """

@@ -1,6 +1,6 @@
 """This module has local buffers: objects with the buffer protocol, or lists of them, are used as bytes, not copied.
 
-A `FileMemory` may stand in their place: an opened file, for more bytes than memory has.
+A `FileMemory`, an opened file, may be given instead of a buffer, for more bytes than fit into memory.
 """
 
 import re
@@ -41,7 +41,7 @@ class Buffers:
     __slots__ = ("_file", "length", "views")
 
     def __init__(self, name: str, buffer: Any, limit: int, writable: bool = False) -> None:
-        """Take a buffer or a list. Raises FI_EINVAL for what is no buffer, and for a list of more than `limit`."""
+        """Take a buffer or a list of buffers. Raises FI_EINVAL for other objects, and for more than `limit` buffers."""
         self._file = buffer if isinstance(buffer, FileMemory) else None
         if self._file is not None:
             self.views: list[memoryview] = []

@@ -18,7 +18,8 @@ def mode_of(ep_type: EpType, order: Order) -> Mode:
 
 
 def rma_mode(order: Order, peer: Address, key: int, has_data: bool) -> Mode:
-    """Return RUDI for an IDEMPOTENT_SAFE key, a peer with HPC, no order and no completion data; else as `mode_of`."""
+    """Return the delivery mode of an RMA operation: RUDI for an IDEMPOTENT_SAFE key, a peer with HPC, no
+    msg_order and no completion data; otherwise the mode that `mode_of` returns."""
     if key & IDEMPOTENT_SAFE and not order and not has_data and peer.fep_cap and int(peer.fep_cap) & RUDI:
         return Mode.RUDI
     return mode_of(EpType.RDM, order)
@@ -27,8 +28,9 @@ def rma_mode(order: Order, peer: Address, key: int, has_data: bool) -> Mode:
 def send_kind(config: SesConfig, mode: Mode, peer: Address, length: int) -> SendKind:
     """Return the kind of a send of `length` bytes, by the parameter `large_send`.
 
-    auto: a send on ROD to a peer with HPC is a rendezvous; on RUD to a peer with AI Full it is deferrable. A rendezvous
-    needs HPC, and a deferrable send needs RUD, also if they are chosen by name; else the send is plain.
+    With "auto" a send of at least the threshold of its kind is a rendezvous on ROD to a peer with HPC, and deferrable
+    on RUD to a peer with AI Full. If `large_send` names a kind, a rendezvous still needs HPC, and a deferrable send
+    needs RUD. All other sends are plain.
     """
     caps = peer.fep_cap
     rendezvous = length >= config.rendezvous_threshold

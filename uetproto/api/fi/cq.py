@@ -1,8 +1,8 @@
 """This module has completion queues and counters: `fi_cq_open`, `fi_cq_read`, `fi_cq_sread`, `fi_cntr_open` (ses.md
 §13.3).
 
-Reading never blocks and lets no time pass; `sread` and `wait` let time pass. An error entry stands in the queue in its
-order among the others: there is no -FI_EAVAIL and no `fi_cq_readerr`. `entry.ok` tells them apart.
+Reading never blocks and lets no time pass; `sread` and `wait` let time pass. An error entry keeps its place among the
+other entries, so -FI_EAVAIL and `fi_cq_readerr` do not exist; `entry.ok` is False for an error entry.
 """
 
 from collections import deque
@@ -123,7 +123,7 @@ _KINDS: dict[CqFormat, tuple[Any, int]] = {
 
 
 class _Bound(Protocol):
-    """What a queue needs of an endpoint."""
+    """Describes the part of an endpoint that a queue uses."""
 
     def overrun(self) -> None:
         """Note that the queue lost an entry."""
@@ -151,7 +151,7 @@ class CompletionQueue(FiObject):
     def read(self, count: int = 1) -> list[CqEntry]:
         """`fi_cq_read` returns up to `count` entries, oldest first; [] stands for -FI_EAGAIN. No time passes.
 
-        Raises FI_EOVERRUN when the queue is in error and what it held has been read, FI_EOPBADSTATE when closed.
+        Raises FI_EOVERRUN when the queue is in error and all its entries have been read, FI_EOPBADSTATE when closed.
         """
         return [entry for entry, _ in self.readfrom(count)]
 
@@ -164,8 +164,9 @@ class CompletionQueue(FiObject):
     def sread(self, count: int = 1, timeout: int | str | None = None, *, threshold: int = 1) -> list[CqEntry]:
         """`fi_cq_sread` lets time pass until `threshold` entries are there, then reads up to `count`.
 
-        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen. It returns the entries
-        that are there then: [] also when all that is open are sends for which no receive is posted. Raises as `read`.
+        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, as when only sends are
+        open for which no receive is posted. After the timeout it returns the entries present at that time, perhaps [].
+        Raises the errors of `read`.
         """
         _count("count", count)
         _count("threshold", threshold)
@@ -214,8 +215,9 @@ class Counter(FiObject):
         self._value = self._errors = 0
 
     def read(self) -> int:
-        """`fi_cntr_read` returns the number of successes. Calls raise FI_EOPBADSTATE once closed, FI_EINVAL beyond 64
-        bits.
+        """`fi_cntr_read` returns the number of successes.
+
+        All calls of a counter raise FI_EOPBADSTATE once it is closed, and FI_EINVAL for a value beyond 64 bits.
         """
         self._usable()
         return self._value
@@ -246,8 +248,8 @@ class Counter(FiObject):
     def wait(self, threshold: int, timeout: int | str | None = None) -> None:
         """`fi_cntr_wait` lets time pass until the value is at least `threshold`.
 
-        Raises FI_ETIMEDOUT when it is not in time, or nothing more would happen, and FI_EIO when an error is counted
-        meanwhile.
+        Raises FI_ETIMEDOUT if the value is not reached within `timeout` (as of `CompletionQueue.sread`) or before
+        nothing more would happen, and FI_EIO if an error is counted meanwhile.
         """
         self._checked("threshold", threshold)
         limit = None if timeout is None else duration("timeout", timeout)

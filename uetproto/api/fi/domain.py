@@ -29,7 +29,7 @@ class Job:
     def __init__(self, job_id: int = 1) -> None:
         self.job_id = bits("job_id", job_id, 24)
         self.exchange: dict[Any, Any] = {}
-        """Holds what ranks publish: addresses, keys, base addresses. No packets are sent for it."""
+        """Holds the data that ranks publish: addresses, keys, base addresses. Publishing sends no packets."""
         self._initiators = 0
 
     def next_initiator(self) -> int:
@@ -70,7 +70,7 @@ class Domain:
         self._next_address = _FIRST_ADDRESS
         node.listeners.append(self._handle)
 
-    # What it opens
+    # Opening objects
 
     def av_open(self) -> AddressVector:
         """`fi_av_open` returns a new address vector."""
@@ -125,8 +125,9 @@ class Domain:
 
         `requested_key`: up to 48 bits; None, or MrMode.PROV_KEY: a key with bit 48 is assigned. `idempotent_safe`: sets
         bit 63. `optimized`: sets bit 62; the key is one of the first 4096 indices. `job_restricted`: the region is for
-        this job only. `device`: "host", or a label of where the memory is. The region is enabled at once, but with
-        MrMode.ENDPOINT, and with `Flag.RMA_EVENT` (a counter is to be bound): see `MemoryRegion.bind`, `enable`.
+        this job only. `device`: "host", or a label of where the memory is. The region is enabled at once, except with
+        MrMode.ENDPOINT or `Flag.RMA_EVENT`: then an endpoint or a counter is bound first, see `MemoryRegion.bind` and
+        `enable`.
 
         Raises FI_EINVAL, FI_ENOKEY for a key that is taken, FI_ENOSPC above `mr_count`, FI_EBADFLAGS.
         """
@@ -165,7 +166,7 @@ class Domain:
         self.node.listeners.remove(self._handle)
         self.fabric.domains.remove(self)
 
-    # What its parts call
+    # Calls of endpoints and regions
 
     def forget(self, region: MemoryRegion) -> None:
         """Remove a region that was closed."""

@@ -1,16 +1,16 @@
 """This module has endpoints: their states and bindings (ses.md §14.2), and the calls that move data (ses.md §13.5).
 
 These calls are for messages, tagged messages, RMA and atomics. Their arguments come in the order of libfabric, without
-lengths: a buffer has its own. A list of buffers is gathered or scattered, up to `iov_limit` of them, which is what the
-`v` forms do (`fi_writev`); `flags` is what the `msg` forms take (`fi_writemsg`); `data` makes the `data` forms
-(`fi_writedata`, `fi_senddata`), 64 bits of completion data.
+lengths, because a buffer knows its length. One call stands for several forms of libfabric: a list of up to `iov_limit`
+buffers is gathered or scattered as by the `v` forms (`fi_writev`); `flags` are those of the `msg` forms
+(`fi_writemsg`); `data`, 64 bits of completion data, makes the call a `data` form (`fi_writedata`, `fi_senddata`).
 
 `dest`, `src`: a `fi_addr_t` from `av.insert`, or an `Address` that is in the vector. Bytes are not copied: a buffer
 must not change until its completion; an inject copies. A call that raises has changed nothing. All calls raise
 
 - FI_EOPBADSTATE when the endpoint is not enabled, FI_EINVAL for an argument (the text names it and what is legal),
   FI_EBADFLAGS for a flag that the call does not know,
-- FI_EOPNOTSUPP when the peer's capabilities lack the operation, or the endpoint's type does,
+- FI_EOPNOTSUPP when the peer's capabilities or the endpoint's type do not include the operation,
 - FI_EMSGSIZE above `max_msg_size`, on a datagram endpoint above one payload MTU,
 - FI_EAGAIN when `tx_size` operations are open, `rx_size` receives posted.
 
@@ -97,12 +97,12 @@ class FiOperation:
 
 @dataclass(slots=True)
 class _PeerOperations:
-    """The open operations towards one peer, for FI_FENCE."""
+    """Holds the open operations towards one peer, for FI_FENCE."""
 
     open: int = 0
-    """Number of operations that the engine has."""
+    """Number of operations that were passed to the engine and are not complete."""
     waiting: deque[FiOperation] = field(default_factory=deque)
-    """Operations that wait: a fenced one, and all after it."""
+    """Operations that wait for earlier ones: a fenced operation, and all later ones."""
 
 
 class Endpoint:
@@ -122,13 +122,13 @@ class Endpoint:
         self.tx_cq: CompletionQueue | None = None
         self.rx_cq: CompletionQueue | None = None
         self._min_multi_recv = 64
-        self._selective = Flag.NONE  # of TRANSMIT and RECV, those with SELECTIVE_COMPLETION
+        self._selective = Flag.NONE  # the directions, TRANSMIT and RECV, that are bound with SELECTIVE_COMPLETION
         self._counters: list[tuple[Counter, Flag]] = []
         self._by_peer: dict[Address, _PeerOperations] = {}
-        self._posted: dict[bool, dict[Receive, None]] = {False: {}, True: {}}  # by: tagged
+        self._posted: dict[bool, dict[Receive, None]] = {False: {}, True: {}}  # by whether they are tagged
         self._transmits = 0
 
-    # Life
+    # States and bindings
 
     @property
     def address(self) -> Address:
@@ -161,9 +161,9 @@ class Endpoint:
     def bind(self, other: AddressVector | CompletionQueue | Counter, flags: Flag = Flag.TRANSMIT | Flag.RECV) -> None:
         """`fi_ep_bind` binds an address vector, a completion queue or a counter.
 
-        `flags`: TRANSMIT, RECV or both of a queue, perhaps with SELECTIVE_COMPLETION; SEND, RECV, READ, WRITE of a
-        counter. Raises FI_EOPBADSTATE once enabled, FI_EBADFLAGS, FI_EINVAL for an object that is closed, or where one
-        is bound already, FI_EDOMAIN for an object of another fabric.
+        `flags`: for a queue TRANSMIT, RECV or both, perhaps with SELECTIVE_COMPLETION; for a counter any of SEND, RECV,
+        READ and WRITE. Raises FI_EOPBADSTATE once the endpoint is enabled, FI_EBADFLAGS, FI_EINVAL for a closed object
+        and for a second object for the same purpose, FI_EDOMAIN for an object of another fabric.
         """
         self._expect("bind", EpState.NEW, EpState.BOUND)
         if isinstance(other, FiObject):
@@ -202,7 +202,8 @@ class Endpoint:
     def enable(self) -> None:
         """`fi_enable` lets peers reach the endpoint in all three index spaces; after `disable`, in a new generation.
 
-        Raises FI_ENOAV, FI_ENOCQ when these are missing, FI_EOVERRUN when its queue is in error, FI_EOPBADSTATE.
+        Raises FI_ENOAV without an address vector, FI_ENOCQ unless completion queues are bound for both directions,
+        FI_EOVERRUN when a queue is in error, FI_EOPBADSTATE when the endpoint is enabled or closed.
         """
         self._expect("enable", EpState.NEW, EpState.BOUND, EpState.DISABLED)
         if not hasattr(self, "av"):
@@ -219,7 +220,8 @@ class Endpoint:
         self.state = EpState.ENABLED
 
     def disable(self) -> None:
-        """Disable the endpoint: messages of peers get DISABLED. Raises FI_EOPBADSTATE unless it is enabled."""
+        """Disable the endpoint: messages of peers are refused with DISABLED. Raises FI_EOPBADSTATE unless it is
+        enabled."""
         self._expect("disable", EpState.ENABLED)
         for space in Space:
             self.domain.process.spaces[space][self.resource_index].disable()
@@ -231,7 +233,7 @@ class Endpoint:
             self.disable()
 
     def close(self) -> None:
-        """`fi_close` closes the endpoint: packets get BAD_INDEX, open operations end without a completion.
+        """`fi_close` closes the endpoint: packets are refused with BAD_INDEX, open operations end without a completion.
 
         Raises FI_EBUSY while a region is bound to it.
         """
@@ -296,7 +298,7 @@ class Endpoint:
             transfer = towards.waiting.popleft()
             try:
                 self._submit(transfer, towards)
-            except LocalError:  # the engine refuses it now: the operation has failed
+            except LocalError:  # the engine refuses the operation, which has failed
                 self._transmits -= 1
                 self._end(transfer, CompletionFacts(err=Errno.FI_EINVAL, return_code=ReturnCode.NULL))
 
@@ -394,25 +396,28 @@ class Endpoint:
     ) -> None:
         """`fi_send`, `fi_sendv`, `fi_sendmsg` and, with `data`, `fi_senddata` send a message.
 
-        SEND on RUD, on ROD if ordered; from a threshold on RENDEZVOUS_SEND or DEFERRABLE_SEND, see `large_send` of
-        `SesConfig`. A datagram endpoint: DATAGRAM_SEND on UUD. Completion: SEND | MSG.
+        The opcode is SEND, on ROD if the endpoint is ordered, otherwise on RUD; long messages may use RENDEZVOUS_SEND
+        or DEFERRABLE_SEND, see `large_send` of `SesConfig`. A datagram endpoint uses DATAGRAM_SEND on UUD. Flags of the
+        completion: SEND | MSG.
         """
         self._send(buf, dest, None, data, flags, context)
 
     def tsend(
         self, buf: Any, dest: Peer, tag: int, *, data: int | None = None, flags: Flag = Flag.NONE, context: Any = None
     ) -> None:
-        """`fi_tsend` and its forms send a message as `send` does, with a `tag` of 64 bits: TAGGED_SEND. Completion:
-        SEND | TAGGED.
+        """`fi_tsend` and its forms send a message as `send` does, with a `tag` of 64 bits, by TAGGED_SEND.
+
+        Flags of the completion: SEND | TAGGED.
         """
         self._send(buf, dest, bits("tag", tag, 64), data, flags, context)
 
     def inject(self, buf: Any, dest: Peer, *, data: int | None = None) -> None:
-        """`fi_inject`, `fi_injectdata` send a copy of up to `inject_size` bytes: SEND. Only a failure has an entry."""
+        """`fi_inject`, `fi_injectdata` send a copy of up to `inject_size` bytes by SEND. Only a failure has an entry in
+        the completion queue."""
         self._send(buf, dest, None, data, Flag.INJECT, None, silent=True)
 
     def tinject(self, buf: Any, dest: Peer, tag: int, *, data: int | None = None) -> None:
-        """`fi_tinject`, `fi_tinjectdata` send a copy as `inject` does, with a tag: TAGGED_SEND."""
+        """`fi_tinject`, `fi_tinjectdata` send a copy as `inject` does, with a tag of 64 bits, by TAGGED_SEND."""
         self._send(buf, dest, bits("tag", tag, 64), data, Flag.INJECT, None, silent=True)
 
     def _send(
@@ -428,7 +433,7 @@ class Endpoint:
         config = self.domain.config
         kind = send_kind(config, mode, peer, source.length)
         if flags & Flag.INJECT or (kind is SendKind.RENDEZVOUS and peer.absolute is not self.domain.absolute):
-            kind = SendKind.PLAIN  # a target reads with the addressing of the request: it must hold for this end, too
+            kind = SendKind.PLAIN  # the READ of a rendezvous uses the addressing of the request, absolute or relative
         check_peer_can(_OPCODES[mode is Mode.UUD, kind, tag is not None], peer)
         transfer = self._transfer(
             Flag.SEND | (Flag.MSG if tag is None else Flag.TAGGED), Flag.SEND, peer, flags, context, silent
@@ -449,9 +454,9 @@ class Endpoint:
     def recv(self, buf: Any, src: Peer = ADDR_UNSPEC, *, flags: Flag = Flag.NONE, context: Any = None) -> None:
         """`fi_recv`, `fi_recvv`, `fi_recvmsg` post a writable buffer for one message.
 
-        `src`: only of this peer (FI_DIRECTED_RECV). `Flag.MULTI_RECV`: the buffer takes messages one behind the other
-        until less than `min_multi_recv` bytes are left. Completion: RECV | MSG; a message that was too long ends in an
-        entry with FI_ETRUNC.
+        `src`: the only peer whose message it takes (FI_DIRECTED_RECV). `Flag.MULTI_RECV`: the buffer takes messages one
+        behind the other until less than `min_multi_recv` bytes are left. Flags of the completion: RECV | MSG; a message
+        that was too long ends in an entry with FI_ETRUNC.
         """
         self._ready("recv")
         self._receive(buf, src, None, 0, flags, _RECEIVE | Flag.MULTI_RECV, context)
@@ -461,7 +466,8 @@ class Endpoint:
     ) -> None:
         """`fi_trecv` posts a buffer for a message with this `tag`; bits of `ignore` need not match (64 bits each).
 
-        A mask needs the profile HPC here. `src`: ADDR_UNSPEC for any. Completion: RECV | TAGGED.
+        An `ignore` other than 0 needs the profile HPC at this endpoint. `src`: ADDR_UNSPEC for any peer. Flags of the
+        completion: RECV | TAGGED.
         """
         self._ready("recv")
         bits("tag", tag, 64)
@@ -522,16 +528,17 @@ class Endpoint:
     ) -> None:  # fmt: skip
         """`fi_write`, `fi_writev`, `fi_writemsg` and, with `data`, `fi_writedata` write to a region of the peer.
 
-        `addr`: where in the region, from 0, or from its base with FI_MR_VIRT_ADDR; `key`: 64 bits. WRITE on RUD, on ROD
-        if ordered; on RUDI if the key is IDEMPOTENT_SAFE, the peer has HPC, nothing is ordered and there is no `data`.
-        Completion: WRITE | RMA; at the peer one only with `data`.
+        `addr`: place in the region, counted from 0, or from its base with FI_MR_VIRT_ADDR. `key`: 64 bits. The opcode
+        is WRITE, on ROD if the endpoint is ordered, otherwise on RUD; on RUDI if the key is IDEMPOTENT_SAFE, the peer
+        has HPC, nothing is ordered and `data` is None. Flags of the completion: WRITE | RMA; the peer gets a completion
+        only with `data`.
         """
         self._write(buf, dest, addr, key, data, flags, context)
 
     def inject_write(self, buf: Any, dest: Peer, addr: int, key: int, *, data: int | None = None) -> None:
-        """`fi_inject_write`, `fi_inject_writedata` write a copy of at most `inject_size` bytes, as `write` does: WRITE.
+        """`fi_inject_write`, `fi_inject_writedata` write a copy of at most `inject_size` bytes, as `write` does.
 
-        Only a failure has an entry.
+        Only a failure has an entry in the completion queue.
         """
         self._write(buf, dest, addr, key, data, Flag.INJECT, None, silent=True)
 
@@ -556,7 +563,8 @@ class Endpoint:
     def read(self, buf: Any, src: Peer, addr: int, key: int, *, flags: Flag = Flag.NONE, context: Any = None) -> None:
         """`fi_read`, `fi_readv`, `fi_readmsg` read from a region of the peer as many bytes as writable `buf` holds.
 
-        READ on RUD, ROD, RUDI as `write`. Completion, when the data is there: READ | RMA.
+        The opcode is READ, on RUD, ROD or RUDI as for `write`. The completion comes when the data is in `buf`; its
+        flags are READ | RMA.
         """
         flags = self._flags("read", flags, _TRANSMIT & ~(Flag.INJECT | Flag.INJECT_COMPLETE), None)
         into = self._local("buf", buf, flags, writable=True)
@@ -580,24 +588,27 @@ class Endpoint:
     ) -> None:  # fmt: skip
         """`fi_atomic`, `fi_atomicv` apply elements of `buf`, in host order, to elements at the peer.
 
-        ATOMIC on RUD, ROD. Raises FI_EINVAL for more elements than a packet holds, FI_EOPNOTSUPP for an operation that
-        the datatype does not have. Completion: WRITE | ATOMIC.
+        The opcode is ATOMIC, on RUD or ROD. Raises FI_EINVAL for more elements than a packet holds, FI_EOPNOTSUPP for
+        an operation that the datatype does not have. Flags of the completion: WRITE | ATOMIC.
         """
         self.atomicmsg(buf, dest, addr, key, datatype, op, flags=flags, context=context)
 
     def inject_atomic(
         self, buf: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode
     ) -> None:
-        """`fi_inject_atomic` applies a copy of at most `inject_size` bytes: ATOMIC. Only a failure has an entry."""
+        """`fi_inject_atomic` applies a copy of at most `inject_size` bytes, as `atomic` does.
+
+        Only a failure has an entry in the completion queue.
+        """
         self._atomic(buf, None, None, dest, addr, key, datatype, op, Flag.INJECT, None, silent=True)
 
     def fetch_atomic(
         self, buf: Any, result: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_fetch_atomic` applies one element; writable `result` gets the old value. READ does not use `buf`.
+        """`fi_fetch_atomic` applies one element; writable `result` gets the old value. `Op.READ` does not use `buf`.
 
-        FETCHING_ATOMIC on RUD, ROD. Completion: READ | ATOMIC. Raises as `atomic`.
+        The opcode is FETCHING_ATOMIC, on RUD or ROD. Flags of the completion: READ | ATOMIC. Raises as `atomic`.
         """
         self._needed(result=result)
         self.atomicmsg(buf, dest, addr, key, datatype, op, result=result, flags=flags, context=context)
@@ -608,7 +619,8 @@ class Endpoint:
     ) -> None:  # fmt: skip
         """`fi_compare_atomic` does CSWAP* and MSWAP of one element; `compare` is the value to compare, or the mask.
 
-        FETCHING_ATOMIC with the compare-and-swap extension on RUD, ROD. Completion: READ | ATOMIC. Raises as `atomic`.
+        The opcode is FETCHING_ATOMIC with the compare-and-swap extension, on RUD or ROD. Flags of the completion: READ
+        | ATOMIC. Raises as `atomic`.
         """
         self._needed(compare=compare, result=result)
         self.atomicmsg(buf, dest, addr, key, datatype, op, compare=compare, result=result, flags=flags, context=context)
@@ -617,10 +629,12 @@ class Endpoint:
         self, buf: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         compare: Any = None, result: Any = None, flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_atomicmsg` acts as `fi_fetch_atomicmsg` with `result`, as `fi_compare_atomicmsg` with `compare` too.
+        """`fi_atomicmsg` does an atomic operation; with `result` it acts as `fi_fetch_atomicmsg`, with `result` and
+        `compare` as `fi_compare_atomicmsg`.
 
-        `Flag.TAGGED`: TSEND_ATOMIC, TSEND_FETCH_ATOMIC; the operation works on a posted tagged receive of the peer,
-        `key` is its tag and `addr` the place in it. It needs a peer with HPC. Completion: with TAGGED also.
+        `Flag.TAGGED`: the opcode is TSEND_ATOMIC or TSEND_FETCH_ATOMIC, and the operation works on the buffer of a
+        tagged receive that the peer has posted: `key` is its tag, `addr` the place in its buffer. The peer needs HPC.
+        The completion then has the flag TAGGED, too.
         """
         self._atomic(buf, compare, result, dest, addr, key, datatype, op, flags, context)
 
@@ -658,7 +672,7 @@ class Endpoint:
         )
         self._transmit(transfer, bool(flags & Flag.FENCE))
 
-    # What all calls check
+    # Checks that calls share
 
     def _flags(self, call: str, flags: Flag, legal: Flag, data: int | None) -> Flag:
         """Return the flags of an operation, with those of the endpoint; check the state and `data`, too."""

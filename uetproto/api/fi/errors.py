@@ -107,7 +107,7 @@ _CLASSES: dict[ReturnCode, RetryClass] = {
     ReturnCode.NO_MATCH: RetryClass.BACK,
     ReturnCode.UNCOR_TRNSNT: RetryClass.BACK,
 }
-"""Holds the classes of codes that are not permanent (ses.md §9.5)."""
+"""Holds the classes of the codes whose class is not PERM (ses.md §9.5)."""
 
 _ERRNOS: dict[ReturnCode, Errno] = {
     ReturnCode.BAD_MKEY: Errno.FI_ENOKEY,
@@ -117,11 +117,11 @@ _ERRNOS: dict[ReturnCode, Errno] = {
     ReturnCode.TOO_LONG: Errno.FI_ETRUNC,
     ReturnCode.CANCELLED: Errno.FI_ECANCELED,
 }
-"""Holds the errors of codes that are not FI_EIO (ses.md §13.3)."""
+"""Holds the errors of the codes whose error is not FI_EIO (ses.md §13.3)."""
 
 
 def class_of(code: int) -> RetryClass:
-    """Return the class of a return code; vendor codes and unknown codes have one, too."""
+    """Return the retry class of a return code: PERM for vendor codes and unknown codes."""
     return _CLASSES.get(code, RetryClass.PERM)  # type: ignore[call-overload,no-any-return]
 
 

@@ -57,7 +57,7 @@ class Fabric(DrivenNetwork):
     ) -> None:  # fmt: skip
         """Emulate a network of nodes, given by name, around a switch or in another topology.
 
-        `how`: the encapsulation of packets. `pds`, `ses`: parameters of all nodes; `NodeSpec` has those of one.
+        `how`: encapsulation of packets. `pds`, `ses`: parameters of all nodes; a `NodeSpec` may replace them for one.
         `trimming` and `network`: as `NetworkOptions` says. Raises FI_EINVAL for illegal arguments, `LocalError` and
         `OSError` for the capture file.
         """

@@ -22,7 +22,7 @@ PROVIDER_KEY = 1 << 48
 _RESERVED = 0x3F << 56
 _VENDOR = 0xFF << 48
 _INDICES = 1 << 12
-"""Number of optimized keys: they are the first indices (ses.md §14.2)."""
+"""Number of optimized keys, whose indices are 0 … 4095 (ses.md §14.2)."""
 _RKEY = (1 << 48) - 1
 
 REMOTE = Flag.REMOTE_READ | Flag.REMOTE_WRITE
@@ -51,7 +51,7 @@ def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Cont
     if optimized:
         for low in range(_INDICES):
             key = OPTIMIZED_KEY | low
-            if key not in taken and key | IDEMPOTENT_SAFE not in taken:  # small headers do not tell them apart
+            if key not in taken and key | IDEMPOTENT_SAFE not in taken:  # small headers have no bit 63
                 return top | key
         raise FiError(Errno.FI_ENOSPC, "optimized", f"all {_INDICES} indices are taken", "close a region first")
     return top | PROVIDER_KEY | index
@@ -113,8 +113,9 @@ class MemoryRegion:
     def bind(self, other: "Endpoint | Counter", flags: Flag = Flag.REMOTE_WRITE) -> None:
         """`fi_mr_bind` binds an endpoint (FI_MR_ENDPOINT), or a counter of REMOTE_WRITE and REMOTE_READ accesses.
 
-        Raises FI_EOPBADSTATE once enabled, FI_EINVAL for a counter of an IDEMPOTENT_SAFE region (ses.md §2.6) and
-        for a closed one, FI_EDOMAIN for a counter of another fabric and an endpoint of another domain.
+        Raises FI_EOPBADSTATE once the region is enabled, FI_EINVAL for any counter if the region is IDEMPOTENT_SAFE
+        (ses.md §2.6) and for a closed counter, FI_EDOMAIN for a counter of another fabric and an endpoint of another
+        domain.
         """
         expect("mr.bind", "the region", self.state, MrState.REGISTERED, MrState.BOUND)
         if isinstance(other, Counter):
@@ -139,7 +140,10 @@ class MemoryRegion:
         self.state = MrState.ENABLED
 
     def disable(self) -> None:
-        """Disable and unbind the region: packets get BAD_MKEY. Raises FI_EOPBADSTATE unless it is bound or enabled."""
+        """Disable and unbind the region: packets of peers are refused with BAD_MKEY.
+
+        Raises FI_EOPBADSTATE unless the region is bound or enabled.
+        """
         expect("mr.disable", "the region", self.state, MrState.BOUND, MrState.ENABLED)
         self.region.enabled = False
         self._unbind()
@@ -148,7 +152,7 @@ class MemoryRegion:
     def close(self) -> None:
         """`fi_close` releases the key and the buffer; `view` is empty then.
 
-        Raises FI_EBUSY while it is bound to an endpoint (ses.md §14.2).
+        Raises FI_EBUSY while the region is bound to an endpoint (ses.md §14.2).
         """
         if self.state is MrState.CLOSED:
             return

@@ -43,8 +43,8 @@ class FiNode(LocalNode):
         self.ses = ses
 
     def cancel(self, receive: Receive) -> bool:
-        """Withdraw a receive, and pass on the events of this; return False if a message has matched the receive
-        already.
+        """Withdraw a receive, and pass the resulting events to the listeners; return False if a message has matched the
+        receive already.
         """
         done: bool = self.fep.cancel(receive, self.driver.now)
         for event in self.fep.events():

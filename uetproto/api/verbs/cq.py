@@ -26,7 +26,7 @@ class CQ(VerbsObject):
         self.context = context
         """`cq_context`: any object of the program."""
         self.overrun = False
-        """Tells whether a completion was lost: the queue takes no more, and its queue pairs went to ERR."""
+        """Tells whether a completion was lost: the queue takes no more, and the queue pairs that use it went to ERR."""
         self.users: list[Any] = []
         """Queue pairs that use the queue; one that uses it for both directions is there twice."""
         self._entries: deque[WorkCompletion] = deque()
@@ -43,7 +43,7 @@ class CQ(VerbsObject):
     def poll(self, count: int = 1) -> list[WorkCompletion]:
         """`ibv_poll_cq` returns up to `count` completions, oldest first. No time passes.
 
-        Raises EOVERFLOW when it is overrun and what it held has been polled, EINVAL when it is destroyed.
+        Raises EOVERFLOW when the queue is overrun and all it held has been polled, EINVAL when the queue is destroyed.
         """
         integer("count", count, 1, MAX_CQE)
         self.check("cq")
@@ -55,8 +55,8 @@ class CQ(VerbsObject):
     def wait(self, count: int = 1, timeout: int | str | None = None) -> list[WorkCompletion]:
         """Let time pass until `count` completions are there, and return them.
 
-        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, or all that is open are
-        sends for which no receive is posted. Fewer completions are returned then. Raises as `poll`.
+        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, as when only sends are
+        open for which no receive is posted. After the timeout fewer completions are returned. Raises as `poll`.
         """
         integer("count", count, 1, MAX_CQE)
         self.check("cq")
@@ -67,8 +67,8 @@ class CQ(VerbsObject):
     def arm(self, solicited_only: bool = False) -> None:
         """`ibv_req_notify_cq` asks for one notification when the next completion comes.
 
-        `solicited_only`: of the next one whose sender asked for it (SendFlags.SOLICITED), or that is an error. A queue
-        that is armed for all completions stays so.
+        `solicited_only`: only a completion whose sender asked for a notification (SendFlags.SOLICITED), or an error,
+        notifies. A queue that is armed for all completions stays so.
         """
         self.check("cq")
         instance("solicited_only", solicited_only, bool, "True, False")
@@ -78,7 +78,7 @@ class CQ(VerbsObject):
     def get_event(self, timeout: int | str | None = None) -> bool:
         """`ibv_get_cq_event` lets time pass until the armed queue notifies; it returns False if no notification came.
 
-        `timeout`: as `wait` has it. Raises EINVAL for a queue that is not armed, which would never notify.
+        `timeout`: as in `wait`. Raises EINVAL for a queue that is not armed, which would never notify.
         """
         self.check("cq")
         limit = None if timeout is None else duration("timeout", timeout)

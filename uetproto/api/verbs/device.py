@@ -47,7 +47,7 @@ class EventType(IntEnum):
     SQ_DRAINED = 5
     """Tells that all sends that began before SQD are complete."""
     SRQ_LIMIT_REACHED = 15
-    """Tells that fewer receives than the limit are left."""
+    """Tells that a shared receive queue has fewer receives left than its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Device:
         """Asynchronous events that the program has not taken yet."""
         self.data_paths = data_paths
         self.nvlink = False
-        """Tells whether the GPU reaches the NIC through another GPU."""
+        """Tells whether the GPU reaches the NIC through another GPU, in the data path model."""
         self._data_path: Path | None = None
         self._path_config = PathConfig()
         self._tokens = count(1)
@@ -165,7 +165,8 @@ class Device:
         return cq
 
     def get_async_event(self, timeout: int | str | None = None) -> AsyncEvent | None:
-        """`ibv_get_async_event` returns the oldest event; it lets time pass until there is one. None: none comes.
+        """`ibv_get_async_event` lets time pass until an event is present, and returns the oldest event; None if none
+        comes.
 
         `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen.
         """
@@ -173,7 +174,7 @@ class Device:
         self.driver.wait(lambda: bool(self.events), limit)
         return self.events.popleft() if self.events else None
 
-    # What its parts call
+    # Calls of objects of the device
 
     def token(self) -> int:
         """Return a new number for a work request, which no other request of this device has."""
@@ -236,8 +237,8 @@ class PD:
         """`ibv_reg_mr` registers a buffer, a `FileMemory` or any `Memory`. Its bytes are not copied.
 
         `access`: all rights by default. `addr`: virtual address of the first byte; None: a page of its own. `kind`:
-        host or GPU memory, for the data path model. Raises EINVAL for what is no memory, for rights that read-only
-        memory cannot give and for REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE.
+        host or GPU memory, for the data path model. Raises EINVAL for an object that is no memory, for rights that
+        read-only memory cannot give and for REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE.
         """
         self.check("pd")
         mr = MR(self, memory, access, self.device.next_address if addr is None else addr, kind)
@@ -250,7 +251,7 @@ class PD:
     def create_srq(self, limit: int = 0, *, max_wr: int = 1 << 16) -> SRQ:
         """`ibv_create_srq` returns a shared receive queue.
 
-        SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left; 0: never.
+        The event SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left; 0: never.
         """
         self.check("pd")
         srq = SRQ(self, limit, max_wr)
@@ -262,7 +263,7 @@ class PD:
         max_send_wr: int = 1 << 16, max_recv_wr: int = 1 << 16, max_inline_data: int = 256, sq_sig_all: bool = False,
         qp_context: Any = None,
     ) -> QP:  # fmt: skip
-        """`ibv_create_qp` returns a queue pair in RESET. `recv_cq`: by default that of sends. Raises EINVAL."""
+        """`ibv_create_qp` returns a queue pair in RESET. `recv_cq`: by default `send_cq`. Raises EINVAL."""
         self.check("pd")
         return QP(
             self, qp_type, send_cq, send_cq if recv_cq is None else recv_cq, srq, max_send_wr=max_send_wr,
@@ -272,7 +273,8 @@ class PD:
     def create_ah(self, dst: "str | int | Device", *, flow_label: int = 0, hop_limit: int | None = None) -> AH:
         """`ibv_create_ah` returns a handle of an address, GID, device or multicast group.
 
-        `flow_label`: 20 bits, from which the UDP source port comes; 0: from the queue pairs (roce.md §1).
+        `flow_label`: 20 bits, from which the UDP source port is computed; 0: the port is computed from the numbers of
+        the queue pairs (roce.md §1).
         """
         self.check("pd")
         integer("flow_label", flow_label, 0, (1 << 20) - 1)

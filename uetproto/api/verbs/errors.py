@@ -27,8 +27,8 @@ class Errno(IntEnum):
 class VerbsError(CallError[Errno]):
     """Tells that a call failed: `errno` is what libibverbs returns, the text names the argument and the legal values.
 
-    A call that raises it has changed nothing. In a list of work requests `bad_wr` is the index of the refused one:
-    those before it are posted.
+    A call that raises this error has changed nothing, except for a list of work requests: `bad_wr` is the index of the
+    refused one, and those before it are posted.
     """
 
     bad_wr: int | None = None

@@ -22,7 +22,7 @@ QKEY = 0x11111111
 """Q_Key of the UD queue pairs that `connect` brings up."""
 
 _EXCHANGED = ("av", "dest_qpn", "rq_psn")
-"""Attributes that one end tells the other; a caller of `connect` does not give them."""
+"""Attributes of `ModifyQp` that `connect` takes from the other end; its caller does not give them."""
 
 
 class Network(DrivenNetwork):
@@ -38,8 +38,8 @@ class Network(DrivenNetwork):
     ) -> None:  # fmt: skip
         """Emulate a network of nodes, given by name, around a switch or in another topology.
 
-        `config`: parameters of all adapters; `NodeSpec` has those of one. `red`, `pfc` and `network`: as
-        `NetworkOptions` says. Raises EINVAL for illegal arguments, `LocalError` and `OSError` for the capture file.
+        `config`: parameters of all adapters; a `NodeSpec` may replace them for one. `red`, `pfc` and `network`: see
+        `NetworkOptions`. Raises EINVAL for illegal arguments, `LocalError` and `OSError` for the capture file.
         """
         options = NetworkOptions.of(network, red=red, pfc=pfc)
         self.world = VerbsNetwork(nodes, options, config=RoceConfig() if config is None else config)
@@ -76,10 +76,10 @@ class Network(DrivenNetwork):
 def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
     """Bring two queue pairs from RESET to RTS, connected to each other, without sending a packet.
 
-    `attributes`, by their names in roce.md §6, hold for both. All others come from the configuration: the smaller
-    `path_mtu`, no more READs and atomics than the peer answers, all access rights, random first PSNs. On UD the call
-    returns the address handles from the first to the second and back; a queue pair in RTS stays as it is. Raises
-    EINVAL, and then both are as they were.
+    `attributes`, by their names in roce.md §6, hold for both. Attributes that are not given come from the
+    configuration: the smaller `path_mtu`, no more READs and atomics than the peer answers, all access rights, random
+    first PSNs. On UD the call returns two address handles, from the first to the second and back, and a queue pair in
+    RTS stays as it is; other types return (). Raises EINVAL, and then both queue pairs are as they were.
     """
     pair = (qp_a, qp_b)
     for name, qp in zip(("qp_a", "qp_b"), pair, strict=True):

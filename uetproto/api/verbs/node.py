@@ -103,7 +103,8 @@ class VerbsNetwork(EmulatedNetwork):
         return now - self._stalled_since > self.network.longest_flight
 
     def _waits_in_vain(self, qp: Qp) -> bool:
-        """Return whether a queue pair has nothing open or repeats what only its peer's program can end (roce.md §9)."""
+        """Return whether a queue pair has nothing open, or retransmits a request that only an action of the peer's
+        program can let succeed (roce.md §9)."""
         requester, attributes = qp.requester, qp.attributes
         if requester is None or not requester.busy:
             return True

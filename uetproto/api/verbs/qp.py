@@ -31,7 +31,7 @@ MAX_WR = 1 << 20
 
 
 class SRQ(VerbsObject):
-    """Represents a shared receive queue (`ibv_srq`). `pd.create_srq(...)` makes it."""
+    """Represents a shared receive queue (`ibv_srq`). `pd.create_srq(...)` makes one."""
 
     def __init__(self, pd: "PD", limit: int, max_wr: int) -> None:
         self.pd = pd
@@ -61,7 +61,7 @@ class SRQ(VerbsObject):
         return len(self.device.hca.srqs[self.srq_num].items)
 
     def modify(self, *, limit: int) -> None:
-        """`ibv_modify_srq` sets the limit: SRQ_LIMIT_REACHED comes once when fewer receives are left."""
+        """`ibv_modify_srq` sets the limit: SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left."""
         self.check("srq")
         self.device.hca.modify_srq(self.srq_num, integer("limit", limit, 0, self.max_wr))
 
@@ -130,7 +130,7 @@ class QP(VerbsObject):
 
     @property
     def _used(self) -> list[Any]:
-        """Return the objects that the queue pair uses; a queue for both directions is there twice."""
+        """Return the objects that the queue pair uses; a completion queue for both directions is in the list twice."""
         return [self.pd, self.send_cq, self.recv_cq, *([] if self.srq is None else [self.srq])]
 
     @property
@@ -274,10 +274,13 @@ class QP(VerbsObject):
             self.device.hca.detach_mcast(self.qp_num, group)
         self.groups.discard(group)
 
-    # The end
+    # Destroying
 
     def destroy(self) -> None:
-        """`ibv_destroy_qp` destroys the queue pair and its work. Raises EBUSY while it is attached to a group."""
+        """`ibv_destroy_qp` destroys the queue pair and its open work requests, without completions.
+
+        Raises EBUSY while the queue pair is attached to a multicast group.
+        """
         self.check("qp")
         if self.groups:
             raise VerbsError(Errno.EBUSY, "qp", f"attached to {len(self.groups)} groups", "detach it first")
@@ -292,7 +295,7 @@ class QP(VerbsObject):
         super().check(name)
         self.device.check()
 
-    # What the device calls
+    # Calls of the device
 
     def completed(self, entry: WorkCompletion) -> None:
         """Complete a work request, and report successful work to the model of the data path."""
@@ -301,7 +304,7 @@ class QP(VerbsObject):
             posted = (self._receives if self.srq is None else self.srq.posted).pop(entry.wr_id)
         else:
             posted = self._sends.popleft()
-            while posted.token != entry.wr_id:  # sends end in order: this one succeeded, and was not signalled
+            while posted.token != entry.wr_id:  # sends complete in order: `posted` was not signalled
                 note(self, posted, None)
                 posted = self._sends.popleft()
         if entry.ok:

@@ -1,7 +1,7 @@
 """This module adds up the modelled costs of paths between GPU memory and the wire (`engine.data_path`).
 
-The model moves no byte and takes no virtual time: for each transfer that has completed it tells what the data path of
-each side would have cost. Only bytes in regions of `MemoryKind.GPU` count, at devices whose `data_path` is set.
+The model moves no byte and takes no virtual time: it computes, for each completed transfer, what the data path of each
+side would have cost. Only bytes in regions of `MemoryKind.GPU` count, and only at devices whose `data_path` is set.
 """
 
 from collections import Counter

@@ -1,4 +1,5 @@
-"""The hosts of ranks, and the NIC by which a message leaves its host: rails (collectives.md §4.2)."""
+"""The hosts of ranks, the rails that their NICs form, and the NIC by which a message leaves its host (collectives.md
+§4.2)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from uetproto.collectives.algorithms.leaders import spread_over
 from uetproto.collectives.topology.kinds import GPUS_PER_NODE
 
 NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC = 0, 1, 2
-"""Values of `cross_nic`: whether a message may enter a host by another NIC than that by which it left its own."""
+"""Values of `cross_nic`: whether a message may go from a NIC of one rail to a NIC of another rail."""
 
 
 class Hosts:
@@ -26,9 +27,10 @@ class Hosts:
         return self._host[a] == self._host[b]
 
     def relay(self, source: int, target: int) -> int:
-        """Return the rank beside `source` whose NIC sends its messages to `target`: the rank on the rail of `target`.
+        """Return the rank whose NIC sends the messages from `source` to `target`: on the host of `source`, the rank on
+        the rail of `target`.
 
-        The result is `source` itself if NICs may be crossed, or if its host has no rank on that rail.
+        The result is `source` itself if messages may change the rail, or if its host has no rank on that rail.
         """
         host, rail = self.ranks[self._host[source]], self._rail[target]
         return host[rail] if self.cross_nic != ALLOW_CROSS and rail < len(host) else source

@@ -1,7 +1,7 @@
 """Runs all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
 
 Each group of ranks has its own multicast groups, one for each subgroup, and its own queue pairs, made at its first
-operation. After a failure its ranks are no longer in step: the next operation makes them anew.
+operation. After a failure the states of its ranks may differ, so the next operation makes new groups and queue pairs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,9 +28,9 @@ from uetproto.framing.sizes import ETHERNET_SIZE, ROCE_DATAGRAM, around_roce
 
 ALGORITHM = "multicast"
 _AROUND = ETHERNET_SIZE + around_roce(6, ROCE_DATAGRAM)
-"""Number of bytes of a frame around a chunk."""
+"""Number of bytes that a frame adds to a chunk: its headers and trailers."""
 _POSTED = 1 << 30
-"""Limit of posted operations that no program reaches: a task ring does not limit them."""
+"""Size of the task ring: more posted operations than any program has, so that the ring never limits them."""
 _PLAIN = MulticastConfig()
 _NAMES = tuple(part.name for part in fields(MulticastConfig))
 
@@ -41,7 +41,7 @@ class MulticastOffload(Offload):
     algorithms: Mapping[str, tuple[str, ...]] = {"all_gather": (ALGORITHM,), "broadcast": (ALGORITHM,)}
 
     def __init__(self, network: MulticastNetwork, given: MulticastConfig | Mapping[str, Any] | None = None) -> None:
-        """Checks the configuration. `given`: the whole of it, or what differs from `fitting`."""
+        """Checks the configuration. `given`: a whole configuration, or the parameters that differ from `fitting`."""
         self.network = network
         self._given = {} if given is None else given
         self._groups: dict[tuple[int, ...], _MulticastGroup] = {}
@@ -90,13 +90,13 @@ class MulticastOffload(Offload):
         return found
 
     def forget(self, group: "_MulticastGroup") -> None:
-        """Drops a group whose ranks are no longer in step."""
+        """Forgets a group in which an operation failed, so that the next operation makes a new one."""
         if self._groups.get(group.ranks) is group:
             del self._groups[group.ranks]
 
 
 class _MulticastGroup:
-    """The ends and the machines of all ranks of a group."""
+    """The ends (`MulticastGroupEnd`) and protocol machines (`MulticastRank`) of all ranks of a group."""
 
     def __init__(self, offload: MulticastOffload, number: int, ranks: tuple[int, ...]) -> None:
         self.ranks, self.size, self.config = ranks, len(ranks), offload.config(len(ranks))
@@ -115,7 +115,7 @@ class _MulticastGroup:
         for end, machines in zip(self.ends, self.machines, strict=True):
             end.machines = machines
         self.parts = 0
-        """Parts that have not ended."""
+        """Number of parts of operations that have not ended."""
         self._failed = False
 
     def _join(self, address: int, node: str) -> None:
@@ -127,7 +127,7 @@ class _MulticastGroup:
             self._network.world.leave(address, node)
 
     def ended(self, error: UetError | None) -> None:
-        """Counts a part that has ended. After a failure the last one closes the group, after all callbacks."""
+        """Counts a part that has ended. After a failure the last part closes the group, after all callbacks."""
         self.parts -= 1
         if error is not None and not self._failed:
             self._failed = True
@@ -181,11 +181,12 @@ class _MulticastPart:
 
 
 def fitting(network: MulticastNetwork, size: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration that fits a network: full packets, roots that share a link, a cutoff that only loss
-    reaches.
+    """Return the parameters of `MulticastConfig` that fit a network: full packets, a rate that the links carry, and a
+    cutoff that expires only after loss.
 
-    Each of several roots uses its share of the link, and a queue holds what they send at once. The cutoff allows twice
-    the time that tokens and barriers take across the fabric; `scale` is its factor for bytes.
+    Each of several roots uses its share of the link, and a batch is so small that a switch queue holds the batches of
+    all roots. The cutoff is the time after which chunks count as lost. `least`, its lower bound, is twice the time that
+    tokens and barriers take across the fabric.
     """
     mtu, roots = given.get("mtu", network.path_mtu), given.get("roots", _PLAIN.roots)
     subgroups = given.get("subgroups", _PLAIN.subgroups)
@@ -196,7 +197,7 @@ def fitting(network: MulticastNetwork, size: int, given: Mapping[str, Any]) -> d
     hop = max(hop.link.delay + hop.link.duration(hop.link.mtu) for hop in built.hops)
     way, rounds = _longest_way(built.hops) * hop, (size - 1).bit_length()
     beside = 0 if network.nodes is None else network.intra.latency  # messages of barriers may pass within a host
-    tails = subgroups * _AROUND * SECOND // max(1, rate)  # of a block: headers of a few bytes
+    tails = subgroups * _AROUND * SECOND // max(1, rate)  # time for the headers of the last, short chunks of a block
     goodput = max(1, rate * mtu // (mtu + _AROUND))
     found: dict[str, Any] = {"mtu": mtu, "rate": min(_PLAIN.rate, goodput)}
     found["least"] = 2 * ((way + tails) * (size + 1) + 4 * rounds * (way + beside))
@@ -208,7 +209,8 @@ def fitting(network: MulticastNetwork, size: int, given: Mapping[str, Any]) -> d
 
 
 def _longest_way(hops: Iterable[Any]) -> int:
-    """Return the links between the first node and the farthest one; other nodes are at most as far from each other."""
+    """Return the number of links between the first node and the farthest one, at least the number between any two
+    hosts."""
     nexts: dict[str, list[str]] = {}
     for hop in hops:
         nexts.setdefault(hop.source, []).append(hop.target)
@@ -222,9 +224,10 @@ def _longest_way(hops: Iterable[Any]) -> int:
 
 
 def traffic(offload: MulticastOffload, length: int) -> list[CollectiveCounters]:
-    """Runs an all_gather of all ranks, `length` bytes each, without receive buffers, and returns what each rank moved.
+    """Runs an all_gather of all ranks, `length` bytes each, without receive buffers, and returns the counters of each
+    rank.
 
-    Raises the error that ended it.
+    Raises the error with which the all_gather failed.
     """
     network = offload.network
     group = offload.group(tuple(range(network.size)))

@@ -1,6 +1,7 @@
 """Implements one rank's end of multicast over RoCE (collectives.md §3.10).
 
-Chunks are UD SENDs with immediate to a group; the ring consists of queue pairs of type RC.
+Chunks are UD SENDs with immediate to a multicast group. Tokens, grants and READs go over the ring: queue pairs of type
+RC between neighbouring ranks.
 """
 
 from abc import abstractmethod
@@ -50,7 +51,7 @@ _RING_RECEIVES = 64
 _RECORD = 12
 """Bytes of a grant, the longest message of the ring."""
 _BARRIERS = 1 << 12
-"""Number added to a group's in the tags of its barriers: other collectives count from 0."""
+"""First group number in the tags of barriers; other collectives number their groups from 0."""
 _CHUNK = opcode_of(BthTransport.UD, Operation.SEND_ONLY_WITH_IMMEDIATE)
 _IMMEDIATE = slice(BTH.size + DETH.size, BTH.size + DETH.size + IMM.size)
 _LAST = SendFlags.INLINE | SendFlags.SIGNALED
@@ -76,7 +77,7 @@ def addresses(group: int, subgroups: int) -> list[int]:
 
 
 class Nowhere:
-    """Memory without content (`engine.memory.Memory`), which takes no room."""
+    """Memory without content (`engine.memory.Memory`): writes are dropped, and no storage is used."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -106,7 +107,7 @@ class MulticastGroupEnd:
         self._node = network.node(ranks[place])
         self.hca = self._node.hca
         self._pd = self.hca.alloc_pd()
-        # chunks
+        # Chunks
         self._slot = config.mtu + GRH_SIZE
         self._staging = memoryview(bytearray(config.subgroups * config.depth * self._slot))
         self._pool = self.hca.reg_mr(self._pd, self._staging, access=Access.LOCAL_WRITE)
@@ -116,13 +117,13 @@ class MulticastGroupEnd:
         self.chunks = [self._datagrams(number, config.depth) for number in range(config.subgroups)]
         """Queue pairs by subgroup."""
         self._subgroups = {qp: number for number, qp in enumerate(self.chunks)}
-        # the ring
+        # The ring
         self.qps: dict[int, int] = {}
         """Queue pairs by peer."""
         self.psns: dict[int, int] = {}
         self._peers: dict[int, int] = {}
         self._broken: dict[int, str] = {}
-        """Status that took a queue pair down; all its later work requests are only flushed."""
+        """Status with which a queue pair failed first; all its later work requests are only flushed."""
         self._records = bytearray(_RING_RECEIVES * _RECORD)
         self._record_pool = self.hca.reg_mr(self._pd, self._records, access=Access.LOCAL_WRITE)
         self._srq = self.hca.create_srq(self._pd)
@@ -171,7 +172,9 @@ class MulticastGroupEnd:
             self.hca.submit(ModifyQp(qp_num=self.qps[peer], state=state, attributes=attributes), self.now)
 
     def only_count(self, only: bool) -> None:
-        """Begins or stops to count the chunks of others at the NIC, without receives and without their bytes."""
+        """Makes the NIC only count the chunks of other ranks (`only`), or deliver them again: a chunk that is counted
+        takes no receive, and its bytes are not written.
+        """
         for group, receiver in zip(self._groups, self.machines.receivers, strict=True):
             self.network.world.network.nics[self._node.name].divert(
                 group.dst, _counting(receiver.on_chunk) if only else None
@@ -189,7 +192,7 @@ class MulticastGroupEnd:
         where = (Sge(number * _RECORD, _RECORD, self._record_pool.lkey),)
         self.hca.submit(PostSrqRecv(srq_num=self._srq, wr_id=number, sg_list=where), self.now)
 
-    # For the machines
+    # Calls of the protocol machines (`MulticastEnd`)
 
     @property
     def now(self) -> int:
@@ -206,7 +209,7 @@ class MulticastGroupEnd:
             inline=data, send_flags=SendFlags.INLINE if done is None else _LAST, ah=self._groups[subgroup],
             remote_qpn=MULTICAST_QP, remote_qkey=QKEY,
         )  # fmt: skip
-        if done is None:  # the last one of the batch wakes the NIC
+        if done is None:  # only the last chunk of a batch has `done`, and makes the NIC send the batch
             self.hca.submit(work, self.now)
         else:
             self._node.submit(work)

@@ -1,10 +1,10 @@
 """Implements what networks with packets, UET and RoCE, have in common (collectives.md §5).
 
-In the usual way a receive is granted. The receiver tells the sender, in a small message of its own, where the bytes may
-go; the sender writes them there with completion data or an immediate, and the receiver learns when all of them have
-come. No byte is copied, a message never reaches the wrong buffer, and lengths are compared before anything is written.
-Between ranks of one host bytes and time pass, but no packets. A message to another rail of another host is forwarded by
-the rank of its own host on that rail (PXN, collectives.md §4.2), whose NIC sends it.
+By default a receive is granted (`GrantingEnd`). The receiver tells the sender, in a small message of its own, the
+record, where the bytes may go; the sender writes them there with completion data or an immediate, which tells the
+receiver that all bytes have come. No byte is copied, a message never reaches the wrong buffer, and lengths are compared
+before anything is written. Messages between ranks of one host take time but no packets. A message to another rail of
+another host is forwarded by the rank of the sender's host on that rail (PXN, collectives.md §4.2), whose NIC sends it.
 """
 
 import struct
@@ -30,7 +30,7 @@ from uetproto.collectives.transport import (
 from uetproto.engine.contract import NEVER
 
 DEPTH = 128
-"""Largest number of grants that one rank may have open towards another; further ones wait."""
+"""Largest number of open grants from one rank to another; further receives wait for their grants."""
 
 _CABLES = (
     "topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered", "most_groups",
@@ -41,7 +41,11 @@ _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
 class ReceiveGrant(NamedTuple):
-    """Says to which memory the bytes of a message may be written. A `length` of 2^64 - 1: the sender refuses."""
+    """Says to which memory the bytes of a message may be written; `pack` returns its record.
+
+    With a `length` of 2^64 - 1 it goes from the sender to the receiver and refuses a grant: the message has another
+    length, which is in `address`.
+    """
 
     tag: int
     slot: int
@@ -67,7 +71,7 @@ _REFUSED = (1 << 64) - 1
 
 
 class Awaited(NamedTuple):
-    """A receive that was granted, or waits to be."""
+    """Describes a receive that was granted, or that waits for its grant."""
 
     peer: int
     """Rank whose NIC sends the message."""
@@ -113,7 +117,7 @@ class PacketEnd:
         self.receive_remote(over, peer, tag.pack(), into, ended)
 
     def complete(self, done: Done, failure: TransportError | None) -> None:
-        """Ends a message, and lets the network act on the result at once."""
+        """Ends a send or a receive, and makes the network check at once whether a rank can go on."""
         done(failure)
         self.network.world.wake()
 
@@ -147,7 +151,7 @@ class GrantingEnd(PacketEnd):
         self._open = [0] * self.size
         """Number of open grants, by peer."""
         self._queued: list[deque[int]] = [deque() for _ in range(self.size)]
-        """Slots that wait to be granted, by peer."""
+        """Slots of receives that wait for their grants, by peer."""
         self._granting: set[int] = set()
         self._sends: dict[tuple[int, int, int], deque[tuple[memoryview, Done]]] = {}
         """Sends that wait for a grant, by peer, origin and tag."""
@@ -172,7 +176,10 @@ class GrantingEnd(PacketEnd):
         self._grant(peer)
 
     def _grant(self, peer: int) -> None:
-        """Grants as many slots as may be open. It is not recursive: towards a lost peer each grant fails at once."""
+        """Sends grants to a peer, up to `DEPTH` open ones.
+
+        A grant to a lost peer fails at once and calls this method again; the inner call returns, and the loop goes on.
+        """
         if peer in self._granting:
             return
         self._granting.add(peer)
@@ -210,7 +217,7 @@ class GrantingEnd(PacketEnd):
     # Arrivals
 
     def on_record(self, peer: int, grant: ReceiveGrant) -> None:
-        """Handles a record."""
+        """Handles a record of a peer: a grant for a message of this rank, or the refusal of a grant of this rank."""
         if grant.length == _REFUSED:
             slot = self._slots.get(grant.slot)
             if slot is not None:
@@ -232,23 +239,23 @@ class GrantingEnd(PacketEnd):
         if slot in self._slots:
             self._finish(slot, None)
 
-    # For a subclass
+    # Methods that a subclass defines
 
     @abstractmethod
     def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
-        """Lets peers write to a slot; returns its key and address."""
+        """Lets peers write to the buffer of a receive; returns the key and the address of the buffer."""
 
     @abstractmethod
     def close(self, slot: int, awaited: Awaited) -> None:
-        """Withdraws the access of peers to a slot."""
+        """Withdraws the access of peers to the buffer of a receive."""
 
     @abstractmethod
     def send_record(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
-        """Sends a record."""
+        """Sends the record of a grant to a peer."""
 
     @abstractmethod
     def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
-        """Writes all bytes to the granted place, and then notifies the slot."""
+        """Writes all bytes to the granted buffer, and then notifies the receiver."""
 
 
 class PacketNetwork(CollectiveNetwork):

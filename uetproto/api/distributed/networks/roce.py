@@ -1,7 +1,7 @@
 """Ranks over RoCE: a queue pair of type RC to each peer, made when it is needed (collectives.md §5).
 
-Grants are SENDs, data is RDMA WRITEs with immediate. An immediate has 32 bits, too few for (seq, phase, step, chunk):
-it is the number of the receive, which the grant contains beside the tag.
+Grants are SENDs, data is RDMA WRITEs with immediate. An immediate has 32 bits, too few for a tag (seq, phase, step,
+chunk): it carries the number of the receive, which the sender knows from the grant.
 """
 
 from collections.abc import Callable
@@ -76,7 +76,7 @@ class RoceEnd(GrantingEnd):
         self._under_way: dict[int, Callable[[WorkCompletion], None]] = {}
         self._works = 0
         self._broken: dict[int, str] = {}
-        """Status that took the queue pair down, by peer; all later work requests are only flushed."""
+        """Status with which a queue pair failed first, by peer; all its later work requests are only flushed."""
         for number in range(RECEIVES):
             self._post(number)
         node.listeners.append(self._event)
@@ -150,7 +150,7 @@ class RoceEnd(GrantingEnd):
 
     def _event(self, event: Any) -> None:
         if not isinstance(event, WorkCompletion) or event.qp_num not in self._peers:
-            return  # of a queue pair that is not this one's
+            return  # not a completion, or one of a queue pair that is not in `_peers`
         if not event.receive:
             self._under_way.pop(event.wr_id)(event)
             return
@@ -179,7 +179,7 @@ class RoceNetwork(MulticastNetwork):
         """Makes the network. Raises `ArgumentError` for options that are not legal.
 
         Options: those of `NetworkOptions`, `config`; `hosts`, `cross_nic`,
-        intra_bandwidth, intra_latency. `way`: write; a SEND would need a posted receive of its length. `multicast`:
+        intra_bandwidth, intra_latency. `way`: only "write", as a SEND would need a posted receive. `multicast`:
         `MulticastConfig(...)`, or the keywords of it that differ from what fits the network. `sharp`: True, or options
         by name, for an aggregation node in every switch (`sharp_fabric.settings`).
         """

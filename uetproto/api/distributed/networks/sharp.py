@@ -41,7 +41,7 @@ class SharpOffload(Offload):
         self, network: PacketNetwork, fabric: SharpFabric, ranks: Sequence[LocalNode], cables: NetworkOptions,
         psn: Callable[[], int],
     ) -> None:  # fmt: skip
-        """Starts the fabric in the network's world, which exists now."""
+        """Starts the SHARP fabric in the world of the network, which must exist."""
         fabric.start(network.world, ranks, layout_of_cables(cables, len(ranks)), psn)
         self.fabric = fabric
         self.notes: list[str] = []
@@ -62,7 +62,7 @@ class SharpOffload(Offload):
     def _among(self, asked: OffloadRequest) -> PartFactory:
         """Return a factory for all requesting ranks to run the collective by SHARP."""
         if len(asked.ranks) == 1:
-            return self._by_schedule(asked)  # a copy
+            return self._by_schedule(asked)  # one rank only copies its input
         if not self.fabric.options.enable_sharp:
             self.note("HCOLL_ENABLE_SHARP is 0")
             return self._by_schedule(asked)

@@ -13,7 +13,7 @@ from uetproto.wire.headers.sharp import LibsharpStatus, Status
 
 
 class SharpError(TransportError):
-    """An aggregation failed; `status` is that of SHARP."""
+    """Tells that an aggregation failed; `status` is the status of SHARP."""
 
     def __init__(self, text: str, status: Status) -> None:
         super().__init__(text)
@@ -24,7 +24,7 @@ class SharpError(TransportError):
 
 
 class SharpRefusedError(LocalError):
-    """SHARP does not support a collective, or the manager does not grant it; no packet was sent."""
+    """Tells that SHARP does not support a collective, or that the manager grants no job; no packet was sent."""
 
     def __init__(self, text: str, status: LibsharpStatus) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class SharpRefusedError(LocalError):
 
 
 def failure(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> SharpError:
-    """Return the error of an operation on one of the trees, at a member of the group."""
+    """Return the error for an operation that failed on the tree of `rail`, at the member `place` of the group."""
     own = asked.ranks[place]
     status = trouble.status
     text = f"sharp: {asked.op} at rank {own}: {status.name} (0x{status:02x}, libsharp {trouble.code.value})"
@@ -44,19 +44,19 @@ def failure(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFa
     if others:
         text += f" of {', '.join(others)}"
     name = fabric.ranks[own].name
-    if name in fabric.world.dead:  # to it, all others are gone
+    if name in fabric.world.dead:  # a dead node takes all others for dead
         text += f"; {name} itself is dead"
     return SharpError(text, status)
 
 
 _OF_THE_LEAF = (Status.PARENT_DOWN, Status.TIMEOUT_NO_PROGRESS)
-"""Statuses with which a host reports its leaf node: the node is down, or gives no result in spite of its timers."""
+"""Statuses with which a host reports its leaf node: the node is down, or sent no result before the host's timeout."""
 
 
 def _who(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> tuple[str, list[str]]:
-    """Return by name who reported the failure, and which children or which parent it concerns."""
+    """Return the name of the node that reported the failure, and the names of the children or the parent concerned."""
     fault = trouble.fault
-    if fault is None or not fault.origin_depth:  # a host: this one, or the one that the message names by its rank
+    if fault is None or not fault.origin_depth:  # a host reported it: this one, or the rank that the message names
         member = place if fault is None else fault.an_id
         host = fabric.ranks[asked.ranks[member]].name if member < len(asked.ranks) else f"host {member}"
         leaf = fabric.name_of(rail.llt[member].an) if member < len(asked.ranks) else ""

@@ -98,7 +98,7 @@ class SharpFabric:
         return SharpNode(engine.address, self.config)
 
     def _around(self, name: str, elements: dict[str, E], make: Callable[[Any], E]) -> Callable[[Any], SharpStation]:
-        """Return a function that puts an element of its own around an engine."""
+        """Return a function that makes a SHARP element (a host or a node) and puts it around an engine."""
 
         def around(engine: Any) -> SharpStation:
             element = elements[name] = make(engine)
@@ -110,7 +110,7 @@ class SharpFabric:
     def start(
         self, world: EmulatedNetwork, ranks: Sequence[LocalNode], layout: Topology | None, psn: Callable[[], int]
     ) -> None:
-        """Create agents and manager once the world exists; the manager has not discovered anything yet."""
+        """Create the agents of the nodes and the manager, after the world was made; discovery begins later."""
         self.world, self.ranks, self._psn = world, list(ranks), psn
         self._names = {node.address: name for name, node in world.nodes.items()}
         for name, node in self.nodes.items():

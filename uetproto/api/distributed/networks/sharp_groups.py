@@ -105,7 +105,7 @@ class SharpMember:
 
 
 class Communicator:
-    """A group of ranks has a job, and a SHARP group for each of its trees."""
+    """Holds the job of a group of ranks, and its members in the SHARP group of each tree."""
 
     def __init__(self, fabric: SharpFabric, sides: Sequence[RankHost], grant: JobGrant) -> None:
         self.grant = grant

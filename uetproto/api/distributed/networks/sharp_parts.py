@@ -1,4 +1,5 @@
-"""A collective by SHARP has a part for each rank; if one fails, all ranks fall back (sharp.md §3.4)."""
+"""A collective by SHARP has a part for each rank; if one part fails, all ranks fall back to a collective without SHARP
+(sharp.md §3.4)."""
 
 from collections.abc import Callable
 
@@ -19,7 +20,7 @@ Failure = Callable[[int, Trouble, Rail], TransportError]
 
 
 class SharpCollective:
-    """Joins the parts of a collective: all ranks fall back together.
+    """Connects the parts of a collective, so that either all ranks fall back or none.
 
     With a fallback, results count once all ranks have theirs. This agreement, for which a library would need messages,
     takes no time here.
@@ -29,7 +30,7 @@ class SharpCollective:
         self, asked: OffloadRequest, communicator: Communicator, failure: Failure, instead: PartFactory | None,
         note: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """`instead` returns the parts of a fallback that the ranks run by themselves; None disables it."""
+        """`instead` makes the parts of a fallback that the ranks run by themselves; None: no fallback."""
         self.asked = asked
         self.communicator = communicator
         self.failure = failure

@@ -15,7 +15,7 @@ OPS = {
     "SUM": Op.SUM, "AVG": Op.SUM, "PREMUL_SUM": Op.SUM, "PRODUCT": Op.PROD, "MIN": Op.MIN, "MAX": Op.MAX,
     "BAND": Op.BAND, "BOR": Op.BOR, "BXOR": Op.BXOR,
 }  # fmt: skip
-"""SHARP operations by the name of a `ReduceOp`; the ranks compute what comes before and after a sum."""
+"""SHARP operations by the name of a `ReduceOp`; for AVG and PREMUL_SUM the ranks divide or multiply themselves."""
 
 DTYPES = {
     "uint8": Dtype.UINT8, "int8": Dtype.INT8, "bool": Dtype.UINT8, "uint16": Dtype.UNSIGNED_SHORT,
@@ -55,7 +55,7 @@ class SharpOperation(NamedTuple):
         return self._replace(data=data, count=end - start, into=into)
 
     def work(self, op_id: int, group_id: int) -> Aggregate:
-        """Return the work for a host; numbers stay in the byte order of this machine, which the flag LE tells."""
+        """Return the work for a host; elements stay in the byte order of this machine, which the flag LE tells."""
         return Aggregate(
             op_id=op_id, group_id=group_id, coll=self.coll, op=self.op, dtype=self.dtype, data=self.data,
             count=self.count, root=self.root, little_endian=byteorder == "little",
@@ -104,7 +104,7 @@ def _reduce(asked: OffloadRequest, place: int, input_: Array, output: Array) -> 
 
 
 def _broadcast(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
-    """Return a BCAST of bytes, as nothing is added."""
+    """Return a BCAST with elements of one byte, whatever the data type, because no arithmetic is done."""
     whole, sends = bytes_of(output), place == asked.root
     data, into = (whole.data, None) if sends else (b"", output)
     return [SharpOperation(Coll.BCAST, Op.NULL, Dtype.UINT8, data, whole.size, asked.root, into)]
@@ -126,7 +126,7 @@ def _reduce_scatter(asked: OffloadRequest, place: int, input_: Array, output: Ar
 
 
 def _all_gather(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
-    """Return a BOR of all blocks side by side, whatever the type."""
+    """Return an ALLREDUCE with BOR: each rank contributes its block at its place, and zeros elsewhere."""
     whole = bytes_of(output)
     whole[:] = 0
     block = whole.size // len(asked.ranks)

@@ -36,7 +36,7 @@ def network_of(
         options = {"nodes": nodes, **options}
     try:
         if transport == "model":
-            return ModelNetwork(ranks, options.get("path"))  # it draws nothing: every seed gives the same
+            return ModelNetwork(ranks, options.get("path"))  # uses no random numbers: the seed has no effect
         network: CollectiveNetwork = import_module(TRANSPORTS[transport]).network(ranks, **options)
     except LocalError as error:  # each API has errors of its own
         raise error if isinstance(error, ValueError) else ArgumentError(*error.args) from None

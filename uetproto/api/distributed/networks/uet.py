@@ -1,9 +1,9 @@
 """Ranks over UET: each is a fabric endpoint (collectives.md §5).
 
-In the usual way, "write", grants and data are WRITEs with completion data, each to a resource index. The data of a
-message is its packed tag, (seq, phase, step, chunk) of collectives.md §5: with the initiator it identifies the receive.
-In the other way, "send", messages are tagged SENDs whose match bits are the tag; the target holds a message that comes
-before its receive, as far as it has room (ses.md §11.2).
+With `way="write"`, the default, grants and data are WRITEs with completion data, each to a resource index. The
+completion data of a message is its packed tag, (seq, phase, step, chunk) of collectives.md §5; tag and initiator
+identify the receive. With `way="send"` messages are tagged SENDs whose match bits are the tag; the target holds a
+message that comes before its receive, as far as it has room (ses.md §11.2).
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ _MAILBOX = 0
 
 
 class UetEnd(GrantingEnd):
-    """Moves the messages of one rank in the way "write"."""
+    """Moves the messages of one rank with `way="write"`: by grants and WRITEs."""
 
     network: "UetNetwork"
 
@@ -102,7 +102,7 @@ class UetEnd(GrantingEnd):
 
 
 class UetSendingEnd(PacketEnd):
-    """Moves the messages of one rank in the way "send"."""
+    """Moves the messages of one rank with `way="send"`: by tagged SENDs."""
 
     network: "UetNetwork"
 
@@ -146,7 +146,7 @@ def _failure(rank: int, peer: int, event: Completion) -> TransportError | None:
 
 
 WAYS: dict[str, Callable[["UetNetwork", int, FiNode], PacketEnd]] = {"write": UetEnd, "send": UetSendingEnd}
-"""Classes of ends, by the way in which they move bytes."""
+"""Classes of ends, by the value of `way`."""
 
 DELIVERIES = {mode.name: mode for mode in PDC_MODES}
 """Modes that deliver exactly once."""
