@@ -34,7 +34,8 @@ from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 _SELDOM = 50_000, 50, 50
-"""Thresholds of the garbage collector: packets are freed without it, and it would cost a tenth of the time."""
+"""Thresholds at which the garbage collector seldom runs: reference counts free packets, and with its default
+thresholds the collector takes a tenth of the time."""
 
 Handler = Callable[[ObservedPacket], None]
 """A handler takes a packet."""
@@ -102,7 +103,7 @@ def _audit_file(
         places[0] = _Place(_name_of(file), "", 0, ETHERNET, options, rules, listen)
     for place in places.values():
         place.end(report, damage, missing)
-        damage = []  # of the file, so it is told once
+        damage = []  # damage concerns the file, so only the first interface reports it
 
 
 def _name_of(file: Source) -> str:
@@ -164,8 +165,8 @@ class Auditor:
     def __init__(
         self, options: Options, *, rules: Iterable[Rule] | None = None, listen: Callable[[Judge], None] | None = None,
     ) -> None:  # fmt: skip
-        """Make the trackers. `rules`: those that are asked, by default as the options say. `listen` may subscribe to
-        events before any tracker is made."""
+        """Make the trackers. `rules`: rules that are asked, by default those that the options choose. `listen` may
+        subscribe to events before any tracker is made."""
         self.judge = Judge(
             chosen_rules(options.rules) if rules is None else rules,
             complete=options.complete,
@@ -184,7 +185,7 @@ class Auditor:
         self.tss = TssTracker(self.judge, options)
         self._sweeps = (pds.sweep, ses.sweep, rudi.sweep, roce.sweep, self._sharp.sweep, self.tss.sweep)
         self._ends = (ses.end, roce.end, self._sharp.end)
-        """Finish the trackers that have something to tell at the end of the capture."""
+        """Functions that finish the trackers which report events at the end of the capture."""
         self._kept: dict[str, Forgetful] = {
             "PDCs": pds.table, "RUDI and UUD": rudi.flows, "queue pairs": roce.flows,
             "SHARP groups": self._sharp.groups, "secure domains": self.tss.flows,

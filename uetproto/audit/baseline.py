@@ -31,7 +31,7 @@ class Baseline:
         for line in lines:
             texts = {name: _unnumbered(line[name]) for name in _TEXTS if name in line}
             flow = line.get("flow", {})
-            if "kind" in line:  # printed, not written
+            if "kind" in line:  # a line that `--json` printed, not one written by hand
                 flow = {name: value for name, value in flow.items() if name not in _RANDOM}
             self._known.setdefault(line["rule"], []).append((flow, texts))
 

@@ -51,7 +51,7 @@ class MessageTracker(Protocol):
         """Follow a request packet. `first`: its PSN was not seen before."""
 
     def response(self, direction: MessageDirection, seen: ObservedPacket, psn: int | None) -> None:
-        """Follow a response in an ACK; it answers the request with this PSN in `direction`; None: not known."""
+        """Follow a response in an ACK. `psn`: PSN, in `direction`, of the request that it answers; None: not known."""
 
     def data(self, direction: OrderedDirection, seen: ObservedPacket, first: bool) -> None:
         """Follow read data that a request packet of `direction` carries. `first`: its PSN was not seen before."""

@@ -55,7 +55,7 @@ class Flows(Generic[K, F]):
         return True
 
     def sweep(self, now: int) -> None:
-        """Drop flows that are silent, and the least recent of the rest if there are too many."""
+        """Drop flows that are silent, and of the other flows the least recent ones if there are too many."""
         over = [flow for flow in self if flow.last_ns < now - SILENT]
         self.silent += len(over)
         if len(self.by_key) > self._most:  # several keys may lead to one flow

@@ -19,7 +19,7 @@ from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Violation
 
 MOST = 10_000
-"""Most findings of one rule that are kept; further ones are only counted."""
+"""Most findings of one rule that are kept; further findings are only counted."""
 
 Tell = Callable[[Any, ObservedPacket], None]
 """A tracker calls this function at an event, with the state of the conversation and the packet."""
@@ -79,7 +79,8 @@ class Judge:
             self._counted[tally.rule.of or tally.rule.on].append(tally)
         self.findings: list[Finding] = []
         self.subjects: dict[type[Enum], Callable[[ObservedPacket], Subject | None]] = {}
-        """Maps the events of a tracker to what returns the conversation of a packet, or None if it is beyond doubt."""
+        """Maps the event class of a tracker to a function that returns the conversation of a packet; None: the
+        conversation is certain."""
         self.missing: str | None = None
         """Says why packets are missing, though `complete` promised that none are; None: none are known to be."""
         self._contradictions: list[tuple[Finding, RuleTally, Subject]] = []
@@ -141,7 +142,7 @@ class Judge:
         self._withdraw_doubtful()
         if self.missing is not None:
             self._withdraw_absence(self.missing)
-        for tally in self.tallies.values():  # what failed was judged, also where nothing happened that counts
+        for tally in self.tallies.values():  # a failed check counts as judged even if `of` never happened
             tally.asked = max(tally.asked, tally.failed + tally.not_judged.total())
 
     def _withdraw_absence(self, missing: str) -> None:

@@ -28,7 +28,7 @@ def _two_contents(state: PdcDirection, seen: ObservedPacket) -> Verdict:
 def _retx_missing(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     was, head = state.earlier, seen.head
     if head.retx or was.head.retx or head == was.head:
-        return None  # copies that the network made are equal
+        return None  # equal headers: the network may have copied the packet
     if was.content != seen.content:
         return Inconclusive("not a copy")
     if type(head) is not type(was.head):
@@ -46,13 +46,13 @@ def _copies(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
 
 
 def _backoff(state: PdcDirection, seen: ObservedPacket) -> Verdict:
-    """Compare the intervals of three copies without a NACK: the second is not shorter than the first."""
+    """Compare the intervals of three copies without a NACK: the second interval must not be shorter than the first."""
     psn = seen.head.psn
     times = [state.earlier.time_ns, *state.copies.get(psn, ())]
     if state.pdc.rod or len(times) < 3 or not seen.head.retx:
         return Inconclusive("fewer than three copies, or ROD")
     if psn in state.nacked:
-        return Inconclusive("a NACK asked for it")  # however late it came to the source, and how often
+        return Inconclusive("a NACK asked for it")  # when the NACK reached the source is not known
     before, after = times[-2] - times[-3], times[-1] - times[-2]
     return Violation(f"an interval of at least {before} ns", f"{after} ns") if 10 * after < 9 * before else None
 
@@ -94,7 +94,7 @@ def _start_distance(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     ahead = diff32(state.start, last)
     if before.demanded is not None or before.pdc.close_psn is None:
         return Inconclusive("the PDC before may have been renumbered, or was not seen to its end")
-    if ahead > 0 or ahead <= -FAR:  # newer: secure start may say so
+    if ahead > 0 or ahead <= -FAR:  # a newer Start_PSN is legal with a secure start
         return None
     return Violation(f"a Start_PSN at least {FAR} from PSN {last}, or newer", str(state.start))
 

@@ -147,7 +147,11 @@ class PdsTracker:
             self._ses.response(direction, seen, record.head.psn)
 
     def _has_expected_sack(self, direction: PdcDirection, seen: ObservedPacket) -> bool:
-        """Return whether the bitmap names PSNs that were seen, with what CACK_PSN covers, and the window is known."""
+        """Return whether bitmap and window need no check on the slow path; if so, report the bitmap.
+
+        The bitmap names no PSN that was not seen and reports none as missing that CACK_PSN covers; the window is not
+        wider than the receiver is known to offer.
+        """
         head = seen.head
         if head.form not in _SACKS or not 0 < head.mpr <= direction.range >> 7:
             return False

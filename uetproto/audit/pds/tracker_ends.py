@@ -26,13 +26,13 @@ class PdcTable:
         self._opened = opened
         self._closed = closed
         self.again: set[Hosts] = set()
-        """Holds the hosts between which a PDC uses PSNs of the one before."""
+        """Holds the pairs of hosts between which a PDC uses PSNs of the PDC before it."""
         self.most = MOST
         """PSN records that a direction keeps."""
 
     @property
     def by_key(self) -> dict[Key, PdcDirection]:
-        """Return the known ends; after each `sweep` the dictionary is another one."""
+        """Return the known ends; each `sweep` may replace the dictionary by a new one."""
         return self._flows.by_key
 
     @property
@@ -82,7 +82,7 @@ class PdcTable:
     # ACKs and NACKs: `seen.dst` is the end that is looked for ---------------------------------------------------------
 
     def of_receiver(self, seen: ObservedPacket, own: int, peer: int, cack: int) -> PdcDirection | None:
-        """Return the direction whose requests an ACK answers; None: the instance of the ACK is over."""
+        """Return the direction whose requests an ACK answers; None: the ACK belongs to an instance that was dropped."""
         direction = self.by_key.get((seen.dst, peer, seen.src))
         if direction is None:
             back = self.by_key.get((seen.src, own, seen.dst))
@@ -98,7 +98,7 @@ class PdcTable:
         if before is not None and before.is_near(cack) and before.other.id in (0, own):
             return before
         if direction.is_near(cack) and direction.other.id != own:
-            return direction  # the caller sees that the PDCIDs differ
+            return direction  # the caller handles the different PDCID
         return self.renew(seen, direction.other, peer).other if own else None
 
     def refused(self, seen: ObservedPacket, peer: int) -> PdcDirection | None:
@@ -136,7 +136,8 @@ class PdcTable:
                 direction.shorten(self.most // 2)
 
     def _pair(self, seen: ObservedPacket, own: int, peer: int, old: PdcDirection | None = None) -> PdcDirection:
-        """Add a PDC and return its direction in which `seen` was sent. `old`: this direction of the instance before."""
+        """Add a PDC and return its direction in which `seen` was sent. `old`: the same direction of the instance
+        before."""
         pdc = AuditedPdc(1 if old is None else old.pdc.instance + 1, seen.time_ns)
         here, there = PdcDirection(pdc, seen.src, own), PdcDirection(pdc, seen.dst, peer)
         here.other, there.other = there, here
@@ -187,7 +188,7 @@ class PdcTable:
 
 
 def _can_start(direction: PdcDirection, start: int) -> bool:
-    """Return whether all that was seen of a direction, so far without SYN, can follow `start`."""
+    """Return whether the packets seen of a direction, all without SYN, can belong to a PDC that begins at `start`."""
     if direction.is_return:
         return False
     oldest, cack = direction.lowest, direction.cack
@@ -195,11 +196,13 @@ def _can_start(direction: PdcDirection, start: int) -> bool:
 
 
 def _may_end(direction: PdcDirection, cack: int) -> bool:
-    """Return whether an ACK may name the PDCID of the other end: it is not one of the instance before."""
+    """Return whether an ACK may belong to this instance, so that it names the PDCID of the other end: its CACK_PSN is
+    not older than Start_PSN allows."""
     return direction.start is None or diff32(cack, direction.start) >= -1
 
 
 def _is_old(direction: PdcDirection, before: PdcDirection, psn: int) -> bool:
-    """Return whether a PSN of a target belongs to the instance before: both directions have one Start_PSN."""
+    """Return whether a PSN of a target belongs to the instance before: both directions of an instance begin at the
+    same Start_PSN."""
     start = direction.other.start
     return before.is_near(psn) and (start is None or diff32(psn, start) < 0)

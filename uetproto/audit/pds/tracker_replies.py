@@ -63,10 +63,10 @@ class PdcReplies:
         if head.nack_code == NackCode.NEW_START_PSN:
             direction.demanded = head.nack_payload
             if abs(diff32(head.nack_payload, head.nack_psn)) < FAR:
-                self._table.note_again(direction.hosts)  # of the SYN packets refused, not all may be seen
+                self._table.note_again(direction.hosts)  # the PDC may have sent SYN packets that were not seen
         self._tell[PdsEvent.NACK](direction, seen)
 
-    # Which requests ---------------------------------------------------------------------------------------------------
+    # Finding the requests ---------------------------------------------------------------------------------------------
 
     def _of(self, seen: ObservedPacket) -> PdcDirection | None:
         head = seen.head
@@ -84,7 +84,8 @@ class PdcReplies:
         return direction
 
     def _of_another_target(self, direction: PdcDirection, seen: ObservedPacket) -> PdcDirection | None:
-        """Return the direction of an ACK whose sender has another PDCID; None where it contradicts a request."""
+        """Return the direction of an ACK whose sender has another PDCID than known; None if the ACK contradicts a
+        request."""
         head = seen.head
         if not head.spdcid or direction.peer == 0:
             return direction
@@ -96,7 +97,7 @@ class PdcReplies:
             return None
         return self._table.renew(seen, direction.other, head.dpdcid).other
 
-    # What the numbers must fit ----------------------------------------------------------------------------------------
+    # Checks of the numbers --------------------------------------------------------------------------------------------
 
     def _check_reach(self, direction: PdcDirection, seen: ObservedPacket, psn: int | None) -> None:
         """Tell of ACKs and bitmaps that cover PSNs that were not sent."""

@@ -50,7 +50,7 @@ class SentPackets:
         was = direction.records.get(head.psn)
         silent = seen.time_ns - direction.pdc.last_ns
         if was is not None and not head.retx and _differ(was, seen) and (silent >= QUARANTINE or direction.pdc.closed):
-            direction = self._table.renew(seen, direction, 0)  # the same Start_PSN again, after a PDC that failed
+            direction = self._table.renew(seen, direction, 0)  # a new PDC with the Start_PSN of one that failed
             self._table.of_syn(seen, head.spdcid, start)
         before = direction.before
         if before is not None and before.demanded == start and before.start is not None:
@@ -103,7 +103,7 @@ class SentPackets:
             if diff32(clear, una) >= 0 and direction.start is not None:
                 self._tell[PdsEvent.CLEAR_AHEAD](direction, seen)
 
-    # What all have in common ------------------------------------------------------------------------------------------
+    # Finding the direction --------------------------------------------------------------------------------------------
 
     def _has_sender(self, seen: ObservedPacket) -> bool:
         if seen.head.spdcid:
@@ -230,7 +230,7 @@ class SentPackets:
             if was.content is None:
                 was.content = content
             elif content is not None and content != was.content:
-                return False  # it is no copy: there is nothing to compare its numbers with
+                return False  # the packet is no copy, so its numbers cannot be compared with those of the first
         if clear is not None:
             self._check_clear(direction, seen, psn, clear, was)
         if not head.retx:
@@ -239,7 +239,7 @@ class SentPackets:
                 was.head, was.clear = head, clear
         return first
 
-    # What the numbers of a packet must fit ----------------------------------------------------------------------------
+    # Checks of the numbers --------------------------------------------------------------------------------------------
 
     def _check_clear(
         self, direction: PdcDirection, seen: ObservedPacket, psn: int, clear: int, was: PsnRecord | None

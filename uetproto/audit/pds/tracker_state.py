@@ -189,7 +189,7 @@ class PdcDirection:
     copies: dict[int, list[int]] = field(default_factory=dict)
     """Maps a PSN to the times at which it was seen again."""
     asked: set[int] = field(default_factory=set)
-    """Holds PSNs that an ACK_REQ asked about: an ACK may answer it."""
+    """Holds PSNs that an ACK_REQ named: an ACK of such a PSN may answer the ACK_REQ instead of the request."""
     holes: set[int] = field(default_factory=set)
     """Holds PSNs between those seen, where the capture is complete, and PSNs that were seen trimmed."""
     trimmed: set[int] = field(default_factory=set)
@@ -211,7 +211,8 @@ class PdcDirection:
     gap: bool = False
     """Whether CLOSE_CMD may be missing: a PSN that comes again may belong to another instance."""
     was: PsnRecord | None = None
-    """Holds what an event refers to beside the packet: a record, a PSN, the number of a packet."""
+    """`was`, `subject` and `number_of` hold what an event refers to beside the packet: a record, a PSN, the number of a
+    packet."""
     subject: int = 0
     number_of: int = -1
 
@@ -302,7 +303,8 @@ class PdcDirection:
         return una
 
     def uncleared(self, cack: int) -> int | None:
-        """Return the oldest guaranteed PSN up to `cack` that no packet seen has cleared; drop the cleared ones."""
+        """Return the oldest PSN up to `cack` with a guaranteed response that no packet seen has cleared; drop the
+        cleared ones."""
         for cleared in (self.clear, self.cleared):
             if cleared is not None:
                 self.held = {psn: number for psn, number in self.held.items() if diff32(psn, cleared) > 0}

@@ -149,7 +149,7 @@ def is_expected(packet: Packet, data: bytes) -> bool:
     cut = "truncated" in notes
     if packet.error or packet.vcrc or not _EXPECTED_NOTES.issuperset(notes) or has_unexpected_field(layers):
         return False
-    if packet.raw and ("padding" in notes) is cut:  # of a packet that was cut off it is the beginning of a header
+    if packet.raw and ("padding" in notes) is cut:  # `raw` may be padding or, if truncated, the beginning of a header
         return False
     if trailer is not None and trailer.ok is False:
         return False

@@ -29,7 +29,7 @@ wrong.
 
 
 class Kind(NamedTuple):
-    """A kind is a class of expected packets that are equal to every rule about a single packet."""
+    """A kind is a class of expected packets that no rule about a single packet distinguishes."""
 
     forms: tuple[str, ...]
     """Forms of the headers, without SES if one of its extensions is missing."""
@@ -49,7 +49,8 @@ class FastReader:
     """A fast reader holds the compiled shapes of one vantage point, and counts how many packets had each."""
 
     def __init__(self, crc: str, with_crc: dict[Hosts, bool], with_icrc: dict[Hosts, bool]) -> None:
-        """Take the tables that say whether flows have a CRC32C, or an ICRC; a flow with a right one is entered."""
+        """Take the tables that say whether flows have a CRC32C, or an ICRC; a reader adds each flow in which it finds a
+        right one."""
         self._crc = crc
         self._with_crc = with_crc
         self._with_icrc = with_icrc
@@ -64,7 +65,7 @@ class FastReader:
         checked.
         """
         by_hint = self._by_hint[cut]
-        # `_hint` without the call for what is most common, UDP behind Ethernet and IPv4.
+        # UDP behind Ethernet and IPv4 is most common, so its hint is read without a call of `_hint`.
         branch = (len(data) >= _HINTED and by_hint.get(_ipv4_udp(data))) or by_hint.get(_hint(data))
         if branch:
             for reader in branch.readers.get(data[branch.ses], ()):
@@ -124,10 +125,11 @@ _READ = (LOWER_FORMS.keys() | UET_FORMS.keys() | ROCE_FORMS.keys()) - {"lrh", "e
 """Forms of the packets that the fast path reads."""
 _HINTED = 44
 _ipv4_udp: Callable[[bytes], tuple[int, ...]] = struct.Struct(">14xB8xB18xH").unpack_from
-"""Reads the hint of a frame that has UDP behind Ethernet and IPv4: two bytes that show this stand for the place."""
+"""Reads the hint of a frame that has UDP behind Ethernet and IPv4. In place of the header's place this hint has two
+bytes of IPv4, version with header length and protocol; for such frames they are `_IPV4_UDP`."""
 _IPV4_UDP = (0x45, 17)
-_TRIED = 8  # readers for one hint
-_HINTS = 16_384  # hints kept, each SES header of one counted
+_TRIED = 8  # most readers that are tried for one hint and beginning of the SES header
+_HINTS = 16_384  # most pairs of a hint and a beginning of the SES header that are kept
 
 
 def _hint(data: bytes) -> Hint:

@@ -43,7 +43,8 @@ def exact_of(header: Header) -> tuple[str, ...]:
 
 
 _ALIKE = ("dscp", "atomic_opcode")
-"""Fields that select what follows as well, but of whose many values most select the same."""
+"""Fields that also select what follows, but whose values are not compiled in: most of the many values select the
+same."""
 
 
 def classes_of(layers: list[Layer], index: int) -> dict[str, frozenset[int]]:
@@ -184,7 +185,7 @@ def _observed_packet(
                 behind = min(behind, offset)
     ses = next((i for i, form in enumerate(kinds) if form.startswith("ses.")), None)
     more = [head for i, head in enumerate(heads) if i not in (0, ses)]
-    told = heads[ses] if ses and following is None else None  # not if what says more about it is missing
+    told = heads[ses] if ses and following is None else None  # its extensions may be missing
     last = f"end - {shape.pad}" if shape.pad else "end"
     size, content = (f"end - {shape.size + tail}", f"crc32c(data[{behind}:{last}])") if whole else ("-1", "None")
     return (

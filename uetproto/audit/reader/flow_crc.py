@@ -65,7 +65,9 @@ class FlowCrc:
     """This object decides for each flow of one vantage point whether its packets have a CRC."""
 
     def __init__(self, mode: str, out: Callable[[UndecidedPacket], None]) -> None:
-        """Hand each packet to `out`; `mode` says whether a CRC32C is there, on also that ICRCs are as sent."""
+        """Hand each packet to `out`. `mode`: "on", UET packets end with a CRC32C, and ICRCs are as sent; "off", no
+        CRC32C; "auto", each flow is decided by its packets.
+        """
         self.crc32c = KnownFlows()
         self.icrc = KnownFlows()
         self._always = {"on": True, "off": False}.get(mode)
@@ -109,7 +111,7 @@ class FlowCrc:
         """Decide the remaining flows by the packets seen so far: no packet follows."""
         for flow, roce in list(self._without):
             if roce and any(self.icrc.values()):
-                self.icrc[flow] = True  # others have a right one, so the capture did not change them all
+                self.icrc[flow] = True  # another flow has a right ICRC, so the capture did not change all
             self._settle(flow, roce)
         for pair in list(self.held):
             self._release(pair)
@@ -245,7 +247,8 @@ def _is_right(data: bytes, start: int, end: int, checksum: int | None) -> bool:
 
 
 def _unmask_trimmed(packet: Packet, data: bytes) -> None:
-    """Undo a trim where nothing was cut off: there, a UDP length beyond that of IP shows that the latter is wrong."""
+    """Make a packet that was taken for trimmed malformed if none of its bytes are missing: then the IP length is wrong,
+    as the UDP length is greater."""
     network = network_of(packet.layers)
     udp = next((layer for layer in packet.layers if layer.form == "udp"), None)
     if udp is None or network.values["dscp"] in TRIMMED_DSCP:

@@ -64,7 +64,7 @@ class Reading:
         """Return the number of packets that are as expected, by kind."""
         expected = Counter(self._quick.counts)
         for kind, number in self._inner.counts.items():
-            expected[kind._replace(trailer=None)] += number  # theirs was made when they were opened
+            expected[kind._replace(trailer=None)] += number  # their trailer was made when they were opened
         return expected
 
     @property
@@ -143,7 +143,7 @@ class Reading:
             mark_suspected(packet, len(data))
         if roce:
             right = packet.trailer.ok if packet.trailer and not _is_malformed(packet) else None
-        else:  # a sealed packet has none, whatever the others have
+        else:  # a sealed packet has no CRC32C, even if other packets have one
             looks = uet and (self._options.crc != "off" or "sealed" in packet.notes)
             right = is_crc_right(packet, data) if looks else None
         seen = observe(packet, data, record.index, record.time_ns)
@@ -176,7 +176,7 @@ class Reading:
         plain = observe(inner, frame, seen.number, seen.time_ns)
         if plain.packet is None:
             self._inner.learn(frame, inner)
-        inner.trailer = None  # made when it was opened
+        inner.trailer = None  # the trailer was made when the packet was opened
         return plain
 
 
@@ -188,9 +188,9 @@ def _is_malformed(packet: Packet) -> bool:
 
 
 def _opener(options: Options, link: str | None) -> Any:
-    """Return what opens sealed packets; None without keys."""
+    """Return the `Opener` of sealed packets; None without keys."""
     if options.keys is None or link is None:
         return None
-    from uetproto.engine.tss.opener import Opener  # needs cryptography, as only those do who have keys
+    from uetproto.engine.tss.opener import Opener  # it needs cryptography, which others may lack
 
     return Opener(options.keys, link=link)

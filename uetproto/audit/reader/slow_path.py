@@ -23,7 +23,7 @@ def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedP
     head: Head = None
     ses: Head | None = None
     more: list[Head] = []
-    behind = packet.payload_offset  # where what the transport carries begins
+    behind = packet.payload_offset  # where SES headers or others behind the transport header begin
     for layer in packet.layers:
         form, values, offset = layer
         if form in ADDRESSED:
@@ -45,7 +45,7 @@ def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedP
             else:
                 more.append(_head(layer))
     if is_cut_short(packet):
-        ses = None  # what says more about it may be missing
+        ses = None  # its extensions may be missing
     whole = packet.error is None and not _INCOMPLETE.intersection(packet.notes)
     size = len(packet.payload) if whole else -1
     content = None

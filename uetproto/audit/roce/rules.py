@@ -79,7 +79,7 @@ def _skipped(state: QpStream, seen: ObservedPacket) -> Violation:
 
 def _size(state: QpStream, seen: ObservedPacket) -> Violation:
     most = "" if FULL[seen.head.opcode & 0x1F] else "at most "
-    if seen.size == state.pmtu:  # the first that tells
+    if seen.size == state.pmtu:  # this packet is the first that shows the path MTU
         return Violation(f"at least {state.longest} bytes, as packet {state.size_number} has", f"{seen.size}",
                      (state.size_number,))  # fmt: skip
     return Violation(f"{most}{state.pmtu} bytes, the path MTU of packet {state.size_number}", f"{seen.size}",

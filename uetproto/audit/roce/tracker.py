@@ -170,7 +170,7 @@ class RoceTracker:
         if stream.resumed < stream.pause:
             stream.resumed = seen.number
 
-    # What packets of all kinds have ----------------------------------------------------------------------------------
+    # P_Keys and sizes of all packets ---------------------------------------------------------------------------------
 
     def _keys(self, stream: QpStream, seen: ObservedPacket) -> None:
         """Follow a change of the P_Key. If the new one comes twice in a row, it is the valid one from then on."""
@@ -201,7 +201,7 @@ class RoceTracker:
                 self._tell[RoceEvent.SIZE](stream, seen)
             stream.longest, stream.size_number = size, seen.number
 
-    # Others than RC and UC -------------------------------------------------------------------------------------------
+    # UD and notifications --------------------------------------------------------------------------------------------
 
     def _datagram(self, seen: ObservedPacket) -> None:
         head, deth = seen.head, seen.more[0]
@@ -210,7 +210,7 @@ class RoceTracker:
         if stream is None:
             stream = self._by_key[key] = QpStream(seen, Transport.UD, deth.srcqp)
         if is_silent(stream, seen):
-            stream.resumed = seen.number  # the queue pair may be another's now
+            stream.resumed = seen.number  # the queue pair may have another owner now
         stream.last_ns = seen.time_ns
         if seen.ecn == _CE:
             self._marked[seen.src, seen.dst] = seen.number, seen.time_ns

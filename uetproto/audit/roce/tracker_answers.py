@@ -52,7 +52,7 @@ class Answers:
         else:
             self._answer(stream, requests, seen, operation)
 
-    # Whose requests ---------------------------------------------------------------------------------------------------
+    # Finding the requester --------------------------------------------------------------------------------------------
 
     def _waits(self, stream: QpStream, seen: ObservedPacket) -> None:
         """Keep an answer of a queue pair whose peer is not known, or has sent no request yet."""
@@ -142,7 +142,7 @@ class Answers:
         kept = []
         for seen in stream.unsent:
             if stream.newest is None or stream.other is None or abs(diff24(seen.head.psn, stream.newest)) <= FAR:
-                continue  # another connection began with it
+                continue  # the requests have come near its PSN: it answers another connection
             soon = stream.is_sure_of(stream.last_request) and seen.time_ns - stream.last_ns < _SOON
             if stream.last_request > seen.number or (soon and not seen_since):
                 self._tell[RoceEvent.UNSENT](stream.other, seen)
@@ -180,7 +180,7 @@ class Answers:
         acked = stream.acked
         if acked is not None and acked[2].run == record.run and stream.is_sure_of(acked[0]):
             grown = record.done - acked[2].done
-            if grown >= 0 and (msn - acked[1]) & M24 < HALF:  # if not, it may have begun again: another connection
+            if grown >= 0 and (msn - acked[1]) & M24 < HALF:  # else another connection may have begun
                 stream.expected_msn = (acked[1] + grown) & M24
                 self._tell[RoceEvent.MSN](stream, seen)
         stream.acked = seen.number, msn, record

@@ -117,7 +117,7 @@ class Requests:
         if was is not None:
             self._other_copy(stream, suspect, suspect.head.opcode & 0x1F, was)
 
-    # Ways a request can come ------------------------------------------------------------------------------------------
+    # Requests by their PSN --------------------------------------------------------------------------------------------
 
     def _due(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
         """Follow a request with the next PSN."""
@@ -336,7 +336,7 @@ def _misfit(stream: QpStream, seen: ObservedPacket, operation: int) -> RequestRe
 
 
 def _is_acked(stream: QpStream, record: RequestRecord) -> bool:
-    """Return whether the latest ACK is of this request."""
+    """Return whether the latest ACK names this request."""
     acked = stream.other.acked if stream.other is not None else None
     return acked is not None and acked[2] is record
 

@@ -144,7 +144,7 @@ class AuditedRead:
         self.is_first = is_first
         """Whether the request cannot be the rest of a READ that was not seen: another message has the PSN before."""
         self.told = False
-        """Whether a contradiction was reported; only the first is."""
+        """Whether a contradiction of this READ was reported; only the first one is."""
 
     def rest(self, psn: int) -> tuple[int, int, int]:
         """Return `va`, `r_key` and `dmalen` of a request for the data from this PSN on."""
@@ -217,7 +217,7 @@ class QpStream:
         """Holds the number of the packet after the last silence in which the queue pairs may have been connected
         anew."""
         self.pause_before: int | None = None
-        """Holds the earlier value of `pause` until a request is sent; None: one was."""
+        """Holds the earlier value of `pause` until a request is sent; None: a request was sent since."""
         self.resumed = -1
         """Holds the number of this sender's first packet after such a silence."""
 
@@ -330,7 +330,7 @@ class QpStream:
         for kept in (self.records, self.reads, self.stated, self.atomics):
             kept.clear()
         for tell, state, seen in self.doubts:
-            if not self.is_sure_of(seen.number):  # a silence before the other connection is no part of it
+            if not self.is_sure_of(seen.number):  # a silence before the packet: it is of the other connection
                 tell(state, seen)
         self.doubts.clear()
         self.newest = self.next = self.inside = self.first = self.awaited = self.suspect = None

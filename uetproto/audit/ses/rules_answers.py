@@ -90,7 +90,7 @@ def _wrong_id(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     got = ses.read_request_message_id if type(ses) is LONG else ses.message_id
     asked_by_id = known is None and ses.return_code == _C.NULL
     if got == expected or (_made_by_pds(ses) and (got == 0 or asked_by_id)):
-        return None  # PDS has no id, or that of an ACK_REQ, which a short request does not tell
+        return None  # a response that PDS makes has id 0, or answers an ACK_REQ, whose id short requests do not show
     return Violation(f"message_id {expected}", f"{got}", answer.others)
 
 
@@ -221,10 +221,10 @@ def _accepted(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     if refused is None or not message.length or type(seen.ses) is SHORT or seen.ses.modified_length != message.length:
         return None
     if _selects(message) is Selects.REGION:
-        return None  # it has no generation
+        return None  # memory regions have no generation
     generation, psn, number = refused
     if generation != message.head.ri_generation or diff32(message.low, psn) <= 0:
-        return None  # of the message that was refused one packet has to say so
+        return None  # another generation, or the refused message: only one of its packets has to be refused
     return Violation(f"DISABLED_GEN for generation {generation}", "OK", (number, *answer.others))
 
 

@@ -40,7 +40,7 @@ def _went_on(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
         return None
     psn, code, number = message.ended
     if diff32(seen.head.psn, psn) <= 0 or diff32(clear_of(seen.head), psn) < 0:
-        return None  # its sender need not have read the answer
+        return None  # the sender of the packet may not have read the answer yet
     what = "a stop" if code == ReturnCode.OK else code_name(code)
     offset = message.offset_of(seen, LAYOUTS[type(seen.ses)])
     return Violation(f"nothing but an end behind {what} for PSN {psn}", f"message_offset {offset}", (number,))

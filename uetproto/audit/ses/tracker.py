@@ -40,7 +40,7 @@ class SesTracker:
         self.data = replies.data
         """Follows read data in the return direction."""
         self._disputed: dict[int, AuditedMessage] = {}
-        """Messages of two packets that contradict each other."""
+        """Maps its `id()` to each message of which two packets contradict each other."""
 
     def open(self, direction: MessageDirection, *, ordered: bool = True) -> MessageSender:
         """Return the value of `direction.ses`."""
@@ -110,7 +110,10 @@ class SesTracker:
             self._tell[SesEvent.MISPLACED](message, seen)
 
     def _check_held_id(self, message: AuditedMessage, seen: ObservedPacket, number: int) -> None:
-        """Tell when another message had the id already as this packet was sent again: CLEAR_PSN has advanced since."""
+        """Report a retransmission whose message_id another message already has.
+
+        Its CLEAR_PSN is newer than that of the first copy, so that it is no copy that the network made.
+        """
         sender = message.sender
         other = sender.messages.get(message.message_id)  # type: ignore[arg-type]  # standard: it has an id
         if other is None or not seen.head.retx or not is_behind(other, message):

@@ -157,9 +157,9 @@ class AuditedMessage:
         self.misplaced: dict[int, ObservedPacket] | None = None
         """Maps the PSN that belongs to the offset of a misplaced packet to this packet."""
         self.stopped = False
-        """Tells that the target deferred it."""
+        """Tells that the target deferred the message."""
         self.ended: tuple[int, int, int] | None = None
-        """Holds PSN, code and packet of a guaranteed answer after which the sender sends nothing new of it."""
+        """Holds PSN, code and packet number of a guaranteed answer after which nothing new of the message is sent."""
         self.returned: dict[int, tuple[int, int]] | None = None
         """Maps the offset of read data to PSN and number of its packet."""
         self.returned_in_ack: bool | None = None
@@ -175,9 +175,10 @@ class AuditedMessage:
         if form == "ses.ext.rendezvous":
             self.body = extension.eager_length
         self.success: tuple[int, ...] | None = None
-        """Holds the response to a success that no rule needs to be asked about."""
+        """Holds the fields of the usual response to a success, which no rule needs to judge; None: there is none."""
         self.atomic_response: tuple[int, ...] | None = None
-        """Holds the response to an atomic operation with data that no rule needs to be asked about, but the PSN."""
+        """Holds the fields, except the PSN, of the usual response with data to an atomic operation, which no rule needs
+        to judge; None: there is none."""
         self.derive_responses()
 
     @property
@@ -371,7 +372,7 @@ class ReturnedData:
         self.job: int = seen.ses.job_id
         self.response_id: int = getattr(seen.ses, "response_message_id", 0)
         self.success = (*DEFAULT, self.response_id, 0, self.job)
-        """Holds all but modified_length of the response to it."""
+        """Holds the fields, except modified_length, of the usual response to the read data."""
 
     def flow(self) -> Flow:
         return self.sender.flow() if self.message is None else self.message.flow()

@@ -63,7 +63,7 @@ class MessageReplies:
         elif ses.return_code not in (ReturnCode.OK, ReturnCode.NULL):
             self._end(message, seen, psn)
             self._tokens.refused(message, seen)
-            message.data_state = None  # each later packet of data is judged
+            message.data_state = None  # from now on each packet of read data is judged by the rules
 
     @staticmethod
     def _has_expected_data(message: AuditedMessage, seen: ObservedPacket, psn: int) -> bool:

@@ -253,7 +253,7 @@ class SharpTracker:
 
     def _joined(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
         if seen.packet is None or JOIN_RESP.name not in seen.packet:
-            return  # the rest of it is damaged
+            return  # the rest of the message is damaged
         group = self._group(seen.src, seen, values)
         if len(group.children) < EDGES:
             group.children.add((seen.dst, values["child_idx"]))

@@ -23,7 +23,7 @@ that the timer may have expired, or the source inferred a loss; nothing was seen
 
 
 class MeterOwner(Protocol):
-    """Holds what a meter needs of its owner."""
+    """Describes the part of `Meters` that a flow's meter uses."""
 
     most: int
     """Most requests that a meter keeps open; when there are more, the older half is dropped."""
@@ -89,7 +89,7 @@ class FlowMeter:
         self.answered, self.latency = Times(), Times()
         self.trace: Trace | None = None
 
-    # What is sent -----------------------------------------------------------------------------------------------------
+    # Packets sent -----------------------------------------------------------------------------------------------------
 
     def count(self, length: int, time_ns: int, marked: bool) -> None:
         """Count a packet of this end."""
@@ -197,9 +197,9 @@ class FlowMeter:
             request.is_open = False
             self.outstanding_bytes -= request.size
             if request.message is not None:
-                request.message.begun = False  # when it was answered will not be known
+                request.message.begun = False  # the latency of the message will not be known
 
-    # What is said of it -----------------------------------------------------------------------------------------------
+    # ACKs and NACKs ---------------------------------------------------------------------------------------------------
 
     def acknowledged_to(self, cack: int, time_ns: int) -> None:
         """Note an ACK of all PSNs up to `cack`."""

@@ -25,7 +25,8 @@ class Quantiles:
 
 @dataclass(slots=True, eq=False)
 class Times:
-    """Counts how often a time was measured, in nanoseconds: at most some thousand buckets, commonly some dozen."""
+    """Counts measured times, in nanoseconds, by bucket; a histogram commonly has some dozen buckets, at most some
+    thousand."""
 
     buckets: dict[int, int] = field(default_factory=dict)
     count: int = 0

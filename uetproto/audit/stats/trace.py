@@ -8,7 +8,8 @@ MOST = 4_096
 
 
 class Series:
-    """Holds points in the order of time. When there are too many, every second point is dropped, then of later ones."""
+    """Holds points in the order of time. When there are too many, every second point is dropped, also of the points
+    that come later."""
 
     __slots__ = ("_places", "_step", "_times", "count")
 

@@ -115,7 +115,7 @@ class UetListener:
     def _rudi_request(self, exchange: RudiExchange, seen: ObservedPacket) -> None:
         meters, head = self._meters, seen.head
         flow = meters.counted("rudi", exchange.rudi, M32, seen)
-        flow.newest = None  # its numbers are no sequence
+        flow.newest = None  # a pkt_id says nothing about the order
         flow.first(head.pkt_id, meters.length, meters.size(seen), seen.time_ns, bool(head.retx))
 
     def _rudi_again(self, exchange: RudiExchange, seen: ObservedPacket) -> None:

@@ -34,7 +34,7 @@ class WireEvent(Enum):
     """Names the properties of a packet that can be judged without any other packet."""
 
     CAPTURE = auto()
-    """A capture is damaged at a place; the event comes once, at the end, if the capture is not damaged."""
+    """The capture was read to its end: one event for each damaged place, or a single one if nothing is damaged."""
     IPV4 = auto()
     """A packet of UET or RoCE has an IPv4 header."""
     NETWORK = auto()
@@ -159,7 +159,7 @@ def misfit_of_roce_in(seen: ObservedPacket) -> Misfit | None:
     """Return how payload, pad or RETH of RoCE contradict each other; None: they agree."""
     packet = seen.packet
     if packet is None or seen.size < 0 or "sharp" in packet:
-        return None  # a message of SHARP is whole words, or none
+        return None  # a rule about SHARP judges the lengths of its messages
     return misfit_of_roce([layer[:2] for layer in packet.layers], seen.size, len(packet.pad))
 
 
