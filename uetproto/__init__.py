@@ -1,7 +1,7 @@
 """uetproto is a packet codec and emulator for AI-cluster networks.
 
-The names here are the public ones; `uetproto.schemas` (Construct), `uetproto.layers` (Scapy) and `uetproto.columns`
-(NumPy) load their library only when they are imported.
+This module exports the public names of the library; `uetproto.schemas` (Construct), `uetproto.layers` (Scapy) and
+`uetproto.columns` (NumPy) load their library only when they are imported.
 """
 
 from uetproto.errors import LocalError, RemoteError, UetError

@@ -1,4 +1,4 @@
-"""`python -m uetproto` is `uetproto`."""
+"""`python -m uetproto` runs the command `uetproto`."""
 
 from uetproto.cli.main import run
 

@@ -1,17 +1,18 @@
-"""A capture becomes NumPy columns: `read(path)["pds.rud_req"]["psn"]` is an array with one value for each header.
+"""This module reads a capture as NumPy columns: `read(path)["pds.rud_req"]["psn"]` is an array with one value for each
+header.
 
     capture = read("big.pcap")
     acks = capture["pds.ack"]
     acks["index"]                  # numbers of the packets that have this header
     capture.times[acks["index"]]   # when, in nanoseconds
 
-Forms, fields and what follows what come from the same rows and `NEXT` as `uetproto.decode`; a header is here exactly
-if `decode` finds it. All packets that stand before the same header take the step together, so the cost is some array
-operations a batch and header, and none a packet.
+The header tables and `NEXT`, which says which header follows which, are those of `uetproto.decode`; the columns have a
+header exactly if `decode` finds it. All packets of a batch whose next header is the same are decoded together, so the
+cost is some array operations for each batch and header, and no Python code for each packet.
 
-What is kept is one array a batch and *unit* (as in `wire.codec`: the bytes that some fields share) in the machine's
-byte order, and 16 bytes a packet: no more than the file, and much less where headers repeat. A field is put together
-from them, with a shift and a mask where it shares its unit, when it is asked for; it is not kept.
+The columns keep one array for each batch and *unit* (as in `wire.codec`: the bytes that some fields share) in the
+machine's byte order, and 16 bytes for each packet: no more than the file, and much less where headers repeat. A field
+is computed from its unit, with a shift and a mask where it shares the unit, whenever it is read; it is not kept.
 """
 
 import os
@@ -61,15 +62,15 @@ Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 Index = NDArray[np.intp]
 
-_CHUNK = 1 << 22  # bytes of a file at a time: enough to make the calls cheap, little enough for the cache
-_SLICE = 1 << 12  # headers that are cut into units at a time, for the same reasons
+_CHUNK = 1 << 22  # bytes read at a time: enough to make the calls cheap, few enough for the cache
+_SLICE = 1 << 12  # headers cut into units at a time: enough to make the calls cheap, few enough for the cache
 _TIMES = np.iinfo(np.int64)
 
 # Where the fields of a header are ------------------------------------------------------------------------------------
 
 
 class _Unit(NamedTuple):
-    """A unit is the part of a header that is kept as one array: 1, 2, 4 or 8 bytes as a number, others as they are."""
+    """A unit is the part of a header that is kept as one array: 1, 2, 4 or 8 bytes as a number, others as bytes."""
 
     offset: int
     size: int
@@ -111,7 +112,7 @@ class _Column(NamedTuple):
 
 @cache
 def _layout(header: Header) -> tuple[list[_Unit], dict[str, _Column]]:
-    """Return the cheapest cut into units (few units, few fields with a shift), and the fields in them."""
+    """Return the cheapest way to cut a header into units (few units, few shifts), and the columns of its fields."""
     borders = header.borders
     best: dict[int, tuple[int, list[_Unit]]] = {header.size: (0, [])}  # from an offset to the end: cost, units
     for start in sorted(borders, reverse=True)[1:]:
@@ -136,13 +137,16 @@ def _layout(header: Header) -> tuple[list[_Unit], dict[str, _Column]]:
 
 
 def _cut(header: Header, block: Bytes) -> list[Array]:
-    """Cut headers (n, size) into units, each an array (n,); one value n times is kept once, and is not writeable."""
+    """Cut headers (n, size) into units, each an array (n,); an array of one repeated value is not writeable.
+
+    Such an array takes the memory of one value.
+    """
     wires = [unit.of(block) for unit in _layout(header)[0]]
     arrays = [_repeat(wire[:1].astype(wire.dtype.newbyteorder("=")), len(wire)) for wire in wires]
-    same = True  # so far each header is as the first
+    same = True  # every header so far equals the first
     for first in range(0, len(block), _SLICE):
         part = slice(first, first + _SLICE)
-        if same:  # of one flow most headers are, and asking for whole ones is quicker than unit by unit
+        if same:  # headers of one flow often are equal, and one comparison is quicker than one for each unit
             headers = block[part]
             same = headers.tobytes() == block[:1].tobytes() * len(headers)
             if same:
@@ -159,12 +163,14 @@ def _cut(header: Header, block: Bytes) -> list[Array]:
 
 
 def _repeat(one: Array, count: int) -> Array:
-    """Repeat the one value of `one` (1,), or none (0,), `count` times in the memory of one."""
+    """Return an array of `count` times the value in `one` (1,), in the memory of one value; `one` is empty for no
+    value.
+    """
     return np.ndarray(count, one.dtype, one.tobytes(), 0, (0,))
 
 
 def _value(header: Header, name: str, units: list[Array]) -> Array:
-    """Return the field `name` (n,) of headers that are cut into `units`."""
+    """Return the values (n,) of the field `name` of headers that are cut into `units`."""
     column = _layout(header)[1][name]
     return column.of(units[column.unit])
 
@@ -173,15 +179,16 @@ def _value(header: Header, name: str, units: list[Array]) -> Array:
 
 
 class Rows(Mapping[str, Array]):
-    """Rows hold all headers of one form in packet order: `rows["psn"]` is a one-dimensional array of the smallest type.
+    """Rows hold all headers of one form in packet order: `rows["psn"]` is an array (count,) of the smallest type.
 
-    `rows["index"]` (count,) are the packets' numbers; where a header is there twice (VLAN tags), so is the number.
+    `rows["index"]` (count,) has the number of the packet of each header; a packet with two headers of the form (VLAN
+    tags) has its number there twice.
     """
 
     def __init__(self, header: Header, blocks: list[list[Array]], shape: Array, often: Bytes, first: int) -> None:
         self.header = header
         self.count = sum(len(units[0]) for units in blocks)
-        self._blocks = blocks  # of each batch the units
+        self._blocks = blocks  # the units of each batch
         self._columns = _layout(header)[1]
         self._shape, self._often, self._first = shape, often, first
 
@@ -213,9 +220,10 @@ class Columns(Mapping[str, Rows]):
     """Columns hold a capture or a part of it: `columns[form][field]`, for the forms that occur, in the order of
     `FORMS`.
 
-    Of all packets: `times` (packets,) i8, nanoseconds since the epoch of the capture; `lengths` (packets,) u4, bytes
-    on the wire; `icrc` (packets,) i1, where it was asked for: 1 the ICRC is right, 0 it is wrong, -1 there is none to
-    judge. `damage` is what could not be read. Raw layers (IPv4 options, IPv6 extension headers) have no columns.
+    Three arrays have one value for each packet: `times` (packets,) i8, nanoseconds since the epoch of the capture;
+    `lengths` (packets,) u4, bytes on the wire; `icrc` (packets,) i1, None unless it was asked for: 1 for an ICRC that
+    is right, 0 for one that is wrong, -1 for a packet without an ICRC that can be checked. `damage` lists what could
+    not be read. Raw layers (IPv4 options, IPv6 extension headers) have no columns.
     """
 
     times: NDArray[np.int64]
@@ -263,9 +271,9 @@ def read(
 ) -> Columns:
     """Read every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the uncompressed file needs.
 
-    The settings are those of `uetproto.decode`; `sharp` and `mcast` take as long as it does for each packet that they
-    may concern. With `icrc` the ICRC of each RoCE packet is checked. Raises `LocalError` for what is not a capture,
-    `OSError` for a file that cannot be opened; damage is listed.
+    The settings are those of `uetproto.decode`; with `sharp` or `mcast`, `decode` is called for each packet that may
+    have such headers, which is slow. With `icrc` the ICRC of each RoCE packet is checked. Raises `LocalError` for a
+    file that is not a capture, `OSError` for one that cannot be opened; `Columns.damage` lists damage.
     """
     damage: list[Damage] = []
     builder = _Builder(_Settings(udp_port, ip_protocol, roce_port, rd, icrc, sharp, mcast))
@@ -288,7 +296,7 @@ def iter_batches(
 ) -> Iterator[Columns]:
     """Read a capture larger than memory in pieces of `rows` packets; packet numbers continue over the pieces.
 
-    `damage` of a piece is what was met since the one before. A capture without packets is one empty piece.
+    `damage` of a piece lists what was found since the piece before. A capture without packets is one empty piece.
     """
     if rows < 1:
         raise LocalError("rows", f"{rows} is not at least 1")
@@ -319,7 +327,7 @@ class _Settings(NamedTuple):
 
 
 class _Builder:
-    """A builder takes batches and makes columns of them."""
+    """A builder takes batches of packets and makes columns of their headers."""
 
     def __init__(self, settings: _Settings, first: int = 0) -> None:
         check_number("udp_port", settings.udp_port, 0xFFFF)
@@ -332,8 +340,8 @@ class _Builder:
         self._packets: list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]] = []
         self._icrc = [np.empty(0, np.int8)]
         self._blocks: dict[Header, list[list[Array]]] = {}
-        # A shape is the headers that a packet has, one after the other. Its number in every packet says, in fewer bytes
-        # than a list of packet numbers in every form, which packets have a form.
+        # A shape is the sequence of headers that a packet has. One shape number for each packet says which packets
+        # have a form, in less memory than a list of packet numbers for each form.
         self._shapes: dict[tuple[Header, ...], int] = {(): 0}
 
     def feed(self, batch: "_Batch") -> None:
@@ -345,7 +353,7 @@ class _Builder:
         self._icrc.append(walk.icrc)
         for header, found in walk.found.items():
             _, units = found[0]
-            if len(found) > 1:  # packets came here on different ways: back into their order, outer headers first
+            if len(found) > 1:  # packets with different headers before this one: sort by packet, outer headers first
                 order = np.argsort(np.concatenate([rows for rows, _ in found]), kind="stable")
                 units = [np.concatenate(parts)[order] for parts in zip(*[units for _, units in found], strict=True)]
             self._blocks.setdefault(header, []).append(units)
@@ -365,12 +373,12 @@ class _Builder:
 
 
 class _PacketGroup(NamedTuple):
-    """A group holds packets that stand before the same header: their numbers, where each stands, where it ends."""
+    """A group holds packets whose next header is the same: number, position of that header, and end of each packet."""
 
     rows: Index
     pos: Index
     end: Index
-    path: tuple[Header, ...] = ()  # what they passed
+    path: tuple[Header, ...] = ()  # the headers before the position
 
     def where(self, keep: Array) -> "_PacketGroup":
         """Return the packets for which `keep` is true."""
@@ -389,13 +397,13 @@ class _PacketGroup(NamedTuple):
 
 
 class _BatchWalk:
-    """This walk finds headers as `wire.stack` does, of a whole batch at once, but not what is wrong with a packet."""
+    """This walk finds headers as `wire.stack` does, but for a whole batch at once, and reports no faults of packets."""
 
     def __init__(self, batch: "_Batch", settings: _Settings, shapes: dict[tuple[Header, ...], int]) -> None:
         self.data = batch.data
         self.batch, self.settings = batch, settings
         self.udp_port, self.ip_protocol, self.roce_port, self.rd, *_ = settings
-        self.options = {name: value for name, value in settings._asdict().items() if name != "icrc"}  # of `decode`
+        self.options = {name: value for name, value in settings._asdict().items() if name != "icrc"}  # for `decode`
         self.icrc = np.full(len(batch.start) if settings.icrc else 0, -1, np.int8)
         self.shapes = shapes
         self.shape = np.zeros(len(batch.start), np.uint32)
@@ -414,7 +422,7 @@ class _BatchWalk:
                 self.erf(group)
 
     def take(self, header: Header, group: _PacketGroup) -> tuple[_PacketGroup, list[Array]]:
-        """Return the packets that have a whole `header`, standing behind it, and the units of these headers."""
+        """Return the packets that have a whole `header`, positioned behind it, and the units of these headers."""
         group = group.where(group.end - group.pos >= header.size)
         units = _cut(header, _gather(self.data, group.pos, header.size))
         path = (*group.path, header)
@@ -454,8 +462,8 @@ class _BatchWalk:
         protocol = _value(eth.IPV6, "next_header", units).copy()
         good = _value(eth.IPV6, "version", units) == 6
         at = np.flatnonzero(good & _EXTENSIONS[protocol])
-        while len(at):  # one extension header a round, of those that have one more
-            good[at] = whole = group.end[at] - group.pos[at] >= 8  # none is shorter
+        while len(at):  # each round skips one extension header of the packets that have one more
+            good[at] = whole = group.end[at] - group.pos[at] >= 8  # bytes of the shortest extension header
             at = at[whole]
             head, kind = _gather(self.data, group.pos[at], 4), protocol[at]
             length = head[:, 1].astype(np.intp)
@@ -469,7 +477,7 @@ class _BatchWalk:
         self.transport(group, protocol, good)
 
     def transport(self, group: _PacketGroup, protocol: Array, good: Array) -> None:
-        """Find UDP or native IP, of the packets that are `good`."""
+        """Find UDP or UET over native IP, in the packets for which `good` is true."""
         udp = protocol == IpProtocol.UDP
         self.udp(group.where(good & udp))
         self.uet(group.where(good & ~udp & (protocol == self.ip_protocol)), ((ENTROPY,),))
@@ -506,7 +514,7 @@ class _BatchWalk:
         self.grh(group.where(whole), end[whole])
 
     def grh(self, group: _PacketGroup, ends: Index | None = None) -> None:
-        """Find a GRH; behind an LRH that says where the packets end, `ends`, the GRH must not contradict it."""
+        """Find a GRH; behind an LRH, whose length says that the packets end at `ends`, the GRH must agree with it."""
         whole = group.end - group.pos >= roce.GRH.size
         group, units = self.take(roce.GRH, group)
         end = group.pos + _value(roce.GRH, "paylen", units)
@@ -516,7 +524,10 @@ class _BatchWalk:
         self.bth(group, end, good)
 
     def bth(self, group: _PacketGroup, end: Index, good: Array) -> None:
-        """Find a BTH and what follows, of the packets that are `good` and that end, if they are whole, at `end`."""
+        """Find a BTH and the headers behind it, in packets for which `good` is true.
+
+        By their headers the packets end at `end`; the capture may have kept less.
+        """
         self.uet(group._replace(end=np.minimum(group.end, end)).where(good), (_BTH,))
         if self.settings.icrc:
             whole = group._replace(end=end).where(good & (end <= group.end) & (end - group.pos >= roce.BTH.size))
@@ -524,7 +535,7 @@ class _BatchWalk:
                 self.invariant(whole)
 
     def invariant(self, group: _PacketGroup) -> None:
-        """Judge the ICRCs of packets that stand before the BTH and are all there."""
+        """Check the ICRCs of whole packets whose next header is the BTH."""
         head = _gather(self.data, group.pos, 2)
         above = _HEADERS[self.rd][head[:, 0]] + (head[:, 1] >> 4 & 3)
         group = group.where(group.end - group.pos >= above + ICRC_SIZE)
@@ -532,7 +543,7 @@ class _BatchWalk:
         start = self.batch.start[group.rows]
         size = sum(size for _, size in path) - roce.BTH.size
         plain = group.pos - start == size
-        for row in group.rows[~plain]:  # options or extension headers are among them: rare
+        for row in group.rows[~plain]:  # packets with IPv4 options or extension headers, which are rare
             self.icrc[row] = self.verdict(int(row))
         group, start = group.where(plain), start[plain]
         if not len(group.rows):
@@ -552,7 +563,7 @@ class _BatchWalk:
         self.icrc[group.rows] = value == np.array(right, np.uint32)
 
     def verdict(self, row: int) -> int:
-        """Judge the ICRC of one packet."""
+        """Check the ICRC of one packet: return 1 if it is right, 0 if it is wrong, -1 if it cannot be checked."""
         trailer = self.decoded(row).trailer
         return -1 if trailer is None or trailer.ok is None else int(trailer.ok)
 
@@ -564,7 +575,7 @@ class _BatchWalk:
         return decode(data, link=link, length=int(batch.lengths[row]), **self.options)
 
     def inside(self, group: _PacketGroup) -> None:
-        """Find SHARP behind the last header: packet by packet, where the first bytes do not rule it out."""
+        """Find SHARP headers behind the last header; packets whose first bytes allow SHARP are decoded one by one."""
         last = group.path[-1] if group.path else None
         if last is SEND_STD_SOM:
             magic = _gather(self.data, group.pos - last.size + last.offset_of("header_data") // 8, 4)
@@ -585,7 +596,7 @@ class _BatchWalk:
                 some, _ = self.take(header, some)
 
     def immediates(self, group: _PacketGroup) -> Iterator[tuple[Header, _PacketGroup]]:
-        """Return what each of the packets before an immediate has there: one of multicast, or any."""
+        """Split packets whose next header is an immediate by its layout: one of those of multicast, or `IMM`."""
         kind = np.zeros(len(group.rows), np.uint8)
         headers = (roce.IMM, *MCAST_FORMS.values())
         for number, row in enumerate(group.rows.tolist()):
@@ -595,7 +606,7 @@ class _BatchWalk:
             yield headers[which], some
 
     def uet(self, group: _PacketGroup, todo: tuple[Candidates, ...]) -> None:
-        """Find headers by the rows of `NEXT` and `ROCE_NEXT`; `todo` is what comes, the next first."""
+        """Find headers by the rows of `NEXT` and `ROCE_NEXT`; `todo` has the candidates for each header, in order."""
         if not len(group.rows):
             return
         if not todo:
@@ -634,13 +645,13 @@ _HEADERS = {rd: np.full(256, roce.BTH.size, np.intp) for rd in RD_MODES}  # byte
 for _rd, _opcode in product(RD_MODES, roce.SEQUENCES):
     if _rd == "headers" or _opcode not in roce.RD_OPCODES:
         _HEADERS[_rd][_opcode] += sum(header.size for header in roce.SEQUENCES[_opcode])
-_LINKS = {name: number for number, name in enumerate(dict.fromkeys(LINK_NAMES.values()), 1)}  # 0 is any other
+_LINKS = {name: number for number, name in enumerate(dict.fromkeys(LINK_NAMES.values()), 1)}  # 0: other links
 _TYPED = {_LINKS["ethernet"]: eth.ETHERNET, _LINKS["sll"]: eth.SLL, _LINKS["sll2"]: eth.SLL2}
 
 
 @cache
 def _which(candidates: Candidates) -> Bytes:
-    """Return the number of the candidate that the first two bytes of a header announce, or `_NONE`."""
+    """Return a table (65536,) from the first two bytes of a header to the number of its candidate, or `_NONE`."""
     table = np.full(1 << 16, _NONE, np.uint8)
     for number, header in reversed(list(enumerate(candidates))):  # the first that matches is written last
         fits = np.ones(1 << 16, bool)
@@ -658,9 +669,10 @@ def _which(candidates: Candidates) -> Bytes:
 
 @cache
 def _after(header: Header, rd: str) -> tuple[tuple[str, ...], Bytes, list[tuple[Candidates, ...]]]:
-    """Return what follows `header`: the fields that say so, the number of a plan by their joined bits, the plans.
+    """Return which headers follow `header`: the fields that decide it, a table of plan numbers, and the plans.
 
-    After a reserved value of one field comes what the others say, as in `decode`; with `rd` "raw" nothing behind RD.
+    A plan has the candidates for each header that follows. The joined bits of the fields are the index into the table.
+    A reserved value of a field adds no header, as in `decode`; with `rd` "raw" no header follows the BTH of RD.
     """
     rows = rows_after(header)
     by = tuple(dict.fromkeys(row.by for row in rows if row.by))
@@ -693,7 +705,7 @@ class _Batch(NamedTuple):
 
 
 def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
-    """Return the packets of a capture in batches, each valid until the next; add what is damaged to `damage`."""
+    """Return the packets of a capture in batches, each valid until the next one; append damaged parts to `damage`."""
     keep_freed_memory()
     done = 0
     if isinstance(path, str | os.PathLike) and path != "-":
@@ -704,7 +716,8 @@ def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
                 if odd_from is None:
                     return
                 done = odd_from
-    # Compressed, pcapng, or odd from here on: record by record, with resynchronisation.
+    # A compressed file, a pcapng, or a pcap from its first odd record on is read record by record, with a search for
+    # the next good record after damage.
     with open_capture(path) as reader:
         records = islice(reader, done, None)
         noted = 0
@@ -724,7 +737,7 @@ def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
 
 
 def _some(records: Iterator[Record]) -> list[Record]:
-    """Return the next records, about a sixteenth of `_CHUNK` bytes with their headers."""
+    """Return the next records: with their headers, about a sixteenth of `_CHUNK` bytes."""
     some: list[Record] = []
     size = 0
     while size < _CHUNK // 16 and (more := list(islice(records, 64))):
@@ -739,12 +752,15 @@ _MAGICS = {
     for magic, ticks in ((0xA1B2C3D4, 10**6), (0xA1B23C4D, SECOND))
 }
 _HEAD = 16  # bytes in front of a frame: seconds, fraction, captured and original length
-_LANES = 512  # walks through one chunk at a time
-_FEW = 32  # lanes that are not worth an array operation
+_LANES = 512  # parts of a chunk whose records are found in parallel
+_FEW = 32  # fewer lanes than these are not worth an array operation
 
 
 def _plain_batches(file: BinaryIO, order: str, ticks: int) -> Generator[_Batch, None, int | None]:
-    """Return the frames of a pcap on disk up to the first record that `wire.pcap` would refuse: its number, or None."""
+    """Yield the frames of a pcap on disk up to the first record that `wire.pcap` would refuse.
+
+    Return the number of this record, or None if there is none.
+    """
     head = file.read(20)
     if len(head) < 20:
         return 0
@@ -787,14 +803,15 @@ def _starts(buffer: bytearray, data: Bytes, stop: int, order: str) -> Index:
             at = end
         return starts, at
 
-    # All of one length?
+    # Do all records have the same length?
     step = _HEAD + length(buffer)[0]
     count = stop // step
     if count > 1 and (np.ndarray(count, order + "u4", data, 8, (step,)) == step - _HEAD).all():
         return np.append(np.arange(count) * step, np.array(one_by_one(count * step, stop)[0], np.intp))
 
-    # Many walks in step, each from where a record seems to start: landmark is the most common pair of lengths. If every
-    # walk ends where the next began, the first leads to the last without a gap, and no landmark was deceptive.
+    # The chunk is cut into lanes, which are walked in parallel. A lane starts where the most common pair of lengths
+    # (captured, original) stands, as a record seems to start there. If each lane ends where the next one starts, every
+    # guess was right; if not, the chunk is walked from its start, one record after the other.
     sample, _ = one_by_one(0, min(stop, 1 << 13))
     marks = Counter(bytes(buffer[at + 8 : at + _HEAD]) for at in sample).most_common(1)
     lanes = [0]
@@ -823,12 +840,12 @@ def _starts(buffer: bytearray, data: Bytes, stop: int, order: str) -> Index:
 
 
 def _gather(data: Bytes, at: Index, size: int) -> Bytes:
-    """Return the `size` bytes at each of `at`, as (n, size)."""
+    """Return an array (n, size): the `size` bytes of `data` at each of the n offsets `at`."""
     if not len(at):
         return np.empty((0, size), np.uint8)
     step, rest = divmod(int(at[-1] - at[0]), max(len(at) - 1, 1))
     if not rest and (np.diff(at) == step).all():
         return np.ndarray((len(at), size), np.uint8, data, int(at[0]), (step, 1))  # evenly spaced: no copy
-    # Windows at every byte; taking whole ones is many times faster than a matrix of byte numbers.
+    # A view has a window of `size` bytes at every offset; to index windows is much faster than to index single bytes.
     windows = np.ndarray(len(data) - size + 1, f"V{size}", data, 0, (1,))
     return windows[at].view(np.uint8).reshape(-1, size)

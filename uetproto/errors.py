@@ -1,20 +1,20 @@
-"""The errors that leave this library: all of them are `UetError`; anything else is a bug."""
+"""This module has the errors that the library raises: all of them are `UetError`; any other exception is a bug."""
 
 from reprlib import Repr
 from typing import NamedTuple, overload
 
 _LONGEST = 256
-"""Messages spell out at most so many bits of a number, or characters of a text."""
+"""Number of bits of an integer, or of characters of a text, above which an error message shortens the value."""
 
 
 class Location(NamedTuple):
-    """Holds a place in a file of the user."""
+    """A location is a place in a file of the user."""
 
     file: str
     line: int = 0
     """Line number, counted from 1; 0 stands for the file as a whole."""
     key: str = ""
-    """The dotted name of the row that stands at the line; empty where `UetError.name` says it."""
+    """Dotted name of the key at this line; empty where `UetError.name` is this name."""
 
     def __str__(self) -> str:
         at = f"{self.file}:{self.line}" if self.line else self.file
@@ -24,9 +24,10 @@ class Location(NamedTuple):
 class UetError(Exception):
     """Root of every error that this library raises on purpose.
 
-    An error is raised with one text, or with its parts: the `name` of what is wrong, its `value` (or what is wrong with
-    it), and what would be `legal`. The message is made of these fields and of the `place`. Code that handles an error
-    reads the fields and never parses the message. `args` holds the parts: `OtherError(*error.args)` hands them on.
+    An error is raised with one text, or with three parts: the `name` of the wrong parameter, its `value` (or what is
+    wrong with the value), and the values that are `legal`. The message is made of these fields and of the `place`. Code
+    that handles an error reads the fields and never parses the message. `args` holds the parts:
+    `OtherError(*error.args)` makes an error of another class from them.
     """
 
     @overload
@@ -49,11 +50,11 @@ class LocalError(UetError):
 
 
 class MissingPackageError(LocalError):
-    """What was asked for needs a package that is not installed: the message says how to install it."""
+    """A function needs a package that is not installed: the message says how to install the package."""
 
 
 class RemoteError(UetError):
-    """The peer did something illegal; `code` answers it: a NACK code (pds.md §12) or return code (ses.md §9.5)."""
+    """The peer did something illegal; `code` is the answer: a NACK code (pds.md §12) or return code (ses.md §9.5)."""
 
     def __init__(self, problem: object, code: int, *, name: str = "", legal: object = "") -> None:
         super().__init__(name, problem, legal)
@@ -64,7 +65,7 @@ class RemoteError(UetError):
 
 
 class _Shown(Repr):
-    """Makes the `repr` of values of any size, and shortens what they hold."""
+    """This class makes a `repr` of limited length for values of any size."""
 
     def repr_int(self, x: int, level: int) -> str:
         return repr(x) if x.bit_length() <= _LONGEST else f"<{x.bit_length()} bits>"
@@ -80,5 +81,5 @@ _shown.maxstring = _shown.maxother = _LONGEST
 
 
 def shown(value: object) -> str:
-    """Return a value as messages show it: its `repr`, which is cut short if it is long."""
+    """Return a value as error messages show it: its `repr`, shortened if it is long."""
     return _shown.repr(value)

@@ -1,8 +1,7 @@
 """Knobs are the parameters of configurations; each is declared once, with this module.
 
-A field of a configuration is declared with `knob`: its default, what is legal, its unit, what it does and where that
-is said. From the declaration come the check (`check_knobs`), the text of its error, the key of TOML files and the row
-of docs/keys.md.
+A field of a configuration is declared with `knob`: its default, legal values, unit, description and source. From the
+declaration come the check (`check_knobs`), the text of its error, the key of TOML files and the row of docs/keys.md.
 """
 
 import re
@@ -18,10 +17,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class KeyType:
-    """Holds a key of a TOML file: the values that it takes, and its description."""
+    """A key type describes a key of a TOML file: the values that it takes, and the text for docs/keys.md."""
 
     check: Callable[[Any], Any]
-    """Returns the value that a raw value means, or raises `ValueError`."""
+    """Function that converts a value as parsed from TOML to the value in use, or raises `ValueError`."""
     legal: str
     doc: str = ""
     default: str = ""
@@ -33,11 +32,11 @@ class KeyType:
 
 
 Legal = range | tuple[Any, ...] | KeyType
-"""What is legal: whole numbers within a range; one of several values, where a range stands for its numbers; or, of what
-stands in a TOML file, whatever a type of keys takes."""
+"""Type of the legal values: whole numbers within a range; one of several values, where a range stands for its numbers;
+or, for an entry of a TOML file, all that a `KeyType` takes."""
 
 TIME, RATE = "ps", "bit/s"
-"""Units that have texts of their own in TOML files; any other unit is a word for the reader."""
+"""Units whose values have a text in TOML files, such as "5 us"; any other unit is only shown in the docs."""
 
 BOOL: Legal = (True, False)
 
@@ -51,7 +50,7 @@ TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picosecond
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """Holds the declaration of one parameter."""
+    """A knob is the declaration of one parameter: default, legal values, unit, description and source."""
 
     default: Any
     legal: Legal
@@ -62,11 +61,11 @@ class Knob:
     """The section that defines the parameter, such as "pds.md §8.6"; empty for a choice of the project."""
 
     def check(self, name: str, value: Any, show: Callable[[object], str] = shown) -> None:
-        """Raise `LocalError` unless `value` is legal; `show` makes the text of the value."""
+        """Raise `LocalError` unless `value` is legal; `show` makes the text of the value for the error."""
         check(name, value, self.legal, show)
 
     def read(self, value: Any) -> Any:
-        """Return the value of an entry in a TOML file: "on", "off" and texts of times are converted.
+        """Convert an entry of a TOML file to the value of the knob: "on", "off" and texts of times are converted.
 
         Other values are returned as they are, for `check`. Raises `ValueError` for a text that is no time.
         """
@@ -78,14 +77,14 @@ class Knob:
 
     @property
     def toml_legal(self) -> str:
-        """The legal values as a TOML file has them."""
+        """Return the text of the legal values as a TOML file writes them."""
         if isinstance(self.legal, range) and self.unit == TIME:
             return time_legal(self.legal[0], self.legal[-1])
         return legal_text(self.legal)
 
     @property
     def key(self) -> KeyType:
-        """Return the key of a TOML file that sets this knob."""
+        """Return the type of the TOML key that sets this knob."""
         default = "" if self.default in (REQUIRED, None) else default_text(self.default, self.unit)
         words = f"{self.doc} Unit: {self.unit}." if self.unit not in ("", TIME, RATE) else self.doc
         if isinstance(self.legal, KeyType):
@@ -117,10 +116,10 @@ def check(name: str, value: Any, legal: Legal, show: Callable[[object], str] = s
 
 
 def fits(value: Any, legal: Legal) -> bool:
-    """Return whether a value is legal; a `bool` is not taken as a number, nor is 1.0."""
+    """Return whether a value is legal; where whole numbers are legal, a `bool` or a float such as 1.0 is not."""
     if isinstance(legal, range):
         return type(value) is int and value in legal
-    if isinstance(legal, KeyType):  # which has made the value
+    if isinstance(legal, KeyType):  # its `check` has made the value, so the value is legal
         return True
     return any(
         fits(value, one) if isinstance(one, range) else type(value) is type(one) and value == one for one in legal
@@ -128,7 +127,7 @@ def fits(value: Any, legal: Legal) -> bool:
 
 
 def legal_text(legal: Legal) -> str:
-    """Return the legal values as errors and docs name them."""
+    """Return the text of the legal values for error messages and docs."""
     if isinstance(legal, KeyType):
         return legal.legal
     if isinstance(legal, range):
@@ -138,19 +137,22 @@ def legal_text(legal: Legal) -> str:
 
 
 def default_text(value: Any, unit: str = "") -> str:
-    """Return a default as TOML files have it."""
+    """Return the text of a default as TOML files write it."""
     if isinstance(value, bool | Enum):
         return (value.name if isinstance(value, Enum) else str(value)).lower()
     return time_text(value) if unit == TIME else str(value)
 
 
 def keys_of(kind: Any) -> dict[str, KeyType]:
-    """Return the keys that set the knobs of a configuration, by name."""
+    """Return the types of the TOML keys that set the knobs of a configuration, by name."""
     return {name: one.key for name, one in knobs_of(kind).items()}
 
 
 def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> dict[str, KeyType]:
-    """Return the keys; those of fields of a dataclass, which may have a prefix, have its defaults for the docs."""
+    """Return the keys, where a key named as a field of the dataclass `kind` has the default of the field for the docs.
+
+    The name of such a key is `prefix` and the name of the field. A default that a key has already is kept.
+    """
     found = dict(keys)
     for one in fields(kind):
         name = f"{prefix}{one.name}"
@@ -164,7 +166,10 @@ def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> d
 
 
 def with_unit(value: Any, units: Mapping[str, int]) -> Any:
-    """Return an integer as it is, and of a number with a unit its whole amount; else raise `ValueError`."""
+    """Return an integer as it is, and convert a text such as "1.5 us" to a whole number; else raise `ValueError`.
+
+    `units` says how many of the smallest unit each unit has.
+    """
     if type(value) is int:
         return value
     match = re.fullmatch(r"\s*(\d+)(?:\.(\d+))?\s*(\D+?)\s*", value) if isinstance(value, str) else None
@@ -178,7 +183,7 @@ def with_unit(value: Any, units: Mapping[str, int]) -> Any:
 
 
 def time_legal(low: int, high: int) -> str:
-    """Return the legal times, in picoseconds, as errors and docs name them."""
+    """Return the text for errors and docs that says that times from `low` to `high` (picoseconds) are legal."""
     return f"{TIME_LEGAL}, {time_text(low)} … {time_text(high)}"
 
 

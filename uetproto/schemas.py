@@ -1,10 +1,11 @@
-"""Every form is a Construct schema: `SCHEMAS["pds.ack"].parse(data)`, `SCHEMAS["pds.ack"].build({"cack_psn": 7})`.
+"""Each header form has a Construct schema: `SCHEMAS["pds.ack"].parse(data)`, `SCHEMAS["pds.ack"].build({"cack_psn":
+7})`.
 
-A schema takes the fields of its header by the rows of its table, as `wire.codec` does. It is an ordinary construct: it
+A schema reads the fields of its header by the rows of its table, as `wire.codec` does. It is an ordinary construct: it
 can be a member of a `Struct`, be repeated, nested, measured with `sizeof()`.
-`UET` is what follows UDP port 4793 or IP protocol 253: a list of headers, as many as `NEXT` says. `ROCE` is what
-follows UDP port 4791, and `LRH` a packet of native InfiniBand, by `ROCE_NEXT`. `SHARP` is a message of SHARP, wherever
-it came from. Of a field of bits the code is the names of those that are set: `"FIRST|LAST"`.
+`UET` parses the headers that follow UDP port 4793 or IP protocol 253, as many as `NEXT` says. `ROCE` parses those that
+follow UDP port 4791, and `LRH` a packet of native InfiniBand, both by `ROCE_NEXT`. `SHARP` parses a SHARP message,
+whatever carried it. A field of bits has as its name the names of the bits that are set: `"FIRST|LAST"`.
 """
 
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ __all__ = ["LRH", "ROCE", "SCHEMAS", "SHARP", "UET", "Code"]
 
 
 class Code(int):
-    """A code is the integer that stands on the wire; it also equals its name, which `str` returns."""
+    """A code is an integer on the wire that has a name: it equals this name too, and `str` returns the name."""
 
     name: str
 
@@ -69,7 +70,7 @@ class Code(int):
 
 
 class _Row:
-    """A row says how the value of a field is shown."""
+    """A row converts the value of a field to its name and back."""
 
     __slots__ = ("codes", "field")
 
@@ -139,7 +140,7 @@ class _PacketSchema(Construct):  # type: ignore[misc]
     """A packet schema holds the headers of a packet, of which the first is one of `first`.
 
     It parses to a list of containers `form`, `fields` and builds from such a list. Parsing raises a `ConstructError`
-    where the headers end early or a type is reserved. What follows the headers, the payload and the CRC, is left in the
+    where the headers end early or a type is reserved. Payload and CRC, which follow the headers, are left in the
     stream.
     """
 
@@ -183,7 +184,10 @@ LRH = _PacketSchema((roce.LRH,))
 
 
 class _MessageSchema(_PacketSchema):
-    """A message schema holds base header, extensions and body of a SHARP message; ranks, vector and pad are left."""
+    """A message schema parses base header, extensions and body of a SHARP message.
+
+    Ranks, vector and pad are left in the stream.
+    """
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         layers = ListContainer()

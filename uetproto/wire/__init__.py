@@ -1,1 +1,1 @@
-"""The codec turns bytes into named values and back; one table for each header is the source of all it knows."""
+"""The codec converts the bytes of a frame to named values and back, by one table for each header."""

@@ -62,10 +62,10 @@ class _Part(NamedTuple):
 def plan(header: Header, prefix: str = "") -> Plan:
     """Return the source text for `header`; `prefix` makes variable names unique if a function reads several headers.
 
-    `struct` refuses what does not fit a unit. That leaves the fields that share one, but for the first, whose surplus
-    is that of the unit, and those that are split. A shift to the right leaves nothing of a value that fits, and
-    something (perhaps -1) of any other. Integers of NumPy, which lose bits when shifted to the left, show in the type
-    of the unit.
+    `struct` refuses a value that does not fit a unit, so most fields need no check of their own. `unfit` checks the
+    others: fields that share a unit (but for the first, whose excess bits make the unit too large) and fields that are
+    split over units. A right shift by the width of the field gives 0 for a value that fits, and another number for any
+    other. NumPy integers lose bits when shifted to the left; the type of the unit shows them.
     """
     parts = _cover(header)
     units: list[str] = []
@@ -108,8 +108,9 @@ def _excess(value: str, field: Field) -> str:
 
 
 def compile_functions(source: str, name: str, **scope: Any) -> dict[str, Any]:
-    """Run `source`, and return the names that it defines, with their values. No other function of the project runs
-    generated code.
+    """Run `source`, and return the names that it defines, with their values.
+
+    No other function of the project runs generated code.
     """
     exec(_code(source, name), scope)
     return scope
@@ -117,7 +118,7 @@ def compile_functions(source: str, name: str, **scope: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _code(source: str, name: str) -> CodeType:
-    """Compile source text, which takes a millisecond, or return what was compiled before."""
+    """Compile source text, which takes a millisecond; the code of a text is compiled once and kept."""
     return compile(source, f"<{name}>", "exec")
 
 

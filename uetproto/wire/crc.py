@@ -1,7 +1,8 @@
 """A CRC32C trailer ends a UET packet without TSS (UE 1.0.1 §3.5.25, tss.md §12).
 
-It covers everything from the first byte of the IP source address to the last payload byte, with the UDP checksum
-taken as 0, and is sent most significant byte first. `crc32` is that of Ethernet, of which `icrc.py` makes the ICRC.
+The CRC32C covers everything from the first byte of the IP source address to the last payload byte, with the UDP
+checksum taken as 0, and is sent most significant byte first. `crc32` is the CRC of Ethernet; `icrc.py` computes the
+ICRC with it.
 """
 
 from fastcrc.crc32 import iscsi as crc32c

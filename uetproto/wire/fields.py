@@ -1,6 +1,6 @@
-"""Everything else is derived from two records: a row (`Field`) and a table of rows (`Header`).
+"""A header is described by two records, a row (`Field`) and a table of rows (`Header`); all codecs come from them.
 
-A header is a plain table, most significant bit first, in the order of the specification. What a row cannot express
+A table has its rows most significant bit first, in the order of the specification. What a row cannot express
 (a checksum, an optional trailer, a list of variable length) is an ordinary function beside the table; a bit that
 changes the meaning of other bits makes another table (`pds.ack` and `pds.ack.probe`).
 """
@@ -15,8 +15,8 @@ _TAKEN_BY_SCAPY = frozenset(
 
 
 class Origin(Enum):
-    """An origin says who defined the layout of a header, which decides who else may use it (sharp.md: [P], [I],
-    [D]).
+    """An origin says who defined the layout of a header: published, inferred, or chosen by the project (sharp.md: [P],
+    [I], [D]).
     """
 
     PUBLISHED = "published"

@@ -1,9 +1,10 @@
 """This module lists every form by name, and says which header follows which.
 
-`NEXT` is read by the parser, the Scapy bindings and the Wireshark emitter alike. All rows of a header apply, in order:
-an ACK_CC is followed by its state, then by the SES header. Of several candidates the first is taken whose `only`
-fields match; they all lie within the first two bytes. `ROCE_NEXT` is the same for RoCE, which Wireshark knows itself.
-SHARP and multicast immediates follow nothing by a code: `wire.inside` finds them.
+A form is one layout of a header; its name has a prefix for the layer (`pds.ack`). `NEXT` is read by the parser, the
+Scapy bindings and the generator of the Wireshark plugin alike. All rows of a header apply, in order: an ACK_CC is
+followed by its congestion-control state, then by the SES header. Of several candidates the first one is taken whose
+`only` fields match; all these fields lie within the first two bytes. `ROCE_NEXT` is the same for RoCE, which Wireshark
+decodes itself. No code announces SHARP and multicast immediates: `wire.inside` finds them.
 """
 
 from dataclasses import dataclass, field
@@ -79,7 +80,8 @@ _LONGEST = max(map(len, roce.SEQUENCES.values()))
 ROCE_NEXT = (
     Next((roce.LRH,), "lnh", {Lnh.LOCAL: (roce.BTH,), Lnh.GLOBAL: (roce.GRH,)}, otherwise=None),
     Next((roce.GRH,), "nxthdr", {roce.BTH_FOLLOWS: (roce.BTH,)}, otherwise=None),
-    # One row for each place behind the BTH; the first knows every opcode, so that all others are reserved.
+    # Each row holds the candidates for one position behind the BTH. The first row has every known opcode; any other
+    # opcode is reserved.
     Next((roce.BTH,), "opcode", {opcode: row[:1] for opcode, row in roce.SEQUENCES.items()}, otherwise=None),
     *(
         Next((roce.BTH,), "opcode", {o: (row[place],) for o, row in roce.SEQUENCES.items() if len(row) > place})

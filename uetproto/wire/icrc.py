@@ -1,7 +1,7 @@
 """InfiniBand packets carry two CRCs (roce.md §4): the ICRC from end to end, and the VCRC on each link.
 
-The ICRC is the CRC-32 of Ethernet over all that stays the same on the way; what a router or switch may change counts
-as ones. `VARIANT` says which fields those are; a mask over the headers follows from the tables.
+The ICRC is the CRC-32 of Ethernet over the packet from its network header, or LRH, on. Fields that a router or switch
+may change count as ones: `VARIANT` names them, and the header tables give a mask of their bits.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,8 @@ _AFTER_ONES = 0x2144DF1C  # the CRC after eight bytes of ones, which stand for t
 def invariant_start(forms: Sequence[str]) -> tuple[int, int]:
     """Return the number of the first layer that the ICRC covers, and the CRC state before that layer.
 
-    `forms` go down to the BTH. Raises `ValueError` where there is neither a network header nor an LRH.
+    `forms` are those of all layers down to the BTH. Raises `ValueError` where there is neither a network header nor an
+    LRH.
     """
     for index in range(len(forms) - 1, -1, -1):
         if forms[index] in _NETWORK:

@@ -1,8 +1,8 @@
 """A SEND may carry SHARP messages (sharp.md §2.1), their management, and multicast immediates; no code announces them.
 
 Over RoCE a message is recognized only by rule 1 of sharp.md §2.8: its fields do not contradict each other. Over UET the
-header data says "SHRP". Each packet is read alone: of a message of several packets the first has the headers, and the
-others cannot be recognized.
+header data says "SHRP". Each packet is read alone: only the first packet of a message has the headers; the others
+cannot be recognized.
 """
 
 from typing import NamedTuple
@@ -31,8 +31,10 @@ CHECKED = Trailer("icrc", 0)
 
 
 class Message(NamedTuple):
-    """A message holds the headers of a SHARP message or of its first part, the end of the body, and a `reason` if it is
-    not valid.
+    """This record holds the headers of a SHARP message, the end of its body, and a `reason` if the message is not
+    valid.
+
+    Of a message of several packets it holds what the first packet has.
     """
 
     layers: list[Layer]
@@ -65,7 +67,7 @@ def _over_roce(packet: Packet) -> None:
     if bth["padcnt"] or not (connected or multicast):
         return  # messages are whole words
     if packet.trailer is None:
-        lengths = range(there - ICRC_SIZE + 1, ENDLESS)  # of the trailer a part may be there
+        lengths = range(there - ICRC_SIZE + 1, ENDLESS)  # the capture may have kept a part of the ICRC
     else:
         lengths = range(there + 1, ENDLESS) if opcode == _FIRST else range(there, there + 1)
     found = message_of(packet.payload, at, lengths)
@@ -78,7 +80,7 @@ def _over_uet(packet: Packet) -> None:
     if request["opcode"] != Opcode.SEND or not request["hd"] or request["header_data"] >> 32 != sharp.MAGIC:
         return
     if any(not layer.values["pdc_info"] & _USE_RSV_PDC for layer in packet.layers if "pdc_info" in layer.values):
-        return  # establishes an ordinary PDC, on which SHARP is dropped
+        return  # establishes an ordinary PDC, on which SHARP messages are dropped
     length = request["request_length"]
     found = message_of(packet.payload, at, range(length, length + 1))
     _put(packet, found, at)
@@ -96,7 +98,10 @@ def _put(packet: Packet, found: Message, at: int) -> None:
 
 
 def message_of(data: bytes, offset: int, lengths: range) -> Message:
-    """Return the headers of a message of one of `lengths` in `data`, at `offset` of a frame (sharp.md §2.8, rule 1)."""
+    """Decode the headers of a SHARP message at the start of `data`, which starts at `offset` of the frame.
+
+    The message must have one of `lengths`, in bytes (sharp.md §2.8, rule 1).
+    """
     if len(data) < sharp.SHARP.size:
         return Message([], len(data), f"sharp needs {sharp.SHARP.size} bytes, {len(data)} are there")
     values = codec_of(sharp.SHARP).decode(data)
@@ -132,7 +137,7 @@ def message_of(data: bytes, offset: int, lengths: range) -> Message:
 
 
 def _contradiction(values: dict[str, int]) -> str:
-    """Return what contradicts itself within a base header; empty if nothing does."""
+    """Return which fields of a base header contradict each other, as text; empty if none do."""
     if values["ver"] != sharp.VERSION:
         return f"sharp.ver {values['ver']} is not {sharp.VERSION}"
     if values["opcode"] not in _OPCODES:

@@ -44,9 +44,7 @@ def network_of(layers: Sequence[Layer]) -> Layer:
 
 
 def crc_start(layers: Sequence[Layer]) -> int:
-    """Return the offset of the first byte that a CRC32C covers: the first byte of the IP source address (wire.md
-    §7).
-    """
+    """Return the offset of the IP source address, where the bytes that a CRC32C covers begin (wire.md §7)."""
     network = network_of(layers)
     return network.offset + (12 if network.form == "ipv4" else 8)
 
@@ -61,7 +59,7 @@ class Packet:
     """A packet is a decoded frame.
 
     `layers` are its headers from the outside in, `payload` the bytes that they carry, `trailer` the CRC or ICV, `raw`
-    the bytes behind it that were not decoded (padding, or all from a fault on), `notes` any of trimmed, truncated,
+    the last bytes, which were not decoded (padding, or all from a fault on), `notes` any of trimmed, truncated,
     sealed, padding, fragment, and `error` a fault or None. RoCE and SHARP have a `pad` between payload and trailer,
     native InfiniBand a `vcrc` behind the trailer.
     """

@@ -3,8 +3,8 @@
 `stack.py` can decode and encode any frame, one header at a time. Traffic, however, has few *shapes*: the same headers
 in the same order, with the same values in the fields that select what follows. A shape met several times is compiled,
 from the same tables, into one function over one `struct` format. Such a function is valid only for frames of its shape
-without a defect; it returns None for any other, which `stack.py` then decodes. So nothing here decides what a frame
-means, and a test compares both results.
+without a defect; it returns None for any other frame, which `stack.py` then decodes. A test compares the results of
+both ways.
 
 `shape_of` and `compile_shape` are the one compiler of shapes. It has two targets: `_reader` here makes a `Packet`,
 `audit/reader/fast_path_codegen.py` an `ObservedPacket`.
@@ -59,7 +59,7 @@ class Readers:
 
     def read(self, data: bytes) -> Packet | None:
         """Decode a frame whose shape is known; return None for any other."""
-        # `_hint` without the call for what is most common, UDP behind Ethernet and IPv4.
+        # This is `_hint` without the call for the most common frames, UDP behind Ethernet and IPv4.
         hint = data[42:44] + data[54:56] if data[14:24:9] == _IPV4_UDP else _hint(data)
         reader = self._by_hint.get(hint)
         if reader is None:
@@ -75,7 +75,7 @@ class Readers:
         self._walked += 1
         roce = packet.trailer is not None and packet.trailer.kind == "icrc"
         hint = _hint(data)
-        hint = hint[:2] + data[13:15] if roce else hint  # what follows a BTH may be payload
+        hint = hint[:2] + data[13:15] if roce else hint  # the bytes behind a BTH may be payload
         met = self._met[hint] = self._met.get(hint, 0) + 1
         if len(self._met) >= 16 * _MOST:
             self._met.clear()
@@ -93,7 +93,7 @@ class Readers:
             ),
         )
         if any(layer.form == "udp" and layer.values["checksum"] for layer in packet.layers):
-            return  # its CRC has to leave the checksum out
+            return  # a CRC32C does not cover the UDP checksum
         if exact not in self._by_shape:
             if len(self._by_shape) >= _MOST:
                 if self._walked < _PATIENCE * _MOST:
@@ -110,7 +110,10 @@ _IPV4_UDP = b"\x45\x11"  # bytes 14 and 23
 
 
 def _hint(data: bytes) -> bytes:
-    """Return the bytes that are PDS prologue and SES flags, or opcode and pad of RoCE, unless the frame is unusual."""
+    """Return the bytes of a frame that tell most shapes apart, as a key for the readers to try first.
+
+    In a usual frame these are the PDS prologue and SES flags, or opcode and pad of RoCE.
+    """
     if len(data) < 24:
         return b""
     if data[14] == 0x45:
@@ -126,7 +129,7 @@ class _Invariant(NamedTuple):
     start: int
     size: int
     mask: int
-    crc: int  # of what stands before them
+    crc: int  # CRC state before these headers
 
 
 def _invariant(forms: tuple[str, ...]) -> _Invariant:
@@ -165,10 +168,10 @@ def _guards(text: Plan, header: Header, values: Mapping[str, int], exact: Iterab
 
 
 class Shape(NamedTuple):
-    """A shape is source text that reads a stack of headers; its user adds what to do with the fields.
+    """A shape is source text that reads a stack of headers; `compile_shape` adds the expression of the result.
 
-    It may use `data`, `there`, its length, `n`, the length of the frame, `end`, that without its trailer, the fields,
-    and `value`, the number in the trailer.
+    The source may use `data`; `there`, the length of `data`; `n`, the length of the frame; `end`, the length of the
+    frame without its trailer; the fields; and `value`, the number in the trailer.
     """
 
     format: str
@@ -203,11 +206,12 @@ def shape_of(
     *,
     padded: bool = False,
 ) -> Shape:
-    """Return what all frames have in common whose layers have these forms and whose `exact` fields have these values.
+    """Return the shape of all frames whose layers have these forms and whose `exact` fields have these values.
 
-    `ending`: a CRC32C that is "matching"; "none", where one was looked for (a frame that might have one is not for this
-    reader); or "unchecked". An ICRC that matches is "invariant". `padded`: the first header that has a length says
-    where the frame ends; there may be more, or less, which the user looks at.
+    `ending` says what ends the frame: "matching": a CRC32C that is right; "none": no CRC32C, which was looked for (the
+    reader refuses a frame that might have one); "unchecked": no check; "invariant": an ICRC that is right. With
+    `padded` the first header that has a length says where the frame ends; `data` may have more or fewer bytes, and the
+    caller handles them.
     """
     roce = ending == "invariant"
     format_, units, guards = "", [], []
@@ -327,7 +331,10 @@ class Writers:
         self._by_forms: dict[tuple[str, ...], tuple[Any, Any, int | None, _Invariant | None] | int] = {}
 
     def write(self, packet: Packet, fill: bool) -> bytes | None:
-        """Return the bytes of a packet whose forms are known and whose values are complete and fit; else None."""
+        """Return the bytes of a packet whose forms are known and whose values are complete and fit; else None.
+
+        `fill` is that of `stack.encode`.
+        """
         layers, trailer = packet.layers, packet.trailer
         forms = tuple([layer[0] for layer in layers])
         known = self._by_forms.get(forms, 0)
@@ -361,7 +368,7 @@ class Writers:
             self._by_forms.clear()
         slow = any(form not in FORMS or form in _NATIVE or form in _PADDED for form in forms)
         if slow or not forms or forms.count("bth") > 1:
-            return  # nothing to compile
+            return  # no header to compile
         if met < _WARM:
             self._by_forms[forms] = met + 1
         else:
@@ -388,7 +395,11 @@ def _write_roce(packet: Packet, fill: bool, verbatim: Any, filled: Any, invarian
 
 
 def _writer(forms: tuple[str, ...]) -> tuple[Any, Any, int | None, _Invariant | None]:
-    """Compile a stack of forms: (head verbatim, head filled, first byte that the CRC covers, what an ICRC covers)."""
+    """Compile a stack of forms into writers of its headers.
+
+    Return the writer of verbatim headers, the writer that fills lengths and checksums, the offset of the first byte
+    that a CRC32C covers, and what an ICRC covers.
+    """
     format_, fetches, shared, unfit, writes, lengths, sums = ">", [], [], [], [], [], []
     crc_from = None
     size = sum(FORMS[form].size for form in forms)

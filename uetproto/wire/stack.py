@@ -49,10 +49,11 @@ def decode(
 ) -> Packet:
     """Decode one frame to its layers (wire.md §7, roce.md §1). Never raises on bytes from outside.
 
-    `link` names the first header (`LINKS`). `crc` says whether a CRC32C ends the packet: "on", "off", or "auto": it is
-    there if it matches, or if the headers account for all but exactly 4 bytes. Behind headers that imply no length,
-    "auto" takes a wrong CRC32C for payload, so say "on" where it is known to be there. RoCE always ends with an ICRC,
-    which "off" leaves unchecked. `length` is the frame's length on the wire in bytes, where the capture kept less. `rd`
+    `link` names the first header (`LINKS`). `crc` says whether a CRC32C ends the packet: "on", "off", or "auto": the
+    last 4 bytes are a CRC32C if they match, or if the headers account for all but exactly 4 bytes. Behind headers that
+    imply no length, "auto" takes a wrong CRC32C for payload, so say "on" where packets are known to have one. RoCE
+    always ends with an ICRC, which "off" leaves unchecked. `length` is the frame's length on the wire in bytes, if the
+    capture kept less. `rd`
     leaves the RoCE opcodes 0x40–0x5f "raw" or decodes them as RD "headers". `sharp` looks for aggregation messages in
     SENDs; `mcast` takes immediates for those of multicast. Raises `LocalError` for a setting that is not legal.
     """
@@ -159,7 +160,7 @@ class _Walk:
         packet.raw = self.data[self.pos :]
 
     def cut_short(self, what: str, needed: int) -> None:
-        """Stop at a header that does not fit; it is no fault where the capture or the network removed the end."""
+        """Stop at a header that does not fit; this is no fault if the capture or network removed the packet's end."""
         if self.truncated or self.trimmed:
             self.packet.raw = self.data[self.pos :]
         else:
@@ -383,14 +384,14 @@ class _Walk:
         return self.roce(end, local)
 
     def cut(self) -> None:
-        """Note a truncated packet: it is no fault, even where the record says that nothing is missing."""
+        """Note a truncated packet: this is no fault, even if the record of the capture says that no byte is missing."""
         self.packet.error = None
         if not self.truncated:
             self.truncated = True
             self.note("truncated")
 
     def roce(self, end: int, local: bool = False) -> None:
-        """Decode BTH, the headers of its opcode, payload, pad and ICRC up to `end`; behind it a `local` VCRC."""
+        """Decode BTH, the headers of its opcode, payload, pad and ICRC up to `end`; with `local`, a VCRC follows."""
         if end > len(self.data):
             self.cut()
         elif end < self.end and not local and "padding" not in self.packet.notes:
@@ -511,7 +512,10 @@ class _Walk:
 
 
 class _Choice(dict[int, "_Step | None"]):
-    """This table finds a candidate by the first two bytes of a header; it keeps each word, at most 65,536 entries."""
+    """This table finds a candidate by the first two bytes of a header.
+
+    It adds an entry for each value met, at most 65,536.
+    """
 
     def __init__(self, candidates: Candidates, name: str) -> None:
         self.candidates = candidates
@@ -525,7 +529,7 @@ class _Choice(dict[int, "_Step | None"]):
 
 _NOTHING: Any = ()
 _Following = tuple[tuple[str | None, dict[int, _Choice], _Choice | None], ...]
-_Step = tuple[str, int, Any, _Following]  # form, size, reader, what follows (last to be taken first)
+_Step = tuple[str, int, Any, _Following]  # form, size, reader, choices for the headers that follow, the next one last
 
 
 @cache
@@ -635,7 +639,7 @@ def _encode_trailer(trailer: Trailer | None) -> bytes:
         raise LocalError(kind, f"{value!r} is no number of {size} bytes") from None
 
 
-_FILLED = {  # whatever the packet says here is replaced
+_FILLED = {  # fields that `fill` sets, whatever the packet has
     "ipv4": ("version", "ihl", "total_length", "checksum"),
     "ipv6": ("payload_length",),
     "udp": ("length", "checksum"),
@@ -697,13 +701,13 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
         elif form == "lrh":
             part = part[:4] + _words("lrh.pktlen", below + 8, part[4] & 0xF8) + part[6:]
         elif form == "bth":
-            padcnt = 0 if has_sharp else len(pad)  # a message of SHARP has its own
+            padcnt = 0 if has_sharp else len(pad)  # a SHARP message has a pad of its own
             part = part[:1] + bytes([part[1] & 0xCF | padcnt << 4]) + part[2:]
         parts[index] = part
         below += len(part)
     head = b"".join((*parts, packet.payload, pad))
     if kind == "icrc":
-        _encode_trailer(trailer)  # refuses what is no number
+        _encode_trailer(trailer)  # raises for a trailer that is no number
         return _fill_invariant(packet, parts, head)
     if kind == "crc32c":
         if crc_from is None:
@@ -714,7 +718,7 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
 
 
 def _fill_sharp(packet: Packet, parts: list[bytes]) -> bytes:
-    """Compute the lengths of a SHARP message, unless other packets carry the rest of it, and return its pad."""
+    """Compute the lengths of a SHARP message, unless it has more packets, and return its pad."""
     forms = [layer.form for layer in packet.layers]
     base = forms.index("sharp")
     body = base + 1 + sum(form.startswith("sharp.ext.") for form in forms)
@@ -749,7 +753,7 @@ def _fill_invariant(packet: Packet, parts: list[bytes], head: bytes) -> bytes:
 
 
 def _words(name: str, size: int, above: int) -> bytes:
-    """Encode `size` bytes as words of 4 in 11 bits, below the bits `above` of the first byte."""
+    """Encode the length `size` (bytes, a multiple of 4) as a number of words in 11 bits, below the 5 bits `above`."""
     if size % 4 or size > 4 * 0x7FF:
         raise LocalError(name, f"{size} bytes are not 0 … 2047 words of 4")
     return (above << 8 | size // 4).to_bytes(2, "big")

@@ -1,4 +1,4 @@
-"""This module writes `tuples.pyi`, which tells a type checker the named tuples of all forms."""
+"""This module writes `tuples.pyi`, which declares the named tuples of all forms for type checkers."""
 
 from collections.abc import Iterator
 from textwrap import fill
@@ -18,7 +18,7 @@ _HIDDEN = ("count", "index")
 
 
 def tuples_stub() -> str:
-    """Return the whole of tuples.pyi."""
+    """Return the text of tuples.pyi."""
     return "\n".join((_HEAD, *(line for header in FORMS.values() for line in _class(header))))
 
 
@@ -42,7 +42,7 @@ def _class(header: Header) -> Iterator[str]:
     yield f"    def unpack(data: _Buffer, offset: int = 0) -> tuple[{', '.join(['int'] * len(header.fields))}]: ..."
     yield "    @staticmethod"
     yield "    def pack("
-    joined = ", ".join(parameter.replace(" ", "\xa0") for parameter in parameters)  # no line ends within one
+    joined = ", ".join(parameter.replace(" ", "\xa0") for parameter in parameters)  # keeps each on one line
     yield fill(f"{joined},", 116, initial_indent=" " * 8, subsequent_indent=" " * 8).replace("\xa0", " ")
     yield "    ) -> bytes: ..."
     yield ""

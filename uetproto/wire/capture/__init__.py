@@ -1,1 +1,1 @@
-"""Capture files in the formats pcap and pcapng are read and written as streams."""
+"""This package reads and writes capture files in the formats pcap and pcapng, one record at a time."""

@@ -1,4 +1,4 @@
-"""This module has what pcap and pcapng share: records, link types, reading of streams, search for good records."""
+"""This module has the parts that pcap and pcapng share: records, link types, stream input, recovery after damage."""
 
 import gzip
 import os
@@ -18,7 +18,7 @@ from uetproto.errors import LocalError
 # Numbers of the registry of link types (draft-ietf-opsawg-pcaplinktype).
 ETHERNET = 1
 RAW = 101
-RAW_BSD = 12  # what some systems wrote for RAW: their internal number
+RAW_BSD = 12  # internal number of some systems, which they wrote instead of RAW
 RAW_OPENBSD = 14
 IPV4 = 228
 IPV6 = 229
@@ -51,7 +51,7 @@ SECOND = 1_000_000_000
 """Number of nanoseconds that make a second."""
 
 _CHUNK = 1 << 18  # bytes asked of the system at once; larger ones fall out of the processor's cache
-_SCAN = 1 << 16  # fresh bytes that make another step of the search worth its while
+_SCAN = 1 << 16  # new bytes to read before the search for a record goes on
 _LOOK = 16  # bytes that `_likely` looks at, at most
 BATCH = 1024  # parts (two or three a record) joined for one write to the system
 LARGE = 8192  # bytes; larger frames are not collected: joining saves little and costs memory
@@ -68,9 +68,9 @@ class Record(NamedTuple):
     time_ns: int  # since the epoch of the capture; 0 where the format has no time (Simple Packet Block)
     data: bytes
     length: int  # bytes on the wire; more than `data` where the capture was cut
-    interface: int  # into `CaptureReader.interfaces`
+    interface: int  # index into `CaptureReader.interfaces`
     link: int  # link type of that interface
-    offset: int  # of the record in the (uncompressed) stream
+    offset: int  # start of the record in the (uncompressed) stream, in bytes
     comment: str | None
 
 
@@ -101,7 +101,7 @@ class Window:
     """A window keeps a part of a stream in memory: `data`, the bytes from `base` on."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        # read1 returns what a pipe holds already, read would wait for a full chunk.
+        # `read1` returns the bytes that a pipe holds already; `read` would wait for a full chunk.
         self._read: Callable[[int], bytes | None] = getattr(stream, "read1", stream.read)
         self._gunzip: _Gunzip | None = None
         self.data = b""
@@ -146,7 +146,7 @@ class _Gunzip:
         self.fault = ""
 
     def read(self, size: int) -> bytes:
-        """Return at least one byte, about `size` at most; none at the end."""
+        """Return at least one byte and at most about `size` bytes; return no bytes at the end."""
         while not self.fault:
             if self._inflate.eof and not self._next_member():
                 return b""
@@ -166,7 +166,7 @@ class _Gunzip:
         return b""
 
     def _next_member(self) -> bool:
-        """Go to the member that follows, over padding of zeros; return False at the end of the file."""
+        """Skip padding of zeros to the next gzip member; return False at the end of the file."""
         data: bytes | None = self._inflate.unused_data
         while data and not (data := data.lstrip(b"\0")):
             data = self._read(_CHUNK)
@@ -179,7 +179,7 @@ class _Gunzip:
 
 
 def _salvage(inflate: "zlib._Decompress", data: bytes) -> bytes:
-    """Return what `data` hold before the error that is known to be in them."""
+    """Return the decompressed bytes that precede the error in `data`."""
     out = bytearray()
     with suppress(zlib.error):
         for at in range(len(data)):
@@ -190,11 +190,12 @@ def _salvage(inflate: "zlib._Decompress", data: bytes) -> bytes:
 class CaptureReader(ABC):
     """A reader returns the records of one capture, one after the other, in bounded memory.
 
-    Damage never raises: it is listed in `damage` when the reader has come to it. `interfaces` and `comments` (of the
-    sections) grow while reading, too. A context manager; closing it closes a file that it opened.
+    Damage raises no error: the reader appends it to `damage` when it finds it. `interfaces` and `comments` (of the
+    sections) grow while the reader goes on, too. A reader is a context manager; its `close` closes a file that it
+    opened.
     """
 
-    _likely: re.Pattern[bytes]  # where a record may start: cheap and necessary, not sufficient
+    _likely: re.Pattern[bytes]  # matches wherever a record may start, and sometimes elsewhere
     _reach: int  # bytes that `_plausible` may look at
 
     def __init__(self, window: Window, owned: ExitStack) -> None:
@@ -234,7 +235,7 @@ class CaptureReader(ABC):
 
     @abstractmethod
     def _plausible(self, data: bytes, at: int) -> bool:
-        """Return whether a record starts at `at`, strictly: another good record must follow."""
+        """Return whether a record starts at `at`: it must be valid, and another valid record or the end must follow."""
 
     def _note(self, offset: int, reason: str) -> None:
         if len(self.damage) < _MAX_DAMAGE:
@@ -251,7 +252,7 @@ class CaptureReader(ABC):
             at = window.fill(at, self._reach + _SCAN)
             data = window.data
             stop = len(data) if window.ended else len(data) - self._reach
-            # What lies behind `stop` is searched with the next window, not with both.
+            # A record behind `stop` is found in the next window, which holds more bytes behind it.
             for match in self._likely.finditer(data, at, stop + _LOOK):
                 found = match.start()
                 if found >= stop:
@@ -285,10 +286,10 @@ class CaptureWriter(ABC):
     def write(
         self, time_ns: int, data: bytes, *, interface: int = 0, length: int | None = None, comment: str | None = None
     ) -> None:
-        """Add a frame. `length` is that on the wire, where `data` were cut. Raises `LocalError` for what cannot be
-        written.
+        """Add a frame; raise `LocalError` for values that cannot be written.
 
-        A frame longer than the interface's snap length is cut. pcap has no place for comments: there they are dropped.
+        `length` is the length on the wire in bytes, if `data` was cut. A frame longer than the interface's snap length
+        is cut. pcap has no place for a comment and drops it.
         """
 
     @abstractmethod
@@ -306,18 +307,19 @@ class CaptureWriter(ABC):
             self._drain()
 
     def _drain(self) -> None:
-        # The list is emptied before the write: an interrupt in between may lose records, never repeat or halve them.
+        # The list is emptied before the write, so that an interrupt in between may lose whole records, but never
+        # repeats one or writes a part of one.
         joined = b"".join(self._parts)
         self._parts.clear()
         if joined:
             self._file.write(joined)
 
     def _fit(self, data: bytes, length: int | None, snaplen: int) -> tuple[bytes, int]:
-        """Return what is written of a frame, and its length on the wire; first flush, if there is no room."""
+        """Return the bytes of a frame to write, and its length on the wire; first flush the buffer if it is full."""
         if len(self._parts) > BATCH or len(data) > LARGE:
             self._drain()
         try:
-            data = bytes(memoryview(data))  # a copy of what is not bytes: its owner may change it before it is written
+            data = bytes(memoryview(data))  # copies a buffer, as its owner may change it before it is written
         except TypeError as error:
             raise LocalError(f"a frame is bytes: {error}") from error
         length = len(data) if length is None else length
@@ -327,12 +329,12 @@ class CaptureWriter(ABC):
 
 
 def _open_target(target: Source, owned: ExitStack) -> BinaryIO:
-    """Return the file to write, and add to `owned` what is to be closed at the end."""
+    """Return the file to write, and add the files to close at the end to `owned`."""
     if isinstance(target, str | os.PathLike) and target != "-":
         file: BinaryIO = owned.enter_context(open(target, "wb"))  # noqa: SIM115
         if not os.fspath(target).lower().endswith(".gz"):
             return file
-        # No name and no time in its header: same records, same bytes.
+        # The gzip header has no name and no time, so that the same records give the same bytes.
         return cast("BinaryIO", owned.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0)))
     file = sys.stdout.buffer if isinstance(target, str | os.PathLike) else target
     owned.callback(file.flush)
@@ -340,7 +342,7 @@ def _open_target(target: Source, owned: ExitStack) -> BinaryIO:
 
 
 def pack(order: str, layout: str, *values: int) -> bytes:
-    """Pack values as `struct.pack` does. Raises `LocalError` where one does not fit."""
+    """Pack values as `struct.pack` does. Raises `LocalError` for a value that does not fit."""
     try:
         return struct.pack(order + layout, *values)
     except struct.error as error:

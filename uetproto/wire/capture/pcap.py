@@ -5,7 +5,7 @@
             writer.write(record.time_ns, record.data, length=record.length)
     for damage in reader.damage: ...
 
-This module has the pcap format (draft-ietf-opsawg-pcap) and everything that users import; pcapng is in `pcapng.py`.
+The pcap format (draft-ietf-opsawg-pcap) and everything that users import are here; pcapng is in `pcapng.py`.
 """
 
 import io
@@ -63,15 +63,15 @@ _MAGICS = {
 }
 _HEADER = "I2H2i2I"  # magic, version (2), time zone and accuracy (always 0), snap length, link type
 _HEADER_SIZE = 24
-_LINK = 0xFFFF  # the bits above it tell of a frame check sequence
-_DAY = 86_400  # seconds; further apart, what looks like two records is chance
+_LINK = 0xFFFF  # mask of the link type; the bits above it describe a frame check sequence
+_DAY = 86_400  # seconds; two records further apart than this are taken for a chance match
 
 
 def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
     """Return a reader of a path, "-" (standard input) or a binary file, which may be a pipe.
 
-    `max_record` bounds a frame, in bytes; what claims to be longer is damage. Raises `LocalError` for what is not a
-    capture, `OSError` for a file that cannot be opened.
+    `max_record` is the maximum size of a frame in bytes; a record that claims to be longer is damage. Raises
+    `LocalError` for a file that is not a capture, `OSError` for one that cannot be opened.
     """
     if not 0 < max_record <= MAX_LENGTH:
         raise LocalError(f"max_record is {max_record}; legal are 1 to {MAX_LENGTH}")
@@ -90,7 +90,7 @@ def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
         window = Window(stream)
         at = window.fill(0, 4)
         magic = window.data[at : at + 4]
-        # From here on the reader closes the file, unless there is none.
+        # From here on the reader closes the file; if no reader was made, it is closed here.
         if magic in _MAGICS:
             return PcapReader(window, owned.pop_all(), max_record)
         if magic == SECTION:
@@ -141,13 +141,13 @@ class PcapReader(CaptureReader):
         self._limit = max_record
         self._last: int | None = None  # seconds of the last record before the damage
         self._reach = max_record + 2 * self._layout.size
-        # Both lengths are below 2^24, and what is captured is not empty.
+        # Both lengths of a plausible record are below 2^24, and the captured length is not 0.
         length = rb"...\0" if order == "<" else rb"\0..."
         self._likely = re.compile(rb"(?=.{8}(?!\0{4})" + length * 2 + rb")", re.DOTALL)
         if len(window.data) >= _HEADER_SIZE:
             *_, snaplen, link = struct.unpack_from(order + _HEADER, window.data)
             self.interfaces.append(Interface("", link & _LINK, snaplen, self._ticks))
-            if snaplen:  # many writers keep to 65535 whatever they say
+            if snaplen:  # many writers write up to 65535 bytes whatever snap length they state
                 self._limit = min(max_record, max(snaplen, 65_535))
 
     def _read(self) -> Iterator[Record]:
@@ -218,7 +218,7 @@ class PcapReader(CaptureReader):
                 return False
             seconds = now
             at += head + captured
-            if at == len(data):  # of the stream: `_reach` is more than this record
+            if at == len(data):  # the stream ends here: a window with more bytes would hold `_reach` bytes
                 return True
         return True
 
@@ -237,7 +237,7 @@ class PcapWriter(CaptureWriter):
         order = ">" if big_endian else "<"
         self._pack = struct.Struct(order + "4I").pack
         self._snaplen = snaplen or SNAPLEN
-        self._plain = min(self._snaplen, LARGE)  # bytes of a frame that goes the short way
+        self._plain = min(self._snaplen, LARGE)  # bytes of the largest frame that is buffered without a cut
         self._unit = 1 if nanoseconds else 1000
         magic = _NANO if nanoseconds else _MICRO
         super().__init__(target, pack(order, _HEADER, magic, 2, 4, 0, 0, snaplen, link))

@@ -32,18 +32,19 @@ _ORDERS = {struct.pack(order + "I", 0x1A2B3C4D): order for order in "<>"}  # by 
 _COMMENT, _NAME, _TSRESOL, _TSOFFSET = 1, 2, 9, 14  # options; the last three of an interface
 _OPTION_SIZES = {_TSRESOL: 1, _TSOFFSET: 8}
 
-# What is not a frame is bounded by constants, whatever the file says.
+# These limits hold for all but frames, whatever the file states.
 _MAX_BLOCK = 1 << 22  # bytes; names and secrets have blocks larger than any frame
 _ANY = (12, _MAX_BLOCK)
 _MAX_OPTIONS = 1 << 17  # bytes beside the frame in its block
 _MAX_INTERFACES = 1 << 16
 _MAX_TEXT = 1 << 22  # characters of names and comments that are kept
-_DAY = 86_400 * SECOND  # further apart, what looks like two records is chance
+_DAY = 86_400 * SECOND  # nanoseconds; two records further apart than this are taken for a chance match
 
 
 class PcapngReader(CaptureReader):
-    """A reader returns the records of a pcapng; the numbers of interfaces continue over its sections
-    (`open_capture`).
+    """A reader returns the records of a pcapng; `open_capture` makes it.
+
+    The interfaces of all sections are numbered consecutively.
     """
 
     def __init__(self, window: Window, owned: ExitStack, max_record: int) -> None:
@@ -60,7 +61,7 @@ class PcapngReader(CaptureReader):
         }
         self._reach = max(_MAX_BLOCK, most) + 12
         self._first = 0  # number of the section's first interface
-        # Of the section's interfaces: link type, nanoseconds a tick (numerator, denominator), offset in ns.
+        # For each interface of the section: link type, nanoseconds a tick (numerator, denominator), offset in ns.
         self._clocks: list[tuple[int, int, int, int]] = []
         self._last: int | None = None  # time_ns of the last record
         self._room = _MAX_TEXT
@@ -115,7 +116,7 @@ class PcapngReader(CaptureReader):
                 self._last = time_ns
 
     def _blocks(self) -> Iterator[tuple[int, bytes, int]]:
-        """Return whole blocks: type, bytes, offset. `_order` is that of the section, from its header on."""
+        """Return whole blocks: type, bytes, offset. A section header sets `_order` to the byte order of its section."""
         window, sizes = self._window, self._sizes
         at = 0
         data, size = window.data, len(window.data)
@@ -208,7 +209,9 @@ class PcapngReader(CaptureReader):
         return (self.interfaces[self._first].snaplen if self._clocks else 0) or self._max_record
 
     def _options(self, block: bytes, at: int) -> dict[int, bytes]:
-        """Return the options from `at` to the end of `block`: the first of a kind, and only those of a right size."""
+        """Return the options from `at` to the end of `block`, by code: the first of each code; one of a wrong size is
+        left out.
+        """
         options: dict[int, bytes] = {}
         last = len(block) - 4
         while at + 4 <= last:
@@ -223,7 +226,7 @@ class PcapngReader(CaptureReader):
 
     def _text(self, raw: bytes) -> str:
         text = raw.decode(errors="replace").rstrip("\0")[: self._room]
-        self._room = max(0, self._room - len(text) - 1)  # an empty one takes memory, too
+        self._room = max(0, self._room - len(text) - 1)  # an empty text takes memory, too
         return text
 
 

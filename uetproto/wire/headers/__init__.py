@@ -1,1 +1,1 @@
-"""The header tables are the place to start: one module for each layer, in the order of the specification."""
+"""This package has the header tables: one module for each layer, in the order of the specification."""

@@ -1,7 +1,8 @@
 """These headers lie below UET and RoCE: Ethernet, 802.1Q, IPv4, IPv6, UDP, PFC, and link headers of captures.
 
-Addresses are integers here and in JSON; people see text. IPv4 options and IPv6 extension headers have no table:
-they are kept as raw bytes, as the forms `ipv4.options` and `ipv6.ext` with the one field `raw`; so is `erf.ext`.
+Addresses are integers here and in JSON; other outputs show them as text. IPv4 options and IPv6 extension headers have
+no table: they are kept as raw bytes, as the forms `ipv4.options` and `ipv6.ext` with the one field `raw`; so is
+`erf.ext`.
 """
 
 from enum import IntEnum
@@ -145,9 +146,9 @@ def internet_checksum(data: bytes) -> int:
 
 
 def ipv6_extension_length(protocol: int, data: bytes, offset: int) -> int | None:
-    """Return the length of the IPv6 extension header `protocol` at `offset`; None for a header that cannot be skipped.
+    """Return the bytes of the IPv6 extension header `protocol` at `offset`; None for a header that cannot be skipped.
 
-    RFC 8200 §4, RFC 4302 for AH. At least two bytes must be there.
+    The rules are those of RFC 8200 §4, for AH of RFC 4302. `data` must have at least two bytes from `offset` on.
     """
     if protocol == IpProtocol.FRAGMENT:
         return 8

@@ -1,8 +1,8 @@
 """This module holds every table and code of RoCEv2, RoCEv1 and native InfiniBand (roce.md).
 
-A packet is a base transport header `bth`, what its opcode says follows, payload, pad and ICRC. An opcode is a transport
-(3 bits) and an operation (5 bits), and so is what follows: the transport's part, then the operation's own headers.
-`SEQUENCES` has both together for every opcode; nothing there is typed out.
+A packet is a base transport header `bth`, the headers that its opcode implies, payload, pad and ICRC. An opcode is a
+transport (3 bits) and an operation (5 bits); the transport's headers come first, then the operation's own headers.
+`SEQUENCES` has the headers of every opcode, computed from the tables of transports and operations.
 """
 
 from enum import Enum, IntEnum
@@ -55,7 +55,7 @@ class Operation(IntEnum):
 
 
 class Lnh(IntEnum):
-    """This code says what follows an LRH."""
+    """This code says which header follows an LRH."""
 
     RAW = 0
     IP = 1
@@ -181,7 +181,7 @@ class Load(Enum):
 
 
 class Form(NamedTuple):
-    """A row of roce.md §3 says for an operation which transports have it, which headers it adds, and its payload."""
+    """A form says which transports have an operation, which headers it adds, and its payload (roce.md §3)."""
 
     transports: tuple[Transport, ...]
     headers: tuple[Header, ...]
@@ -234,7 +234,7 @@ def opcode_of(transport: Transport, operation: Operation) -> int:
 
 
 def _transport_part(transport: Transport, request: bool) -> tuple[Header, ...]:
-    """Return the headers that the sequence rule puts between `bth` and an operation's own headers (roce.md §3)."""
+    """Return the headers of a transport, which stand between `bth` and the operation's own headers (roce.md §3)."""
     if transport == Transport.UD:
         return (DETH,)
     if transport == Transport.RD:
@@ -285,12 +285,12 @@ HEADERS = (
 
 
 def count_of(code: int) -> int:
-    """Return n(c): the credits, or units of 10 µs, that the five bits `code` stand for (roce.md §2.1)."""
+    """Return n(c), the number that the five bits `code` encode: credits, or units of 10 µs (roce.md §2.1)."""
     if code < 3:
         return code
     return 3 << (code - 3) // 2 if code % 2 else 4 << (code - 4) // 2
 
 
 def rnr_wait_us(code: int) -> int:
-    """Return how long an RNR NAK with the timer `code` delays its receiver, in microseconds."""
+    """Return how long the receiver of an RNR NAK with the timer `code` must wait, in microseconds."""
     return count_of(code) * 10 if code else 655_360

@@ -351,7 +351,7 @@ MAGIC = 0x53485250
 
 # 2.2 Base header ------------------------------------------------------------------------------------------------------
 
-# That it has 32 bytes is inferred: published limits of a message are a power of two less 32.
+# The size of 32 bytes is inferred: published limits of a message are a power of two less 32.
 SHARP = Header("sharp", "SHARP base header", "sharp.md §2.2", 32, (
     F( 4, "ver",                  only=(VERSION,)),
     F( 4, "ext_words",                            doc="32-bit words of extensions: 0, 2, 6 or 8"),

@@ -1,7 +1,8 @@
 """SHARP management uses MADs of the Aggregation Management class; this module has their tables (sharp.md §1.7, §2.9).
 
 A MAD is 256 bytes: the header `sharp.am` and an attribute of 192 bytes. Class, methods, attributes and their numbers
-are published. The bodies are not; they are the project's own. What repeats in a body has one row for each time.
+are published. The layouts of the bodies are not; they are the project's own. A part that repeats in a body has a row
+for each repetition.
 """
 
 from enum import IntEnum, IntFlag

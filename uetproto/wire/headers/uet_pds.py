@@ -1,6 +1,6 @@
 """This module holds every header table and code of the packet delivery sublayer, PDS (UE 1.0.1 §3.5).
 
-A form with a suffix is the same header with one bit set that changes the meaning of others:
+A form with a suffix is the same header with one bit set that changes the meaning of other bits:
 `.syn` (PDC establishment), `.probe` (answer to a probe), `.epsn` (ACK of a close, of a later revision), `.rudi` (a NACK
 for a RUDI packet).
 """
@@ -72,7 +72,7 @@ class CtlType(IntEnum):
 
 
 class CpSender(Enum):
-    """Which end of a PDC may send a control packet."""
+    """This value says which end of a PDC may send a control packet."""
 
     EITHER = "either end"
     SOURCE = "the source of the PSNs"
@@ -82,7 +82,7 @@ class CpSender(Enum):
 
 
 class CpPsn(Enum):
-    """What `psn` in a control packet is."""
+    """This value says what the field `psn` of a control packet means."""
 
     CONSUMED = "the next one: the packet consumes it"
     SUBJECT = "the PSN that the packet asks about"
@@ -91,7 +91,7 @@ class CpPsn(Enum):
 
 
 class CpPayload(Enum):
-    """What `ctl_payload` of a control packet holds."""
+    """This value says what the field `ctl_payload` of a control packet holds."""
 
     NOTHING = "0"
     MESSAGE_ID = "a message_id, or 0"
@@ -101,7 +101,7 @@ class CpPayload(Enum):
 
 
 class ControlProfile(NamedTuple):
-    """A row of `CONTROLS` says what a control packet type is."""
+    """A row of `CONTROLS` describes a control packet type: sender, PSN, payload, answer."""
 
     sender: CpSender
     psn: CpPsn
@@ -150,8 +150,8 @@ CONTROLS: dict[CtlType, ControlProfile] = {
     _C.NEGOTIATION: ControlProfile(_W.EITHER,      _N.CONSUMED, 1, _D.FEATURES,   True,  "",
         "tells the features of its sender", "an ACK"),
 }  # fmt: skip
-"""What each control packet type is (UE 1.0.1 §3.5.16; pds.md §13). The engine, the audit, the fuzzer, the dissectors
-and STATES.md read this table; how the engine acts on a type stands in `engine/pds/states.py`."""
+"""Properties of each control packet type (UE 1.0.1 §3.5.16; pds.md §13). The engine, the audit, the fuzzer, the
+dissectors and STATES.md read this table; `engine/pds/states.py` says what the engine does with each type."""
 
 
 class AckReq(IntEnum):
@@ -325,8 +325,8 @@ ACK_CC, ACK_CC_PROBE = _ack(
 ACK_CCX, ACK_CCX_PROBE = _ack(
     "ack_ccx", "ACK with extended congestion control", PdsType.ACK_CCX, 24, _cc_rows(F(4, "ccx_type")))
 
-# UE 1.0.1 reserves the flag, 1.0.3 calls it epsn (wire.md §3.2, tss.md §11). It is set in the ACK of a close only,
-# which carries no SES response; in front of one the bit stays what it was: reserved, without a meaning.
+# UE 1.0.1 reserves the flag, 1.0.3 calls it epsn (wire.md §3.2, tss.md §11). It is set only in the ACK of a close,
+# which carries no SES response; in an ACK with a SES response the bit is still reserved.
 ACK_EPSN = Header("pds.ack.epsn", "ACK of a close, with Expected_PSN", "UE 1.0.3 §3.5.10.4", 16, (
     _type(PdsType.ACK),
     F( 4, "next_hdr",         NextHdr, only=(NextHdr.NONE,), doc="no SES header follows"),
@@ -362,7 +362,7 @@ CC_STATE_OTHER = Header("pds.cc_state.other", "CC state of an ACK, any other typ
     F(64, "ack_cc_state"),
 ))  # fmt: skip
 
-# xdp2 ends this state after 64 bits; the choice is 128 as in the reference provider and Wireshark (wire.md §3.3).
+# xdp2 has 64 bits for this state; the table has 128 like the reference provider and Wireshark (wire.md §3.3).
 CCX_STATE = Header("pds.ccx_state", "Extended CC state of an ACK", "UE 1.0.1 §3.5.10.5", 16, (
     F(128, "ack_ccx_state"),
 ))  # fmt: skip
@@ -398,7 +398,7 @@ def _nack(name: str, title: str, kind: PdsType) -> tuple[Header, Header]:
 NACK, NACK_RUDI = _nack("nack", "NACK", PdsType.NACK)
 NACK_CCX, NACK_CCX_RUDI = _nack("nack_ccx", "NACK with extended congestion control", PdsType.NACK_CCX)
 
-# xdp2 has 4 + 4 + 56 bits; the choice is 16 bytes as in the reference provider and Wireshark (wire.md §3.4).
+# xdp2 has 4 + 4 + 56 bits; the table has 16 bytes like the reference provider and Wireshark (wire.md §3.4).
 NACK_CCX_STATE = Header("pds.nack_ccx_state", "Extended CC state of a NACK", "UE 1.0.1 §3.5.10.6", 16, (
     F( 4, "nccx_type"),
     F(60, "nack_ccx_state1"),
@@ -436,7 +436,7 @@ CC_REQUESTS = (RUD_CC_REQ, RUD_CC_REQ_SYN, ROD_CC_REQ, ROD_CC_REQ_SYN)
 ACKS = (ACK_EPSN, ACK, ACK_PROBE, ACK_CC, ACK_CC_PROBE, ACK_CCX, ACK_CCX_PROBE)
 NACKS = (NACK, NACK_RUDI, NACK_CCX, NACK_CCX_RUDI)
 WITH_SES = (*REQUESTS, RUDI_REQ, RUDI_RESP, UUD_REQ, *ACKS)
-FIRST = (*WITH_SES, *NACKS, CP, CP_SYN)  # those that can come first, told apart by `type`, `syn`, `p`, `nt`
+FIRST = (*WITH_SES, *NACKS, CP, CP_SYN)  # headers that a packet can begin with, told apart by `type`, `syn`, `p`, `nt`
 
 _WITH_REQUEST = frozenset({NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD})
 _WITH_DATA = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})

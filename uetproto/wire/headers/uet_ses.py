@@ -176,7 +176,7 @@ class Profile(IntFlag):
 
 
 class OpcodeProfile(NamedTuple):
-    """A row of `OPCODE_PROFILES` says what a request opcode is."""
+    """A row of `OPCODE_PROFILES` describes a request opcode: modes, forms, target, extension, profiles."""
 
     modes: frozenset[Mode]
     forms: frozenset[NextHdr]
@@ -225,12 +225,12 @@ OPCODE_PROFILES: dict[Opcode, OpcodeProfile] = {
     _O.SYNC_WRITE:         _R(_RELIABLE,   _ONE, _S.RMA,    _P.REGION,  _X.SYNC,        False, _EVERY),
     _O.SYNC_ATOMIC:        _R(_RELIABLE,   _ONE, _S.RMA,    _P.REGION,  _X.SYNC_ATOMIC, False, _EVERY),
 }  # fmt: skip
-"""What each request opcode is (UE 1.0.1 §3.4.1.4, Tables 3-1 and 3-4; ses.md §5.1, §4.3, §2.4). The header forms, the
-engine, the audit, the dissectors and TABLES.md read this table.
+"""Properties of each request opcode (UE 1.0.1 §3.4.1.4, Tables 3-1 and 3-4; ses.md §5.1, §4.3, §2.4). The header forms,
+the engine, the audit, the dissectors and TABLES.md read this table.
 
 `MSG_ERROR` has the address of the message that it ends. In the profile table of ses.md §4.3, "M ?" counts as M, "– ?"
-as –, O as accepted; rows that depend on more than the opcode (wildcards, real deferral, RUDI, forms) are judged where
-they are met."""
+as –, O as accepted; its rows that depend on more than the opcode (wildcards, real deferral, RUDI, forms) are not part
+of this table."""
 
 
 DEFERRABLES = tuple(code for code, row in OPCODE_PROFILES.items() if row.deferrable)
@@ -324,7 +324,7 @@ SEND_STD_SOM, SEND_STD = _standard("send_std", "SES standard send", SENDS, _BUFF
 DEFERRABLE_STD_SOM, DEFERRABLE_STD = _standard(
     "deferrable_std", "SES deferrable send", DEFERRABLES, _RESTART_TOKENS, _MATCH_BITS)
 
-# Laid out as a first packet whatever som says.
+# The layout is that of a first packet, whatever `som` says.
 RTR_STD = Header("ses.rtr_std", "SES ready to restart", "UE 1.0.1 §3.4.2.1", 44,
     _start((Opcode.DEFERRABLE_RTR,)) + _MESSAGE_ID + _address(2)
     + _BUFFER_OFFSET + _INITIATOR + _RTR_TOKENS + _HEADER_DATA + _REQUEST_LENGTH)  # fmt: skip

@@ -27,7 +27,7 @@ class MutationRng(Protocol):
 
 
 class Mutation(NamedTuple):
-    """A mutation holds a frame that was made wrong, and says what is wrong with the frame."""
+    """A mutation is the record of one change: the wrong frame, and which part of it was changed."""
 
     frame: bytes
     form: str | None
@@ -180,7 +180,7 @@ _SIZES = {"crc32c": CRC_SIZE, "icrc": ICRC_SIZE}
 
 
 def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
-    """Return a whole, plain packet of UET or RoCE without a fault; None for any other frame."""
+    """Decode a whole, unsealed packet of UET or RoCE without a fault; return None for any other frame."""
     packet = decode(data, link=link, roce_port=roce_port)
     if packet.error is not None or any(note != "padding" for note in packet.notes):
         return None
@@ -191,9 +191,9 @@ def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
 
 Change = Callable[[Frame, MutationRng], Mutation | None]
 Ruled = tuple[Change, str | None]
-"""A change, and the id of the rule that an audit reports for it; None: no rule."""
+"""Type of a change with the id of the rule that an audit reports for it; None: no rule."""
 RuledByHistory = tuple[Callable[[Frame, MutationRng, Any], Mutation | None], str]
-"""A change that needs earlier frames, and the rule; the last argument is the history of the protocol."""
+"""Type of a change that needs earlier frames, with the id of the rule; the last argument is the history of frames."""
 
 
 # What can go wrong with any packet ------------------------------------------------------------------------------------

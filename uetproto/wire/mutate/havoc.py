@@ -9,8 +9,8 @@ from uetproto.wire.mutate.frame import MutationRng, below, pick
 def mutate_transport(data: bytes, rng: MutationRng, other: bytes = b"", first: Candidates = FIRST) -> bytes:
     """Return the transport bytes with one to four random changes, half of which follow the header tables.
 
-    `other` is another packet, for the accident in which one begins and the other ends; `first` are the headers that
-    the bytes may begin with: those behind UDP port 4793, or a BTH, GRH or LRH.
+    `other` is another packet: one of the changes joins the start of `data` to the end of `other`. `first` are the
+    headers that `data` may begin with: those behind UDP port 4793, or a BTH, GRH or LRH.
     """
     changed = bytearray(data)
     for _ in range(1 + below(rng, 4)):
@@ -42,7 +42,7 @@ def transport_headers(data: bytes, first: Candidates = FIRST) -> list[tuple[Head
 
 
 def _field_accident(data: bytearray, rng: MutationRng, first: Candidates) -> None:
-    """Set one field of one header to a border, a code, a neighbour, another bit, or any value."""
+    """Set one field of one header to a limit, a defined code, a sum, its value with one bit flipped, or any value."""
     headers = transport_headers(bytes(data), first)
     if not headers:
         data += rng.getrandbits(64).to_bytes(8, "big")

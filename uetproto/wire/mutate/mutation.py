@@ -1,12 +1,12 @@
 """This module makes frames wrong on purpose, by name of the mutation, for tests, fuzzing, audits (interfaces.md §7).
 
-    wrong = MUTATIONS["bad-next-hdr"](frame, rng)               one frame tells all that is needed
+    wrong = MUTATIONS["bad-next-hdr"](frame, rng)                     needs this frame only
     wrong = MUTATIONS_OF_HISTORY["clear-falls"](frame, rng, history)  needs earlier frames: `history.note(frame)`
-    wrong = mutate(name, frame, rng, seen)                          any of both, by name
+    wrong = mutate(name, frame, rng, history)                         applies a mutation of either kind
 
-Each changes what it is called after and nothing else: the CRC and the IPv4 checksum are made right again, so that only
-the rule named can find it. None: it does not apply to this frame. Pure; chance comes from the generator handed in.
-All take `link` and `roce_port`, which `decode` takes as well.
+A mutation changes what its name says and nothing else: the CRC and the IPv4 checksum are corrected, so that only the
+rule in the tables can find the change. It returns None if it does not apply to this frame. It keeps no state; random
+numbers come from `rng`. All take `link` and `roce_port`, which `decode` takes as well.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def mutate(
 ) -> Mutation | None:
     """Apply the mutation `name` of `NAMES`; `history` holds earlier frames, if the mutation needs them.
 
-    Return None if it does not apply, or if it changes nothing. Raises `KeyError` for an unknown name.
+    Return None if the mutation does not apply or changes nothing. Raises `KeyError` for an unknown name.
     """
     if name not in ABOUT:
         raise KeyError(name)

@@ -1,7 +1,7 @@
 """This module makes RoCE and InfiniBand packets wrong: each mutation sets a field to a value (interfaces.md §7).
 
-What is not in the tables below has no meaning for RoCE. A rule is named `ROCE-…` where roce.md says what a capture then
-contradicts.
+A mutation that is not in the tables below does not apply to RoCE. Its rule is that of roce.md which the changed frame
+breaks; None where no rule can find the change.
 """
 
 from uetproto.wire.crc import crc32c
@@ -45,12 +45,12 @@ _SAME_PLACES = (
     (Operation.SEND_LAST,                Operation.RDMA_WRITE_LAST),
     (Operation.SEND_LAST_WITH_IMMEDIATE, Operation.RDMA_WRITE_LAST_WITH_IMMEDIATE),
 )  # fmt: skip
-"""Packets of a SEND and of a WRITE that have the same headers and the same part in their message."""
+"""Pairs of operations, of a SEND and of a WRITE, with the same headers and the same position in their message."""
 _OTHER = {a: b for pair in _SAME_PLACES for a, b in (pair, pair[::-1])}
 _MANUFACTURERS = 0xC0
 """First opcode that is left to manufacturers (roce.md §3)."""
 _NOT_SENT = 1 << 22
-"""Number of requests that no sender has outstanding: few have more than 2^15 (roce.md §7, roce.md §14)."""
+"""Number of requests larger than any sender has outstanding: few have more than 2^15 (roce.md §7, roce.md §14)."""
 
 
 # One frame ------------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def extra_bytes(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def _implied(frame: Frame) -> bool:
-    """Return whether the packet alone says, rightly, how long its payload is (roce.md §3, §4)."""
+    """Return whether the headers of the packet imply the size of its payload, and rightly (roce.md §3, §4)."""
     operation, size = _operation(frame), len(frame.packet.payload)
     if operation in WHOLE_WRITES:
         return _dmalen(frame) is not None
@@ -116,7 +116,7 @@ def _implied(frame: Frame) -> bool:
 
 
 def ip_length(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Change the length of IP, GRH or LRH; if no other length contradicts, the packet seems cut, or its ICRC wrong."""
+    """Change the length in IP, GRH or LRH; if no other length contradicts, the packet seems cut or its ICRC wrong."""
     found = mutate_frame.ip_length(frame, rng)
     forms = {layer.form for layer in frame.packet.layers}
     contradicted = "udp" in forms or {"lrh", "grh"} <= forms
@@ -132,9 +132,9 @@ def length_under(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def _dmalen(frame: Frame) -> tuple[int, str] | None:
-    """Return layer and field that say how many bytes the message or answer has, if the packet does not contradict."""
+    """Return layer and field that state the bytes of a message or answer, if the packet does not contradict them."""
     index, operation, size = frame.find("dmalen", prefix="reth"), _operation(frame), len(frame.packet.payload)
-    if index is None or operation is Operation.FLUSH:  # there it is a range in memory
+    if index is None or operation is Operation.FLUSH:  # the length in a FLUSH is that of a range in memory
         return None
     stated = frame.value(index, "dmalen")
     if operation is Operation.RDMA_READ_REQUEST:
@@ -145,17 +145,17 @@ def _dmalen(frame: Frame) -> tuple[int, str] | None:
 
 
 def opcode_change(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Put a packet of a SEND among those of a WRITE, or a packet of a WRITE among those of a SEND (roce.md §8)."""
+    """Change the opcode of a SEND packet within a message to that of a WRITE, or the reverse (roce.md §8)."""
     operation = _operation(frame)
     other = None if operation is None else _OTHER.get(operation)
     return None if other is None else frame.changed(frame.start, "opcode", _opcode(frame) & ~0x1F | other)
 
 
 def key_change(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Change the p_key that all packets between two queue pairs share, in 15 bits that must match (roce.md §2), or an
-    r_key.
+    """Change a p_key, in the 15 bits that must match (roce.md §2), or an r_key.
 
-    An r_key is said once: only its owner could tell that it is another.
+    All packets between two queue pairs have the same p_key. An r_key is stated once for each request, so that only its
+    owner can find the change.
     """
     places: list[tuple[int, str, int, str | None]] = [(frame.start, "p_key", 15, "ROCE-KEY-CHANGE")]
     places += [(i, "r_key", 32, None) for i, layer in enumerate(frame.packet.layers) if "r_key" in layer.values]
@@ -182,7 +182,7 @@ class RoceHistory:
 
     def __init__(self, flows: int, packets: int) -> None:
         self.requests: Recent[_Flow, int] = Recent(flows, packets)
-        """Digests of what requests carried, by flow and PSN."""
+        """Digests of requests (see `_digest`), by flow and PSN."""
 
     def note(self, frame: Frame) -> None:
         flow, psn = _flow(frame), frame.value(frame.start, "psn")
@@ -191,7 +191,9 @@ class RoceHistory:
 
 
 def _flow(frame: Frame) -> _Flow | None:
-    """Return the flow of an RC request: only there does a PSN come again, with the same bytes (roce.md §9)."""
+    """Return the flow of an RC request; None for other packets: only RC retransmits a PSN with the same bytes (roce.md
+    §9).
+    """
     if _opcode(frame) >> 5 != Transport.RC or _operation(frame) in RESPONSES:
         return None
     for form, source, destination in _ADDRESSES:
@@ -202,7 +204,7 @@ def _flow(frame: Frame) -> _Flow | None:
 
 
 def _digest(frame: Frame) -> int:
-    """Return a digest of opcode, headers behind the BTH, and payload: what a PSN stands for."""
+    """Return a digest of opcode, headers behind the BTH, and payload, which a retransmission of the PSN repeats."""
     packet, bth = frame.packet, frame.packet.layers[frame.start]
     return crc32c(frame.data[bth.offset : bth.offset + 1]
                   + frame.data[bth.offset + bth.size : packet.payload_offset + len(packet.payload)])  # fmt: skip
@@ -226,7 +228,7 @@ CHANGES: dict[str, Ruled] = {
     "bad-version":            (bad_version,        "ROCE-VERSION"),
     "unknown-opcode":         (unknown_opcode,     "ROCE-UNKNOWN-OPCODE"),
     "unknown-code":           (unknown_code,       "ROCE-SYNDROME"),
-    "cut":                    (cut,                "ROCE-LENGTH"),  # if another is longer (roce.md §4)
+    "cut":                    (cut,                "ROCE-LENGTH"),  # if a length contradicts (roce.md §4)
     "extra-bytes":            (extra_bytes,        "ROCE-LENGTH"),
     "ip-length":              (ip_length,          None),  # ROCE-LENGTH where another length contradicts
     "length-over":            (length_over,        "ROCE-LENGTH"),

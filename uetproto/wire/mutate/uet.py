@@ -79,7 +79,7 @@ def unknown_code(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def _unknown(field: Field) -> list[int]:
-    """Return codes that nobody defines; those left to vendors may have a meaning and are excluded (wire.md §4, §5)."""
+    """Return codes without a definition; codes left to vendors may have a meaning and are excluded (wire.md §4, §5)."""
     return [value for value in undefined(field) if value not in VENDORS.get(field.values, ())]
 
 
@@ -89,7 +89,7 @@ def extra_bytes(frame: Frame, rng: MutationRng) -> Mutation | None:
     doubtful = packet.trailer is not None and not packet.trailer.ok
     if doubtful or implied_payload(packet.layers) != len(packet.payload):
         return None
-    count = pick(rng, (1, 2, 3, 5, 8, 1 + CRC_SIZE + below(rng, 60)))  # four would pass for a CRC
+    count = pick(rng, (1, 2, 3, 5, 8, 1 + CRC_SIZE + below(rng, 60)))  # four bytes would be taken for a CRC
     return frame.lengthened(rng.getrandbits(8 * count).to_bytes(count, "big"))
 
 
@@ -102,13 +102,13 @@ def length_under(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def _stated_length(frame: Frame) -> tuple[int, str] | None:
-    """Return layer and field that say how long the payload is, where they are right."""
+    """Return layer and field that state the length of the payload, if the length is right; else None."""
     place = implied_by(frame.packet.layers)
     return place if isinstance(place, tuple) and frame.value(*place) == len(frame.packet.payload) else None
 
 
 def _of_message(frame: Frame) -> int | None:
-    """Return the SES request header of one of several packets of a message."""
+    """Return the index of the SES request header, if the packet is one of several of a message; else None."""
     index = frame.find("som", "eom", "message_id", prefix="ses.")
     if index is None or frame.value(index, "opcode") not in _SAME_LAYOUT:
         return None
@@ -158,7 +158,7 @@ def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def default_with_error(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Give a default response an error code; legal are success, and that the real response is gone (ses.md §9.1)."""
+    """Give a default response an error code; legal are only success and the code for a lost response (ses.md §9.1)."""
     index = frame.find("return_code", prefix="ses.response")
     if index is None or frame.value(index, "opcode") not in (ResponseOpcode.DEFAULT_RESPONSE, ResponseOpcode.RESPONSE):
         return None
@@ -180,7 +180,7 @@ class UetHistory:
 
     def __init__(self, flows: int, packets: int) -> None:
         self.requests: Recent[_Flow, tuple[int, bool, int]] = Recent(flows, packets)
-        """CLEAR_PSN, whether it was a first transmission, and a digest of what it carried, by flow and PSN."""
+        """CLEAR_PSN, whether the packet was a first transmission, and its digest (see `_digest`), by flow and PSN."""
         self.parts: Recent[tuple[_Flow, int], int] = Recent(flows, packets)
         """Sizes that packets have, by their offset, for each flow and message id; the first packet has offset 0."""
 
@@ -210,7 +210,7 @@ def _request(frame: Frame) -> tuple[int, _Flow] | None:
 
 
 def _digest(frame: Frame) -> int:
-    """Return a digest of the SES header and the payload: what a PSN stands for."""
+    """Return a digest of the SES header and the payload, which a retransmission of the PSN repeats."""
     packet = frame.packet
     start = next((layer.offset for layer in packet.layers if layer.form.startswith("ses.")), packet.payload_offset)
     return crc32c(frame.data[start : packet.payload_offset + len(packet.payload)])
