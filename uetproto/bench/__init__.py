@@ -1,1 +1,1 @@
-"""Measures this machine (`uetproto bench`): one file for each subject."""
+"""This package measures how fast the library is on this machine (`uetproto bench`), with a module for each subject."""

@@ -1,6 +1,7 @@
-"""Measures the API for `uetproto bench`: large operations over the emulated fabric, in memory and in files.
+"""This module measures the API for `uetproto bench`: large operations over the emulated fabric, in memory and in files.
 
-Each runs in a process of its own, for its own peak of memory. `python -m uetproto.bench.api write 1024` runs one.
+Each operation runs in a process of its own, so that its peak of memory is its own; `python -m uetproto.bench.api write
+1024` runs one.
 """
 
 import json
@@ -18,15 +19,15 @@ from uetproto.errors import LocalError
 MIB = 1 << 20
 OPERATIONS = ("write", "read", "send")
 _LONG, _SHORT = 1024, 100
-"""Sizes of the operations, MiB."""
+"""Sizes of the long and of the short operation, in MiB."""
 _SLOWER = 1.3
-"""Limit of the time for each packet of the long operation, relative to the short one."""
+"""Limit of the time for each packet of the long operation, as a multiple of that of the short one."""
 _MEMORY, _FILES = 200, 400
-"""Limits of memory in MiB, beside source and target, and where both are files."""
+"""Limits of memory in MiB: beside source and target in memory, and in all if both are files."""
 
 
 def transfer(operation: str, size: int, files: bool) -> dict[str, Any]:
-    """Runs one operation of `size` MiB and returns CPU seconds and data packets. Raises `LocalError` if it fails."""
+    """Run one operation of `size` MiB and return CPU seconds and data packets. Raises `LocalError` if it fails."""
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder, fi.Fabric() as fabric:
         source, target = (_memory(Path(folder) / name, size * MIB, files) for name in ("source", "target"))
         a, b = fabric.endpoint("a"), fabric.endpoint("b")
@@ -49,7 +50,7 @@ def transfer(operation: str, size: int, files: bool) -> dict[str, Any]:
 
 
 def _memory(path: Path, length: int, files: bool) -> Any:
-    """Return memory that is allocated for real: not one page of zeros that is shared."""
+    """Return memory that is written, so that the system provides every page; with `files`, a file at `path`."""
     if not files:
         return bytearray(b"\1") * length
     with path.open("wb") as file:
@@ -58,8 +59,10 @@ def _memory(path: Path, length: int, files: bool) -> Any:
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """Yields memory, and the time for a packet of a long operation relative to a short one: the best of three,
-    measured alternately."""
+    """Yield the peak of memory, and the time for each packet of a long operation as a multiple of a short one's.
+
+    The times are the best of three; long and short operations run alternately.
+    """
     long, short = (64, 16) if quick else (_LONG, _SHORT)
 
     def run(operation: str, size: int, where: str) -> tuple[float, float]:

@@ -1,4 +1,6 @@
-"""Measures the audit for `uetproto bench`: how fast it reads a capture, and what closed PDCs leave behind."""
+"""This module measures the audit for `uetproto bench`: how fast it reads a capture, and how much memory it keeps of
+closed PDCs.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -21,24 +23,24 @@ from uetproto.wire.stack import encode
 
 PACKETS, PDCS = 300_000, 1_000_000
 _SNAP_LENGTH = 96
-"""Bytes of a packet that many captures keep: it ends within the SES header."""
+"""Bytes of each packet in a truncated capture, a usual snap length: the packet ends within the SES header."""
 _RATE, _LEFT = 100_000, 16
-"""Required packets per second and core, and the mean number of bytes that a closed PDC may leave behind."""
+"""Required packets per second and core, and the limit of memory, in bytes, that is kept for each closed PDC."""
 _SERVER, _FIRST_CLIENT = 0x0A01_0000, 0x0A00_0001
 _PDCIDS = 60_000
-"""PDCs of one client before the next client begins."""
+"""Number of PDCs of one client before the next client begins."""
 _JOB, _START = 101, 1_000
-_CRC_FROM = 26  # the source address, behind Ethernet and IPv4 without options
-_PDS = 42  # behind UDP
+_CRC_FROM = 26  # offset of the IP source address in a frame with Ethernet and IPv4 without options
+_PDS = 42  # offset of the PDS header, behind UDP
 _PAUSE_NS = 4_000
-"""Nanoseconds from one PDC to the next."""
+"""Time in nanoseconds from the start of one PDC to that of the next."""
 
 
 # Speed ----------------------------------------------------------------------------------------------------------------
 
 
 def rate(path: Path, packets: int) -> float:
-    """Return the packets audited per second of CPU, the best of three. Raises `LocalError` if there is a finding."""
+    """Return the packets audited per second of CPU, the best of three runs. Raises `LocalError` for a finding."""
     best = 0.0
     for _ in range(3):
         began = process_time()
@@ -50,7 +52,7 @@ def rate(path: Path, packets: int) -> float:
 
 
 def cut(path: Path, to: Path) -> None:
-    """Return the same capture with a short snap length."""
+    """Write the capture at `path` to `to` with a short snap length."""
     with open_capture(path) as whole, open_writer(to) as writer:
         for record in whole:
             writer.write(record.time_ns, record.data[:_SNAP_LENGTH], length=record.length)
@@ -69,7 +71,9 @@ def _frame(src: int, dst: int, *layers: Layer, payload: bytes = b"") -> bytearra
 
 
 def _conversation(client: int) -> list[tuple[bytearray, tuple[int, ...]]]:
-    """Return the frames of a message, its response, the close and its ACK, and where in each a PDCID stands."""
+    """Return the frames of a PDC with one message: request, response, close and its ACK, each with the offsets of its
+    PDCIDs.
+    """
     request = Layer("pds.rud_req.syn", {"next_hdr": 3, "ar": 1, "clear_psn_offset": -1, "psn": _START})
     message = {"message_id": 1, "job_id": _JOB}
     place = {"resource_index": 15, "memory_key": 7, "request_length": 8}
@@ -87,7 +91,7 @@ def _conversation(client: int) -> list[tuple[bytearray, tuple[int, ...]]]:
 
 
 def conversations(first: int, last: int) -> Iterator[Record]:
-    """Yield the packets of PDCs from SYN to close, one PDC after the other, with PDCIDs of their own."""
+    """Yield the packets of the PDCs with numbers `first` to `last` - 1, one PDC after the other, from SYN to close."""
     templates: list[tuple[bytearray, tuple[int, ...]]] = []
     for number in range(first, last):
         client, pdcid = divmod(number, _PDCIDS)
@@ -102,14 +106,15 @@ def conversations(first: int, last: int) -> Iterator[Record]:
 
 
 def left_behind(pdcs: int, used: Callable[[], int]) -> float:
-    """Return how much remains of each PDC: the growth of `used` from the first tenth of the PDCs to all of them.
+    """Return how many bytes the audit keeps for each closed PDC.
 
-    Both are measured when the trackers have just forgotten what is over, after a few further PDCs.
+    This is the growth of `used`, the memory in bytes, from the first tenth of the PDCs to all of them. Both numbers of
+    PDCs are multiples of the sweep interval, so that the audit has just removed what closed PDCs no longer need.
     """
     auditor = Auditor(Options())
     reading = Reading(ETHERNET, Options(), auditor.see)
     take = reading.take
-    often = SWEEP // 4  # packets of a PDC
+    often = SWEEP // 4  # PDCs in a sweep interval; each has 4 packets
     first, last = (-(-number // often) * often for number in (pdcs // 10, pdcs))
     for record in conversations(0, first):
         take(record)
@@ -130,19 +135,19 @@ def resident() -> int:
 
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:  # no Linux: what it had at most
+    except OSError:  # not Linux: the peak stands for the current value
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main(pdcs: int) -> None:
-    """Runs the measurement in a process of its own, so that no other memory counts."""
+    """Print the result of `left_behind` as JSON; `measure` runs this in a process of its own."""
     print(json.dumps({"left": left_behind(pdcs, resident)}))
 
 
 def measure(
     quick: bool, folder: Path, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]
 ) -> Iterator[Figure]:
-    """Yields the capture of the profile `bench`, whole and truncated; then PDCs that come and go."""
+    """Yield the rates for the capture of the profile `bench`, whole and truncated, then the memory of closed PDCs."""
     packets, pdcs = (PACKETS // 10, PDCS // 50) if quick else (PACKETS, PDCS)
     path = folder / "audit.pcapng"
     generate(profile.load("bench"), str(path), packets=packets)

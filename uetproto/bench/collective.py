@@ -1,6 +1,7 @@
-"""Measures collectives for `uetproto bench`: a large one with packets, and schedules of thousands of ranks.
+"""This module measures collectives for `uetproto bench`: a large one with packets, and schedules of thousands of ranks.
 
-The first runs in a process of its own, for its own peak of memory: `python -m uetproto.bench.collective 64`.
+The large collective runs in a process of its own, so that its peak of memory is its own: `python -m
+uetproto.bench.collective 64`.
 """
 
 import json
@@ -18,15 +19,15 @@ from uetproto.errors import LocalError
 
 MIB = 1 << 20
 RANKS, LONG = 16, 64
-"""Ranks and MiB for each rank of the ring all_reduce."""
+"""Number of ranks of the ring all_reduce, and MiB for each rank."""
 _SECONDS, _MEMORY = 60, 600
 """Limits: CPU seconds on one core, and MiB beside the tensors of the ranks."""
 _MANY = 4096
-"""Ranks of a schedule."""
+"""Number of ranks of a measured schedule."""
 _STEPS, _ARRAYS = 50, 5000
-"""Limits in milliseconds for the steps of any rank, and for all messages, checked."""
+"""Limits in milliseconds: to compute the steps of one rank, and to compute and check all messages as arrays."""
 _EVERY_PAIR = {"naive_exchange"}, {"all_to_all"}
-"""Algorithms and operations with a message for every pair of ranks, which are not measured."""
+"""Algorithms, and operations, with a message for every pair of ranks; they are not measured."""
 
 
 def ring(length: int) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def ring(length: int) -> dict[str, Any]:
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """Yields a run with packets; then the slowest schedule, in steps and in arrays."""
+    """Yield time and memory of a run with packets; then the times of the slowest schedule, in steps and in arrays."""
     length = 4 if quick else LONG
     found, peak = in_a_process(["-m", "uetproto.bench.collective", str(length)])
     what = f"all_reduce of {length} MiB, {RANKS} ranks, ring with packets"
@@ -62,7 +63,10 @@ def _schedules(ranks: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _steps(ranks: int) -> Iterator[tuple[float, str]]:
-    """Yield the time for the first rank, the last one and one between them; the best of three."""
+    """Yield, for each schedule, the seconds to compute the steps of the first, the last, and one other rank.
+
+    Each time is the best of three, and comes with operation and algorithm as text.
+    """
     for op, name, more in _schedules(ranks):
         plan = schedule(op, name, ranks, **more)
         for rank in (0, ranks // 3, ranks - 1):

@@ -1,10 +1,10 @@
-"""Measures how fast this machine is (`uetproto bench`), as ratios to Scapy in the same run.
+"""This module measures how fast the library is on this machine (`uetproto bench`), as ratios to Scapy in the same run.
 
-The state machines have no counterpart to be compared with: their rows are rates and sizes (`bench.engine`).
+Scapy has no state machines: their rows are rates and sizes (`bench.engine`).
 
-Absolute figures differ from machine to machine and from minute to minute; a ratio of two things measured one after the
-other is stable. Each codec row takes the best of several turns, ours and Scapy's alternately. Files go to a temporary
-folder; a row with a memory limit runs in a process of its own, for its own peak.
+Absolute rates differ from machine to machine and from minute to minute; the ratio of two rates that were measured one
+after the other is stable. Each codec row takes the best of several turns, the library's and Scapy's alternately. Files
+go to a temporary folder; a row with a memory limit runs in a process of its own, so that its peak of memory is its own.
 """
 
 import json
@@ -35,14 +35,14 @@ ROWS = (
 
 
 class BenchResult(NamedTuple):
-    """Holds a row of the table: a rate of ours, Scapy's rate, and the ratio asked for."""
+    """A bench result is a row of the table: the library's rate, the baseline's, and the required ratio of both."""
 
     name: str
     what: str
-    rate: float  # a second
+    rate: float  # per second
     baseline: str
     baseline_rate: float
-    least: float  # the ratio that is asked for
+    least: float  # the required ratio
     memory: int | None = None  # peak, bytes
     memory_limit: int | None = None
 
@@ -85,7 +85,7 @@ def ack(psn: int) -> Packet:
 
 
 def scapy_request(payload: bytes) -> Callable[[], bytes]:
-    """Builds the same frame from Scapy layers, ours above UDP; called once for each frame."""
+    """Return a function that builds the frame of `request` from Scapy layers: those of `uetproto.layers` above UDP."""
     from scapy.layers.inet import IP, UDP
     from scapy.layers.l2 import Ether
     from scapy.packet import Raw
@@ -109,7 +109,7 @@ def scapy_request(payload: bytes) -> Callable[[], bytes]:
 
 
 def roce_packet(opcode: int, psn: int, more: Layer, payload: int) -> Packet:
-    """Return RoCEv2 over IPv4: Ethernet to BTH, one header `more`, payload, ICRC."""
+    """Return a RoCEv2 packet over IPv4: Ethernet to BTH, one header `more`, `payload` bytes, ICRC."""
     layers = [
         Layer("ethernet", {"dst": 0x02000A00010B, "src": 0x02000A00000B, "type": 0x0800}),
         Layer("ipv4", {"dscp": 26, "ecn": 2, "df": 1, "ttl": 64, "protocol": 17, **_ADDRESSES}),
@@ -129,8 +129,10 @@ def roce_ack(psn: int) -> Packet:
 
 
 def scapy_roce_write(frame: bytes) -> Callable[[], bytes]:
-    """Return a function that builds `frame` with `scapy.contrib.roce`, which has no RETH: the RETH is part of the
-    payload."""
+    """Return a function that builds `frame` with `scapy.contrib.roce`.
+
+    That module has no RETH, so the RETH is part of the payload.
+    """
     from scapy.contrib.roce import BTH
     from scapy.layers.inet import IP, UDP
     from scapy.layers.l2 import Ether
@@ -154,7 +156,7 @@ def scapy_roce_write(frame: bytes) -> Callable[[], bytes]:
 
 
 def rate(function: Callable[[], Any], seconds: float) -> float:
-    """Return calls per second, over about `seconds`."""
+    """Return the number of calls of `function` per second, measured for about `seconds`."""
     calls, elapsed = 1, 0.0
     while elapsed < seconds / 4:  # find a number of calls that lasts long enough for the clock
         start = perf_counter()
@@ -175,7 +177,7 @@ def by_turns(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float,
 
 
 def in_a_process(arguments: list[str]) -> tuple[dict[str, Any], int]:
-    """Runs Python with `arguments`; returns the JSON it prints and its peak memory in bytes."""
+    """Run Python with `arguments`; return the JSON that it prints, and its peak of memory in bytes."""
     watched = (
         "import resource, subprocess, sys\n"
         "status = subprocess.call(sys.argv[1:])\n"
@@ -271,7 +273,7 @@ def bench_roce(size: "Size", folder: Path) -> Iterator[BenchResult]:
 
 
 def captures(folder: Path, frame_of: Callable[[int], bytes], size: "Size") -> tuple[Path, Path]:
-    """Write 1000 frames over and over to a capture for us and to a shorter one for Scapy."""
+    """Write the same 1000 frames repeatedly to a large capture for the library and to a shorter one for Scapy."""
     frames = [frame_of(index) for index in range(1000)]
     paths = folder / "all.pcap", folder / "sample.pcap"
     for path, count in zip(paths, (size.packets, size.scapy_packets), strict=True):
@@ -312,7 +314,7 @@ def bench_write(size: "Size", folder: Path) -> Iterator[BenchResult]:
         start = perf_counter()
         scapy = ScapyWriter(str(folder / "scapy.pcap"), linktype=1)
         for packet in packets:
-            packet.clear_cache()  # a packet as built, not the bytes it was dissected from
+            packet.clear_cache()  # makes Scapy build the packet anew, and not return the dissected bytes
             scapy.write(packet)
         scapy.close()
         scapy_best = max(scapy_best, len(packets) / (perf_counter() - start))
@@ -326,11 +328,11 @@ def bench_emulate(size: "Size", folder: Path) -> Iterator[BenchResult]:
         rng = random.Random(1)
         for _ in range(size.input // MIB):
             file.write(rng.randbytes(MIB))
-        os.fsync(file.fileno())  # or the system would write it out beside the run
+        os.fsync(file.fileno())  # otherwise the system would write the file to disk during the run
     before = rate(build, size.seconds / 2)
-    best = {"gradient-rud": 0.0, "gradient-roce": 0.0}  # data packets a second
+    best = {"gradient-rud": 0.0, "gradient-roce": 0.0}  # data packets per second
     peak = dict.fromkeys(best, 0)
-    for name in (*best, *best):  # by turns
+    for name in (*best, *best):  # alternately
         start = perf_counter()
         settings = ["--set", f"input={source}", "-o", str(folder / "run.pcap")]
         found, memory = in_a_process(["-m", "uetproto", "run", name, "--json", *settings])
@@ -376,13 +378,13 @@ def measure(names: tuple[str, ...], size: Size, folder: Path) -> Iterator[BenchR
 
 
 def _announce(name: str) -> None:
-    """Say what is being measured, on a terminal only."""
+    """Print the name of the row that is being measured, if the output is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"\r\033[Kmeasuring {name} …\r", nl=False, err=True)
 
 
 def machine() -> str:
-    """Return the machine in one line."""
+    """Return a description of the machine in one line."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -414,7 +416,7 @@ Exit status: 0; 1 a ratio or a memory bound was missed; 2 misuse; 130 interrupte
 def command(only: str | None, quick: bool, json_: bool) -> None:
     """Measure codec, captures and emulator against Scapy, and the state machines and the API alone, on this machine.
 
-    Ratios are what counts: both sides run by turns. The full run takes some minutes and 4 GiB of disk.
+    Compare ratios, not rates: both sides run alternately. The full run takes some minutes and 4 GiB of disk.
     """
     names = tuple(only.split(",")) if only else ROWS
     for name in names:

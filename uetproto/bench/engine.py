@@ -1,6 +1,6 @@
-"""Measures the state machines for `uetproto bench`: packet delivery alone, without frames, links or bytes.
+"""This module measures the state machines for `uetproto bench`: packet delivery alone, without frames, links or bytes.
 
-A row requires a rate, a size or a time, not a ratio: there is nothing comparable to measure beside it.
+A row requires a rate, a size or a time, not a ratio, as no other software is measured beside it.
 """
 
 import cProfile
@@ -31,7 +31,7 @@ _OK = Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, 1,
 
 
 class Figure(NamedTuple):
-    """Holds a figure: the measured and the required value; `most`: the required value is an upper limit."""
+    """A figure has a measured and a required value; with `most` the required value is an upper limit."""
 
     name: str
     what: str
@@ -48,7 +48,7 @@ class Figure(NamedTuple):
 
 
 class BenchStream:
-    """Describes a message of many packets without bytes; it is a `service.Outgoing`."""
+    """A bench stream is a message of many packets without payload; it is a `service.Outgoing`."""
 
     __slots__ = ("context", "index", "left")
 
@@ -67,7 +67,7 @@ class BenchStream:
 
 
 class BenchResponder:
-    """An SES that accepts everything; it is a `service.PdsUser`."""
+    """A bench responder is an SES that accepts every packet; it is a `service.PdsUser`."""
 
     __slots__ = ("answered", "delivered")
 
@@ -90,7 +90,7 @@ class BenchResponder:
         raise LocalError(f"bench: packet {index} failed: {error.reason.value}")
 
     def on_closed(self, pdc: Connection) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 def endpoints(config: PdsConfig, far: PdsConfig | None = None) -> tuple[Pds, Pds]:
@@ -101,7 +101,7 @@ def endpoints(config: PdsConfig, far: PdsConfig | None = None) -> tuple[Pds, Pds
 
 
 def carry(a: Pds, b: Pds) -> None:
-    """Delivers what both ends send, without loss, until neither end has anything to send."""
+    """Deliver all packets of both ends, without loss, until neither end has a packet to send."""
     now = 0
     packets: list[Datagram] = a.poll(now)
     while packets:
@@ -117,7 +117,7 @@ def carry(a: Pds, b: Pds) -> None:
 
 
 def stream(packets: int) -> float:
-    """Return packets per second of CPU: both ends together."""
+    """Return the packets of one message that both ends together process per second of CPU."""
     a, b = endpoints(PdsConfig())
     began = process_time()
     a.send(BenchStream(packets), 0)
@@ -130,7 +130,7 @@ def stream(packets: int) -> float:
 
 
 def steps(count: int) -> float:
-    """Return machine steps per second of CPU: two endpoints, an adversarial wire, the invariants after each step."""
+    """Return steps per second of CPU of two endpoints with a faulty wire, where each step checks the invariants."""
     done = 0
     began = process_time()
     for tally in fuzz("all", 1, steps=count):
@@ -141,7 +141,7 @@ def steps(count: int) -> float:
 
 
 def generated(records: int) -> float:
-    """Return records per second of CPU: SES and PDS at both ends, frames with CRC, the bytes of the capture written."""
+    """Return records of a generated capture per second of CPU: SES and PDS at both ends, frames with CRC, writing."""
     profile = load("bench")
     with TemporaryDirectory(prefix="uetproto-bench-") as folder:
         began = process_time()
@@ -173,11 +173,11 @@ LAYERS = (
     ("capture", ("wire/capture/",)),
     ("wire, frames", ("wire/", "framing/", "emulator/", "traffic/")),
 )
-"""Name of a layer, and how the paths of its files in the package begin; the first that fits counts."""
+"""Name of each layer, and prefixes of the paths of its files in the package; the first layer that matches counts."""
 
 
 def shares(function: Callable[[], object]) -> tuple[tuple[str, float], ...]:
-    """Return where the time goes, by cProfile; calls of built-in functions count for the layer that calls."""
+    """Return the share of time in each layer, by cProfile; a built-in function counts for the layer that calls it."""
     profile = cProfile.Profile()
     profile.enable()
     function()
@@ -203,7 +203,7 @@ def _layer(path: str) -> str | None:
 
 
 class Tagged(NamedTuple):
-    """Describes a posted receive, as `ses.matching` takes it."""
+    """This record is a posted receive, as `ses.matching` takes it."""
 
     tag: int
     ignore: int
@@ -217,7 +217,8 @@ SOURCES = 1000
 def match(receives: int, searches: int) -> tuple[float, float]:
     """Return ns of CPU for a `find`, and for a `take`, among receives of which half are directed and 1 % have a mask.
 
-    Messages come in no order: each search is for a receive picked by chance. A receive that was taken is posted again.
+    Messages arrive in random order: each search is for a receive chosen at random. A receive that was taken is posted
+    again.
     """
     rng = random.Random(1)
     posted: PostedReceives[Tagged] = PostedReceives()
@@ -308,7 +309,7 @@ ROWS = ("stream", "steps", "match", "generate", "memory")
 
 
 def measure(names: Iterable[str], quick: bool) -> Iterator[Figure]:
-    """Yields each figure as soon as it is measured; the best of three runs, as for Scapy."""
+    """Yield each figure as soon as it is measured; a rate is the best of three runs."""
     scale = 10 if quick else 1
     if "stream" in names:
         packets = 1_000_000 // scale

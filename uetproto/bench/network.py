@@ -1,6 +1,7 @@
-"""Measures collectives of the network for `uetproto bench`: multicast all_gather, SHARP all_reduce.
+"""This module measures collectives of the network for `uetproto bench`: multicast all_gather, SHARP all_reduce.
 
-Each runs in a process of its own, for its own peak of memory: `python -m uetproto.bench.network multicast 188`.
+Each runs in a process of its own, so that its peak of memory is its own: `python -m uetproto.bench.network multicast
+188`.
 """
 
 import json
@@ -22,7 +23,7 @@ HOSTS_PER_LEAF = 16
 
 
 class BenchRow(NamedTuple):
-    """Describes a run and its limits."""
+    """A bench row describes a run and its limits."""
 
     way: str
     ranks: int
@@ -45,12 +46,15 @@ ROWS = (
 
 
 def objects(ranks: int, length: int) -> None:
-    """Runs multicast without receive buffers. Raises `LocalError` unless switches copy as often as the tree says."""
+    """Run an all_gather by multicast without receive buffers.
+
+    Raises `LocalError` unless switches copy each chunk as often as the multicast tree requires.
+    """
     made = network(ranks, topology="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF}, wire="objects")
     counted = traffic(made.multicast, length)
     switches = made.world.network.switches.values()
     copies = sum(port.frames for switch in switches for port in switch.group_ports.values())
-    chunks = -(-length // made.path_mtu)  # of a block; a host sends each of them once
+    chunks = -(-length // made.path_mtu)  # chunks of a block; a host sends each of them once
     if copies != multicast_traversals(ranks, -(-ranks // HOSTS_PER_LEAF), chunks, ranks) - ranks * chunks:
         raise LocalError(f"bench: {copies} copies of chunks")
     if any(one.bytes_sent != length for one in counted):
@@ -58,7 +62,7 @@ def objects(ranks: int, length: int) -> None:
 
 
 def _collective(op: str, algorithm: str, ranks: int, length: int) -> None:
-    """Runs a collective over RoCE, with every frame encoded and tensors on every rank."""
+    """Run a collective over RoCE, with every frame encoded and tensors on every rank."""
     found = PreparedCase(CollectiveCase(
         op=op, algorithm=algorithm, ranks=ranks, length=length, dtype=dtype("float32"), transport="roce",
         kind="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF},
@@ -72,11 +76,11 @@ WAYS: dict[str, Callable[[int, int], None]] = {
     "objects": objects,
     "sharp": lambda ranks, length: _collective("all_reduce", "sharp", ranks, length),
 }
-"""Functions that run a row with a number of ranks, and bytes for each."""
+"""Functions that run a row, by the `way` of the row; the arguments are the number of ranks and the bytes for each."""
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """Yields CPU seconds and peak memory of each row."""
+    """Yield CPU seconds and peak memory of each row."""
     for row in ROWS:
         ranks, length = (row.quick, row.length // 8) if quick else (row.ranks, row.length)
         found, peak = in_a_process(["-m", "uetproto.bench.network", row.way, str(ranks), str(length)])

@@ -1,4 +1,6 @@
-"""Measures sealed packets for `uetproto bench`: sealing and opening alone, and a gradient in clear and sealed."""
+"""This module measures sealed packets for `uetproto bench`: sealing and opening alone, and a gradient exchange in clear
+and sealed.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +19,11 @@ from uetproto.errors import LocalError
 
 MIB = 1 << 20
 PACKETS, SIZE = 50_000, 1024
-"""Number of packets that are sealed and opened, and bytes of each."""
+"""Number of packets that are sealed and opened, and size of each in bytes."""
 INPUT = 1024
-"""MiB of the gradient."""
+"""Size of the gradient in MiB."""
 _RATE, _SHARE = 100_000, 50
-"""Required packets per second and core, and percent of the rate in clear."""
+"""Required packets per second and core, and required rate of sealed packets in percent of the rate in clear."""
 _SENDER, _RECEIVER = 0x0A000001, 0x0A000002
 MODES: dict[str, dict[str, Any]] = {
     "direct": {"mode": "direct", "ssis": {_SENDER: 1, _RECEIVER: 2}},
@@ -30,7 +32,10 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def rates(values: dict[str, Any], packets: int) -> tuple[float, float]:
-    """Return packets sealed, and opened, per second of CPU. Raises `LocalError` if one fails, or a nonce repeats."""
+    """Return the packets sealed, and those opened, per second of CPU.
+
+    Raises `LocalError` if a packet does not open or a nonce repeats.
+    """
     domain = DomainConfig(sdi=1, keys=((DomainKey(bytes(range(32))),), ()), **values)
     ledger, port = NonceLedger(), SecurePort()
     sender = SecureDomain(domain, _SENDER, 4, ledger=ledger)
@@ -48,7 +53,7 @@ def rates(values: dict[str, Any], packets: int) -> tuple[float, float]:
 
 
 def gradient(name: str, source: Path) -> float:
-    """Return CPU seconds of a scenario with this input."""
+    """Return the CPU seconds of the scenario `name` with the input file `source`."""
     scenario = load(name, [f"input={source}", "seed=1"])
     began = process_time()
     if not run(scenario).match:
@@ -57,7 +62,10 @@ def gradient(name: str, source: Path) -> float:
 
 
 def measure(quick: bool, folder: Path, gradient: Callable[[str, Path], float] = gradient) -> Iterator[Figure]:
-    """Yields each mode, then the share of the plain rate: the better of two runs of each, measured alternately."""
+    """Yield the rates of each security mode, then the rate of a sealed gradient in percent of the one in clear.
+
+    The gradients are the better of two runs each, which run alternately.
+    """
     packets, length = (PACKETS // 10, 8) if quick else (PACKETS, INPUT)
     for name, values in MODES.items():
         found = [rates(values, packets) for _ in range(3)]

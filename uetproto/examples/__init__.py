@@ -1,9 +1,9 @@
-"""Shows torch.distributed over an emulated network by programs, such as `python -m uetproto.examples.fsdp`.
+"""These programs show torch.distributed over an emulated network, such as `python -m uetproto.examples.fsdp`.
 
     point_to_point   send and receive, a shift around the ring, a batch, any source
     collectives      what each collective does to the tensors of four ranks
     mistakes         what goes wrong, and its errors: deadlocks, mismatches, a buffer changed too early
-    training         two layers, data-parallel: gradients of a backward pass, added up by every algorithm
+    training         two layers, data-parallel: gradients of a backward pass, summed by every algorithm
     fsdp             sharded layers: all_gather and reduce_scatter, one after the other and interleaved
 
 All take the transport as their argument: uet (the default), roce, or model, which has no packets.

@@ -1,4 +1,4 @@
-"""Shows what each collective does to the tensors of four ranks: before, and after."""
+"""This module shows what each collective does to the tensors of four ranks: before, and after."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ RANKS = 4
 
 
 def broadcast(rank: int) -> tuple[Array, Any]:
-    """Sends rank 1's tensor to all ranks."""
+    """Send rank 1's tensor to all ranks."""
     x = np.array([10 * rank, 10 * rank + 1])
     before = x.copy()
     dist.broadcast(x, src=1)
@@ -21,7 +21,7 @@ def broadcast(rank: int) -> tuple[Array, Any]:
 
 
 def reduce(rank: int) -> tuple[Array, Any]:
-    """Sums up all tensors at rank 2; the tensors of the others are unspecified afterwards."""
+    """Sum the tensors of all ranks at rank 2; the other ranks' tensors are unspecified afterwards."""
     x = np.array([rank, 10 * rank])
     before = x.copy()
     dist.reduce(x, dst=2)
@@ -29,7 +29,7 @@ def reduce(rank: int) -> tuple[Array, Any]:
 
 
 def all_reduce(rank: int) -> tuple[Array, Any]:
-    """Sums up all tensors at all ranks, with the same bits everywhere."""
+    """Sum the tensors of all ranks; all ranks get the same bits."""
     x = np.array([rank, 10 * rank])
     before = x.copy()
     dist.all_reduce(x)
@@ -37,7 +37,7 @@ def all_reduce(rank: int) -> tuple[Array, Any]:
 
 
 def scatter(rank: int) -> tuple[Array, Any]:
-    """Gives each rank an item of rank 0's list."""
+    """Send each item of rank 0's list to one rank."""
     parts = list(np.arange(8).reshape(4, 2)) if rank == 0 else None
     x = np.zeros(2, int)
     dist.scatter(x, parts, src=0)
@@ -45,7 +45,7 @@ def scatter(rank: int) -> tuple[Array, Any]:
 
 
 def gather(rank: int) -> tuple[Array, Any]:
-    """Collects the tensors of all ranks in a list at rank 3."""
+    """Collect the tensors of all ranks in a list at rank 3."""
     x = np.array([10 * rank])
     parts = [np.zeros(1, int) for _ in range(RANKS)] if rank == 3 else None
     dist.gather(x, parts, dst=3)
@@ -53,7 +53,7 @@ def gather(rank: int) -> tuple[Array, Any]:
 
 
 def all_gather(rank: int) -> tuple[Array, Any]:
-    """Collects the tensors of all ranks in a list at all ranks; the sizes may differ."""
+    """Collect the tensors of all ranks in a list at all ranks; the sizes may differ."""
     x = np.full(rank, rank)
     parts = [np.zeros(size, int) for size in range(RANKS)]
     dist.all_gather(parts, x)
@@ -61,7 +61,7 @@ def all_gather(rank: int) -> tuple[Array, Any]:
 
 
 def reduce_scatter(rank: int) -> tuple[Array, Any]:
-    """Sums up all tensors, and leaves each rank its part of the sum: one half of an all_reduce."""
+    """Sum the tensors of all ranks; each rank gets one part of the sum. This is the first half of an all_reduce."""
     x = np.arange(4) + 10 * rank
     part = np.zeros(1, int)
     dist.reduce_scatter_tensor(part, x)
@@ -69,7 +69,7 @@ def reduce_scatter(rank: int) -> tuple[Array, Any]:
 
 
 def all_to_all(rank: int) -> tuple[Array, Any]:
-    """Moves element j of rank i to element i of rank j."""
+    """Move element j of rank i to element i of rank j."""
     x = np.arange(4 * rank, 4 * rank + 4)
     y = np.zeros(4, int)
     dist.all_to_all_single(y, x)
@@ -77,7 +77,7 @@ def all_to_all(rank: int) -> tuple[Array, Any]:
 
 
 def two_groups(rank: int) -> tuple[Array, Any]:
-    """Sums up in two groups, the even ranks and the odd ones: all ranks make both groups."""
+    """Sum the tensors within two groups, the even and the odd ranks; every rank creates both groups."""
     groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
     x = np.array([rank, 10 * rank])
     before = x.copy()
@@ -91,7 +91,7 @@ PROGRAMS: tuple[Callable[[int], tuple[Array, Any]], ...] = (
 
 
 def run(program: Callable[[int], tuple[Array, Any]], transport: str = "uet") -> list[str]:
-    """Prints a line for each rank."""
+    """Run a program on four ranks, and return a line for each rank."""
 
     def ready(rank: int) -> tuple[Array, Any]:
         dist.init_process_group()
@@ -102,7 +102,7 @@ def run(program: Callable[[int], tuple[Array, Any]], transport: str = "uet") -> 
 
 
 def main(transport: str = "uet") -> None:
-    """Runs all examples."""
+    """Run all examples."""
     for program in PROGRAMS:
         print(f"{program.__name__}: {program.__doc__}")
         for line in run(program, transport):

@@ -1,9 +1,9 @@
-"""Trains sharded layers: layers are gathered when they are needed, their gradients reduced and scattered at once.
+"""This program trains sharded layers: it gathers a layer before its use, and reduces and scatters its gradients.
 
-Each rank keeps 1/N of every layer. In the interleaved program the next layer is gathered while this one computes, and
-in the backward pass the gradients of the last one are in flight at the same time. The numbers are the same, the time is
-not. Both collectives put (N-1)/N of a layer on the same port of a rank and share its rate (collectives.md §3.10.7):
-interleaving hides computing time and latency.
+Each rank keeps 1/N of every layer. In the interleaved program the next layer is gathered while the current one
+computes, and in the backward pass the gradients of the previous one are reduced at the same time. The results are the
+same, the times are not. Both collectives put (N-1)/N of a layer on the same port of a rank and share its rate
+(collectives.md §3.10.7): interleaving hides computing time and latency.
 """
 
 import sys
@@ -23,7 +23,7 @@ RATE = 2.0**-5
 
 
 class FsdpData(NamedTuple):
-    """Training data in whole numbers: every order of addition gives the same bits."""
+    """The training data are whole numbers, so that every order of addition gives the same bits."""
 
     inputs: Array
     targets: Array
@@ -38,7 +38,7 @@ def data() -> FsdpData:
 
 
 def alone(task: FsdpData) -> Array:
-    """Return the layers after one step of one process."""
+    """Return the layers after one training step of a single process."""
     passed = [task.inputs]
     for layer in task.layers:
         passed.append(passed[-1] @ layer)
@@ -50,13 +50,13 @@ def alone(task: FsdpData) -> Array:
 
 
 def wait(work: dist.Work | None) -> None:
-    """Waits until an asynchronous operation is done."""
+    """Wait until an asynchronous operation is complete; `work` must not be None."""
     assert work is not None
     work.wait()
 
 
 def one_after_the_other(rank: int, task: FsdpData) -> Array:
-    """Gathers, computes and reduces one after the other. Returns the shards after one step."""
+    """Gather, compute and reduce one after the other; return the rank's shards after one step."""
     dist.init_process_group()
     rows, mine = sharding(rank)
     shards = task.layers[:, rows].copy()
@@ -76,11 +76,14 @@ def one_after_the_other(rank: int, task: FsdpData) -> Array:
 
 
 def interleaved(rank: int, task: FsdpData) -> Array:
-    """Gathers the next layer while this one computes and the last one's gradients are reduced. Returns the same."""
+    """Gather the next layer while this one computes and the previous one's gradients are reduced.
+
+    Return what `one_after_the_other` returns.
+    """
     dist.init_process_group()
     rows, mine = sharding(rank)
     shards = task.layers[:, rows].copy()
-    full = np.zeros((2, WIDTH, WIDTH))  # one layer in use, one on its way
+    full = np.zeros((2, WIDTH, WIDTH))  # one layer in use, one being gathered
     parts = np.zeros_like(shards)
     passed = [task.inputs[mine]]
     coming = dist.all_gather_into_tensor(full[0], shards[0], async_op=True)
@@ -91,7 +94,7 @@ def interleaved(rank: int, task: FsdpData) -> Array:
         passed.append(compute(passed[-1], full[number % 2]))
     back = passed[-1] - task.targets[mine]
     going = []
-    coming = None  # the last layer is still there
+    coming = None  # the last layer is still gathered
     for number in reversed(range(LAYERS)):
         if coming is not None:
             wait(coming)
@@ -112,7 +115,7 @@ def sharding(rank: int) -> tuple[slice, slice]:
 
 
 def compute(a: Array, b: Array) -> Array:
-    """Return a product, after the virtual time that its computation takes."""
+    """Return the product of two matrices after the virtual time that its computation takes."""
     dist.sleep(COMPUTE)
     product: Array = a @ b
     return product
@@ -122,7 +125,7 @@ PROGRAMS: tuple[Callable[[int, FsdpData], Array], ...] = (one_after_the_other, i
 
 
 def main(transport: str = "uet") -> None:
-    """Prints the result and the time of both programs."""
+    """Print the result and the time of both programs."""
     task = data()
     wanted = alone(task)
     print(f"{LAYERS} layers of {WIDTH * WIDTH * 8} bytes on {RANKS} ranks, over {transport}")

@@ -1,4 +1,6 @@
-"""Shows mistakes in programs over torch.distributed: torch hangs or gives wrong numbers, this package explains them."""
+"""This module shows mistakes in programs over torch.distributed: torch hangs or gives wrong numbers, this package
+explains them.
+"""
 
 import sys
 from collections.abc import Callable
@@ -10,29 +12,29 @@ from uetproto.errors import UetError
 
 
 def both_send_first(rank: int) -> None:
-    """Sends on both ranks first: each waits for the other to receive."""
+    """Send first on both ranks: each rank waits for the other to receive."""
     x, y = np.full(1000, rank), np.zeros(1000, int)
     dist.send(x, dst=1 - rank)
     dist.recv(y, src=1 - rank)
 
 
 def different_shapes(rank: int) -> None:
-    """Uses different shapes: one rank has a shorter last batch, and did not fill it up."""
+    """Use different shapes: the last batch of one rank is shorter, and was not padded."""
     dist.all_reduce(np.zeros(8 if rank == 0 else 7))
 
 
 def different_types(rank: int) -> None:
-    """Uses different types: one rank computes in half precision."""
+    """Use different types: one rank computes in half precision."""
     dist.all_reduce(np.zeros(8, np.float32 if rank == 0 else np.float16))
 
 
 def different_roots(rank: int) -> None:
-    """Uses different roots: `src` was taken for the own rank."""
+    """Use different roots: each rank passes its own rank as `src`."""
     dist.broadcast(np.zeros(8), src=rank)
 
 
 def different_order(rank: int) -> None:
-    """Calls collectives in different order: they are matched by their position, not by their names."""
+    """Call collectives in different order: they are matched by their position, not by their names."""
     if rank == 0:
         dist.all_reduce(np.zeros(8))
         dist.barrier()
@@ -42,14 +44,14 @@ def different_order(rank: int) -> None:
 
 
 def missing_rank(rank: int) -> None:
-    """Leaves a rank out: only rank 0 saves the model, and only it waits."""
+    """Leave a rank out: only rank 0 saves the model, and only rank 0 calls the barrier."""
     dist.all_reduce(np.zeros(8))
     if rank == 0:
         dist.barrier()
 
 
 def wrong_length(rank: int) -> None:
-    """Receives into a tensor that is too short."""
+    """Receive into a tensor that is too short."""
     if rank == 0:
         dist.send(np.zeros(8), dst=1)
     else:
@@ -57,7 +59,7 @@ def wrong_length(rank: int) -> None:
 
 
 def changed_too_early(rank: int) -> None:
-    """Changes the buffer while it is being sent."""
+    """Change the buffer while it is being sent."""
     x = np.zeros(1000)
     work = dist.isend(x, dst=1) if rank == 0 else dist.irecv(x, src=0)
     if rank == 0:
@@ -67,7 +69,7 @@ def changed_too_early(rank: int) -> None:
 
 
 def wrong_tag(rank: int) -> None:
-    """Uses different tags on both ranks."""
+    """Use different tags on both ranks."""
     x = np.zeros(8)
     if rank == 0:
         dist.send(x, dst=1, tag=7)
@@ -96,7 +98,7 @@ def explained(program: Callable[[int], None], transport: str = "uet") -> str:
 
 
 def main(transport: str = "uet") -> None:
-    """Runs all mistakes."""
+    """Run all mistakes."""
     for program in PROGRAMS:
         print(f"{program.__name__}: {program.__doc__}")
         for line in explained(program, transport).splitlines():

@@ -1,4 +1,6 @@
-"""Shows point-to-point operations: named and any sources, batches of exchanges, buffers unchanged until `wait`."""
+"""This module shows point-to-point operations: named and any sources, batches of exchanges, buffers unchanged until
+`wait`.
+"""
 
 import sys
 
@@ -8,7 +10,7 @@ from uetproto.api import distributed as dist
 
 
 def hand_over(rank: int) -> str:
-    """Sends on one rank and receives on the other; both block until the data is there."""
+    """Send on one rank and receive on the other; both calls block until the data is received."""
     dist.init_process_group()
     x = np.arange(4) if rank == 0 else np.zeros(4, int)
     if rank == 0:
@@ -19,7 +21,7 @@ def hand_over(rank: int) -> str:
 
 
 def shift(rank: int) -> str:
-    """Passes tensors on around the ring: isend and irecv return at once, so that no order can block."""
+    """Pass tensors around the ring: isend and irecv return at once, so that no order of calls can deadlock."""
     dist.init_process_group()
     size = dist.get_world_size()
     mine, theirs = np.full(2, rank), np.zeros(2, int)
@@ -27,13 +29,13 @@ def shift(rank: int) -> str:
     receiving = dist.irecv(theirs, src=(rank - 1) % size)
     assert sending is not None
     assert receiving is not None
-    receiving.wait()  # before this `theirs` is not to be read
-    sending.wait()  # before this `mine` is not to be changed
+    receiving.wait()  # `theirs` may be read only after this
+    sending.wait()  # `mine` may be changed only after this
     return f"sent {mine.tolist()}, got {theirs.tolist()}"
 
 
 def exchange(rank: int) -> str:
-    """Begins all items of a batch at once: an exchange of neighbours cannot deadlock, whatever their order."""
+    """Begin all operations of a batch at once: an exchange between neighbours cannot deadlock, whatever their order."""
     dist.init_process_group()
     size = dist.get_world_size()
     left, right = (rank - 1) % size, (rank + 1) % size
@@ -51,7 +53,7 @@ def exchange(rank: int) -> str:
 
 
 def first_come(rank: int) -> str:
-    """Receives without a source: the receive takes what comes first, and returns the rank that sent it."""
+    """Receive without a source: the receive takes the first message, and returns the rank of its sender."""
     dist.init_process_group()
     if rank > 0:
         dist.sleep((4 - rank) * 1e-5)  # rank 3 is the quickest
@@ -66,7 +68,7 @@ PROGRAMS = {hand_over: 2, shift: 4, exchange: 3, first_come: 4}
 
 
 def main(transport: str = "uet") -> None:
-    """Runs all examples."""
+    """Run all examples."""
     for program, ranks in PROGRAMS.items():
         print(f"{program.__name__}: {program.__doc__}")
         for rank, text in enumerate(dist.run(program, ranks=ranks, transport=transport)):

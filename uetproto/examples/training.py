@@ -1,4 +1,4 @@
-"""Trains two layers data-parallel: the gradients of a real backward pass are summed up by every all_reduce algorithm.
+"""This program trains two layers data-parallel: every all_reduce algorithm sums the gradients of a backward pass.
 
 Each rank has the whole model and a part of the batch. The weights of all ranks are compared with those of one process
 that has the whole batch: with whole numbers they are equal bit for bit; with floats within 1e-6, because the order of
@@ -24,7 +24,7 @@ NAMES = tuple(scheduled("all_reduce"))
 
 
 class TrainingData(NamedTuple):
-    """Holds training data and first weights."""
+    """Training data are inputs, targets and the first weights."""
 
     inputs: Array
     targets: Array
@@ -32,7 +32,7 @@ class TrainingData(NamedTuple):
 
 
 def data(whole: bool) -> TrainingData:
-    """Return whole numbers in float64, or any numbers in float32."""
+    """Return random training data: whole numbers in float64 if `whole`, else numbers in float32."""
     random = np.random.default_rng(1)
 
     def some(*shape: int) -> Array:
@@ -42,7 +42,7 @@ def data(whole: bool) -> TrainingData:
 
 
 def gradients(inputs: Array, targets: Array, first: Array, second: Array) -> tuple[Array, Array]:
-    """Return the gradients of half the squared error: forward through both layers, and back."""
+    """Return the gradients of half the squared error for both layers, by a forward and a backward pass."""
     before = inputs @ first
     hidden = np.maximum(before, 0)
     error = hidden @ second - targets
@@ -69,7 +69,8 @@ def together(rank: int, task: TrainingData) -> tuple[Array, Array]:
     rate = first.dtype.type(RATE / BATCH)
     for _ in range(STEPS):
         of_first, of_second = gradients(task.inputs[part], task.targets[part], first, second)
-        works = [dist.all_reduce(gradient, async_op=True) for gradient in (of_second, of_first)]  # as backward has them
+        # The order is that in which the backward pass computes the gradients.
+        works = [dist.all_reduce(gradient, async_op=True) for gradient in (of_second, of_first)]
         for work in works:
             assert work is not None
             work.wait()
@@ -79,12 +80,12 @@ def together(rank: int, task: TrainingData) -> tuple[Array, Array]:
 
 
 class TrainingResult(NamedTuple):
-    """Holds the result of one algorithm."""
+    """A training result compares one algorithm with the training of one process."""
 
     same_everywhere: bool
     """Whether all ranks have the same bits."""
     difference: float
-    """Difference from one process, relative to the largest weight."""
+    """Largest difference from the weights of one process, relative to the largest weight."""
     time: int
     """Time in picoseconds."""
     sent: int
@@ -92,7 +93,7 @@ class TrainingResult(NamedTuple):
 
 
 def train(algorithm: str, transport: str, task: TrainingData, **network: Any) -> TrainingResult:
-    """Trains on all ranks and compares the results."""
+    """Train on all ranks and compare the weights with those of one process."""
     with dist.World(RANKS, transport=transport, algorithm=algorithm, nodes=NODES, **network) as world:
         ranks = world.run(together, (task,))
         time, sent = world.now, max(counted.bytes_sent for counted in world.counted)
@@ -105,7 +106,7 @@ def train(algorithm: str, transport: str, task: TrainingData, **network: Any) ->
 
 
 def main(transport: str = "uet") -> None:
-    """Prints a table: each algorithm with whole numbers and with floats."""
+    """Print a table: each algorithm with whole numbers and with floats."""
     print(f"{RANKS} ranks on {NODES} nodes, {STEPS} steps, over {transport}")
     print(f"{'algorithm':20}{'time':>12}{'bytes':>8}  {'whole numbers':16}floats")
     for algorithm in NAMES:

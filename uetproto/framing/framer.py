@@ -1,7 +1,7 @@
-"""Lower headers (Ethernet, IPv4 or IPv6, UDP or entropy) of a flow, and what every framer can do.
+"""This module defines framers, and has the lower headers of a flow (Ethernet, IPv4 or IPv6, UDP or entropy).
 
-A driver takes what it needs: an emulated network whole frames (`frame`, `packet`), a raw socket the bytes from the IP
-header on (`lower`, without Ethernet, and `seal`), a UDP socket only the bytes behind UDP (`seal`, `open`).
+Users call different methods: an emulated network takes whole frames (`frame`, `packet`), a raw socket the bytes from
+the IP header on (`lower`, without Ethernet, and `seal`), a UDP socket only the bytes behind UDP (`seal`, `open`).
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ _TTL = 64
 
 
 class LowerHeaders(NamedTuple):
-    """Lower headers hold what a socket knows of the headers below a received transport header."""
+    """Lower headers are the values that a socket knows of the headers below a received transport header."""
 
     src: int
     dst: int
@@ -32,16 +32,14 @@ class LowerHeaders(NamedTuple):
 
 
 class FlowHead(NamedTuple):
-    """A flow head holds the bytes before the transport header, and the check value of the bytes that the trailer
-    covers.
-    """
+    """A flow head holds the bytes before the transport header, and the CRC over those that the trailer covers."""
 
     head: bytes
     crc: int
 
 
 class ReceivedFlow(NamedTuple):
-    """A received flow holds what the bytes before the transport header of its packets say."""
+    """A received flow holds the values that were decoded from the lower headers of its packets."""
 
     src: int
     dst: int
@@ -73,11 +71,11 @@ class Framer(Protocol):
         """Return the datagram in a frame; None for a frame that is dropped."""
 
     def repeats(self, packet: Datagram, /) -> bool:
-        """Return whether the packet was sent before."""
+        """Return whether the packet is a retransmission."""
 
 
 class SplitFramer(Framer, Protocol):
-    """A framer that also gives lower headers and transport bytes apart from each other."""
+    """A split framer is a framer that also returns lower headers and transport bytes separately."""
 
     overhead: int
     """Number of bytes that sealing adds to a datagram: those of trailer and security header."""
@@ -86,8 +84,8 @@ class SplitFramer(Framer, Protocol):
         """Return all bytes before the transport header: Ethernet, IP, and UDP or the entropy header."""
 
     def seal(self, packet: Datagram, /) -> bytes:
-        """Return the bytes behind UDP or the entropy header, with their trailer; they are empty when `frame` is
-        empty.
+        """Return the bytes behind UDP or the entropy header, with their trailer; empty for a packet that must not
+        leave.
         """
 
     def open(self, transport: bytes, lower: LowerHeaders, /) -> Datagram | None:
@@ -101,7 +99,7 @@ class SplitFramer(Framer, Protocol):
 
 
 class FlowFramer(ABC):
-    """This framer builds or reads the lower headers of a flow once and keeps them, for each direction."""
+    """This base of framers builds or reads the lower headers of a flow once, and keeps them for later packets."""
 
     _start: int
     """Number of bytes of a frame before the transport header."""
@@ -120,7 +118,7 @@ class FlowFramer(ABC):
     def packet(self, frame: bytes) -> Datagram | None: ...
 
     def _read(self, frame: bytes, head: bytes) -> ReceivedFlow | None:
-        """Return what the lower headers say, and keep it; None for a frame that is dropped."""
+        """Decode the lower headers `head` of a frame, and keep the result; return None for a frame that is dropped."""
         if len(head) < self._start:
             self.bad_header += 1
             return None
@@ -168,7 +166,7 @@ class FlowFramer(ABC):
     def open(self, transport: bytes, lower: LowerHeaders) -> Datagram | None:
         """Return the datagram in transport bytes that were received; None if it is dropped and counted.
 
-        The lower headers that a check value covers are built from `lower`, with identification 0 over IPv4.
+        For the trailer, which covers lower headers, these are built from `lower`, with identification 0 over IPv4.
         """
         key = (lower, len(transport))
         head = self._opened.get(key)
@@ -185,7 +183,7 @@ def mac_of(address: int) -> int:
 
 
 class ParsedLower(NamedTuple):
-    """This tuple holds what the Ethernet and IP headers of a frame say."""
+    """Parsed lower headers are the values of the Ethernet and IP headers of a frame."""
 
     src: int
     dst: int
@@ -201,7 +199,7 @@ class ParsedLower(NamedTuple):
 
 
 def read_lower(head: bytes, ip_version: int) -> ParsedLower | None:
-    """Return what the two headers at the start of `head` say; None for another EtherType."""
+    """Decode the Ethernet and IP headers at the start of `head`; return None for another EtherType."""
     kind = EtherType.IPV4 if ip_version == 4 else EtherType.IPV6
     if EthernetHeader.read(head).type != kind:
         return None

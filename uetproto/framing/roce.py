@@ -1,6 +1,6 @@
 """This module turns RoCEv2 packets into frames and back: UDP, and an ICRC behind the pad (roce.md §1, §4).
 
-The framer builds the lower headers of a flow and the CRC over them once, and looks them up from then on, each way.
+The framer builds the lower headers of a flow and the CRC over them once and then looks them up, in each direction.
 """
 
 from uetproto.engine.contract import Datagram, TrafficClass
@@ -19,7 +19,7 @@ from uetproto.wire.tuples import UdpHeader
 ECN = {"ect0": Ecn.ECT0, "ect1": Ecn.ECT1, "not_ect": Ecn.NOT_ECT}
 
 _UDP = codec_of(UDP)
-_VARIANT_AT = 4  # the byte of the BTH that counts as ones: FECN, BECN, reserved
+_VARIANT_AT = 4  # offset of the byte of the BTH that the ICRC takes as ones: FECN, BECN, reserved
 
 
 def group_mac(address: int, ip_version: int) -> int:
@@ -31,7 +31,10 @@ def group_mac(address: int, ip_version: int) -> int:
 
 
 def traffic_classes(config: RoceConfig) -> Dscp:
-    """Return the DSCPs that a switch tells apart. No packet is trimmed: trimmed packets have any other codepoints."""
+    """Return the DSCPs by which a switch classifies RoCE packets.
+
+    RoCE packets are never trimmed, so the DSCPs of trimmed packets are any values that are not in use.
+    """
     trimmed, last, *_ = (code for code in range(63, 59, -1) if code not in (config.dscp, config.cnp_dscp))
     return Dscp(config.dscp, config.dscp, trimmed, last, config.cnp_dscp)
 
@@ -73,7 +76,7 @@ class RoceFramer(FlowFramer):
         return b"".join((below.head, header, payload, crc.to_bytes(ICRC_SIZE, "little")))
 
     def _lower(self, packet: Datagram) -> FlowHead:
-        """Return the headers before the BTH, built or looked up."""
+        """Return the headers before the BTH; they are built for the first packet of a flow."""
         assert isinstance(packet, RocePacket)
         key = (
             packet.dst, packet.traffic_class is TrafficClass.CONTROL, packet.entropy,
@@ -109,7 +112,7 @@ class RoceFramer(FlowFramer):
         return arrived
 
     def is_for(self, dst: int) -> bool:
-        """Return whether a packet to the address `dst` is received here: packets to all multicast groups are."""
+        """Return whether this framer accepts a packet to `dst`: its own address, or that of any multicast group."""
         return dst == self._address or is_multicast(dst, self._version)
 
     def lower_headers(self, lower: LowerHeaders, size: int, hop_limit: int = 0, flow_label: int = 0) -> bytes:
@@ -174,5 +177,5 @@ class RoceFramer(FlowFramer):
         )
 
     def repeats(self, packet: Datagram) -> bool:
-        """Return whether the packet was sent before."""
+        """Return whether the packet is a retransmission."""
         return packet.traffic_class is TrafficClass.DATA_RTX

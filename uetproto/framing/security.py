@@ -10,11 +10,11 @@ from uetproto.engine.tss.keys import DomainConfig, KeyRing
 
 
 class RekeyTrigger(NamedTuple):
-    """A trigger says when a node changes its key or epoch: after a number of sealed packets, or at an instant."""
+    """A trigger says when a node changes its key or epoch: after a number of sealed packets, or at a time."""
 
     packets: int | None
     time: int | None
-    """Instant in picoseconds."""
+    """Time of the change in picoseconds."""
 
     def is_due(self, sealed: int, now: int) -> bool:
         """Return whether the change is due at time `now`, after `sealed` sealed packets."""
@@ -33,12 +33,12 @@ class KeyRotation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityMember:
-    """A member holds the domain as one node knows it, and how this node treats packets in clear."""
+    """A member holds the configuration of the domain at one node, and the node's treatment of packets in clear."""
 
     domain: DomainConfig
     """Configuration of the domain at this node; keys and thresholds may differ from those of other nodes."""
     epoch: int = 0
-    """Epoch of the first packets."""
+    """Epoch in which the node starts."""
     plain: str = "drop"
     """What the node does with packets in clear: drop or pass."""
     clear_nacks: frozenset[int] = frozenset()
@@ -65,7 +65,7 @@ class Security:
         return any(member.clear_nacks for member in self.members.values())
 
     def ring(self) -> KeyRing:
-        """Return the keys of all nodes, for an observer."""
+        """Return the keys of all nodes, for an observer that decrypts the packets."""
         first = self.domain
         domains = [member.domain for member in self.members.values()]
         slots = (tuple(dict.fromkeys(key for one in domains for key in one.keys[an])) for an in (0, 1))

@@ -1,6 +1,6 @@
-"""This module gives sizes of headers and trailers: how many bytes of an IP packet are not payload. Every check of an
-MTU takes its
-numbers here.
+"""This module has the sizes of headers and trailers, which tell how many bytes of an IP packet are not payload.
+
+Every check of an MTU uses these sizes.
 """
 
 from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, UDP

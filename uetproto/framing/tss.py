@@ -38,7 +38,7 @@ class SealingFramer(UetFramer):
         now: Callable[[], int],
         ecn_capable: bool = True,
     ) -> None:
-        """Make the framer of a member. `how` holds for packets in clear, too; `now` returns the time in picoseconds."""
+        """Make the framer of a member. `how` also holds for packets in clear; `now` returns the time in picoseconds."""
         super().__init__(address, ip_version, replace(how, crc=False), ecn_capable=ecn_capable)
         self._plain = UetFramer(address, ip_version, how, ecn_capable=ecn_capable)
         self.port = port
@@ -50,12 +50,12 @@ class SealingFramer(UetFramer):
         self._now = now
         self._changed_at: int | None = None
         self._authenticated: dict[bytes, AssociatedData] = {}
-        self._above_ip = ETHERNET_SIZE + ip_size(ip_version)  # where the UDP or entropy header begins
+        self._above_ip = ETHERNET_SIZE + ip_size(ip_version)  # offset of the UDP or entropy header
         self.refused: Counter[str] = Counter()
         """Number of packets that were not opened, by reason."""
 
     def frame(self, packet: Datagram) -> bytes:
-        """Return the sealed frame; it is empty if no counter is left under the key (tss.md §8)."""
+        """Return the sealed frame; it is empty if all counter values of the key are used (tss.md §8)."""
         if self._is_timed:
             self._keep_time()
         inner = b"".join((packet.header, packet.payload))
@@ -91,10 +91,10 @@ class SealingFramer(UetFramer):
             packet.header = opened.clear
             return packet
         if opened.header is None:
-            plain = self._plain.packet(frame)  # not sealed: it may pass here, after the check of its CRC32C
+            plain = self._plain.packet(frame)  # not sealed: accepted here after the check of its CRC32C
             self.bad_crc += plain is None
             return plain
-        if not self.port.is_bound(opened.header, self.domain.domain.sdi):  # all PDCs here are of this one
+        if not self.port.is_bound(opened.header, self.domain.domain.sdi):  # all PDCs are bound to this domain
             self.refused["another domain than that of its PDC"] += 1
             return None
         packet.header = opened.inner
@@ -131,7 +131,7 @@ class SealingFramer(UetFramer):
 
 
 class Secured:
-    """The security of one run holds a framer for each node, and one record of all nonces."""
+    """A secured run has a sealing framer for each node, and one record of all nonces."""
 
     def __init__(self, security: Security, now: Callable[[], int]) -> None:
         self._security = security
@@ -161,11 +161,13 @@ class Secured:
         return {name: _report(framer) for name, framer in self.framers.items()}
 
     def troubles(self) -> Iterator[str]:
-        """Return texts about packets that were refused or not sent: they may be why a run did not end."""
+        """Yield a text for each kind of packets that were refused or not sent, as a reason why a run did not end."""
         return (f"{name}: {text}" for name, framer in self.framers.items() for text in _troubles(framer))
 
     def failure(self, failure: str | None) -> str | None:
-        """Return why the run has failed, with the troubles of security; None if it has not."""
+        """Return why a run failed: `failure` with the texts of `troubles`, and repeated nonces; None if it did not
+        fail.
+        """
         texts = [] if failure is None else [failure, *self.troubles()]
         if self.ledger.repeated:
             texts.append(f"{self.ledger.repeated} packets were sealed with a nonce that was used before")
@@ -190,7 +192,7 @@ def _report(framer: SealingFramer) -> dict[str, Any]:
 
 
 def _troubles(framer: SealingFramer) -> Iterator[str]:
-    """Return texts about packets that did not open, were refused, or were not sent."""
+    """Yield a text for each kind of packets of one framer that did not open, were refused, or were not sent."""
     counters, sdi = framer.domain.counters, framer.domain.domain.sdi
     failed, tried = counters.in_auth_fail, counters.in_auth_fail + counters.in_auth_pkts
     if failed:

@@ -1,8 +1,8 @@
 """This module turns UET packets into frames and back: UDP or native IP, with or without a CRC32C trailer (tss.md §12).
 
 All packets of a flow that have the same length have the same lower headers. The framer builds them once, with the IPv4
-checksum and the CRC32C of the part that the trailer covers, and looks them up from then on. On receipt it looks up what
-the lower headers say.
+checksum and the CRC32C of the part that the trailer covers, and then looks them up. For received frames it keeps the
+decoded values of the lower headers in the same way.
 """
 
 from dataclasses import dataclass, field
@@ -138,7 +138,7 @@ class UetFramer(FlowFramer):
         if end > len(frame):
             self.bad_header += 1
             return None
-        if self._crc and not flow.trimmed:  # a trimmed packet has lost its CRC
+        if self._crc and not flow.trimmed:  # a trimmed packet has no CRC
             end -= CRC_SIZE
             transport = frame[start:end]
             if crc32c(transport, flow.crc) != int.from_bytes(frame[end : end + CRC_SIZE], "big"):
@@ -184,20 +184,20 @@ class UetFramer(FlowFramer):
         )
 
     def _zero_checksum(self, head: bytes) -> bytes:
-        """Return the lower headers with a UDP checksum of 0, as check values cover them (tss.md §12)."""
+        """Return the lower headers with a UDP checksum of 0, as CRC32C and ICV cover them (tss.md §12)."""
         return head[:-2] + b"\0\0" if self._how.udp else head
 
     def repeats(self, packet: Datagram) -> bool:
-        """Return whether the packet was sent before."""
+        """Return whether the packet is a retransmission."""
         return repeats(packet.header)
 
 
 _REPEATABLE = frozenset((
     PdsType.RUD_REQ, PdsType.ROD_REQ, PdsType.RUD_CC_REQ, PdsType.ROD_CC_REQ, PdsType.RUDI_REQ, PdsType.CP,
 ))  # fmt: skip
-_RETX = 0x10  # in the second byte of requests and control packets alike
+_RETX = 0x10  # bit in the second byte of requests and of control packets
 
 
 def repeats(header: Buffer) -> bool:
-    """Return whether a request or control packet has retx set. In an ACK the flag only speaks of the request."""
+    """Return whether a request or control packet has retx set; the flag of an ACK, which is the request's, is ignored."""
     return header[1] & _RETX != 0 and header[0] >> 3 in _REPEATABLE

@@ -1,7 +1,7 @@
-"""Every header table is a Scapy layer: `from uetproto.layers import PdsRudReq, SesRequestStdSom`.
+"""Each header form has a Scapy layer: `from uetproto.layers import PdsRudReq, SesRequestStdSom`.
 
-One class a form, the form in CamelCase, made from the tables of `wire/headers`; bound for both encapsulations of UET
-at import. `bind_roce()`, `bind_sharp()` and `bind_mcast()` add the other protocols.
+The layers are made from the tables of `wire/headers`, and named as the form in CamelCase. The import binds UET to UDP
+and to native IP. `bind_roce()`, `bind_sharp()` and `bind_mcast()` bind the other protocols.
 """
 
 from typing import TYPE_CHECKING, Any

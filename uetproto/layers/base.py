@@ -1,4 +1,4 @@
-"""The Scapy layers of all forms share this base."""
+"""This module has the base class of the Scapy layers of all forms."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +19,9 @@ def inside_of(layer: Any, payload: bytes) -> Any:
 
 
 class FormLayer(Packet):  # type: ignore[misc]
-    """A form layer is made from the table of a form."""
+    """A form layer is a Scapy layer that is made from the table of a form."""
 
-    __slots__ = ["received"]  # whether it was dissected: then nothing is appended when it is built
+    __slots__ = ["received"]  # whether the layer was dissected: then no CRC or pad is appended when it is built
     header: Header
 
     def __init__(self, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> None:
@@ -40,7 +40,7 @@ class FormLayer(Packet):  # type: ignore[misc]
 
 
 def _fitting(cls: Any, /, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> Any:
-    """Dissect bytes that are too short for a layer as Raw."""
+    """Return the class to which bytes are dissected: `cls`, or Raw for bytes that are too short for it."""
     return Raw if _pkt and len(_pkt) < cls.header.size else cls
 
 
@@ -60,13 +60,13 @@ def layer_of(
             "name": header.title,
             "header": header,
             "fields_desc": [field_of(header, row) for row in header.fields],
-            "dispatch_hook": classmethod(dispatch),  # Scapy looks for it in the class itself
+            "dispatch_hook": classmethod(dispatch),  # Scapy looks for this method in the class itself only
         },
     )
 
 
 def last_of(packet: Any, *behind: type) -> Any:
-    """Return the last layer above `packet` that is neither padding nor one of `behind`."""
+    """Return the last layer from `packet` upwards, before padding or a layer of one of the classes `behind`."""
     while packet.payload and not isinstance(packet.payload, (Padding, *behind)):
         packet = packet.payload
     return packet

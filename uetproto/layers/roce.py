@@ -3,9 +3,9 @@
     from uetproto.layers import Bth, Reth, bind_roce
     packet = IP(dst="10.0.0.2") / UDP(sport=0xC000) / Bth(opcode="RC_RDMA_WRITE_ONLY", psn=7) / Reth() / b"data"
 
-What follows a Bth is said by its opcode. A packet that is built gets its pad and ends with its ICRC, one that was
-dissected stays as it came; `del packet[RoceIcrc].icrc` has it computed anew. Frames are dissected to these layers
-after `bind_roce()`, which puts them before Scapy's own of `scapy.contrib.roce`; `unbind_roce()` takes it back.
+The opcode of a Bth says which headers follow. A packet that is built gets its pad and its ICRC; a packet that was
+dissected keeps its bytes, unless `del packet[RoceIcrc].icrc` has the ICRC computed anew. Frames are dissected to these
+layers after `bind_roce()`, which takes precedence over `scapy.contrib.roce`; `unbind_roce()` undoes it.
 """
 
 from typing import Any, ClassVar
@@ -54,7 +54,7 @@ class RoceLayer(FormLayer):
 
 class _BthLayer(RoceLayer):
     def do_dissect_payload(self, s: bytes) -> None:
-        """Dissect the rest, which pad and ICRC end."""
+        """Dissect the bytes behind the BTH, which end with pad and ICRC."""
         size = ICRC_SIZE + self.padcnt
         if len(s) < size:
             super().do_dissect_payload(s)
@@ -83,7 +83,7 @@ class _BthLayer(RoceLayer):
         return b"".join((pkt, pay, pad, (value or 0).to_bytes(ICRC_SIZE, "little"), behind))
 
     def answers(self, other: Any) -> int:
-        """Return whether this is an acknowledgement or response to a request with its PSN."""
+        """Return whether this packet is an acknowledgement or response, and `other` a packet with the same PSN."""
         is_bth = isinstance(other, RoceLayer) and other.header is roce.BTH
         return int(is_bth and self.opcode & 0x1F in roce.RESPONSES and self.psn == other.psn)
 
@@ -137,7 +137,7 @@ class _LrhLayer(RoceLayer):
 
 
 class RoceIcrc(Packet):  # type: ignore[misc]
-    """Pad and invariant CRC end a packet; if `icrc` is None, the right ICRC is computed."""
+    """This layer holds the pad and the invariant CRC that end a packet; if `icrc` is None, it is computed."""
 
     name = "RoCE ICRC"
     fields_desc: ClassVar[list[Any]] = [
@@ -164,7 +164,7 @@ class RoceIcrc(Packet):  # type: ignore[misc]
 
 
 class RoceVcrc(Packet):  # type: ignore[misc]
-    """The variant CRC follows the ICRC of native InfiniBand."""
+    """This layer holds the variant CRC, which follows the ICRC in native InfiniBand."""
 
     name = "InfiniBand VCRC"
     fields_desc: ClassVar[list[Any]] = [LEShortField("vcrc", None)]
@@ -213,8 +213,9 @@ _LINKS = ((Ether, "type"), (Dot1Q, "type"), (CookedLinux, "proto"), (CookedLinux
 def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
     """Dissect RoCEv2 behind `udp_port` and RoCEv1 behind its EtherType, in preference to other layers bound there.
 
-    Scapy asks the class that was bound first, and no other (roce.md §16): `scapy.contrib.roce` is not asked meanwhile.
-    `rd` as in `uetproto.decode`. What was bound before by this function no longer is. Raises `LocalError`.
+    Scapy uses only the first class in its list of bindings (roce.md §16), so `scapy.contrib.roce` is not used until
+    `unbind_roce`. `rd` is that of `uetproto.decode`. Earlier bindings by this function are removed. Raises `LocalError`
+    for an unknown `rd`.
     """
     global _rd
     check_choice("rd", rd, RD_MODES)

@@ -4,9 +4,9 @@
     message = Sharp(opcode="AGG_REQ", op="SUM", dtype="FLOAT", count=2, flags="FIRST+LAST") / struct.pack(">2f", 1, 2)
     packet = IP(dst="10.0.0.2") / UDP(sport=0xC000) / Bth(opcode="RC_SEND_ONLY", psn=7) / message
 
-A message that is built gets its lengths and its pad. No code announces it, so that frames are dissected to these layers
-only after `bind_sharp()`, over RoCE by whether all of a message agrees (sharp.md §2.8), over UET by its header data;
-`bind_mcast()` does the same for immediates (collectives.md §3.10.1).
+A message that is built gets its lengths and its pad. No code announces a message, so that frames are dissected to these
+layers only after `bind_sharp()`: over RoCE if the fields of the message agree with each other (sharp.md §2.8), over UET
+by the header data. `bind_mcast()` does the same for immediates (collectives.md §3.10.1).
 """
 
 from typing import Any, ClassVar
@@ -53,8 +53,8 @@ class SharpLayer(FormLayer):
 
 class _BaseLayer(SharpLayer):
     def do_dissect_payload(self, s: bytes) -> None:
-        """Dissect the rest, which the pad ends; in a message that contradicts itself it is Raw."""
-        length = getattr(self.underlayer, "request_length", None)  # UET says it
+        """Dissect the bytes behind the base header, which end with the pad; an invalid message becomes Raw."""
+        length = getattr(self.underlayer, "request_length", None)  # UET states the length of the message
         lengths = range(inside.ENDLESS) if length is None else range(length, length + 1)
         if s and inside.message_of(self.original, 0, lengths).reason:
             self.add_payload(Raw(s))
@@ -112,7 +112,7 @@ class SharpPad(Packet):  # type: ignore[misc]
 
 
 class McastLayer(FormLayer):
-    """A multicast immediate takes the place of Imm."""
+    """This layer is a multicast immediate, which takes the place of Imm."""
 
     def mysummary(self) -> Any:
         return " ".join((self.header.title, *(f"{name}={self.getfieldval(name)}" for name in self.header.names)))
@@ -133,7 +133,7 @@ for _cls in (*SHARP_LAYERS.values(), *MCAST_LAYERS.values()):
 
 
 def _decoded(layer: Any, payload: bytes) -> Decoded:
-    """Return the layers of a packet up to `layer`, as `uetproto.decode` has them."""
+    """Return the layers of a packet up to `layer`, as `uetproto.decode` returns them."""
     layers: list[Layer] = []
     while isinstance(layer, FormLayer):
         values = {row.name: int(layer.getfieldval(row.name) or 0) for row in layer.header.fields}
@@ -143,7 +143,7 @@ def _decoded(layer: Any, payload: bytes) -> Decoded:
 
 
 def _sharp_inside(layer: Any, payload: bytes) -> Any:
-    """Return the layer of a message or of a MAD behind the last header, if it is one."""
+    """Return the class of the layer for `payload` behind the last header: that of a SHARP message or MAD, or None."""
     packet = _decoded(layer, payload)
     count = len(packet.layers)
     inside.look_inside(packet, with_sharp=True, with_mcast=False)
@@ -151,7 +151,7 @@ def _sharp_inside(layer: Any, payload: bytes) -> Any:
 
 
 def _mcast_inside(layer: Any, payload: bytes) -> Any:
-    """Return the layer of multicast that replaces an immediate."""
+    """Return the class of the multicast layer that replaces an immediate, or None."""
     if len(payload) < roce.IMM.size or layer.following()[:1] != (roce.IMM,):
         return None
     packet = _decoded(layer, payload[roce.IMM.size :])

@@ -4,16 +4,18 @@
     from uetproto.layers import PdsRudReq, SesRequestStdSom
     packet = IP(dst="10.0.0.2") / UDP() / PdsRudReq(psn=7) / SesRequestStdSom(opcode="WRITE", eom=1) / b"data"
 
-A layer is called as its form, in CamelCase: `pds.rud_req.syn` is `PdsRudReqSyn`; `LAYERS` has them by form. What is
-dissected after what, and which code a field gets by the layer above it (`next_hdr`, `cc_type`, `opcode`), follows from
-`NEXT`; give the field a value to have it your way. A packet that is built ends with its CRC32C, one that was dissected
-stays as it came; `del packet[UetCrc32c].crc` has it computed anew. `settings.crc` says how (on, off, auto).
+A layer has the name of its form in CamelCase: `pds.rud_req.syn` is `PdsRudReqSyn`; `LAYERS` has the layers by form.
+`NEXT` says which layer follows which. By it a field that announces the next layer (`next_hdr`, `cc_type`, `opcode`)
+gets its code, unless it is set. A packet that is built ends with its CRC32C; a packet that was dissected keeps its
+bytes, unless `del packet[UetCrc32c].crc` has the CRC computed anew. `settings.crc` (on, off, auto) says whether packets
+have a CRC32C.
 
-Answers are matched by PSN and PDCIDs, so `sr1()` finds them. Scapy also wants the UDP ports of a request and its
-answer to be each other's, so the source port is 4793 unless set; with others set `conf.checkIPsrc = False`.
+Answers are matched by PSN and PDCIDs, so `sr1()` finds them. Scapy also requires that the UDP ports of an answer are
+those of the request, exchanged, so the source port is 4793 unless set; with another source port set `conf.checkIPsrc =
+False`.
 
-The layers of RoCE are here too (`layers/roce.py`); frames are dissected to them after `bind_roce()`. Those of SHARP
-(`layers/sharp.py`) are looked for after `bind_sharp()`.
+The layers of RoCE are exported here too (`layers/roce.py`); frames are dissected to them after `bind_roce()`, and to
+those of SHARP (`layers/sharp.py`) after `bind_sharp()`.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,8 +49,9 @@ from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
 
 @dataclass
 class Settings:
-    """`crc` says whether a CRC32C ends a packet. When dissecting it means the same as in `uetproto.decode`; when
-    building, off leaves it out, on and auto append it.
+    """Settings say with `crc` whether a CRC32C ends a packet.
+
+    For dissection, `crc` has the meaning that it has in `uetproto.decode`; for building, on and auto append a CRC32C.
     """
 
     crc: Literal["auto", "on", "off"] = "auto"
@@ -61,7 +64,7 @@ settings = Settings()
 
 
 class _ByPayload(BitEnumField):  # type: ignore[misc]
-    """This field is a code that says which layer follows: None stands for the one that is there."""
+    """This field is a code that says which layer follows: None stands for the code of the layer that does follow."""
 
     def i2m(self, pkt: Any, x: Any) -> Any:
         return _code_for(pkt.header, self.name, _headers_above(pkt)) if x is None else x
@@ -105,7 +108,7 @@ def _code_for(header: Header, by: str, above: tuple[Header, ...]) -> int:
 
 
 class _LayerChoice(dict[int, Any]):
-    """This table finds the layer of the first candidate that matches, by the first two bytes; None if there is none."""
+    """This table gives, for the first two bytes of a header, the layer of the first candidate that matches, or None."""
 
     def __init__(self, candidates: Candidates) -> None:
         self.candidates = candidates
@@ -115,7 +118,7 @@ class _LayerChoice(dict[int, Any]):
         return found
 
     def of(self, data: bytes) -> Any:
-        """Return the layer that starts `data`; Raw if there is none, or if it does not fit."""
+        """Return the layer that starts `data`; Raw if there is none, or if `data` is too short for it."""
         layer = self[int.from_bytes(data[:2], "big")] if len(data) > 1 else None
         return layer if layer is not None and len(data) >= layer.header.size else Raw
 
@@ -184,7 +187,7 @@ class UetLayer(FormLayer):
             crc = expected
         return data + crc.to_bytes(CRC_SIZE, "big")
 
-    # Matching and telling
+    # Matching and describing
 
     def answers(self, other: Any) -> int:
         return int(isinstance(other, UetLayer) and _answers(self, other))
@@ -209,14 +212,14 @@ class UetLayer(FormLayer):
 
 
 def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, _underlayer: Any = None, **kwargs: Any) -> Any:
-    """Dissect bytes as Raw that are too short for a layer, or come from a damaged IP packet."""
+    """Return the class to which bytes are dissected: `cls`, or Raw for bytes too short or of a damaged IP packet."""
     if _pkt and (len(_pkt) < cls.header.size or not _in_order(_underlayer)):
         return Raw
     return cls
 
 
 class Uet(Packet):  # type: ignore[misc]
-    """This layer follows UDP: it dissects to the PDS or TSS layer that the first two bytes announce, or to Raw."""
+    """This class is bound to UDP: it dissects to the PDS or TSS layer that the first two bytes announce, or to Raw."""
 
     name = "UET"
     fields_desc: ClassVar[list[Any]] = []
@@ -257,7 +260,7 @@ class _CrcField(XIntField):  # type: ignore[misc]
 
 
 class UetCrc32c(Packet):  # type: ignore[misc]
-    """The CRC32C ends a packet without TSS; it is computed when the packet is built, unless it is set."""
+    """This layer holds the CRC32C that ends a packet without TSS; it is computed on building unless set."""
 
     name = "UET CRC32C"
     fields_desc: ClassVar[list[Any]] = [_CrcField("crc", None)]
@@ -284,7 +287,7 @@ class UetCrc32c(Packet):  # type: ignore[misc]
 
 
 class UetIcv(Packet):  # type: ignore[misc]
-    """The authentication tag ends a sealed packet."""
+    """This layer holds the authentication tag that ends a sealed packet."""
 
     name = "UET ICV"
     fields_desc: ClassVar[list[Any]] = [XBitField("icv", 0, 8 * uet_tss.ICV_SIZE)]
@@ -310,7 +313,7 @@ def _below(layer: Any) -> Iterator[Any]:
 
 
 def _trailer(layer: Any, data: bytes) -> tuple[int, Any]:
-    """Return size and layer of the trailer at the end of `data`, which is all that follows the last header, `layer`."""
+    """Return size and layer of the trailer at the end of `data`, the bytes that follow `layer`, the last header."""
     chain = [layer]
     while isinstance(chain[-1].underlayer, UetLayer):
         chain.append(chain[-1].underlayer)
@@ -328,12 +331,15 @@ def _trailer(layer: Any, data: bytes) -> tuple[int, Any]:
 
 
 def _crc(first: Any, body: bytes) -> int | None:
-    """Return the CRC over `body`, from the lowest UET layer on, and below (tss.md §12); None without an IP header."""
+    """Return the CRC of a packet; `first` is its lowest UET layer, `body` the bytes from there on (tss.md §12).
+
+    Return None without an IP header.
+    """
     parts = []
     for layer in _below(first):
         data = layer.self_build()
         if isinstance(layer, IP):
-            parts.append(data[12:] + bytes(-len(data) % 4))  # options are padded
+            parts.append(data[12:] + bytes(-len(data) % 4))  # IPv4 options are padded to whole words
             return crc32c(body, crc32c(b"".join(reversed(parts))))
         if isinstance(layer, IPv6):
             parts.append(data[8:])
@@ -407,7 +413,10 @@ def _answers(mine: UetLayer, other: UetLayer) -> bool:
 
 
 def _same_pdc(mine: Any, other: Any) -> bool:
-    """Return whether `mine` goes the other way on the PDC of `other`. A PDCID that is not known yet, or is 0, fits."""
+    """Return whether `mine` is a packet of the same PDC as `other` in the other direction.
+
+    A PDCID that is not known yet, or is 0, matches any PDCID.
+    """
     if "dpdcid" not in mine.fieldtype or mine.getfieldval("dpdcid") != other.getfieldval("spdcid"):
         return False
     known = "dpdcid" in other.fieldtype and not (mine.header in NACKS and mine.getfieldval("spdcid") == 0)
@@ -430,7 +439,7 @@ def _ses_answers(mine: Any, other: Any) -> bool:
         request = other.underlayer
         return isinstance(request, UetLayer) and mine.original_request_psn == request.fields.get("psn")
     name = "read_request_message_id" if mine.header is uet_ses.RESPONSE_DATA else "message_id"
-    # Medium and small requests have no id; there PDS tells which one was answered.
+    # Medium and small requests have no message id; PDS tells which one was answered.
     return "message_id" not in other.fieldtype or bool(mine.getfieldval(name) == other.message_id)
 
 
@@ -521,7 +530,7 @@ def _tell_security(packet: Any) -> str:
 
 
 def _summary(packet: Any) -> str:
-    """Return all fields that are not reserved, for the headers that concern one subject only."""
+    """Return a text of all fields that are not reserved, for headers whose fields all belong together."""
     names = [name for name in packet.header.names if not name.startswith("rsvd")]
     return " ".join((packet.header.title, *(f"{name}={_name(packet, name)}" for name in names)))
 
@@ -544,8 +553,8 @@ def layer_values(packet: Any) -> list[tuple[str, dict[str, Any]]]:
     """Return the headers of a packet as `uetproto.decode` names them: (form, values in wire order), from the outside
     in.
 
-    For a packet that was dissected; of one that was not built yet, lengths and checksums are 0. Payload, trailer and
-    padding are no headers.
+    The packet must have been dissected; in a packet that was not built yet, lengths and checksums are 0. Payload,
+    trailer and padding are left out.
     """
     layers: list[tuple[str, dict[str, Any]]] = []
     for layer in packet.iterpayloads():
@@ -578,7 +587,7 @@ def bind_uet(udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> None:
     """Dissect UET behind `udp_port` and `ip_protocol`, and use both numbers when building. Earlier bindings of UET are
     removed.
 
-    UET comes before whatever else is bound to UDP, since its source port is arbitrary.
+    UET takes precedence over other layers bound to UDP, as its source port is arbitrary.
     """
     split_bottom_up(UDP, Uet)
     UDP.payload_guess = [({"dport": udp_port}, Uet), *UDP.payload_guess]

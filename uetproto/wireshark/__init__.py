@@ -1,6 +1,6 @@
-"""The dissector for Wireshark and tshark is `uetproto.lua`, made from the tables and a part written by hand."""
+"""This package has the dissector for Wireshark and tshark, `uetproto.lua`: generated tables and a handwritten part."""
 
 from pathlib import Path
 
 PLUGIN = Path(__file__).with_name("uetproto.lua")
-"""Path of the one file that goes into Wireshark's plugin folder."""
+"""Path of the plugin, the one file to copy to Wireshark's plugin folder."""

@@ -1,4 +1,4 @@
-"""This module writes the Wireshark dissector: it puts every table and `NEXT` as Lua into the part written by hand.
+"""This module generates the Wireshark dissector: it inserts every table and `NEXT` as Lua into the handwritten part.
 
 A form `pds.ack.probe` and its siblings share the filter name `uetp.pds.ack`. Wireshark allows several fields of one
 name where they have one type, so a name with two types is refused here (`ValueError`).
@@ -34,7 +34,7 @@ HEXADECIMAL = frozenset({
 
 _HEADERS = (*UET_FORMS.values(), *SHARP_FORMS.values(), *MCAST_FORMS.values())
 _NATIVE = {1: "uint8", 2: "uint16", 3: "uint24", 4: "uint32"}
-_WIDEST_MASK = 4  # bytes; Wireshark applies a wider one wrongly, without a word
+_WIDEST_MASK = 4  # bytes; Wireshark applies a wider mask wrongly, without an error
 
 
 def filter_name(form: str, field: str = "") -> str:
@@ -50,7 +50,7 @@ def display_filter(form: str, field: str = "") -> str:
 
 
 def emit() -> str:
-    """Return the whole of `uetproto.lua`. Raises `ValueError` where the tables cannot be expressed in Wireshark."""
+    """Return the text of `uetproto.lua`. Raises `ValueError` where the tables cannot be expressed in Wireshark."""
     check(_HEADERS)
     text = PRELUDE.read_text(encoding="utf-8")
     for mark, part in zip(MARKS, ("\n".join(_tables()) + "\n", INSIDE.read_text(encoding="utf-8")), strict=True):
@@ -78,7 +78,7 @@ def check(headers: Iterable[Header]) -> None:
 
 
 def _place(header: Header, field: Field) -> tuple[int, int, int]:
-    """Return first byte, number of bytes, and unused bits below the field in the last of them."""
+    """Return the offset and number of bytes that hold the field, and the number of bits below it in the last byte."""
     start = header.offset_of(field.name)
     end = start + field.bits
     first, last = start // 8, (end + 7) // 8
@@ -162,7 +162,7 @@ def _title(base: str) -> str:
 
 
 def _only(header: Header) -> Iterator[str]:
-    """Return the values that identify a form, as `forms.matches` uses them."""
+    """Return Lua text of the values that identify a form, as `forms.matches` uses them."""
     position = 0
     for field in header.fields:
         position += field.bits
@@ -205,7 +205,7 @@ def _plain_row(header: Header, field: Field) -> str:
 
 
 def _bits(header: Header, field: Field) -> Iterator[str]:
-    """Return a row for each bit of a field of bits that has a name."""
+    """Return a row of Lua text for each named bit of a field of bits."""
     if field.values is None or not issubclass(field.values, IntFlag):
         return
     first, size, _ = _place(header, field)
