@@ -93,7 +93,7 @@ class TrainingResult(NamedTuple):
 
 
 def train(algorithm: str, transport: str, task: TrainingData, **network: Any) -> TrainingResult:
-    """Train on all ranks and compare the weights with those of one process."""
+    """Run the training on all ranks, and compare the weights with those of one process."""
     with dist.World(RANKS, transport=transport, algorithm=algorithm, nodes=NODES, **network) as world:
         ranks = world.run(together, (task,))
         time, sent = world.now, max(counted.bytes_sent for counted in world.counted)
