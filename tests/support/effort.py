@@ -16,5 +16,8 @@ def effort(ci: int, full: int, deep: int) -> int:
 
 
 def examples(count: int) -> settings:
-    """Return settings of `count` examples in the profile `full`, of a quarter of them in `ci`, and of all in `deep`."""
-    return settings(max_examples=effort(max(6, count // 4), count, settings.default.max_examples))
+    """Return settings of `count` examples in the profile `full`, and of all in `deep`.
+
+    `ci` takes a quarter of them, but at least six if `count` is that many.
+    """
+    return settings(max_examples=effort(min(count, max(6, count // 4)), count, settings.default.max_examples))

@@ -101,7 +101,7 @@ def test_fetched_is_what_was_lost(fetch_from, size, chunks, data):
 
 def test_losses_in_bursts():
     """§3.10.6: two states."""
-    plan = all_gather(8, 250 * 16, MulticastConfig(mtu=16, scale=1e3))
+    plan = all_gather(8, 100 * 16, MulticastConfig(mtu=16, scale=1e3))
     bursts = Bursts(5)
     ran = execute(plan, bursts, seed=5)
     check_done(ran, plan)

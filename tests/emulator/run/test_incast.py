@@ -76,7 +76,7 @@ def test_dcqcn_notifies_at_most_every_50_microseconds(tmp_path: Path) -> None:
 
 def test_dcqcn_keeps_the_queue_below_kmax_after_5_ms() -> None:
     """Long enough that all four still send then, with PFC and without."""
-    longer = [f"operation.{row}.length=24 MiB" for row in range(8)]
+    longer = [f"operation.{row}.length=20 MiB" for row in range(8)]
     for more in ((), (PFC,)):
         world = RoceOperationsRun(load("incast-roce", (DCQCN, *longer, *more)))
         world.connect(None)

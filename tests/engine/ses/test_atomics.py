@@ -1,7 +1,9 @@
 """Atomic memory operations: each AMO on each datatype (ses.md §6, §15 item 21)."""
 
+import operator
 import struct
 from bisect import bisect_left
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 from math import copysign, isfinite, isnan
@@ -235,14 +237,16 @@ def signed(pattern: int, datatype: AtomicDatatype) -> int:
     return pattern - (pattern >> (bits - 1) << bits) if datatype.name.startswith("INT") else pattern
 
 
+UPDATED: dict[AtomicOpcode, Callable[[int, int], int]] = {
+    A.MIN: min, A.MAX: max, A.SUM: operator.add, A.DIFF: operator.sub, A.PROD: operator.mul,
+    A.LOR: lambda x, y: int(bool(x or y)), A.LAND: lambda x, y: int(bool(x and y)),
+    A.LXOR: lambda x, y: int(bool(x) ^ bool(y)), A.BOR: operator.or_, A.BAND: operator.and_, A.BXOR: operator.xor,
+    A.WRITE: lambda x, y: y,
+}  # fmt: skip
+
+
 def integer_model(amo: AtomicOpcode, datatype: AtomicDatatype, m: int, o: int) -> int:
-    x, y = signed(m, datatype), signed(o, datatype)
-    result = {
-        A.MIN: min(x, y), A.MAX: max(x, y), A.SUM: x + y, A.DIFF: x - y, A.PROD: x * y,
-        A.LOR: int(bool(x or y)), A.LAND: int(bool(x and y)), A.LXOR: int(bool(x) ^ bool(y)),
-        A.BOR: x | y, A.BAND: x & y, A.BXOR: x ^ y, A.WRITE: y,
-    }[amo]  # fmt: skip
-    return result % (1 << 8 * ELEMENT_SIZE[datatype])
+    return UPDATED[amo](signed(m, datatype), signed(o, datatype)) % (1 << 8 * ELEMENT_SIZE[datatype])
 
 
 @pytest.mark.parametrize("amo", UPDATES)

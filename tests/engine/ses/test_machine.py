@@ -2,13 +2,10 @@
 
 from hypothesis import settings
 
+from tests.support.effort import effort
 from tests.support.ses.machine import SesMachine, ThreeMachine
-
-_PROFILE = settings.default
-assert _PROFILE is not None
-_DEEP = _PROFILE.max_examples > 10_000
 
 TestTwo = SesMachine.TestCase
 TestThree = ThreeMachine.TestCase
-TestTwo.settings = settings(max_examples=_PROFILE.max_examples if _DEEP else 60, stateful_step_count=40)
-TestThree.settings = settings(max_examples=_PROFILE.max_examples if _DEEP else 40, stateful_step_count=40)
+TestTwo.settings = settings(max_examples=effort(24, 60, settings.default.max_examples), stateful_step_count=40)
+TestThree.settings = settings(max_examples=effort(16, 40, settings.default.max_examples), stateful_step_count=40)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.support.effort import effort
 from tests.support.sharp.fabric import HOSTS, A, B, S, Wire
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.engine.sharp.config import SharpConfig
@@ -391,6 +392,9 @@ class Together(RuleBasedStateMachine):
 
 
 Together.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=effort(50, 150, settings.default.max_examples),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestTogether = Together.TestCase

@@ -34,12 +34,18 @@ def asked_for() -> set[str]:
     called: set[str] = set()
     own = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        if not any(word in text for word in ("options", *ADVICE)):
+            continue
+        tree = ast.parse(text)
         if path == PACKAGE / "engine/sharp/options.py":
             own = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
             continue
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and ast.unparse(node.value).split(".")[-1] == "options":
+            if isinstance(node, ast.Attribute) and "options" in (
+                getattr(node.value, "id", None),
+                getattr(node.value, "attr", None),
+            ):
                 found.add(node.attr)
             called |= {node.id} if isinstance(node, ast.Name) else set()
     for name, function in own.items():

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.api import multicast_network as mc
-from tests.support.effort import examples
+from tests.support.effort import effort, examples
 from uetproto.api import distributed as dist
 from uetproto.api.distributed.networks.multicast import traffic
 from uetproto.api.distributed.networks.roce import RoceNetwork
@@ -85,18 +85,19 @@ def test_a_broadcast_of_any_length(fabric: str, length: int) -> None:
 
 def test_many_ranks_and_few_bytes() -> None:
     """The chain takes far longer than the bytes: the cutoff knows of it."""
-    made = mc.network(200, wire="objects", **LEAVES, multicast={"roots": 1, "depth": 8})
+    ranks = effort(100, 200, 200)
+    made = mc.network(ranks, wire="objects", **LEAVES, multicast={"roots": 1, "depth": 8})
     traffic(made.multicast, 1)
     found = mc.counts(made)
     check_loss_free(made, found)
-    assert mc.total(found, "tokens") == 199
-    group = made.multicast.group(tuple(range(200)))
+    assert mc.total(found, "tokens") == ranks - 1
+    group = made.multicast.group(tuple(range(ranks)))
     spent = max(one.recovery_at - one.armed_at for one in found)
-    assert spent > 5 * 200 * 10**12 // group.config.rate
+    assert spent > 5 * ranks * 10**12 // group.config.rate
     assert spent * 1.5 < group.config.least
 
 
-@pytest.mark.parametrize(("roots", "length"), [(1, 300_000), (2, 2_000_000), (4, 600_000), (8, 600_000)])
+@pytest.mark.parametrize(("roots", "length"), [(1, 300_000), (2, 800_000), (4, 400_000), (8, 400_000)])
 def test_roots_share_the_link(roots: int, length: int) -> None:
     """More bytes than all queues hold: unpaced they would be lost."""
     made = mc.network(8, **LEAVES, multicast={"roots": roots})
@@ -286,7 +287,7 @@ def test_networks_of_all_kinds(options: dict[str, Any], roots: int) -> None:
     check_loss_free(made, mc.counts(made))
 
 
-@pytest.mark.parametrize(("mtu", "subgroups", "length"), [(1, 1, 200), (7, 2, 500), (4096, 100, 100), (64, 3, 3000)])
+@pytest.mark.parametrize(("mtu", "subgroups", "length"), [(1, 1, 100), (7, 2, 500), (4096, 40, 40), (64, 3, 1500)])
 @pytest.mark.parametrize("roots", [1, 3])
 def test_chunks_of_few_bytes(mtu: int, subgroups: int, length: int, roots: int) -> None:
     """Most of what passes is headers: the cutoff knows of them."""
@@ -342,13 +343,16 @@ def test_groups_at_once() -> None:
 
 
 def test_many_operations_in_a_row() -> None:
-    """More than the 256 task ids, some of them under way at once, with losses: queue pairs and memory stay as they were
-    after the first one."""
+    """The task id passes 256, some operations are under way at once, with losses: queue pairs and memory stay as they
+    were after the first ones."""
     made = mc.network(3, lambda rank, chunk: chunk.chunk_id % 5 == rank, multicast={"mtu": 256, "least": 10**8})
+    group = made.multicast.group((0, 1, 2))
+    for machines in group.machines:
+        machines.counter = 200
     sizes = set()
 
     def program(rank: int) -> None:
-        for turn in range(13):
+        for turn in range(4):
             works: list[Any] = []
             for number in range(20):
                 out = np.zeros(3 * 600, np.uint8)
@@ -364,8 +368,7 @@ def test_many_operations_in_a_row() -> None:
             sizes.add((rank, len(hca.qps), len(hca.regions.by_rkey)))
 
     mc.run(made, program)
-    group = made.multicast.group((0, 1, 2))
-    assert [machines.counter for machines in group.machines] == [260] * 3
+    assert [machines.counter for machines in group.machines] == [280] * 3
     assert len(sizes) == 3
     assert mc.total(mc.counts(made), "strays") == 0
 
@@ -625,7 +628,7 @@ def test_without_receive_buffers_a_failure_is_told() -> None:
         traffic(made.multicast, 100)
 
 
-@pytest.mark.parametrize("length", [0, 5000, 40_000])
+@pytest.mark.parametrize("length", [0, 5000, 20_000])
 def test_frames_that_are_not_encoded(length: int) -> None:
     """The same times, frames and bytes on every link; and as many as with receive buffers."""
     told = []

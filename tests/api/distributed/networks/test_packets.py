@@ -221,7 +221,7 @@ def test_exchanges_never_deadlock(transport: str, data: st.DataObject, size: int
 @over
 def test_more_messages_than_grants(transport: str) -> None:
     """All are under way at once; those to one peer that are too many wait."""
-    count = 3 * DEPTH
+    count = 2 * DEPTH + 3
 
     @grouped
     def program(rank: int) -> list[int]:
@@ -473,9 +473,9 @@ def test_both_ends_of_a_message_fail(transport: str, eager: int) -> None:
 
 
 @over
-def test_a_thousand_messages_of_a_lost_peer_fail(transport: str) -> None:
+def test_hundreds_of_messages_to_a_lost_peer_fail(transport: str) -> None:
     """Each of them, one after the other, not one within the other."""
-    count = 1000
+    count = 400
 
     @grouped
     def program(rank: int) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.api.sharp_worlds import FOUR, Shape, bits, fold, network_of, run, sharp_of, world
+from tests.support.effort import effort
 from uetproto.api import distributed as dist
 from uetproto.collectives.dtypes import Array, dtype
 
@@ -54,6 +55,7 @@ def reduce_op(op: str) -> Any:
 def test_every_operation_on_every_type(transport: str, sharp: dict[str, Any]) -> None:
     """Invariants 7 to 12: LLT and SAT, fragments and chunks give what the fold by tree shape gives, on all ranks."""
     cases = [(name, op, operands(name, 4, 37)) for name, ops in OPS.items() for op in ops]
+    cases = cases[:: effort(3, 1, 1) if transport == "uet" else 1]  # every operation and every type
 
     def program(rank: int) -> list[bytes]:
         results = []
@@ -111,7 +113,7 @@ def test_trees_of_every_depth(transport: str, shape: Shape, given: dict[str, Any
 
 @TREES
 @OVER
-@pytest.mark.parametrize("count", [0, 1, 700])
+@pytest.mark.parametrize("count", [0, 1, effort(260, 700, 700)])
 def test_the_other_collectives(transport: str, sharp: dict[str, Any], count: int) -> None:
     values, blocks = operands("float32", 4, count), operands("int16", 4, 4 * count)
 
@@ -210,7 +212,7 @@ def test_several_at_once(transport: str) -> None:
 @TREES
 def test_two_trees_share_a_communicator(transport: str, sharp: dict[str, Any]) -> None:
     """§4.1: two spines are two roots; small vectors take turns, a large one is divided."""
-    values = [operands("float32", 4, count) for count in (4, 4, 5001)]
+    values = [operands("float32", 4, count) for count in (4, 4, 1001)]
 
     def program(rank: int) -> list[bytes]:
         arrays = [value[rank].copy() for value in values]
@@ -227,7 +229,7 @@ def test_two_trees_share_a_communicator(transport: str, sharp: dict[str, Any]) -
         (hop.source, hop.target): hop.payload
         for hop in network_of(made).world.network.inner_hops if hop.target.startswith("an.spine")
     }  # fmt: skip
-    large = [4 * (5001 // 2), 4 * (5001 - 5001 // 2)]
+    large = [4 * (1001 // 2), 4 * (1001 - 1001 // 2)]
     assert up == {(f"spine{at}", f"an.spine{at}"): 2 * (16 + large[at]) for at in range(2)}
 
 

@@ -9,8 +9,8 @@ from tests.support.api.sharp_worlds import network_of, run, sharp_of, world
 from uetproto.api import distributed as dist
 from uetproto.api.distributed.networks.packets import RECORD
 
-COUNT = 6144
-"""Of float64, 48 KiB; 2, 4, 6 and 8 divide it."""
+COUNT = 3072
+"""Of float64, 24 KiB; 2, 4, 6 and 8 divide it."""
 LLT = {"SHARP_COLL_ENABLE_SAT": 0, "SHARP_COLL_ENABLE_MCAST_TARGET": 0, "SHARP_COLL_JOB_QUOTA_PAYLOAD_PER_OST": 1024}
 TREES = pytest.mark.parametrize("sharp", [LLT, {}], ids=["llt", "sat"])
 OVER = pytest.mark.parametrize("transport", ["roce", "uet"])

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.support.effort import effort
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SPINE, Net, read
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
@@ -227,6 +228,9 @@ class Lossless(RuleBasedStateMachine):
 
 
 Lossless.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=effort(50, 150, settings.default.max_examples),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestLlt = Lossless.TestCase

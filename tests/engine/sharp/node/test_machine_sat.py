@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.support.effort import effort
 from tests.support.sharp.nodes import HOSTS, JOB, LLT, SAT, Net
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
@@ -256,6 +257,9 @@ class Streaming(RuleBasedStateMachine):
 
 
 Streaming.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=effort(50, 150, settings.default.max_examples),
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestSat = Streaming.TestCase
