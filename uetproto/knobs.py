@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
+from functools import cache
 from typing import Any, TypeVar
 
 from uetproto.errors import LocalError, shown
@@ -98,6 +99,7 @@ def knob(default: _T, legal: Legal, unit: str, doc: str, source: str = "") -> _T
     return declared
 
 
+@cache
 def knobs_of(kind: Any) -> Mapping[str, Knob]:
     """Return the knobs of a configuration by name, in the order of the fields."""
     return {one.name: one.metadata["knob"] for one in fields(kind) if "knob" in one.metadata}
@@ -105,7 +107,7 @@ def knobs_of(kind: Any) -> Mapping[str, Knob]:
 
 def check_knobs(config: Any, show: Callable[[object], str] = shown) -> None:
     """Raise `LocalError` for the first knob of a configuration whose value is not legal."""
-    for name, one in knobs_of(type(config)).items():
+    for name, one in knobs_of(config.__class__).items():
         one.check(name, getattr(config, name), show)
 
 

@@ -148,11 +148,13 @@ def encode(v):
         class_of=type,  # `type` is a field
     )
     encode_whole = functions["encode"]
+    defaults = {field.name: field.default for field in header.fields}
 
     def encode(values: Mapping[str, int]) -> bytes:
         try:
-            if len(values) == len(header.fields):
-                data: bytes = encode_whole(values)
+            whole = values if len(values) == len(defaults) else {**defaults, **values}
+            if len(whole) == len(defaults):  # no unknown field is among them
+                data: bytes = encode_whole(whole)
                 return data
         except (KeyError, TypeError, OverflowError, struct.error):
             pass

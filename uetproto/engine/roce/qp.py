@@ -137,7 +137,7 @@ class Attributes:
 
     def check(self, kind: QpType, old: QpState, new: QpState, given: dict[str, Any], pkeys: int) -> None:
         """Check attributes. Raises `LocalError` for those that are missing, unknown, not legal or too late."""
-        known = {name for names in REQUIRED[kind].values() for name in names}
+        known = _KNOWN[kind]
         for name in REQUIRED[kind].get(new, ()):
             if name not in given and old is _BEFORE.get(new):
                 raise LocalError(name, f"must be given to bring a queue pair of type {kind.name} to {new.name}")
@@ -168,6 +168,7 @@ class Attributes:
         self.access_flags = Access(self.access_flags)
 
 
+_KNOWN = {kind: {name for names in of.values() for name in names} for kind, of in REQUIRED.items()}
 _BEFORE = {S.INIT: S.RESET, S.RTR: S.INIT, S.RTS: S.RTR}
 
 
