@@ -1,6 +1,6 @@
 """`python -m uetproto` runs the command `uetproto`."""
 
-from uetproto.cli.main import run
+from uetproto.cli.entry import run
 
 if __name__ == "__main__":
     run()

@@ -19,7 +19,7 @@ from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.uet_ses import OPCODE_PROFILES
 from uetproto.wire.mutate.mutation import ABOUT, NAMES
 
-COMMAND = [sys.executable, "-c", "from uetproto.cli.main import run; run()", "generate"]
+COMMAND = [sys.executable, "-m", "uetproto", "generate"]
 
 
 def count(path: Path) -> int:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -12,6 +13,8 @@ import pytest
 
 from tests.support.cli.frames import capture, frame, invoke, program, write
 from uetproto import LocalError, RemoteError, __version__
+from uetproto.cli.collective.run import PreparedCase
+from uetproto.cli.interrupt import raised
 from uetproto.cli.main import COMMANDS, Commands
 
 HEAVY = ("scapy", "numpy", "construct", "rich", "cryptography")
@@ -135,11 +138,14 @@ def test_a_closed_pipe_ends_silently(tmp_path: Path) -> None:
         assert process.wait() == 0
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["dissect", "--help"], ["--version"], ["dissect"], ["ladder"]])
+@pytest.mark.parametrize("arguments", [
+    ["--help"], ["dissect", "--help"], ["--version"], ["dissect"], ["ladder"], ["stats"], ["audit"],
+    ["audit", "--list-rules"], ["collective", "all_reduce", "--ranks", "2", "--transport", "model"],
+])  # fmt: skip
 def test_a_pipe_closed_before_the_last_flush(arguments: list[str], gradient: str) -> None:
     read, written = os.pipe()
     os.close(read)
-    file = [gradient] if arguments in (["dissect"], ["ladder"]) else []
+    file = [gradient] if arguments in (["dissect"], ["ladder"], ["stats"], ["audit"]) else []
     with program(*arguments, *file, stdout=written) as process:
         os.close(written)
         assert process.communicate()[1] == b""
@@ -164,6 +170,71 @@ def test_interrupted_is_130(gradient: str) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
         assert process.stderr.read() == b""
+
+
+IMPORTED = "import os\nfrom uetproto.cli.entry import run\nos.write(1, b'+')\nrun()"
+
+
+@pytest.mark.parametrize("milliseconds", [0, 5, 20, 60, 120, 250])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_no_traceback_at_any_moment(sent: signal.Signals, milliseconds: int, gradient: str) -> None:
+    """It comes while modules are imported, while a capture is read, or while the command waits for more."""
+    command = [sys.executable, "-c", IMPORTED, "audit", gradient, "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(1) == b"+"
+        time.sleep(milliseconds / 1000)
+        process.send_signal(sent)
+        assert process.wait(10) == 128 + sent
+        assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["audit", "stats"])
+def test_what_was_read_before_a_signal_is_printed_as_partial(
+    command: str, sent: signal.Signals, gradient: str, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for more, told in (["--json"], '"partial": true'), ([], "gradient.pcap"):
+        with program(command, *more, gradient, str(pipe)) as process, pipe.open("wb"):  # the first file is read now
+            process.send_signal(sent)
+            out, err = process.communicate(timeout=10)
+        assert process.returncode == 128 + sent
+        assert told in out.decode()
+        assert err == b"uetproto: partial: interrupted after 3 packets\n"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_algorithms_that_ran_before_a_signal_are_printed(sent: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = PreparedCase.run
+
+    def run(case: PreparedCase, *arguments: object) -> object:
+        if case.algorithm == "recursive_doubling":
+            signal.raise_signal(sent)
+        return done(case, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PreparedCase, "run", run)
+    with raised():
+        result = invoke("collective", "all_reduce", "--transport", "model", "--compare", "ring,recursive_doubling,tree")
+    assert result.exit_code == 128 + sent
+    assert "ring" in result.stdout
+    assert "partial: interrupted in recursive_doubling, 4 ranks, after 1 of 3 runs" in result.stderr
+
+
+def test_a_signal_within_a_destructor_is_raised_behind_it() -> None:
+    class Closing:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    def work() -> None:
+        Closing()
+        time.sleep(5)
+
+    with raised(), pytest.raises(SystemExit) as ended:
+        work()
+    assert ended.value.code == 143
 
 
 def test_a_terminal_without_the_characters(gradient: str) -> None:

@@ -16,7 +16,7 @@ from uetproto.emulator.scenario.settings import SHIPPED
 from uetproto.wire.capture.pcap import open_capture
 
 SHA256 = "6fbf56bdd054114393a4419b816208f0ea6b3b635d1beb4263296250debfc6e1"
-COMMAND = [sys.executable, "-c", "from uetproto.cli.main import run; run()", "run"]
+COMMAND = [sys.executable, "-m", "uetproto", "run"]
 
 
 def status(*arguments: str) -> int:

@@ -8,6 +8,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from uetproto.audit.finding import merged
@@ -30,12 +31,25 @@ from uetproto.audit.sharp.tracker import SharpTracker, is_sharp
 from uetproto.audit.tss.tracker import TssTracker
 from uetproto.audit.wire.tracker import DamagedPlace, WireTracker
 from uetproto.wire.capture.base import Source
-from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture
+from uetproto.wire.capture.pcap import ETHERNET, CaptureReader, Record, open_capture
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 _SELDOM = 50_000, 50, 50
 """Thresholds at which the garbage collector seldom runs: reference counts free packets, and with its default
 thresholds the collector takes a tenth of the time."""
+
+
+class EarlyEnd(Protocol):
+    """Ends an audit early; true once it has to end."""
+
+    def __bool__(self) -> bool: ...
+
+    def wait(self, call: Callable[[], CaptureReader]) -> CaptureReader | None:
+        """Return what `call` returns, or None once the audit has to end."""
+
+    def until(self, items: Iterable[Record]) -> Iterable[Record]:
+        """Yield records until the audit has to end."""
+
 
 Handler = Callable[[ObservedPacket], None]
 """A handler takes a packet."""
@@ -46,10 +60,12 @@ def audit(
     options: Options,
     progress: Callable[[int], None] | None = None,
     listen: ListenerFactory | None = None,
+    interrupt: EarlyEnd | None = None,
 ) -> AuditReport:
     """Judge captures and return what was found; the file "-" is standard input.
 
     `progress` is called now and then with the number of packets read. `listen` adds a listener to each vantage point.
+    `interrupt` may end the audit early; the report then says that it is partial.
     Raises `LocalError` for a file that is no capture, and for rules and a personality that are not known.
     """
     rules = chosen_rules(options.rules)
@@ -59,7 +75,10 @@ def audit(
     gc.set_threshold(*_SELDOM)
     try:
         for file in files:
-            _audit_file(file, options, rules, report, progress, listen)
+            if interrupt:
+                report.partial = True
+                break
+            _audit_file(file, options, rules, report, progress, listen, interrupt)
     finally:
         gc.set_threshold(*thresholds)
     report.findings = merged(report.findings)
@@ -73,15 +92,20 @@ def _audit_file(
     report: AuditReport,
     progress: Callable[[int], None] | None,
     listen: ListenerFactory | None,
+    interrupt: EarlyEnd | None,
 ) -> None:
     places: dict[int, _Place] = {}
     take_at: dict[int, Callable[[Record], None]] = {}
     damage: list[DamagedPlace] = []
     record: Record | None = None
     known = 0
-    with open_capture(file) as reader:
+    opened = open_capture(file) if interrupt is None else interrupt.wait(partial(open_capture, file))
+    if opened is None:
+        report.partial = True
+        return
+    with opened as reader:
         found = reader.damage
-        for record in reader:
+        for record in reader if interrupt is None else interrupt.until(reader):
             if len(found) != known:
                 damage += [DamagedPlace(record.index, record.time_ns, "before", *each) for each in found[known:]]
                 known = len(found)
@@ -99,6 +123,8 @@ def _audit_file(
     report.packets += 0 if record is None else record.index + 1
     damage += [DamagedPlace(*last, *each) for each in found[known:]]
     missing = "the capture is damaged" if damage else None
+    if interrupt:
+        report.partial, missing = True, "the audit was interrupted"
     if damage and not places:
         places[0] = _Place(_name_of(file), "", 0, ETHERNET, options, rules, listen)
     for place in places.values():

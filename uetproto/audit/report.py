@@ -31,6 +31,9 @@ class AuditReport:
     unopened: Counter[str] = field(default_factory=Counter)
     """Counts the sealed packets of which only the security header was judged, by reason."""
 
+    partial: bool = False
+    """Tells whether the audit was interrupted before the end of the captures."""
+
     def add(self, judge: Judge, file: str, interface: str) -> None:
         """Add what the rules found at one vantage point."""
         for finding in judge.findings:

@@ -408,7 +408,7 @@ Example:
   uetproto bench
   uetproto bench --quick --only decode,encode
 
-Exit status: 0; 1 a ratio or a memory bound was missed; 2 misuse; 130 interrupted."""
+Exit status: 0; 1 a ratio or a memory bound was missed; 2 misuse; 130 interrupted, 143 terminated."""
 )
 @click.option("--only", metavar="NAME,…", help=f"These rows only: {', '.join(ROWS)}.")
 @click.option("--quick", is_flag=True, help="Small sizes: a first impression in half a minute, not judged.")

@@ -12,7 +12,6 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import perf_counter
-from types import FrameType
 from typing import Any, NamedTuple
 
 import click
@@ -22,7 +21,8 @@ from uetproto.check.episode import PATIENCE, ScenarioSettings, Stop
 from uetproto.check.finding import NOT_SHRUNK, FuzzFinding, folder_for, to_text, to_toml
 from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz
 from uetproto.check.time_limit import GivenUp, time_limit
-from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
+from uetproto.cli.interrupt import Interrupt
+from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
@@ -105,22 +105,29 @@ def command(
         _tell(finding, keep(finding, folder, stop), as_json, painter())
 
     tally, interrupted, elapsed = _play(plan, tell)
-    click.echo(json.dumps(_as_dict(plan, tally, elapsed)) if as_json else _summary(plan, tally, elapsed))
-    if interrupted or tally.findings:
-        raise click.exceptions.Exit(INTERRUPTED if interrupted else FAULT)
+    click.echo(json.dumps(_as_dict(plan, tally, elapsed, interrupted)) if as_json else _summary(plan, tally, elapsed))
+    if interrupted:
+        click.echo("uetproto: partial: interrupted before the end", err=True)
+    if not tally.moves and not interrupted:
+        click.echo(f"uetproto: {plan.machine}: no step was made in {elapsed:.1f} s: nothing was tested", err=True)
+    if interrupted or tally.findings or not tally.moves:
+        raise click.exceptions.Exit(interrupted or FAULT)
 
 
 # The run --------------------------------------------------------------------------------------------------------------
 
 
-def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[FuzzTally, bool, float]:
-    """Run the plan; return counts, whether it was interrupted, and seconds. `tell` gets one finding a kind."""
+def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[FuzzTally, int, float]:
+    """Run the plan; return counts, the exit status of a signal that ended it (0: none did), and seconds.
+
+    `tell` gets one finding a kind.
+    """
     total, kinds = FuzzTally(), set[str]()
     start = perf_counter()
-    with _interruptible() as interrupted:
+    with Interrupt() as interrupted:
 
         def stop() -> bool:
-            return interrupted() or (plan.steps is None and perf_counter() - start >= plan.seconds)
+            return bool(interrupted) or (plan.steps is None and perf_counter() - start >= plan.seconds)
 
         with closing((here if plan.jobs == 1 else spread)(plan, stop)) as tallies:
             for tally in tallies:
@@ -132,7 +139,7 @@ def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[Fu
                     tell(finding, stop)
                 _progress(total, perf_counter() - start)
         _line("")
-        return total, interrupted(), perf_counter() - start
+        return total, interrupted.status if interrupted else 0, perf_counter() - start
 
 
 def here(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
@@ -168,7 +175,7 @@ def spread(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
                 except (EOFError, ConnectionResetError):
                     process = workers.pop(ready)
                     process.join()
-                    if process.exitcode:
+                    if process.exitcode and not (process.exitcode == -signal.SIGTERM and stop()):
                         raise UetError(f"a worker ended with status {process.exitcode}") from None
     finally:
         for process in workers.values():
@@ -205,24 +212,6 @@ def _interrupts_ignored() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _interruptible() -> Iterator[Stop]:
-    """Yield a function that tells whether Ctrl-C was pressed: then the run ends in order; a second one interrupts."""
-    seen = False
-
-    def remember(signum: int, frame: FrameType | None) -> None:
-        nonlocal seen
-        if seen:
-            raise KeyboardInterrupt
-        seen = True
-
-    before = signal.signal(signal.SIGINT, remember)
-    try:
-        yield lambda: seen
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -266,7 +255,7 @@ def keep(finding: FuzzFinding, folder: Path, give_up: Stop) -> Kept:
     return Kept(file, capture if capture.exists() else None, replay)
 
 
-def _as_dict(plan: FuzzPlan, tally: FuzzTally, elapsed: float) -> dict[str, Any]:
+def _as_dict(plan: FuzzPlan, tally: FuzzTally, elapsed: float, interrupted: int) -> dict[str, Any]:
     return {
         "machine": plan.machine,
         "steps": tally.steps,
@@ -278,6 +267,7 @@ def _as_dict(plan: FuzzPlan, tally: FuzzTally, elapsed: float) -> dict[str, Any]
         "episodes": tally.episodes,
         "failed": tally.failed,
         "digest": f"{tally.digest:016x}",
+        **({"partial": True} if interrupted else {}),
     }
 
 

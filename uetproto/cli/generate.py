@@ -1,18 +1,17 @@
 """`uetproto generate`: writes stateful traffic of a profile as a capture, with mutations on request."""
 
 import json
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import click
 
 from uetproto import LocalError
+from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.toml.values import time
 from uetproto.traffic import keys_file, mutations
@@ -109,11 +108,11 @@ def command(
     lasts = None if duration is None else _duration(duration)
     if packets is None and lasts is None:
         packets = DEFAULT_PACKETS
-    with _progress(loaded.name, packets, lasts) as show, _interruptible(show) as progress:
+    with _progress(loaded.name, packets, lasts) as show, Interrupt() as asked:
         try:
             outcome = generate(
                 loaded, output, packets=packets, duration=lasts, mutations=shares, coverage=report is not None,
-                progress=progress,
+                progress=_checked(show, asked),
             )  # fmt: skip
         except KeyboardInterrupt:
             kept = f"; {output} is whole up to here" if output != "-" else ""
@@ -177,26 +176,15 @@ def _counts(counts: Mapping[str, int]) -> str:
 Show = Callable[[int, int], None]
 
 
-@contextmanager
-def _interruptible(show: Show | None) -> Iterator[Show]:
-    """Delay Ctrl-C and termination to the end of a batch of packets, so that capture and side file agree."""
-    asked: list[int] = []
-
-    def ask(number: int, _: FrameType | None) -> None:
-        asked.append(number)
+def _checked(show: Show | None, asked: Interrupt) -> Show:
+    """Return `show`, which raises after a signal, between two batches of packets: capture and side file agree there."""
 
     def progress(packets: int, picoseconds: int) -> None:
-        if asked:
-            raise KeyboardInterrupt if asked[0] == signal.SIGINT else SystemExit(128 + asked[0])
+        asked.check()
         if show is not None:
             show(packets, picoseconds)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield progress
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return progress
 
 
 @contextmanager

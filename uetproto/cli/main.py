@@ -1,4 +1,4 @@
-"""`uetproto` starts here: this module holds the entry point, the list of commands, the exit statuses.
+"""Holds the list of commands and the exit statuses; `uetproto.cli.entry` starts the program.
 
 The module of a command is imported when the command is invoked or its help is printed. It exports `command`, and lets
 `UetError` and `OSError` pass: this module prints them as one line on standard error.
@@ -6,7 +6,6 @@ The module of a command is imported when the command is invoked or its help is p
 
 import errno
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -33,7 +32,7 @@ COMMANDS = {
 }  # fmt: skip
 
 FAULT, MISUSE, INTERRUPTED = 1, 2, 130
-EXIT_STATUS = "Exit status: 0; 1 a fault was found; 2 misuse, a missing file too; 130 interrupted."
+EXIT_STATUS = "Exit status: 0; 1 a fault was found; 2 misuse, a missing file too; 130 interrupted, 143 terminated."
 
 
 class Commands(click.Group):
@@ -137,15 +136,3 @@ Example:
 @click.version_option(__version__, prog_name="uetproto", message="%(prog)s %(version)s")
 def cli() -> None:
     """Decode packets of Ultra Ethernet Transport and RDMA bit by bit, and emulate endpoints in virtual time."""
-
-
-def run() -> None:
-    """Run the installed command."""
-    # When a standard stream is closed at the start, the next file that is opened must not get its descriptor.
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    # A run closes its capture when it is terminated.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    cli.main()

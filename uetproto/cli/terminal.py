@@ -5,6 +5,10 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # loaded where a table is printed
+    from rich.console import Console
 
 PLAIN_WIDTH = 100  # columns, where standard output is no terminal
 
@@ -53,6 +57,18 @@ def status() -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status("") as line:
         yield line.update
+
+
+def console(aside: bool = False) -> "Console":
+    """Return a console for tables on standard output, or `aside` on standard error. A closed pipe raises
+    `BrokenPipeError` in it, as everywhere; rich alone would end the program with exit status 1."""
+    from rich.console import Console
+
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Piped(stderr=aside, width=width(), highlight=False, soft_wrap=False, emoji=False)
 
 
 def printable(text: str) -> str:

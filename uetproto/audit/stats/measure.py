@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from uetproto.audit.auditor import audit
+from uetproto.audit.auditor import EarlyEnd, audit
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.judge import Judge
 from uetproto.audit.listeners import Lengths
@@ -39,14 +39,16 @@ def measure(
     number: int | None = None,
     draw: bool = False,
     rows: int = ROWS,
+    interrupt: EarlyEnd | None = None,
 ) -> tuple[AuditReport, list[Measurements]]:
     """Return the measurements of captures by vantage point, and the report of `audit`, in which only damage is judged.
 
     `interface`: measure only the one with this name or number. `number`: only flows of this PDCID or queue pair.
-    `draw`: keep traces of flows for a picture. Raises `LocalError` as `audit` does.
+    `draw`: keep traces of flows for a picture. `interrupt` may end the measurement early. Raises `LocalError` as
+    `audit` does.
     """
     measures = Measures(options, interface=interface, number=number, draw=draw, rows=rows)
-    report = audit(files, replace(options, rules=("CAP-DAMAGED",)), progress, measures)
+    report = audit(files, replace(options, rules=("CAP-DAMAGED",)), progress, measures, interrupt)
     return report, measures.end()
 
 

@@ -4,7 +4,6 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 import click
-from rich.console import Console
 
 from uetproto import LocalError
 from uetproto.audit.auditor import audit
@@ -20,9 +19,10 @@ from uetproto.cli.audit.junit import junit
 from uetproto.cli.audit.outcome import AuditOutcome, json_lines
 from uetproto.cli.audit.side_outputs import SideOutputs
 from uetproto.cli.captures import Decoding, check_files, decoding_options, keys_option, read_key_ring
+from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.summary import count
-from uetproto.cli.terminal import painter, printable, status, width, write_text
+from uetproto.cli.terminal import console, painter, printable, status, width, write_text
 
 _LISTED = 8  # names in a message
 
@@ -146,8 +146,10 @@ def command(
         personality=personality, max_flows=max_flows, **decoding.transports,
     )  # fmt: skip
     side_outputs = SideOutputs(options, plot=plot, number=number, parquet=parquet)
-    with status() as show, side_outputs:
-        report = audit(files, options, lambda packets: show(count(packets, "packet")), side_outputs.listen)
+    with status() as show, side_outputs, Interrupt() as interrupt:
+        report = audit(
+            files, options, lambda packets: show(count(packets, "packet")), side_outputs.listen, interrupt
+        )  # fmt: skip
     reading = decoding.arguments if keys_file is None else [*decoding.arguments, "--keys", keys_file]
     outcome = AuditOutcome(report, Severity(fail_on), options=reading)
     outcome.findings, outcome.hidden = (report.findings, []) if known is None else known.split(report.findings)
@@ -165,6 +167,9 @@ def command(
     for name in side_outputs.write(outcome.findings):
         if not as_json:
             click.echo(f"  written: {printable(name)}", err=aside)
+    if report.partial:
+        click.echo(f"uetproto: partial: interrupted after {count(report.packets, 'packet')}", err=True)
+        ctx.exit(interrupt.status)
     if outcome.failed:
         ctx.exit(FAULT)
 
@@ -206,21 +211,17 @@ def _list(rules: tuple[str, ...], excused: Container[str], as_json: bool) -> Non
     if as_json:
         _tell(audit_rules.json_rules(chosen))
     else:
-        _console(False).print(audit_rules.listed(chosen))
+        console().print(audit_rules.listed(chosen))
 
 
 def _text(outcome: AuditOutcome, files: tuple[str, ...], baseline: str | None, aside: bool) -> None:
     """Print the outcome as text. `aside`: on standard error, because standard output is used otherwise."""
     paint = painter()
-    console = _console(aside)
+    out = console(aside)
     _tell((audit_text.head(files, paint), "", *audit_text.findings(outcome, paint)), aside)
-    console.print(audit_text.coverage(outcome))
-    console.print()
+    out.print(audit_text.coverage(outcome))
+    out.print()
     _tell(audit_text.verdict(outcome, baseline, paint), aside)
-
-
-def _console(aside: bool) -> Console:
-    return Console(stderr=aside, width=width(), highlight=False, soft_wrap=False, emoji=False)
 
 
 def _tell(lines: Iterable[str], aside: bool = False) -> None:

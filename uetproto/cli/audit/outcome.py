@@ -99,6 +99,7 @@ def summary(outcome: AuditOutcome) -> dict[str, Any]:
     return {
         "kind": "summary",
         "packets": report.packets,
+        **({"partial": True} if report.partial else {}),
         "findings": {severity.value: number for severity, number in outcome.counts.items()},
         "hidden": len(outcome.hidden),
         "others": report.others,

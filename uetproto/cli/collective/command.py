@@ -16,7 +16,7 @@ from uetproto.cli.collective import options
 from uetproto.cli.collective.plot import check_matplotlib, check_plot, plot
 from uetproto.cli.collective.report import heading, one, sweep, table
 from uetproto.cli.collective.run import MOST_RANKS, CollectiveCase, PreparedCase, Progress
-from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
 from uetproto.cli.terminal import painter
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, OPTIONS
 from uetproto.collectives.algorithms.hierarchical import BETWEEN
@@ -205,6 +205,7 @@ def command(
     for each in prepared:
         each.check_memory()
     found: list[MeasuredCollective] = []
+    interrupted = 0
     for each in prepared:
         name = f"{each.algorithm}, {each.case.ranks} ranks"
         try:
@@ -213,12 +214,20 @@ def command(
         except (DistError, TransportError) as error:  # not misuse: the fabric, or a rank, has failed
             click.echo(f"uetproto: {name}: {error}", err=True)
             raise click.exceptions.Exit(FAULT) from None
+        except (KeyboardInterrupt, SystemExit) as end:
+            interrupted = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
+            click.echo(
+                f"uetproto: partial: interrupted in {name}, after {len(found)} of {len(prepared)} runs", err=True
+            )
+            break
         if as_json:
             click.echo(json.dumps(found[-1].as_dict()))
-    if not as_json:
+    if not as_json and found:
         click.echo("\n".join(_report(found, prepared)), err=output == "-")
-    if plot_file is not None:
+    if plot_file is not None and found:
         plot(found, plot_file, f"{', '.join(ops)}, {heading(prepared[0])}")
+    if interrupted:
+        raise click.exceptions.Exit(interrupted)
     if not all(each.correct for each in found):
         raise click.exceptions.Exit(FAULT)
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-from rich.console import Console
 
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
@@ -14,10 +13,11 @@ from uetproto.audit.stats.meters import Measurements
 from uetproto.cli.audit import plot as audit_plot
 from uetproto.cli.audit.annotated_capture import check_output
 from uetproto.cli.captures import Decoding, check_files, decoding_options, keys_option, read_key_ring
+from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.stats import text as stats_text
 from uetproto.cli.summary import count
-from uetproto.cli.terminal import painter, printable, status, width
+from uetproto.cli.terminal import console, painter, printable, status
 from uetproto.errors import LocalError
 
 
@@ -81,10 +81,10 @@ def command(
         audit_plot.check(plot)
         check_output("--plot", plot, [*(("FILE", file) for file in files), ("--keys", keys_file)])
     options = Options(mirror=mirror, keys=read_key_ring(keys_file), max_flows=max_flows, **decoding.transports)
-    with status() as show:
+    with status() as show, Interrupt() as interrupt:
         report, measured = measure(
             files, options, lambda packets: show(count(packets, "packet")), interface=interface, number=number,
-            draw=plot is not None,
+            draw=plot is not None, interrupt=interrupt,
         )  # fmt: skip
     if not measured and interface is not None and report.vantages:
         names = ", ".join(printable(name) or "0" for _, name in report.vantages)
@@ -96,11 +96,14 @@ def command(
         audit_plot.plot(measured, plot, number)
     if as_json:
         for line in json_lines(measured):
-            click.echo(json.dumps(line))
+            click.echo(json.dumps(line | {"partial": True} if report.partial and line["kind"] == "summary" else line))
     else:
         _text(report, measured, number)
         if plot is not None:
             click.echo(f"drawn in {printable(plot)}")
+    if report.partial:
+        click.echo(f"uetproto: partial: interrupted after {count(report.packets, 'packet')}", err=True)
+        ctx.exit(interrupt.status)
     if report.findings:
         ctx.exit(FAULT)
 
@@ -123,14 +126,14 @@ def json_lines(measured: list[Measurements]) -> Iterator[dict[str, Any]]:
 
 
 def _text(report: AuditReport, measured: list[Measurements], number: int | None) -> None:
-    console = Console(width=width(), highlight=False, soft_wrap=False, emoji=False)
+    out = console()
     paint = painter()
     for one in measured:
         for line in stats_text.heading(one, paint):
             click.echo(line)
         click.echo()
         for part in (*stats_text.flows(one.flows), *stats_text.messages(one, number is not None)):
-            console.print(part, markup=False) if isinstance(part, str) else console.print(part)
-            console.print()
+            out.print(part, markup=False) if isinstance(part, str) else out.print(part)
+            out.print()
     for line in stats_text.left_out(report):
         click.echo(line)

@@ -1,0 +1,33 @@
+"""Holds the entry point of the program: `uetproto` and `python -m uetproto` start here.
+
+A signal ends the program without a traceback from the first line of `run` on, also while modules are imported and
+while the interpreter ends: exit status 130 for Ctrl-C, 143 for SIGTERM.
+"""
+
+import os
+import signal
+import sys
+from types import FrameType
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
+def run() -> None:
+    """Run the command line of this process; it ends with the exit status of the command."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
+    # When a standard stream is closed at the start, the next file that is opened must not get its descriptor.
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    from uetproto.cli.interrupt import raised
+    from uetproto.cli.main import cli
+
+    with raised():
+        status = cli.status(sys.argv[1:])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
+    sys.exit(status)

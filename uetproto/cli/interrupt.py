@@ -1,0 +1,115 @@
+"""Ctrl-C and SIGTERM: raised as an exception, or remembered until a command can end in order."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Timer
+from types import FrameType, TracebackType
+from typing import Self, TypeVar
+
+T = TypeVar("T")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_AGAIN = 0.005
+"""Seconds after which a signal whose exception was dropped is sent again."""
+
+
+def _raise(number: int, _: FrameType | None = None) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` for Ctrl-C and `SystemExit(143)` for SIGTERM within the block.
+
+    Python drops an exception that a signal raises in a destructor or in a callback of the garbage collector, and prints
+    it. Here the signal is sent again shortly after.
+    """
+
+    def again(dropped: "sys.UnraisableHookArgs") -> None:
+        number = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}.get(dropped.exc_type)
+        if number is None:
+            hook(dropped)
+        else:
+            Timer(_AGAIN, os.kill, (os.getpid(), number)).start()  # a hook that raised would be printed, too
+
+    hook, before = sys.unraisablehook, {number: signal.getsignal(number) for number in SIGNALS}
+    sys.unraisablehook = again
+    try:
+        for number in SIGNALS:
+            signal.signal(number, _raise)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = hook
+
+
+class Interrupt:
+    """Remembers Ctrl-C and SIGTERM within a `with` block, so that work ends in order; a second signal raises at once.
+
+    True once a signal was received.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        """Holds the signal received first."""
+        self._waiting = False
+
+    def __bool__(self) -> bool:
+        return self.number is not None
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._remember) for number in SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _remember(self, number: int, _: FrameType | None) -> None:
+        again, self.number = self.number is not None, self.number or number
+        if again or self._waiting:
+            _raise(number)
+
+    @property
+    def status(self) -> int:
+        """Return the exit status that says which signal was received: 130 or 143."""
+        return 128 + (self.number or 0)
+
+    def check(self) -> None:
+        """Raise what the signal stands for, if there was one."""
+        if self.number is not None:
+            _raise(self.number)
+
+    def wait(self, call: Callable[[], T]) -> T | None:
+        """Return what `call` returns; a signal ends it at once, even while it waits for a pipe, and it is None."""
+        try:
+            self._waiting = True
+            return None if self else call()
+        except (KeyboardInterrupt, SystemExit):
+            if not self:
+                raise
+            return None
+        finally:
+            self._waiting = False
+
+    def until(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield items until a signal is received; a wait for the next one ends at once."""
+        try:
+            self._waiting = True
+            for item in items:
+                self._waiting = False
+                yield item
+                if self.number is not None:
+                    return
+                self._waiting = True
+        except (KeyboardInterrupt, SystemExit):
+            if not self:
+                raise
+        finally:
+            self._waiting = False
