@@ -18,17 +18,18 @@ The five calls
 `getrandbits` and `random`: one seed gives one trace. Addresses are integers.
 
 `fep.quiescent` is True when nothing is in flight, queued or unanswered: only idle timers may be armed (a PDC closes
-after `PdsConfig.idle_time`, 60 s; 0 switches that off). A driver that runs until nothing happens stops there, or closes
-the PDC with `Close` and continues until `deadline()` is None.
+after `PdsConfig.idle_time`, 60 s; an `idle_time` of 0 switches the timer off). A driver that runs until nothing happens
+stops there, or closes the PDC with `Close` and continues until `deadline()` is None.
 
 Datagrams
 ---------
 `Datagram(src, dst, header, payload=b"", traffic_class, entropy, ecn_marked, trimmed, ip_version)` is one packet. To be
-sent, its transport bytes are `header + payload`: the two are apart so that the driver joins all parts of a frame once,
-and `payload` may be a memoryview. A driver that received a packet makes `Datagram(src, dst, transport_bytes,
-ecn_marked=…, trimmed=…, entropy=…)`: the bytes begin with the PDS header and end before the trailer, and `payload` is
-empty. A driver may also hand over a sent datagram as it is. The engine copies the `entropy` of a received packet into
-its ACK. `TrafficClass` is DATA, DATA_RTX (a retransmitted request) or CONTROL; `Trim` is NO, TRIMMED or LAST_HOP.
+sent, its transport bytes are `header + payload`: the engine leaves them separate, so that the driver copies the parts
+of a frame once; `payload` may be a memoryview. A driver that received a packet makes `Datagram(src, dst,
+transport_bytes, ecn_marked=…, trimmed=…, entropy=…)`: the bytes begin with the PDS header and end before the trailer,
+and `payload` is empty. A driver may also hand over a sent datagram as it is. The engine copies the `entropy` of a
+received packet into its ACK. `TrafficClass` is DATA, DATA_RTX (a retransmitted request) or CONTROL; `Trim` is NO,
+TRIMMED or LAST_HOP.
 
 Work and events
 ---------------

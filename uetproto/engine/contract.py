@@ -28,7 +28,7 @@ EVERY_JOB = -1
 
 
 class Rng(Protocol):
-    """The two draws that an engine makes; `random.Random(seed)` has them."""
+    """The two functions of a random generator that an engine calls; `random.Random(seed)` has them."""
 
     def getrandbits(self, k: int, /) -> int: ...
 
@@ -43,7 +43,7 @@ class TrafficClass(IntEnum):
     """Says the traffic class of a packet, which the driver maps to a DSCP (cms.md §1)."""
 
     DATA = 0
-    """Class of requests: they may be trimmed, and carry ECT(0)."""
+    """Class of requests, which may be trimmed and carry ECT(0)."""
     DATA_RTX = 1
     """Class of retransmitted requests."""
     CONTROL = 2
@@ -62,9 +62,9 @@ class Trim(IntEnum):
 class Datagram:
     """A transport packet travels between an engine and its driver without Ethernet, IP, UDP and CRC.
 
-    The transport bytes are `header` followed by `payload`. A sending engine hands both apart, so that the driver can
-    join lower headers, header, payload and CRC in one go; a driver that received bytes puts all of them in `header`
-    and leaves `payload` empty.
+    The transport bytes are `header` followed by `payload`. A sending engine leaves them separate, so that the driver
+    can copy lower headers, header, payload and CRC into a frame once; a driver that received bytes puts all of them in
+    `header` and leaves `payload` empty.
     """
 
     src: int
@@ -80,8 +80,8 @@ class Datagram:
     trimmed: Trim = Trim.NO
     ip_version: int = 4
     message: Any = None
-    """The PDS header as one of `pds.messages` in a run without bytes (`Pds.objects`); `header` then begins behind it.
-    All copies of the datagram share the object: nobody changes it."""
+    """The PDS header as an object of `pds.messages` in a run without bytes (`Pds.objects`); `header` then begins with
+    the SES header. All copies of the datagram share the object, which therefore never changes."""
 
 
 # Work: what `submit` takes -------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Addressed:
     delivery_complete: bool = False
     """FI_DELIVERY_COMPLETE: the target answers once the effect is observable (ses.md §13.2)."""
     pdc_context: int = 0
-    """Number for contexts and traffic class: operations with different numbers never share a PDC (pds.md §6.1)."""
+    """A number that the application chooses: operations with different numbers never share a PDC (pds.md §6.1)."""
     reserved: bool = False
     """Whether the operation uses a PDC of the reserved pool (`rsv_pdc_context`); its SYN packets carry use_rsv_pdc."""
     context: Any = None
@@ -136,7 +136,8 @@ class Write(Addressed):
     completion_data: int | None = None
     """fi_writedata: 64 bits for the completion queue of the target."""
     sync: tuple[int, int] | None = None
-    """SYNC_WRITE (after UE 1.0.1): {group, total}; total 0 for the writes of the group, their number for its end."""
+    """SYNC_WRITE (after UE 1.0.1): {group, total}. `total` is 0, or in the operation that ends the group the number of
+    all its messages, this one included."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -170,13 +171,14 @@ class Atomic(Addressed):
     """Memory key of the region; the engine ignores it with `tag`."""
     offset: int = 0
     tag: int | None = None
-    """The operation is applied to the posted receive that these match bits select."""
+    """Match bits that select the posted receive to whose buffer the operation is applied; None: `key` selects a
+    region."""
     result: Any = None
     """Writable buffer of one element, which gets the former value in host order; None: the operation does not fetch."""
     control: int = 0x02
     """semantic_control: bit 0 ctrl_cacheable, bit 1 cpu_coherent (ses.md §6.4)."""
     sync: tuple[int, int] | None = None
-    """SYNC_ATOMIC (after UE 1.0.1): {group, total}."""
+    """SYNC_ATOMIC (after UE 1.0.1): {group, total}, as in `Write`."""
 
 
 class SendKind(Enum):
@@ -191,13 +193,13 @@ class SendKind(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Send(Addressed):
-    """fi_send, fi_tsend; on UUD it sends a datagram (ses.md §5.5–§5.9)."""
+    """A send (fi_send, fi_tsend) transfers a message to a receive of the peer; on UUD a datagram (ses.md §5.5–§5.9)."""
 
     data: Buffer | Source
     start: int = 0
     length: int | None = None
     tag: int | None = None
-    """The 64 match bits that make the send a tagged one; None: it is untagged."""
+    """The 64 match bits of a tagged send; None: the send is untagged."""
     match_bits: int | None = None
     """Match bits of an untagged send with the standard header; the target ignores them (ses.md §2.7)."""
     completion_data: int | None = None
@@ -205,18 +207,21 @@ class Send(Addressed):
     offset: int = 0
     """buffer_offset: where in the matched buffer the message starts (ses.md §2.8); deferrable sends have none."""
     local_pid: int = 0
-    """The local process whose RMA service exposes the source of a rendezvous to the READ."""
+    """PIDonFEP of the local process in which the source of a rendezvous is registered, for the READ of the target."""
     local_index: int = 15
 
 
 @dataclass(slots=True, kw_only=True)
 class Nop(Addressed):
-    """NO_OP: asks whether an address exists and whether this job may use it (ses.md §5.2)."""
+    """A NO_OP asks whether an address exists and whether this job may use it (ses.md §5.2)."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Receive:
-    """fi_recv, fi_trecv: posts a buffer on a queue of a local process (ses.md §11.3); it ends in one `Received`."""
+    """A receive (fi_recv, fi_trecv) posts a buffer on a queue of a local process (ses.md §11.3).
+
+    Each message that it takes ends in one `Received`; only with `least` it takes more than one.
+    """
 
     into: Any
     """Writable buffer, or `memory.Memory`."""
@@ -230,13 +235,13 @@ class Receive:
     source: int | None = None
     """Initiator id from which messages are taken (FI_DIRECTED_RECV); None: from any."""
     job_id: int | None = 1
-    """JobID of the process; None: a service at an absolute address; or `EVERY_JOB`."""
+    """JobID of the process; None: the process is a service at an absolute address; or `EVERY_JOB`."""
     pid_on_fep: int = 0
     resource_index: int = 15
     only_job: int | None = None
-    """The buffer is restricted to this job (ses.md §2.2)."""
+    """JobID to which the buffer is restricted (ses.md §2.2); None: no restriction."""
     least: int = 0
-    """Least number of free bytes with which the buffer takes another message (FI_MULTI_RECV); 0: it takes only one."""
+    """Number of free bytes below which the buffer takes no further message (FI_MULTI_RECV); 0: it takes one only."""
     context: Any = None
 
 
@@ -250,19 +255,19 @@ class Close:
     peer: int
     mode: Mode | None = None
     pdcid: int = 0
-    """PDCID of the only PDC to close; 0: the work names no single PDC."""
+    """PDCID of the one PDC to close; 0: all PDCs to the peer, or those of `mode`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class AskClose:
-    """CLOSE_REQ: a target asks the initiator to close the PDC `pdcid` (pds.md §6.5)."""
+    """Send CLOSE_REQ: as the target of the PDC `pdcid`, ask its initiator to close it (pds.md §6.5)."""
 
     pdcid: int
 
 
 @dataclass(slots=True, kw_only=True)
 class Noop:
-    """NOOP to `peer`: keeps its PDC alive, or opens one early (pds.md §13)."""
+    """Send NOOP to `peer`, which keeps a PDC from being idle, or opens one early (pds.md §13)."""
 
     peer: int
     mode: Mode = Mode.ROD
@@ -270,7 +275,7 @@ class Noop:
 
 @dataclass(slots=True, kw_only=True)
 class Negotiate:
-    """NEGOTIATION to `peer`, with 32 bits of feature data; may open the PDC (pds.md §13)."""
+    """Send NEGOTIATION to `peer` with 32 bits of feature data; it may open a PDC (pds.md §13)."""
 
     peer: int
     mode: Mode = Mode.ROD
@@ -279,14 +284,14 @@ class Negotiate:
 
 @dataclass(slots=True, kw_only=True)
 class Probe:
-    """PROBE on the PDC `pdcid`, which knows its peer: asks for CACK, SACK and the round-trip time (pds.md §13)."""
+    """Send PROBE on the PDC `pdcid`, to learn CACK, SACK and the round-trip time; a `Probed` follows (pds.md §13)."""
 
     pdcid: int
 
 
 @dataclass(slots=True, kw_only=True)
 class AskCredit:
-    """CREDIT_REQ on the PDC `pdcid` with a credit target of 24 bits; the answer is a `Credited` (pds.md §13)."""
+    """Send CREDIT_REQ on the PDC `pdcid` with a credit target of 24 bits; a `Credited` follows (pds.md §13)."""
 
     pdcid: int
     target: int = 0
@@ -344,9 +349,9 @@ class Completion:
     modified: int = 0
     """Number of bytes that the target reports as stored; less than `length` after a truncated send (ses.md §9.4)."""
     refusals: int = 0
-    """Number of times that the target refused the message and it was sent again (ses.md §12)."""
+    """Number of times that the target refused a message of the operation for now (ses.md §12)."""
     timed_out: bool = False
-    """Whether the target failed to ask for a deferred or rendezvous message in time (ses.md §5.7, §16)."""
+    """Whether the target did not restart a deferred message, or read a rendezvous, in time (ses.md §5.7, §16)."""
 
     @property
     def ok(self) -> bool:
@@ -358,17 +363,19 @@ class RemoteWrite:
     """A whole WRITE with completion data is in memory of this target (ses.md §5.3; FI_RMA | FI_REMOTE_WRITE)."""
 
     source: int
+    """Fabric address of the sender."""
     initiator: int
     job_id: int
     pid_on_fep: int
     resource_index: int
     length: int
     data: int
+    """The completion data, 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Says that a posted receive of this target ended (ses.md §5.5, §13.3)."""
+    """A posted receive of this target has taken a message, or has ended in error (ses.md §5.5, §13.3)."""
 
     receive: Receive
     source: int
@@ -379,9 +386,9 @@ class Received:
     tag: int
     """match_bits of the message, 0 when untagged."""
     start: int
-    """Offset in `receive.into` at which the message begins: a multi-receive buffer holds several."""
+    """Offset in `receive.into` at which the message begins; a buffer with `least` holds several messages."""
     length: int
-    """Number of bytes that were stored there."""
+    """Number of bytes of the message that were stored."""
     message_length: int
     """Size of the whole message in bytes; it is more than `length` when the message was truncated."""
     data: int | None = None
@@ -390,21 +397,21 @@ class Received:
     overflow: bool = False
     """Whether the message came before the receive and was held (ses.md §11.1)."""
     spent: bool = True
-    """Whether the buffer takes no more messages."""
+    """Whether the buffer takes no further message."""
     pdcid: int = 0
     """PDCID of the local PDC on which the message came; 0: it came without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """A posted receive was withdrawn before a message matched (fi_cancel, ses.md §11.3 rule 7)."""
+    """A posted receive was cancelled before a message matched it (fi_cancel, ses.md §11.3 rule 7)."""
 
     receive: Receive
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """Says that a peer accessed a region of this target; counters of the region use it (ses.md §13.3)."""
+    """A peer has accessed a region of this target; counters bound to the region count such events (ses.md §13.3)."""
 
     key: int
     read: bool
@@ -416,7 +423,7 @@ class RemoteAccess:
 
 @dataclass(frozen=True, slots=True)
 class MessageStored:
-    """The last byte of a message is in memory of this target; drivers and tests use it, libfabric has none."""
+    """The last byte of a message is in memory of this target; libfabric has no such event, drivers and tests use it."""
 
     source: int
     message_id: int
@@ -427,7 +434,7 @@ class MessageStored:
 
 @dataclass(frozen=True, slots=True)
 class MessageFailed:
-    """Says that the first error of a message occurred at this target."""
+    """The first error of a message has occurred at this target."""
 
     source: int
     message_id: int
@@ -458,9 +465,10 @@ class PdcClosed:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Says that messages began or ceased to wait for a free PDC (`pds_pause`, pds.md §6.1)."""
+    """Messages began to wait for a free PDC, or none waits any more (`pds_pause`, pds.md §6.1)."""
 
     paused: bool
+    """Whether messages wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +482,7 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Credited:
-    """A CREDIT arrived; the engine has no rate control that follows it."""
+    """A CREDIT arrived; the engine itself has no rate control that uses the credit."""
 
     peer: int
     pdcid: int
@@ -483,7 +491,7 @@ class Credited:
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """Says that a NEGOTIATION arrived, with its 32 bits of feature data."""
+    """A NEGOTIATION was received, with 32 bits of feature data."""
 
     peer: int
     pdcid: int
@@ -492,7 +500,7 @@ class Negotiated:
 
 @dataclass(frozen=True, slots=True)
 class NewPdcTimeouts:
-    """Says that NEW_PDC_TIMEOUT_CNT reached New_PDC_Timeout_Thresh (pds.md §6.5)."""
+    """The count of expiries of New_PDC_Time has reached New_PDC_Timeout_Thresh (pds.md §6.5)."""
 
     count: int
 
@@ -504,13 +512,13 @@ Event: TypeAlias = (
 
 
 class Engine(Protocol):
-    """An engine has five calls; it raises `LocalError` when time goes back between them.
+    """An engine has five calls; it raises `LocalError` when `now` is earlier than in the call before.
 
-    Work and events are those of the transport: the types of this page for UET, of `roce.contract` for RoCE.
+    Work and events are those of the transport: for UET the types of this module, for RoCE those of `roce.contract`.
     """
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Take a datagram from the network; bytes that do not fit are dropped and counted, and never raise."""
+        """Take a datagram from the network; illegal bytes are dropped and counted, and never raise."""
 
     def submit(self, work: Any, now: int) -> None:
         """Take work from the application. Raises `LocalError` for work that is not possible."""
@@ -518,15 +526,15 @@ class Engine(Protocol):
     def poll(self, now: int, limit: int = NEVER) -> Sequence[Datagram]:
         """Run the timers that are due and return the datagrams to send now, oldest first.
 
-        At most `limit` of them are first transmissions, so that a slow driver can pull; the others leave at later
-        calls. A driver calls `poll` after every `receive` and `submit`, and at `deadline()`.
+        At most `limit` of them are first transmissions; the engine keeps the others queued for later calls, so that a
+        driver can send at line rate. A driver calls `poll` after every `receive` and `submit`, and at `deadline()`.
         """
 
     def deadline(self) -> int | None:
         """Return when `poll` must be called at the latest if nothing else happens; None: no timer is armed.
 
-        The time may be early, because timers move with nearly every packet: such a poll does nothing, and the next
-        deadline is later.
+        The time may be too early, because timers are restarted with nearly every packet: a poll at that time does
+        nothing, and the next deadline is later.
         """
 
     def events(self) -> list[Any]:
@@ -534,10 +542,10 @@ class Engine(Protocol):
 
 
 class EndpointDriver(Protocol):
-    """What an API of endpoints needs from whoever drives their engines: an emulated network, or real sockets.
+    """A driver runs the engines below an API of endpoints, on an emulated network or on real sockets.
 
-    A driver passes packets between its nodes, or one node, and the network, runs the timers of the engines, and tells
-    each node the events of its engine (`api.node.LocalNode.tell`). Endpoints of one driver share its time.
+    It passes packets between its nodes, or between one node and the network, runs the timers of the engines, and hands
+    each node the events of its engine (`api.node.LocalNode.tell`). All endpoints of a driver have the same time.
     """
 
     @property
@@ -550,13 +558,13 @@ class EndpointDriver(Protocol):
 
     @property
     def idle(self) -> bool | None:
-        """Return whether nothing more would happen by itself; None: the driver cannot know, as on real sockets."""
+        """Return whether no packet and no timer is left that could cause an event; None: unknown, as on sockets."""
 
     def submit(self, node: str, work: Any) -> None:
         """Pass work to the engine of a node, and send what it has to send."""
 
     def call_soon(self, action: Callable[[], None]) -> None:
-        """Call `action` after all present events were reported, before time passes."""
+        """Call `action` once all events that are due now were reported, before time advances."""
 
     def wake(self) -> None:
         """Let `wait` check its condition at once."""
@@ -564,8 +572,8 @@ class EndpointDriver(Protocol):
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = ...) -> bool:
         """Let time pass until `condition()` is true; return whether it is.
 
-        `timeout`: picoseconds; None: until the driver is `idle`, or for ever if it cannot know. `burst`: the number of
-        events between two checks of the condition, beside those that `wake` asks for.
+        `timeout`: the longest wait in picoseconds; None: until the driver is `idle`, or for ever if `idle` is None.
+        `burst`: the number of events between two checks of the condition; `wake` causes further checks.
         """
 
     def close(self, drain: bool = True) -> None:

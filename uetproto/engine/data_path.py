@@ -1,8 +1,9 @@
-"""The model of a data path gives the time and copies of one side, between the memory of a GPU and the wire or storage.
+"""This model computes the time and the copies of a transfer between the memory of a GPU and the wire, or storage.
 
-A path is a list of hops. A path that stores bytes in a buffer makes a copy there, and its hops follow one another:
-t = Σ (latency + B / bandwidth). The hops of a path without buffers overlap: t = Σ latency + B / slowest hop. The time
-that the CPU needs to post the work comes before, unless the GPU posts. The model moves no byte.
+It covers one end of the transfer. A path is a list of hops. On a path with buffers each hop stores all B bytes before
+the next one begins: t = Σ (latency + B / bandwidth). On a path without buffers the hops overlap: t = Σ latency +
+B / bandwidth of the slowest hop. The time that the CPU needs to post the work is added, unless the GPU posts. The model
+moves no byte.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,7 +18,10 @@ _NANOSECOND = 1_000
 
 
 class Hop(Enum):
-    """The parts through which bytes pass; the value is the prefix of the two parameters of the part in `PathConfig`."""
+    """A hop is a part of the machine through which bytes pass; `PathConfig` has its latency and its bandwidth.
+
+    The value is the prefix of the names of these two parameters.
+    """
 
     PCIE = "pcie"
     NVLINK = "nvlink"
@@ -27,7 +31,7 @@ class Hop(Enum):
 
 
 class Path(Enum):
-    """The paths by which one side moves its bytes."""
+    """The paths by which one end moves its bytes; the value describes the path."""
 
     NONE = "GPU, a buffer of the host, the buffer of the NIC"
     RDMA = "GPUDirect RDMA: the NIC reads and writes the memory of the GPU"
@@ -43,6 +47,7 @@ class PathProfile(NamedTuple):
     copies: int
     """Number of buffers on the path that hold all bytes."""
     cpu_posts: bool
+    """Whether the CPU, and not the GPU, posts the work."""
     cpu_copies: tuple[Hop, ...] = ()
     """Hops over which the CPU itself moves the bytes."""
 
@@ -59,17 +64,17 @@ PATHS: dict[Path, PathProfile] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathConfig:
-    """Latency in picoseconds and bandwidth in bytes a second of each hop; the defaults are a choice.
+    """Holds the latency in picoseconds and the bandwidth in bytes a second of each hop; the defaults are a choice.
 
     Raises `LocalError` naming the field and what is legal: latencies from 0, bandwidths from 1.
     """
 
     pcie_latency: int = 500 * _NANOSECOND
     pcie_bandwidth: int = 64 * 10**9
-    """Bandwidth of sixteen lanes of the fifth generation."""
+    """Bandwidth of 16 lanes of PCIe 5.0."""
     nvlink_latency: int = 300 * _NANOSECOND
     nvlink_bandwidth: int = 450 * 10**9
-    """Bandwidth each way, where the GPU has no PCIe switch in common with the NIC (`nvlink=True`)."""
+    """Bandwidth in each direction. NVLink is a hop where the GPU and the NIC share no PCIe switch (`nvlink=True`)."""
     host_memory_latency: int = 100 * _NANOSECOND
     host_memory_bandwidth: int = 200 * 10**9
     nic_latency: int = 600 * _NANOSECOND
@@ -95,7 +100,7 @@ class PathConfig:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Holds the cost of one transfer on one side."""
+    """Holds the cost of one transfer at one end."""
 
     path: Path
     size: int
@@ -125,9 +130,10 @@ class Report:
 def cost(
     path: Path, size: int, config: PathConfig | None = None, *, nvlink: bool = False, passive: bool = False
 ) -> Report:
-    """Return the cost of `size` bytes on `path`; with `nvlink` they pass another GPU, without a copy there.
+    """Return the cost of `size` bytes on `path`.
 
-    `passive`: the side is the target of a WRITE, READ or atomic, where no work is posted.
+    `nvlink`: the bytes pass through another GPU over NVLink, without a copy there. `passive`: this end is the target of
+    a WRITE, READ or atomic, where no work is posted.
 
     Raises `LocalError` for a size below 0.
     """
@@ -136,14 +142,14 @@ def cost(
     config = config or PathConfig()
     row = PATHS[path]
     hops = row.hops
-    if nvlink:  # next to the GPU: before PCIe on the way out, behind it on the way from storage
+    if nvlink:  # the hop next to the GPU: the first one towards the wire, the last one from storage
         hops = (Hop.NVLINK, *hops) if hops[0] is Hop.PCIE else (*hops, Hop.NVLINK)
     posts = row.cpu_posts and not passive
     time = config.cpu_post_time if posts else 0
     time += sum(map(config.latency, hops))
     bandwidths = [config.bandwidth(hop) for hop in hops]
     if row.copies:
-        # The sum is rounded, not its parts: it is exact over the product of the bandwidths.
+        # The quotients are summed exactly, over the product of the bandwidths, and the sum is rounded once.
         whole = prod(bandwidths)
         time += _up(size * _SECOND * sum(whole // bandwidth for bandwidth in bandwidths), whole)
     else:

@@ -27,7 +27,8 @@ from uetproto.engine.ses.work import OnRead, SesOperation, operation_of, rendezv
 from uetproto.errors import LocalError
 
 _EXPOSED_KEYS = 1 << 48 | 1 << 47
-"""Bits of the keys of regions that rendezvous make: the provider assigns them (bit 48), apart from applications."""
+"""Bits of the memory keys of rendezvous sources: bit 48 tells keys that the provider assigns from those of applications
+(ses.md §2.6), and bit 47 marks those of rendezvous."""
 
 
 class Fep:
@@ -37,9 +38,9 @@ class Fep:
         self, address: int, rng: Rng, *, pds: PdsConfig | None = None, ses: SesConfig | None = None,
         ip_version: int = 4,
     ) -> None:  # fmt: skip
-        """`address` is the fabric address as a number, `rng` a seeded generator; one seed, one trace.
+        """`address` is the fabric address as a number; `rng` is a seeded generator, the only source of randomness.
 
-        Raises `LocalError` for an address that is none.
+        Raises `LocalError` for an address that is not legal.
         """
         pds = pds or PdsConfig()
         check_endpoint(address, ip_version, pds)
@@ -52,12 +53,12 @@ class Fep:
         self.target.queues.begin = self.initiator.submit
         self.target.restart = self.initiator.on_restart
         self._exposed = 0
-        self.receive = self.pds.receive  # the first of the five calls, for each packet: no step in between
+        self.receive = self.pds.receive  # the first of the five calls, without a call in between, which costs time
         # What PDS calls (`service.PdsUser`)
         self.on_reread = self.target.on_reread
 
     def attach(self, job_id: int | None, pid_on_fep: int = 0, indices: tuple[int, ...] = (15,)) -> Process:
-        """Attach a process of a job, so that peers reach it; job_id None: a service at an absolute address.
+        """Attach a process of a job, so that peers can reach it; job_id None: a service at an absolute address.
 
         `Process.register` makes regions reachable, `Process.open` resource indices. Raises `LocalError` for values that
         are taken or not legal.
@@ -89,7 +90,7 @@ class Fep:
             raise LocalError("work", f"{type(work).__name__} is not legal", legal)
 
     def _expose(self, operation: SesOperation, work: Any) -> None:
-        """Make the source of a rendezvous a region that its target reads (ses.md §5.9 R1)."""
+        """Prepare the operation to register the source of a rendezvous as a region, for its target (ses.md §5.9 R1)."""
         process = self.target.processes.find(work.job_id if work.relative else None, work.local_pid)
         if process is None or work.local_index not in process.indices:
             raise LocalError(
@@ -147,17 +148,20 @@ class Fep:
 
     @property
     def held(self) -> set[tuple[int, int]] | None:
-        """Return {source, message_id} of the complete messages that wait here for a receive; None: not all are."""
+        """Return {source, message_id} of the messages that wait here for a receive.
+
+        None: a message is not complete, or waits for something else.
+        """
         messages, waits = self.target.messages.values(), self.target.queues.waiting
         if waits or any(message.held is None or not message.arrived.complete for message in messages):
             return None
         return {(message.source, message.request.message_id or 0) for message in messages}
 
     def stalled(self, held: Mapping[int, Container[tuple[int, int]]]) -> bool:
-        """Return True when every message sent from here is `held` at its target, where it waits for a receive.
+        """Return True when every message sent from here waits at its target for a receive (`held` of the target).
 
-        `held` is keyed by the address of the target. Both ends then exchange requests and NACK RCVD_SES_PROCG without
-        end (pds.md §11.2).
+        `held` maps the address of each target to its messages. In this case both ends exchange ACK_REQ and NACK
+        RCVD_SES_PROCG without end (pds.md §11.2).
         """
         attempts = [transfer.attempt for transfer in self.initiator.transfers]
         return all(

@@ -9,12 +9,12 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 IDEMPOTENT_SAFE = 1 << 63
-"""Bit of a memory key: the region may be written twice without harm (ses.md §2.6)."""
+"""Bit of a memory key which says that a repeated write to the region does no harm (ses.md §2.6)."""
 _RESERVED_KEY_BITS = 0x3F << 56
 
 
 class Memory(Protocol):
-    """Memory whose bytes an engine can read and write in pieces."""
+    """Memory has a length in bytes, and is read and written at byte offsets."""
 
     @property
     def length(self) -> int: ...
@@ -53,16 +53,19 @@ class BufferMemory:
 
 
 class FileMemory:
-    """An opened binary file, read and written through a few windows, so that a file of any length fits.
+    """Memory that is an open binary file, of which only a few windows are in RAM, so that a file may have any length.
 
-    `file` must be seekable, and writable for a target; it stays the caller's to close, after `flush`. A view from
-    `read` stays valid when its window is left, but does not see later writes then.
+    `file` must be seekable, and writable where a peer writes; the caller closes it, after `flush`. A view that `read`
+    returned stays valid when its window leaves RAM, but does not show later writes then.
     """
 
     __slots__ = ("_dirty", "_file", "_windows", "length", "window", "windows")
 
     def __init__(self, file: BinaryIO, length: int | None = None, window: int = 1 << 20, windows: int = 8) -> None:
-        """`length` is the size of the memory, by default that of the file; what the file does not have reads as 0."""
+        """`length` is the size of the memory, by default that of the file; bytes beyond the file's end read as 0.
+
+        At most `windows` windows of `window` bytes are in RAM. Raises `LocalError` if either is less than 1.
+        """
         if window < 1 or windows < 1:
             raise LocalError("window", f"{window} × {windows} is not legal", "at least one window of 1 byte")
         self._file = file
@@ -71,7 +74,7 @@ class FileMemory:
         self.length = file.seek(0, 2) if length is None else length
         self._windows: OrderedDict[int, bytearray] = OrderedDict()
         self._dirty: dict[int, tuple[int, int]] = {}
-        """The range of bytes of each window that the file does not have yet: {first, last + 1}."""
+        """Bytes of each window that are not written to the file yet: {first, last + 1}."""
 
     def read(self, offset: int, length: int) -> Buffer:
         number, start = divmod(offset, self.window)
@@ -127,7 +130,7 @@ class FileMemory:
 
 
 class MemoryWindow:
-    """Memory that is a part of another one."""
+    """Memory that is a part of another memory."""
 
     __slots__ = ("_memory", "_start", "length")
 
@@ -189,10 +192,11 @@ class Region:
         self.idempotent_safe = bool(key & IDEMPOTENT_SAFE)
         self.enabled = enabled
         self.fault: ReturnCode | None = None
-        """The return code with which every access fails (AT_*, HOST_*); a harness sets it (ses.md §10 step 18)."""
+        """Return code with which every access fails (AT_*, HOST_*), for tests; None: none fails (ses.md §10 step
+        18)."""
         self.on_read: Callable[[int, int], None] | None = None
-        """Called when a peer has read and acknowledged a part of the region: {bytes, now}."""
+        """Function that is called when a peer has read and acknowledged bytes of the region: {number of bytes, now}."""
 
     def covers(self, offset: int, length: int) -> bool:
-        """Return True when [offset, offset + length) lies inside, without overflow of 64 bits (ses.md §10 step 14)."""
+        """Return True when [offset, offset + length) lies inside the region (ses.md §10 step 14)."""
         return self.base <= offset and offset + length <= self.base + self.length

@@ -36,9 +36,10 @@ _WRITTEN = (
     "the tests try every pair."
 )
 _HOW_TO_READ = """
-A cell is `action`, and `→ STATE` where the state changes. An action that returns False (a PSN outside the window, an
-ACK of packets never sent) leaves the state as it is. *Italics* mark the default row of a packet that has no row in this
-state; the packet is counted. LocalError: the call is refused. An empty cell: not an input there.
+A cell names the action, and behind `→` the next state where the state changes. An action that returns False (for a PSN
+outside the window, or an ACK of packets never sent) leaves the state as it is. *Italics* mark a packet that has no row
+in this state: the default action for it, which also counts the packet. LocalError: the local call is refused. An empty
+cell: the input does not occur in this state.
 """
 
 

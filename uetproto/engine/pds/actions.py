@@ -1,6 +1,6 @@
-"""Compiles the tables of a PDC: the actions that they name become functions.
+"""Compile the tables of a PDC: functions replace the names of the actions.
 
-A name in a table that no function has fails at import.
+A name in a table for which there is no function raises `KeyError` at import.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ ACTIONS: dict[str, Callable[..., Any]] = {
     for name, function in vars(module).items()
     if callable(function) and not isinstance(function, type)
 }
-"""Functions that take a PDC, by the names of the actions."""
+"""The functions of the four modules by name; the tables name those that are actions, which take a PDC."""
 
 
 def _compile(role: Role) -> dict[State, list[Row]]:

@@ -1,4 +1,4 @@
-"""Control packets of a PDC, both halves: the actions that send and answer them.
+"""Control packets of a PDC are sent and answered by these actions, in either half of a PDC.
 
 UE 1.0.1 §3.5.16; pds.md §13, §9.3 (clear), §11.4 (probes).
 """
@@ -27,11 +27,11 @@ _CREDIT_MASK = 0xFFFFFF
 """A credit has 24 bits (UE 1.0.1 §3.6.14)."""
 
 
-# With a PSN: NOOP, NEGOTIATION, CLOSE_REQ (CLOSE_CMD: `lifecycle`)
+# Packets that consume a PSN: NOOP, NEGOTIATION, CLOSE_REQ (for CLOSE_CMD see `lifecycle`)
 
 
 def take_psn_cp(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Complete a control packet that consumes a PSN, and acknowledge it; NEGOTIATION is reported, too."""
+    """Process NOOP, NEGOTIATION or CLOSE_REQ: acknowledge a NEW one, and report NEGOTIATION; else return False."""
     psn = control.psn
     if pdc.rx.classify(psn) is not Verdict.NEW or is_beyond_close(pdc, psn):
         return handle_not_new(pdc, control, datagram, now, NextHdr.NONE)
@@ -45,7 +45,7 @@ def take_psn_cp(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> boo
 
 
 def answer_ack_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Answer ACK_REQ with the response of the PSN, or with a NACK; return False for a PSN outside the window."""
+    """Answer ACK_REQ with the response to its PSN, or with a NACK; return False for a PSN outside the window."""
     rx, psn = pdc.rx, control.psn
     slot = current_slot(pdc, psn, now)
     verdict = rx.classify(psn)
@@ -74,14 +74,14 @@ def answer_ack_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> 
 
 
 def take_clear(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """Free guaranteed responses on CLEAR_CMD (pds.md §9.3); the psn of CLEAR_CMD is ignored (pds.md §20 row 8)."""
+    """Release guaranteed responses on CLEAR_CMD (pds.md §9.3); the psn of CLEAR_CMD is ignored (pds.md §20 row 8)."""
     apply_clear(pdc, control.payload)
 
 
 def ask_clear(pdc: Pdc, now: int) -> None:
-    """Send CLEAR_REQ periodically while a guaranteed response is stored (pds.md §9.3).
+    """Send CLEAR_REQ for the lowest stored response, and arm the timer for the next CLEAR_REQ (pds.md §9.3).
 
-    A silent peer is asked Max_RTO_Retx_Cnt times: it may be gone, and nothing else ends the requests.
+    A silent peer gets at most Max_RTO_Retx_Cnt of them, as it may no longer exist.
     """
     lowest = pdc.rx.lowest(StoredSlot)
     pdc.clear_asks = pdc.clear_asks + 1 if pdc.touched <= pdc.clear_asked_at else 1
@@ -96,7 +96,7 @@ def ask_clear(pdc: Pdc, now: int) -> None:
 
 
 def send_probe(pdc: Pdc, now: int) -> None:
-    """Send PROBE, which asks for CACK and for SACK from the lowest un-ACKed PSN on; its psn is the last PSN sent."""
+    """Send PROBE, which asks for CACK and for a SACK from the lowest un-ACKed PSN on; psn is the last PSN sent."""
     tx = pdc.tx
     opaque = pdc.owner.rng.getrandbits(16)
     pdc.probe = (opaque, tx.last, now)
@@ -112,7 +112,7 @@ def probe_for_loss(pdc: Pdc, now: int) -> None:
 
 
 def answer_probe(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """Answer PROBE with the current CACK and SACK and its opaque value, without SES response (pds.md §7.2)."""
+    """Answer PROBE with CACK, SACK and the opaque value of the PROBE, without a SES response (pds.md §7.2)."""
     rx, base = pdc.rx, control.payload
     if not -0x8000 <= diff32(base, rx.cack) <= 0x7FFF:
         base = rx.sack_track
@@ -124,7 +124,7 @@ def answer_probe(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> No
     )  # fmt: skip
 
 
-# CREDIT, CREDIT_REQ: there is no rate control that uses them
+# CREDIT, CREDIT_REQ: no rate control of the engine uses them
 
 
 def send_credit(pdc: Pdc, ctl_type: CtlType, amount: int, now: int) -> None:

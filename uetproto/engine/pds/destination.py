@@ -1,4 +1,4 @@
-"""Destination half of a PDC: delivers requests, acknowledges them, stores guaranteed responses.
+"""The destination half of a PDC delivers requests to SES, acknowledges them, and stores guaranteed responses.
 
 UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20; pds.md §8, §9, §10, §14.
 """
@@ -34,7 +34,7 @@ _ACK_CC = {
     False: (PdsType.ACK_CC, CcType.NSCC, bytes(uet_pds.CC_STATE_NSCC.size)),
     True: (PdsType.ACK_CCX, 0, bytes(uet_pds.CCX_STATE.size)),
 }
-"""Type, cc_type and state of congestion control, which is zero, of an ACK with a SACK, by `ack_ccx`."""
+"""Type of an ACK with a SACK, its cc_type, and its congestion control state, which is zero, by `ack_ccx`."""
 CLEAR_REQ_PERIODS = 4
 """Number of PDS_Clear_Time periods after which a target asks for a CLEAR (pds.md §9.3)."""
 
@@ -43,7 +43,7 @@ CLEAR_REQ_PERIODS = 4
 
 
 def take_request(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
-    """Process a request: CLEAR first, then the window; a new PSN is delivered once. False: it was not delivered."""
+    """Process a request: its CLEAR_PSN first, then its PSN; return whether the request was delivered to SES."""
     rx = pdc.rx
     if request.clear_psn != rx.max_clear:
         apply_clear(pdc, request.clear_psn)
@@ -57,7 +57,10 @@ def take_request(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bo
 
 
 def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
-    """Deliver a NEW request: check resources, call SES, answer (pds.md §6.3 rows 16 and 17)."""
+    """Deliver a NEW request to SES, if there are resources for it, and answer it (pds.md §6.3 rows 16 and 17).
+
+    Return False if it was refused with a NACK.
+    """
     rx, config, psn = pdc.rx, pdc.config, request.psn
     if rx.stored + rx.waiting >= config.max_gtd_del - 1 and not _room_for_response(pdc, psn):
         pdc.nack(NackCode.NO_GTD_DEL_AVAIL, request, datagram)
@@ -80,7 +83,7 @@ def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
         answer is not None and answer.final and not answer.gtd and not rx.waiting
         and not (request.ar or request.retx or request.syn or datagram.ecn_marked)
     ):  # fmt: skip
-        rx.take(psn, DONE)  # the common case of what follows: only ACK_Gen_Trigger can ask for an ACK
+        rx.take(psn, DONE)  # the common case, with the same result as below: only ACK_Gen_Trigger can require an ACK
         if pdc.ack_gen_count >= config.ack_gen_trigger:
             send_ack(pdc, psn, answer.next_hdr, answer.header, 0, 0, AckReq.NONE, datagram.entropy)
         return True
@@ -97,9 +100,9 @@ def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
 
 
 def _room_for_response(pdc: Pdc, psn: int) -> bool:
-    """Return True when a response can be stored; the last place is kept for the lowest missing PSN.
+    """Return True when the response to a PSN can be stored; the last place is kept for the lowest missing PSN.
 
-    CLEAR cannot pass that PSN, and so no other place would become free.
+    While that PSN is missing, no CLEAR_PSN can be above it, and no stored response above it can be released.
     """
     rx, most = pdc.rx, pdc.config.max_gtd_del
     taken = rx.stored + rx.waiting
@@ -107,7 +110,7 @@ def _room_for_response(pdc: Pdc, psn: int) -> bool:
 
 
 def _slot_of(pdc: Pdc, answer: Response) -> Slot:
-    """Return the slot of an answer; a guaranteed one is stored until it is cleared (pds.md §9.2, §10)."""
+    """Return the slot for an answer; a guaranteed response is stored until a CLEAR (pds.md §9.2, §10)."""
     if not answer.gtd:
         return DONE
     kept = pdc.config.store_ack_read_data or answer.next_hdr not in RETURN_DATA or not answer.rereadable
@@ -115,9 +118,9 @@ def _slot_of(pdc: Pdc, answer: Response) -> Slot:
 
 
 def _keep_for_later(pdc: Pdc, packet: Request | Control, datagram: Datagram) -> None:
-    """Buffer a packet after a gap until its turn (`rod_gap = reorder`, pds.md §20 row 3).
+    """Buffer a packet after a gap until the gap is filled (`rod_gap = reorder`, pds.md §20 row 3).
 
-    The last buffer is kept for the missing packet.
+    The last buffer is kept for the missing packet; without a buffer the packet gets NACK NO_PKT_BUFFER.
     """
     if pdc.rx.waiting + pdc.rx.buffered >= pdc.config.max_packet_buffers - 1:
         pdc.nack(NackCode.NO_PKT_BUFFER, packet, datagram)
@@ -135,7 +138,7 @@ def deliver_buffered(pdc: Pdc, now: int) -> None:
             if slot.packet.ctl_type == CtlType.CLOSE_REQ:
                 pdc.step(Input.CLOSE, now)
         if not taken:
-            pdc.rx.keep(slot.packet.psn, slot)  # a SACK may have told of it; the next copy tries again
+            pdc.rx.keep(slot.packet.psn, slot)  # a SACK may have reported it; a duplicate causes the next try
             break
 
 
@@ -147,7 +150,7 @@ def current_slot(pdc: Pdc, psn: int, now: int) -> Slot | None:
 
 
 def respond(pdc: Pdc, psn: int, answer: Response, now: int) -> None:
-    """Take the answer of SES to a delivered packet. Raises `LocalError` when that packet does not wait for one."""
+    """Process a late answer of SES to a delivered packet. Raises `LocalError` when the packet does not wait for one."""
     slot = pdc.rx.slots.get(psn)
     if not isinstance(slot, UnansweredSlot):
         raise LocalError(f"PDC {pdc.local_id}: PSN {psn:#x} does not wait for a response")
@@ -161,7 +164,7 @@ def respond(pdc: Pdc, psn: int, answer: Response, now: int) -> None:
 
 
 def _send_placeholder(pdc: Pdc, psn: int, waiting: UnansweredSlot, answer: Response) -> None:
-    """Send NO_RESPONSE where an ACK is due; the PSN stays incomplete (pds.md §8.2)."""
+    """Send NO_RESPONSE if an ACK is due; the PSN stays incomplete (pds.md §8.2)."""
     if _ack_due(pdc, waiting):
         _send_ack_for(pdc, psn, waiting, answer)
 
@@ -176,7 +179,7 @@ def _ack_due(pdc: Pdc, packet: UnansweredSlot) -> bool:
 
 
 def _answered(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response, now: int) -> None:
-    """Send the ACK of an answered PSN if one is due; on ROD in PSN order (pds.md §8.3)."""
+    """Send the ACK of an answered PSN, if an ACK is due; on ROD ACKs are sent in PSN order (pds.md §8.3)."""
     if answer.gtd and pdc.stored_at == NEVER:
         pdc.stored_at = now + (CLEAR_REQ_PERIODS * pdc.config.pds_clear_time or pdc.config.rto_init_time or 1)
         pdc.owner.wake(pdc, pdc.stored_at)
@@ -187,7 +190,7 @@ def _answered(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response, now:
 
 
 def _answered_in_turn(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response) -> None:
-    """Send ACKs on ROD: each waits until all packets before its own are answered."""
+    """Send ACKs on ROD in PSN order: each waits until all lower PSNs are answered."""
     held = pdc.held = pdc.held or {}
     held[psn] = (answer, packet)
     edge = pdc.rx.lowest(UnansweredSlot) if pdc.rx.waiting else None
@@ -227,7 +230,7 @@ def emit_ack(
     pdc: Pdc, next_hdr: int, response: Buffer, marked: int, retx: int, req: int, psn: int, opaque: int | None,
     base: int | None, entropy: int, kind: TrafficClass,
 ) -> None:  # fmt: skip
-    """Emit an ACK of `psn`, or with `opaque` the answer to a PROBE; with `base` an ACK_CC or ACK_CCX with a SACK."""
+    """Emit an ACK of `psn`, or with `opaque` the answer to a PROBE; with `base`, an ACK_CC or ACK_CCX with SACK."""
     rx, config, owner = pdc.rx, pdc.config, pdc.owner
     cack, local, peer = rx.cack, pdc.local_id, pdc.peer_id
     what, cc_type, state = _ACK_CC[config.ack_ccx]
@@ -257,7 +260,10 @@ def emit_ack(
 def handle_not_new(
     pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int, next_hdr: int, message_id: int = 0
 ) -> bool:
-    """Handle a packet that is not NEW (pds.md §8.1): NACK, duplicate, or drop. Always return False."""
+    """Handle a packet that is not NEW, or beyond the CLOSE_CMD: refuse, answer, buffer or drop it (pds.md §8.1).
+
+    Return False: the packet was not delivered.
+    """
     psn = packet.psn
     verdict = pdc.rx.classify(psn)
     if is_beyond_close(pdc, psn):
@@ -281,14 +287,14 @@ def handle_not_new(
 
 
 def is_beyond_close(pdc: Pdc, psn: int) -> bool:
-    """Return True when a PSN is newer than the PSN of the CLOSE_CMD that arrived."""
+    """Return True when a CLOSE_CMD arrived, and `psn` is newer than its PSN."""
     return pdc.close_psn is not None and diff32(psn, pdc.close_psn) > 0
 
 
 def _duplicate(
     pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int, next_hdr: int, message_id: int
 ) -> None:
-    """Answer a duplicate that is marked as a retransmission; never deliver it again (pds.md §8.1, second table)."""
+    """Answer a duplicate, unless it has no retx; never deliver it again (pds.md §8.1, second table)."""
     psn = packet.psn
     if not packet.retx and pdc.config.dup_without_retx == "drop":
         pdc.counters.dup_no_retx += 1
@@ -304,7 +310,7 @@ def _duplicate(
         stored, next_hdr = slot.response, slot.next_hdr
         if stored is None and slot.next_hdr in RETURN_DATA and isinstance(packet, Request):
             if datagram.trimmed:
-                _refuse_trimmed(pdc, packet, datagram)  # what to read is cut off
+                _refuse_trimmed(pdc, packet, datagram)  # the part that says what to read is cut off
                 return
             again = _read_again(pdc, packet, datagram)
             stored, next_hdr = again.header, again.next_hdr
@@ -318,7 +324,7 @@ def _duplicate(
 
 
 def _read_again(pdc: Pdc, request: Request, datagram: Datagram) -> Response:
-    """Let SES read data once more that was in an ACK and is not stored (pds.md §10)."""
+    """Return read data that was sent in an ACK and not stored: SES reads it again (pds.md §10)."""
     data, at = datagram.header, request.size
     payload = datagram.payload or data[at + SES_SIZE[request.next_hdr] :]
     return pdc.user.on_reread(pdc, request.psn, request.next_hdr, data, at, payload)
@@ -330,8 +336,10 @@ def _refuse_trimmed(pdc: Pdc, request: Request, datagram: Datagram) -> None:
 
 
 def take_trimmed(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
-    """Send NACK TRIMMED for a packet of which only the header arrived, or ROD_OOO after a gap; ignore its CLEAR (pds.md
-    §14)."""
+    """Send NACK TRIMMED, or ROD_OOO after a gap, for a packet of which only the header arrived (pds.md §14).
+
+    The CLEAR_PSN of the packet is ignored.
+    """
     verdict = pdc.rx.classify(request.psn)
     if verdict is Verdict.NEW and not is_beyond_close(pdc, request.psn):
         _refuse_trimmed(pdc, request, datagram)
@@ -341,7 +349,7 @@ def take_trimmed(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bo
 
 
 def apply_clear(pdc: Pdc, value: int) -> None:
-    """Free the guaranteed responses up to a CLEAR_PSN, of a request or of CLEAR_CMD (pds.md §9.3)."""
+    """Release the guaranteed responses up to the CLEAR_PSN of a request or CLEAR_CMD (pds.md §9.3)."""
     if not pdc.rx.clear(value):
         pdc.counters.bad_clear += 1
     elif not pdc.rx.stored:

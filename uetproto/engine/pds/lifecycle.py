@@ -1,6 +1,7 @@
-"""A PDC lives by its timers, secure start, close, errors and default rows (pds.md §6, §11, §13).
+"""A PDC has these actions for its timers, secure start, close and end, and by default (pds.md §6, §11, §13).
 
-Every event enters by `Pdc.step`; inputs that follow from progress (all acknowledged, drained) come from `settle`.
+`settle` makes the inputs that follow from progress (all packets acknowledged, PDC drained), and `run_timers` those that
+follow from time; both pass them to `Pdc.step`, as every other event.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -25,11 +26,11 @@ _M32 = 0xFFFFFFFF
 
 
 _REFUSED = 8
-"""Number of refused Start_PSNs that a target remembers: each costs the initiator another flight."""
+"""Number of refused Start_PSNs that a target keeps for one PDC, the newest ones."""
 
 
 def settle(pdc: Pdc, now: int) -> None:
-    """Give the PDC the inputs that make its close progress (pds.md §6.4, §6.5)."""
+    """Step a closing PDC by each input of progress that is true now (pds.md §6.4, §6.5)."""
     while True:
         before = pdc.state
         if pdc.role is Role.INITIATOR:
@@ -46,12 +47,12 @@ def settle(pdc: Pdc, now: int) -> None:
 
 
 def _has_unsent(pdc: Pdc) -> bool:
-    """Return True when something is to be sent, or not acknowledged."""
+    """Return True when the PDC has something to send, or has un-ACKed packets."""
     return bool(pdc.tx.records or pdc.queue or pdc.cps) or pdc.open_message is not None
 
 
 def _has_return_data(pdc: Pdc) -> bool:
-    """Return True when return data is to be sent, or not acknowledged; a CLOSE_REQ is none."""
+    """Return True when the PDC has return data that is not sent, or not acknowledged; CLOSE_REQ does not count."""
     unacked = any(record.message is not None for record in pdc.tx.records.values())
     return unacked or bool(pdc.queue) or pdc.open_message is not None
 
@@ -60,7 +61,7 @@ def _has_return_data(pdc: Pdc) -> bool:
 
 
 def run_timers(pdc: Pdc, now: int) -> None:
-    """Run every timer that is due, except that of a CLEAR: `source.pump` sends it if no request carries it."""
+    """Run every timer that is due, except PDS_Clear_Time, which `source.pump` runs after sending requests."""
     for record in pdc.tx.expired(now):
         if pdc.tx.may_repeat(record.rto_cnt):
             pdc.step(Input.RTO, record, now)
@@ -68,7 +69,7 @@ def run_timers(pdc: Pdc, now: int) -> None:
             pdc.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, now)
             return
     for record in pdc.tx.paused(now):
-        if record.rto_at == NEVER:  # else ROD has resent it with one before it
+        if record.rto_at == NEVER:  # else going back on ROD has retransmitted the packet already
             pdc.step(Input.RETX_TIME, record, now)
     if pdc.stored_at <= now:
         pdc.stored_at = NEVER
@@ -94,10 +95,10 @@ def run_timers(pdc: Pdc, now: int) -> None:
 
 
 def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
-    """Move to the Start_PSN that the target demands, and send all packets again as first transmissions.
+    """Change to the Start_PSN that the target demands, and send all packets again, as first transmissions.
 
-    A NACK that demands the present Start_PSN is ignored. A NACK about a PSN that is not in use is late: it belongs to
-    another PDC that had the PDCID before, or to an earlier Start_PSN.
+    A NACK that demands the present Start_PSN is ignored. A NACK about a PSN that was not sent is late, and is dropped:
+    it is about an earlier PDC with the same PDCID, or about an earlier Start_PSN.
     """
     delta = (nack.payload - pdc.tx.start) & _M32
     if not delta:
@@ -120,7 +121,7 @@ def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
 
 
 def pend(pdc: Pdc, packet: Request | Control, datagram: Datagram, demanded: int, now: int) -> None:
-    """Begin in PENDING, which lasts at most New_PDC_Time, and demand another Start_PSN."""
+    """Put a new PDC into PENDING, for at most New_PDC_Time, and demand another Start_PSN."""
     pdc.enter(State.PENDING)
     pdc.demanded = demanded
     pdc.pending_at = now + pdc.config.new_pdc_time
@@ -130,7 +131,7 @@ def pend(pdc: Pdc, packet: Request | Control, datagram: Datagram, demanded: int,
 
 
 def demand_start(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
-    """Send NACK NEW_START_PSN for a packet with another Start_PSN; nothing is delivered."""
+    """Send NACK NEW_START_PSN for a packet with a Start_PSN that is not accepted; nothing is delivered."""
     if packet.start_psn not in pdc.refused_starts:
         pdc.refused_starts = (*pdc.refused_starts[1 - _REFUSED :], packet.start_psn)
     nameless = pdc.config.new_start_spdcid == "zero"
@@ -138,7 +139,7 @@ def demand_start(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: i
 
 
 def confirm(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
-    """Begin both PSN spaces at the confirmed Start_PSN, and process the packet as in ESTABLISHED."""
+    """Start both PSN spaces at the Start_PSN of the packet, which confirms the PDC, and process the packet."""
     pdc.pending_at = NEVER
     pdc.begin(packet.start_psn, packet.start_psn)
     pdc.owner.opened(pdc)
@@ -149,12 +150,12 @@ def confirm(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -
 
 
 def refuse_gap(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
-    """Send ROD_OOO in PENDING: only the packet with psn = Start_PSN confirms it (pds.md §6.2 item 7)."""
+    """Send ROD_OOO in PENDING: on ROD only the packet with psn = Start_PSN confirms the PDC (pds.md §6.2 item 7)."""
     pdc.nack(NackCode.ROD_OOO, packet, datagram, packet.start_psn)
 
 
 def give_up_pending(pdc: Pdc, now: int) -> None:
-    """Release the PDC after New_PDC_Time, and count it."""
+    """Release a PENDING PDC after New_PDC_Time, and count the expiry."""
     pdc.owner.pending_timeout()
     _end(pdc, None)
 
@@ -163,12 +164,12 @@ def give_up_pending(pdc: Pdc, now: int) -> None:
 
 
 def remember_close(pdc: Pdc, now: int) -> None:
-    """Note the request to close, which takes effect once the PDC is established."""
+    """Note a request to close: in CREATING it takes effect when the PDC is ESTABLISHED; else the PDC closes already."""
     pdc.close_req = True
 
 
 def quiesce(pdc: Pdc, now: int) -> None:
-    """Start no new message here; queued messages go to another PDC."""
+    """Begin the close: no new message starts on this PDC, and queued messages move to another PDC."""
     pdc.close_req = True
     messages = list(pdc.queue)
     pdc.queue.clear()
@@ -176,10 +177,10 @@ def quiesce(pdc: Pdc, now: int) -> None:
 
 
 def keep_alive(pdc: Pdc, now: int) -> None:
-    """Send NOOP on an idle PDC that a read keeps open: the target may have lost the PDC (pds.md §13).
+    """Send NOOP on an idle PDC that a read keeps open, to find out whether the target still has the PDC (pds.md §13).
 
-    In that case the data never comes (pds.md §10). The next NOOP waits for the RTO of this one, if the idle time is
-    less.
+    If it does not, the data of the read never arrives (pds.md §10). The next NOOP follows after the idle time, or after
+    the RTO if that is longer.
     """
     if pdc.locks and not pdc.tx.records and not pdc.cps:
         queue_cp(pdc, CtlType.NOOP, 0, now)
@@ -188,7 +189,7 @@ def keep_alive(pdc: Pdc, now: int) -> None:
 
 
 def take_close_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Acknowledge CLOSE_REQ, then close the PDC (pds.md §6.4)."""
+    """Acknowledge CLOSE_REQ and begin the close (pds.md §6.4); return False for a duplicate."""
     taken = take_psn_cp(pdc, control, datagram, now)
     if taken:
         quiesce(pdc, now)
@@ -196,25 +197,25 @@ def take_close_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> 
 
 
 def begin_close(pdc: Pdc, now: int) -> None:
-    """Wait until all packets are acknowledged."""
+    """Enter ACK_WAIT, in which the initiator waits until all packets are acknowledged."""
     pdc.close_req = False
 
 
 def send_close(pdc: Pdc, now: int) -> None:
     """Send CLOSE_CMD with the next PSN."""
     pdc.send_psn_cp(CtlType.CLOSE_CMD, 0, now)
-    pdc.clear_at = NEVER  # CLOSE_CMD clears everything below it
+    pdc.clear_at = NEVER  # CLOSE_CMD clears all lower PSNs
 
 
 def ask_close(pdc: Pdc, now: int) -> None:
-    """Send CLOSE_REQ of a target, and wait for Close_REQ_Time."""
+    """Send CLOSE_REQ as the target, and wait at most Close_REQ_Time for CLOSE_CMD."""
     pdc.close_at = now + pdc.config.close_req_time
     pdc.owner.wake(pdc, pdc.close_at)
     queue_cp(pdc, CtlType.CLOSE_REQ, 0, now)
 
 
 def take_close(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Take CLOSE_CMD: clear all forward PSNs below it; it is acknowledged when the PDC is drained."""
+    """Process CLOSE_CMD, which clears all lower PSNs; the ACK is sent when the PDC is drained."""
     psn = control.psn
     apply_clear(pdc, (psn - 1) & _M32)
     if pdc.rx.classify(psn) is not Verdict.NEW:
@@ -231,20 +232,20 @@ def take_close(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool
 
 
 def finish_close(pdc: Pdc, now: int) -> None:
-    """Send the ACK of CLOSE_CMD, which may carry the Expected_PSN after the close (pds.md §6.5)."""
+    """End the PDC and send the ACK of CLOSE_CMD, which may carry the Expected_PSN after the close (pds.md §6.5)."""
     old = tombstone_of(pdc, True)
     free(pdc, now)
     old.send_closing_ack(pdc.owner, *pdc.closing_ack)
 
 
 def tombstone_of(pdc: Pdc, drained: bool) -> "Tombstone":
-    """Return the record that is kept of a closed PDC; after an error no CLOSE_CMD is acknowledged any more."""
+    """Return the record that is kept of a closed PDC; unless it is `drained`, no CLOSE_CMD is acknowledged later."""
     close_psn = pdc.close_psn if drained else None
     return Tombstone(pdc.local_id, pdc.peer, pdc.peer_id, pdc.rx.start, close_psn)
 
 
 def free(pdc: Pdc, *_: Any) -> None:
-    """End the PDC without error; every request of SES was acknowledged before."""
+    """End the PDC without error; all requests of SES are acknowledged."""
     _end(pdc, None)
 
 
@@ -254,12 +255,12 @@ def fail_by_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
 
 
 def fail_exhausted(pdc: Pdc, reason: PdcErrorReason, now: int) -> None:
-    """End the PDC in error: the retransmission budget of a packet is used up."""
+    """End the PDC in error: the retransmissions of a packet, or the PSNs of the PDC, are used up."""
     _end(pdc, PdsError(reason))
 
 
 def fail_closing(pdc: Pdc, *why: Any) -> None:
-    """End a close that does not complete, and send NACK CLOSING_IN_ERR to the initiator."""
+    """End a PDC in error whose close did not complete, and send NACK CLOSING_IN_ERR to the initiator."""
     reason = why[0] if isinstance(why[0], PdcErrorReason) else PdcErrorReason.CLOSE_TIMEOUT
     nack = Nack(NackCode.CLOSING_IN_ERR, 0, 0, 0, pdc.rx.max_rcvd, pdc.local_id, pdc.peer_id, 0)
     pdc.owner.put_nack(pdc.peer, nack, pdc.entropy)
@@ -289,7 +290,7 @@ def _end(pdc: Pdc, error: PdsError | None) -> None:
     pdc.owner.released(pdc, error)
 
 
-# Default rows
+# Default actions
 
 
 def ignore(pdc: Pdc, *_: Any) -> None:
@@ -311,9 +312,10 @@ def refuse_unexpected(pdc: Pdc, packet: Request | Control, datagram: Datagram, n
 
 
 class Tombstone(NamedTuple):
-    """A tombstone is a record of a closed PDC for MSL (pds.md §6.2 item 9, §20 row 17).
+    """A tombstone is the record of a closed PDC, which is kept for MSL (pds.md §6.2 item 9, §20 row 17).
 
-    Late copies of its packets must not open another PDC, and a CLOSE_CMD whose ACK was lost is answered again.
+    With it the target drops late SYN packets of the PDC, which must not open another PDC, and answers a retransmitted
+    CLOSE_CMD, whose ACK was lost.
     """
 
     local_id: int
@@ -322,6 +324,7 @@ class Tombstone(NamedTuple):
     start: int
     """Start_PSN of the forward space."""
     close_psn: int | None
+    """PSN of the CLOSE_CMD; None: the PDC ended in error."""
 
     def send_closing_ack(self, owner: "Pds", marked: int, retx: int, entropy: int) -> None:
         """Send the ACK of the CLOSE_CMD, which may carry the Expected_PSN (pds.md §6.5, observed.md `closing_ack`)."""
@@ -353,9 +356,10 @@ class Tombstone(NamedTuple):
 
 
 def nack_event(pdc: Pdc, nack: Nack) -> Input | None:
-    """Return the input of the state table for a NACK; None: it has a fatal code for a PSN never sent (pds.md §12).
+    """Return the input of the state table for a NACK; None: a fatal code about a PSN that was never sent (pds.md §12).
 
-    Acknowledged PSNs count as sent; a target that gives up names the last PSN it has, which may be Start_PSN − 1.
+    Acknowledged PSNs count as sent, and so does Start_PSN − 1: a target that ends a close in error names the last PSN
+    that it has received, if any.
     """
     if nack.code not in FATAL_CODES:
         return Input.NEW_START if nack.code == NackCode.NEW_START_PSN else Input.NACK

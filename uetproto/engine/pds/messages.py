@@ -1,9 +1,9 @@
-"""Headers of packet delivery are slotted dataclasses here, which hold only legal values.
+"""PDS headers are parsed from bytes to dataclasses, and packed to bytes.
 
-`parse` validates, and refuses with `RemoteError`, whose `code` is the answer (0: none, drop the packet). `pack` makes
-header bytes and does not check again; `source` and `destination` make those of requests and ACKs without an object.
-Numbers that travel as offsets (CLEAR_PSN, ACK_PSN, SACK base) are whole PSNs here (UE 1.0.1 §3.5.11.4, pds.md §2.1).
-Reserved fields are sent as zero and ignored on receipt.
+`parse` raises `RemoteError` for illegal bytes; the packet is dropped then. `pack` does not check the fields; requests
+and ACKs have no `pack`, as `source` and `destination` make their bytes without an object. Fields that are offsets on
+the wire (CLEAR_PSN, ACK_PSN, SACK base) are whole PSNs here (UE 1.0.1 §3.5.11.4, pds.md §2.1). Reserved fields are sent
+as zero and ignored on receipt.
 """
 
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class Request:
     start_psn: int
     """Difference psn − psn_offset in a SYN packet; else 0."""
     size: int
-    """Size of the PDS header in bytes: the SES header starts there."""
+    """Size of the PDS header in bytes, after which the SES header starts."""
     reserved: int = 0
     """Whether a SYN packet carries use_rsv_pdc."""
 
@@ -76,19 +76,20 @@ class Ack:
     retx: int
     req: int
     ack_psn: int
-    """Acknowledged PSN; `cack_psn` in the answer to a probe."""
+    """Acknowledged PSN; `cack_psn` in the answer to a PROBE."""
     probe_opaque: int | None
+    """Opaque value of the PROBE that the ACK answers; None: it answers none."""
     cack_psn: int
     spdcid: int
     dpdcid: int
     mpr: int
-    """Window in units of 128 PSNs; 0: it does not change."""
+    """Window of the destination in units of 128 PSNs; 0: the window does not change."""
     sack_base: int
     sack_bitmap: int
     size: int
-    """Size of the PDS header in bytes: the SES response starts there."""
+    """Size of the PDS header in bytes, after which the SES response starts."""
     epsn: int | None = None
-    """Expected PSN of the next PDC in the ACK of a close, of a later revision (pds.md §6.6)."""
+    """Expected_PSN in the ACK of a CLOSE_CMD, after UE 1.0.1 (pds.md §6.6); None: the ACK has none."""
 
 
 @dataclass(slots=True)
@@ -150,7 +151,7 @@ class Rudi:
     retx: int
     pkt_id: int
     size: int
-    """Size of the PDS header in bytes: the SES header starts there."""
+    """Size of the PDS header in bytes, after which the SES header starts."""
 
     def pack(self) -> bytes:
         kind = PdsType.RUDI_RESP if self.response else PdsType.RUDI_REQ
@@ -163,7 +164,7 @@ class Uud:
 
     next_hdr: int
     size: int
-    """Size of the PDS header in bytes: the SES header starts there."""
+    """Size of the PDS header in bytes, after which the SES header starts."""
 
     def pack(self) -> bytes:
         return PdsUudReqHeader.pack(self.next_hdr, flags=0)
@@ -172,7 +173,7 @@ class Uud:
 Message = Request | Ack | Nack | Control | Rudi | Uud
 
 USE_RSV_PDC = uet_pds.USE_RSV_PDC >> 12
-"""In pdc_info, the upper four bits of that word (pds.md §1)."""
+"""Bit of use_rsv_pdc within pdc_info, a field of 4 bits (pds.md §1)."""
 
 _PLAIN = PdsRudReqHeader.size
 _WITH_CC = _PLAIN + uet_pds.REQ_CC_STATE.size
@@ -192,7 +193,7 @@ _REQUEST_MODE: dict[int, tuple[Mode, int]] = {
 def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
     """Parse a packet that starts with its PDS header. Raises `RemoteError` if it cannot be decoded (pds.md §6.3 row 1).
 
-    The SES header that `next_hdr` announces is complete, unless the packet is trimmed (pds.md §14).
+    The caller may rely on a complete SES header, unless the packet is trimmed (pds.md §14).
     """
     length = len(data)
     if length < 1:
@@ -212,7 +213,7 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
         if not syn:
             return Request(mode, next_hdr, retx, ar, 0, clear_psn, psn, spdcid, dpdcid, 0, size)
         if not spdcid:
-            raise RemoteError("spdcid 0 in a SYN packet", 0)  # nobody could answer it, or know its copy (pds.md §1)
+            raise RemoteError("spdcid 0 in a SYN packet", 0)  # no answer could name its PDC (pds.md §1)
         head = PdsRudReqSynHeader.read(data)
         start = (psn - head.psn_offset) & _M32
         return Request(mode, next_hdr, retx, ar, 1, clear_psn, psn, spdcid, 0, start, size, _reserved(head.pdc_info))
@@ -259,7 +260,7 @@ def _reserved(info: int) -> int:
 def _parse_rudi(data: Buffer, response: bool, length: int, trimmed: Trim) -> Rudi:
     if length < PdsRudiReqHeader.size:
         raise RemoteError("RUDI header cut short", 0)
-    head = PdsRudiReqHeader.read(data)  # a response has the same rows
+    head = PdsRudiReqHeader.read(data)  # a response has the same layout
     next_hdr = head.next_hdr
     if next_hdr not in (IN_RUDI_RESPONSE if response else REQUESTS):
         raise RemoteError(f"next_hdr {next_hdr} in a RUDI {'response' if response else 'request'}", 0)
@@ -277,12 +278,12 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
         _, next_hdr, epsn, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid = PdsAckHeader.unpack(data)
         mpr = bitmap = 0
         base = cack
-        if epsn and next_hdr == NextHdr.NONE and not probe:  # else the bit is reserved
+        if epsn and next_hdr == NextHdr.NONE and not probe:  # else the flag is reserved
             size = PdsAckEpsnHeader.size
             if length < size:
                 raise RemoteError("ACK cut short", 0)
             expected = PdsAckEpsnHeader.read(data).expected_psn
-    else:  # ACK_CCX has the rows of ACK_CC
+    else:  # ACK_CCX has the same layout as ACK_CC
         (_, next_hdr, _, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid,
          _, _, mpr, base_offset, bitmap) = PdsAckCcHeader.unpack(data)  # fmt: skip
         base = (cack + base_offset) & _M32

@@ -16,19 +16,20 @@ class NackClass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NackRow:
-    """Holds a row of pds.md §12, the reaction to a code."""
+    """Holds the reaction of a source to a NACK code (pds.md §12)."""
 
     kind: NackClass
     delayed: bool = False
     """Whether the source waits NACK_Retx_Time before it retransmits; else it retransmits at once."""
     after_dst_rcvd: bool = False
-    """The NACK is valid for a packet reported as received, too; a request to retransmit revokes the report."""
+    """Whether the NACK is valid also for a packet that an ACK reported as received; if it asks for a retransmission,
+    the packet no longer counts as received."""
     retryable: bool = False
-    """Whether the row of a FATAL code says "retry"."""
+    """Whether pds.md §12 permits SES to retry after this FATAL code."""
     opening: bool = False
     """Whether the NACK is valid only while the PDC is being opened; later it is ignored."""
     ignored: bool = False
-    """Whether the code has a row of its own in the state tables."""
+    """Whether `source.take_nack` ignores the code, as the state tables have an input of their own for it."""
 
 
 _NOW = NackRow(NackClass.NORMAL)
@@ -73,7 +74,7 @@ FATAL_CODES = frozenset(code for code, entry in NACKS.items() if entry.kind is N
 
 
 def nacks_of(sent: Iterable[Mapping[int, int]]) -> dict[str, int]:
-    """Return the sum of the NACKs that several endpoints sent (`Pds.nack_tx`), by the name of the code."""
+    """Return how many NACKs several endpoints sent together (`Pds.nack_tx`), by the name of the code."""
     counts: Counter[int] = Counter()
     for of_one in sent:
         counts.update(of_one)

@@ -1,9 +1,9 @@
-"""A packet delivery context has a state, steps its state machine, and sends packets (pds.md §5, §6).
+"""A packet delivery context (PDC) holds its state and both PSN spaces, and runs its state machine (pds.md §5, §6).
 
 A PDC has a source half (`tx`, `retransmit.SendWindow`) and a destination half (`rx`, `psn_window.PsnWindow`): an
-initiator sends forward and receives return packets, a target the reverse. The actions of the state tables are functions
-that take the PDC: `source` (requests out, ACKs in), `destination` (requests in, ACKs out), `control` (control packets)
-and `lifecycle` (start, timers, close, errors).
+initiator sends in the forward direction and receives in the return direction, a target the reverse. The actions of the
+state tables are functions that take the PDC: `source` (requests out, ACKs in), `destination` (requests in, ACKs out),
+`control` (control packets) and `lifecycle` (start, timers, close, errors).
 """
 
 from collections import deque
@@ -31,7 +31,10 @@ _NOTHING: list[Row] = [None] * len(Input)
 
 
 class Pdc:
-    """One end of a PDC: `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
+    """A PDC has this state at each of its two ends.
+
+    `peer_id`, the PDCID of the peer, is 0 while it is unknown; `tx` and `rx` start at the same PSN (pds.md §2.2).
+    """
 
     __slots__ = (
         "_entropy_at", "_entropy_mask", "ack_gen_count", "cack_asks", "clear_asked_at", "clear_asks", "clear_at",
@@ -68,23 +71,23 @@ class Pdc:
         self.locks = 0
         """Number of `lock_pdc`: a locked PDC is not closed (pds.md §4)."""
         self.opened = False
-        """`PdcOpened` was reported."""
+        """Whether `PdcOpened` was reported."""
         self.close_req = False
         self.close_psn: int | None = None
         self.closing_ack: tuple[int, int, int] = (0, 0, 0)
-        """Holds marked, retx and entropy of the CLOSE_CMD."""
+        """Values of the CLOSE_CMD that its ACK copies: ECN mark, retx, entropy."""
         self.demanded = 0
         """Start_PSN that the target demands while it is PENDING."""
         self.refused_starts: tuple[int, ...] = ()
         """The last Start_PSNs that this target refused."""
         self.clear_owed = False
-        """A CLEAR_REQ waits for an answer."""
+        """Whether a CLEAR_REQ of the peer waits for its answer."""
         self.clear_asks = self.clear_asked_at = 0
-        """CLEAR_REQs sent since a packet came, and when the last one was sent."""
+        """Number of CLEAR_REQs sent in a row without any packet in between, and time of the last one."""
         self.cack_asks = 0
-        """Unanswered ACK_REQs in a row that asked for CACK (pds.md §7.1)."""
+        """Number of unanswered ACK_REQs in a row that asked for CACK (pds.md §7.1)."""
         self.probe: tuple[int, int, int] | None = None
-        """The outstanding PROBE: opaque, highest PSN sent before it, when."""
+        """The outstanding PROBE: opaque value, highest PSN sent before the PROBE, time at which it was sent."""
         self.probes_left = config.max_tail_loss_retx
         self.clear_at = self.stored_at = self.close_at = self.unblock_at = self.wake_at = NEVER
         self.pending_at = self.probe_at = NEVER
@@ -96,28 +99,29 @@ class Pdc:
         self.touched = now
         """Time of the last packet sent or received: the idle time starts there (pds.md §16)."""
         self.idle_time = 0 if reserved and role is Role.TARGET else config.idle_time
-        """Idle time; 0: the PDC does not close by itself. The end that opened a reserved PDC decides when it closes."""
+        """Idle time in picoseconds; 0: the PDC is never closed for being idle, as the target of a reserved PDC, which
+        leaves the close to the end that opened it."""
         self.idle_wake = now + self.idle_time if self.idle_time else NEVER
-        """Time of the next look at `touched`, which need not move with every packet. NEVER in a state without a row for
-        IDLE, where the timer would expire again and again."""
+        """Time at which `touched` is checked next, so that packets do not restart a timer; NEVER in a state without a
+        row for IDLE."""
 
     def begin(self, start: int, receive_start: int) -> None:
-        """Set both PSN spaces to their beginning (pds.md §2.2)."""
+        """Start both PSN spaces: `tx` at `start`, `rx` at `receive_start` (pds.md §2.2)."""
         config, rod = self.config, self.mode is Mode.ROD
         self.tx = SendWindow(start, rod and config.rod_recovery == "go_back_n", config)
         self.rx = PsnWindow(receive_start, config.mp_range, rod)
         self.clear_sent = self.clear_wanted = self.message_clear = (start - 1) & _M32
         self.ack_gen_count = 0
-        """Bytes received since the last ACK (pds.md §8.3)."""
+        """Number of bytes received since the last ACK (pds.md §8.3)."""
         self.held: dict[int, tuple[Response, UnansweredSlot]] | None = None
-        """Answers on ROD whose ACK waits for those of lower PSNs (pds.md §8.3)."""
+        """ROD: answers by PSN whose ACKs wait until all lower PSNs are answered (pds.md §8.3)."""
 
     # The machine
 
     def step(self, event: Input, *arguments: Any) -> None:
-        """Run the action of the table for an event, and enter its next state; the last argument is the time.
+        """Run the action that the table has for an event, then enter the next state; the last argument is the time.
 
-        The state stays when the action returns False.
+        The state does not change if the action returns False.
 
         Raises `LocalError` for a local call that the state does not allow.
         """
@@ -132,10 +136,10 @@ class Pdc:
             self.enter(target)
             self.watch_idle(arguments[-1])
             if self.close_req and target is State.ESTABLISHED:
-                self.step(Input.CLOSE, arguments[-1])  # wished for in CREATING
+                self.step(Input.CLOSE, arguments[-1])  # requested in CREATING
 
     def enter(self, state: State) -> None:
-        """Enter a state without an event: at the end, or for a harness that needs a PDC in the middle of its life."""
+        """Set the state and its row of the table, without an action."""
         self.state = state
         self.rows = self.compiled[self.role].get(state, _NOTHING)
 
@@ -146,9 +150,10 @@ class Pdc:
             self.owner.wake(self, self.idle_wake)
 
     def learn(self, peer_id: int) -> None:
-        """Learn the PDCID of the target (pds.md §6.2 item 5, §20 row 26).
+        """Note the PDCID of the target, as a packet of the target tells it (pds.md §6.2 item 5, §20 row 26).
 
-        A PDCID from a NACK may be released when the next SYN arrives there: it is not final before ESTABLISHED.
+        Until the PDC is ESTABLISHED a later packet may tell another PDCID: a target that sent a NACK may have released
+        the PDC since.
         """
         if peer_id and peer_id != self.peer_id and self.state is State.CREATING:
             before, self.peer_id = self.peer_id, peer_id
@@ -159,7 +164,7 @@ class Pdc:
 
     @property
     def last_psn(self) -> int:
-        """Return the last PSN of both spaces, which begin at the same PSN: return data may be further (pds.md §2.2)."""
+        """Return the highest PSN used in either direction; both begin at the same PSN (pds.md §2.2)."""
         sent, received = self.tx.last, self.rx.max_rcvd
         return sent if diff32(sent, received) >= 0 else received
 
@@ -186,13 +191,13 @@ class Pdc:
 
     @property
     def key(self) -> tuple[Mode, int, int, bool]:
-        """Return the values that all messages on the PDC have in common (pds.md §6.1)."""
+        """Return the key by which messages find the PDC: mode, peer, context, reserved (pds.md §6.1)."""
         return self.mode, self.peer, self.context, self.reserved
 
     def deadline(self) -> int:
-        """Return when the next timer of this PDC expires, for the idle timer perhaps too early; NEVER: none is armed.
+        """Return when the next timer of this PDC expires; NEVER: none is armed. For the idle timer it may be too early.
 
-        Whoever arms a timer tells `owner.wake` if it is earlier than `wake_at`.
+        Code that arms a timer calls `owner.wake` if the timer expires before `wake_at`.
         """
         return min(
             self.tx.deadline(), self.clear_at, self.stored_at, self.close_at, self.unblock_at, self.idle_wake,
@@ -202,7 +207,7 @@ class Pdc:
     # Output
 
     def next_entropy(self) -> int:
-        """Return the next entropy value on RUD: each value once a round, in a drawn order (cms.md §8, oblivious)."""
+        """Return the next entropy value on RUD: each round uses every value once, in random order (cms.md §8)."""
         size = self.config.entropy_values
         at = self._entropy_at
         if at == 0:
@@ -213,7 +218,7 @@ class Pdc:
     def send_control(
         self, ctl_type: int, psn: int, ar: int, payload: int, retx: int, entropy: int | None = None, opaque: int = 0
     ) -> None:
-        syn = self.state is State.CREATING  # then the mode is told in any case: this packet may open the PDC
+        syn = self.state is State.CREATING  # then isrod is set whatever `cp_isrod` says: the packet may open the PDC
         isrod = int(self.mode is Mode.ROD and (syn or self.config.cp_isrod == "mode"))
         control = Control(
             ctl_type, isrod, retx, ar, int(syn), psn, self.local_id, 0 if syn else self.peer_id,
@@ -222,7 +227,8 @@ class Pdc:
         self.owner.put(self.peer, control, self.entropy if entropy is None else entropy)
 
     def send_psn_cp(self, ctl_type: int, payload: int, now: int) -> int:
-        """Send a control packet that consumes a PSN; it is tracked and retransmitted as a request is (pds.md §13)."""
+        """Send a control packet that consumes a PSN, and return the PSN; it is retransmitted as requests are (pds.md
+        §13)."""
         psn = self.tx.next
         record = SendRecord(psn, None, payload, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
         self.send_control(ctl_type, psn, 1, payload, 0)
@@ -233,7 +239,7 @@ class Pdc:
     def nack(
         self, code: NackCode, packet: Request | Control, datagram: Datagram, payload: int = 0, *, nameless: bool = False
     ) -> None:
-        """Send a NACK about a packet (pds.md §6.3, after the table); `nameless`: with spdcid 0."""
+        """Send a NACK about a packet to its sender (pds.md §6.3, after the table); `nameless`: with spdcid 0."""
         own = 0 if nameless else self.local_id
         marked, psn, peer_id = datagram.ecn_marked, packet.psn, packet.spdcid
         self.owner.put_nack(self.peer, Nack(code, 0, packet.retx, marked, psn, own, peer_id, payload), datagram.entropy)

@@ -1,6 +1,7 @@
-"""The pool of PDCs of an endpoint holds PDCIDs, free or in quarantine, draws Start_PSNs, and keeps tombstones.
+"""The pool of an endpoint holds its open PDCs, allocates PDCIDs, and draws Start_PSNs.
 
-UE 1.0.1 §3.5.8; pds.md §2.2 (reuse of PDCIDs and PSNs), §6.1 (pools), §6.2 items 3 and 9, §16 (MSL).
+A closed PDC leaves a record (`lifecycle.Tombstone`) for MSL, and its PDCID is in quarantine for that time. UE 1.0.1
+§3.5.8; pds.md §2.2 (reuse of PDCIDs and PSNs), §6.1 (pools), §6.2 items 3 and 9, §16 (MSL).
 """
 
 from collections import deque
@@ -30,10 +31,11 @@ _PRESETS = {
 
 @dataclass(slots=True)
 class Preset:
-    """A preset gives numbers to a PDC in place of drawn ones (`[preset]` of a scenario).
+    """A preset gives chosen numbers to a PDC in place of drawn ones (`[preset]` of a scenario).
 
-    For a PDC still to be opened: `pdcid` and `start_psn`, used once. For `Pds.adopt`, an ESTABLISHED PDC in the middle
-    of its life, also the others; nothing is in flight: CACK = CLEAR = the PSN before `forward_next`, `return_next`.
+    The next PDC that is opened takes `pdcid` and `start_psn`. `Pds.adopt` makes a PDC that is ESTABLISHED, and takes
+    the other numbers as well. Nothing is in flight on such a PDC: in each direction CACK_PSN and CLEAR_PSN are the PSN
+    before the next one (`forward_next`, `return_next`).
     """
 
     pdcid: int | None = None
@@ -44,7 +46,8 @@ class Preset:
     ack_gen_count: int = 0
     """Number of bytes that an adopted PDC counts as received since the last ACK (pds.md §8.3)."""
     expected_psn: int | None = None
-    """Expected_PSN of secure start for the endpoint (pds.md §6.6); after a restart, the former `Pds.expected_psn`."""
+    """Expected_PSN of the endpoint with secure start (pds.md §6.6); after a restart, what `Pds.expected_psn` was
+    before."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -70,20 +73,25 @@ class PdcPool:
         """Closed PDCs with the time when their PDCID and tombstone are released."""
         self._quarantined: set[int] = set()
         self.tombstones: dict[tuple[int, int, int], Tombstone] = {}
-        """Targets closed less than MSL ago, by {address, PDCID} of the peer and Start_PSN (pds.md §6.2 item 9)."""
+        """Records of PDCs closed less than MSL ago of which this endpoint was the target, by {address, PDCID} of the
+        peer and Start_PSN (pds.md §6.2 item 9)."""
         self._closed: dict[int, Tombstone] = {}
-        """Targets closed less than MSL ago by local PDCID: the last one that had it."""
+        """The same records by local PDCID; of several with one PDCID the last."""
         self.last_psn: dict[int, int] = {}
+        """The last PSN sent on each local PDCID by a closed PDC."""
         self.reserved_open = self.targets = 0
         self._reserved: set[int] = set()
         self.spare: set[int] = set()
-        """Reserved PDCIDs that no PDC has."""
+        """PDCIDs of `reserve` that no PDC uses now."""
         self.cccs: dict[int, int] = {}
         """Number of PDCs of each peer, which share its congestion-control context."""
         self.next_id = 1
 
     def preset(self, preset: Preset) -> None:
-        """Put the numbers for the next PDC that is opened here, in either role, in the queue."""
+        """Queue the numbers for the next PDC of this endpoint, in either role; set Expected_PSN at once.
+
+        Raises `LocalError` for a PDCID that is in use or preset already, and for `expected_psn` without secure start.
+        """
         if preset.pdcid is not None and (preset.pdcid in self.pdcs or self._is_preset(preset.pdcid)):
             raise LocalError("pdcid", f"{preset.pdcid} is in use, or preset for another PDC")
         if preset.expected_psn is not None:
@@ -97,9 +105,9 @@ class PdcPool:
     def expected_psn(self) -> int | None:
         """Return the Expected_PSN that a target needs after a restart (tss.md §11); None without secure_start expected.
 
-        It is newer than every PSN of the PDCs opened to this endpoint, open ones included. The driver stores it and
-        presets it in the next endpoint under the same keys; without it, a new key or epoch is needed. An initiator
-        needs no number: the target demands one, at the cost of a round trip.
+        It is above every PSN of the PDCs that were opened to this endpoint, also of those still open. The driver stores
+        it, and presets it in the next endpoint that uses the same keys; an endpoint that has lost it needs a new key or
+        epoch. An initiator needs no stored number: the target demands a Start_PSN, at the cost of a round trip.
         """
         policy = self.start_policy
         if not isinstance(policy, ExpectedStart):
@@ -111,7 +119,7 @@ class PdcPool:
         return expected
 
     def has_room(self, reserved: bool) -> bool:
-        """Return True when another PDC may be opened: its pool has room, and a PDCID is free or not in quarantine."""
+        """Return True when another PDC may be opened: a PDCID is free, and the pool, reserved or not, has room."""
         open_now = len(self.pdcs)
         if open_now + len(self.expiring) >= _MAX_PDCID:
             return False
@@ -120,9 +128,10 @@ class PdcPool:
         return open_now - self.reserved_open < self.config.max_pdcs
 
     def reserve(self) -> int:
-        """Reserve two PDCIDs for `Pds.open_reserved`, an even one and the next; return the even one.
+        """Reserve an even PDCID and the next one for `Pds.open_reserved`; return the even one.
 
-        A peer can then be told which PDCs will be opened to it. Raises `LocalError` when the pool has fewer.
+        So a peer can be told beforehand which PDCs will be opened to it. Raises `LocalError` when fewer than two are
+        left.
         """
         room = self.config.reserved_pdcs - self.reserved_open - len(self.spare)
         for even in range(_MAX_PDCID - 1, 0, -2):
@@ -138,13 +147,16 @@ class PdcPool:
         )
 
     def release(self, even: int) -> None:
-        """Release a pair of reserved PDCIDs; PDCs that still use them end as usual."""
+        """Release a pair of reserved PDCIDs; PDCs that still use them stay open."""
         pair = {even, even + 1}
         self._reserved -= pair
         self.spare -= pair
 
     def allocate(self, preset: Preset) -> int:
-        """Return a local PDCID: never 0, not in use and not in quarantine."""
+        """Return a local PDCID that is not 0, in use, reserved or in quarantine, or the PDCID of the preset.
+
+        Raises `LocalError` if the preset PDCID is in use, or none is free.
+        """
         if preset.pdcid is not None:
             if preset.pdcid in self.pdcs:
                 raise LocalError(f"PDCID {preset.pdcid} is in use")
@@ -161,7 +173,7 @@ class PdcPool:
         return any(preset.pdcid == local for preset in self.presets)
 
     def draw_start(self, local: int) -> int:
-        """Return a random Start_PSN: not 0, and away from the last PSN used on this PDCID (pds.md §2.2)."""
+        """Return a random Start_PSN that is not 0 and is far from the last PSN used on this PDCID (pds.md §2.2)."""
         last = self.last_psn.get(local)
         while True:
             start = self.rng.getrandbits(32)
@@ -169,7 +181,7 @@ class PdcPool:
                 return start
 
     def enroll(self, pdc: Pdc) -> None:
-        """Add an opened PDC to its pools."""
+        """Add an opened PDC to the pool, and count the resources that it uses."""
         self.pdcs[pdc.local_id] = pdc
         self.reserved_open += pdc.reserved
         self.spare.discard(pdc.local_id)
@@ -179,7 +191,7 @@ class PdcPool:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
     def quarantine(self, pdc: Pdc, clean: bool, now: int) -> None:
-        """Remove a closed PDC; its PDCID and its tombstone stay in quarantine for MSL."""
+        """Remove a closed PDC; keep its record for MSL, and its PDCID unused for `pdcid_quarantine`."""
         del self.pdcs[pdc.local_id]
         self.reserved_open -= pdc.reserved
         if pdc.local_id in self._reserved:
@@ -192,7 +204,7 @@ class PdcPool:
             del self._by_peer[pdc.peer, pdc.peer_id]
         initiator = pdc.role is Role.INITIATOR
         self.last_psn[pdc.local_id] = pdc.tx.last
-        delivered = initiator or pdc.rx.max_rcvd != (pdc.rx.start - 1) & _M32  # else it was PENDING
+        delivered = initiator or pdc.rx.max_rcvd != (pdc.rx.start - 1) & _M32  # False: it never left PENDING
         if self.start_policy is not None and delivered:
             self.start_policy.closed(pdc.rx.start, pdc.last_psn, initiator)
         tombstone = tombstone_of(pdc, clean)
@@ -214,16 +226,16 @@ class PdcPool:
                 del self._closed[old.local_id]
 
     def tombstone(self, packet: Control, src: int) -> Tombstone | None:
-        """Return the PDC that this CLOSE_CMD closed before (pds.md §20 row 17)."""
+        """Return the record of the PDC that this CLOSE_CMD has closed already, if there is one (pds.md §20 row 17)."""
         old = self._closed.get(packet.dpdcid)
         if old is None or (old.peer, old.peer_id, old.close_psn) != (src, packet.spdcid, packet.psn):
             return None
         return old
 
     def learned(self, pdc: Pdc, before: int) -> None:
-        """Register the PDCID of a target, which its initiator knows now.
+        """Register the PDCID of the target of a PDC that this endpoint opened; `before`: the PDCID registered so far.
 
-        A peer that uses a PDCID twice does not remove the PDC of which this endpoint is the target.
+        If a PDC of which this endpoint is the target has the same {address, PDCID}, that PDC stays registered.
         """
         if before and self._by_peer.get((pdc.peer, before)) is pdc:
             del self._by_peer[pdc.peer, before]
@@ -232,10 +244,10 @@ class PdcPool:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
     def of_syn(self, src: int, spdcid: int) -> Pdc | None:
-        """Return the PDC that a SYN packet belongs to, by the address and PDCID of the sender.
+        """Return the PDC that a SYN packet belongs to, by the address and PDCID of the sender; None: there is none.
 
-        Without quarantine (`pdcid_quarantine` = 0) the peer may have closed on a CLOSE_CMD whose ACK was lost, and
-        used the PDCID again: it no longer names the PDC that waits here for the ACK.
+        With `pdcid_quarantine` 0 the peer may use a PDCID again while this endpoint still waits for the ACK of
+        CLOSE_CMD, if that ACK was lost: the SYN then belongs to a new PDC.
         """
         pdc = self._by_peer.get((src, spdcid))
         if pdc is None or pdc.state is not State.CLOSE_ACK_WAIT or self.config.pdcid_quarantine == "MSL":
@@ -245,9 +257,9 @@ class PdcPool:
 
 
 def is_sender(pdc: Pdc, src: int, spdcid: int) -> bool:
-    """Return True when address and PDCID of a sender fit the PDC (pds.md §6.3 rows 3, 12).
+    """Return True when address and PDCID of a sender are those of the peer of the PDC (pds.md §6.3 rows 3, 12).
 
-    Before ESTABLISHED any PDCID fits (row 4).
+    In CREATING any PDCID but 0 is accepted (row 4).
     """
     known = spdcid if pdc.state is State.CREATING else pdc.peer_id
     return src == pdc.peer and spdcid == known != 0

@@ -1,9 +1,9 @@
-"""Destination half of a direction of a PDC records which PSNs were received, answered, cleared.
+"""The destination half of one direction of a PDC records which PSNs were received, answered and cleared.
 
 UE 1.0.1 §3.5.11.4 (CACK, CLEAR, SACK), §3.5.12.2 and §3.5.12.5 (window, duplicates); pds.md §2.3, §8, §9.
 
-It holds numbers only, no packets and no time. An in-order packet with a plain answer moves CACK and leaves no state;
-only PSNs above CACK have a slot.
+It has no timers. A packet in order whose answer is not guaranteed advances CACK and needs no further state; only PSNs
+above CACK have a slot.
 """
 
 from dataclasses import dataclass
@@ -23,18 +23,20 @@ class Verdict(IntEnum):
 
     NEW = 0
     GAP = 1
-    """The PSN lies beyond the next expected one (ROD)."""
+    """The PSN is not the next one in order (ROD)."""
     DUPLICATE = 2
     """The PSN was received, and lies above CACK."""
     PRIOR = 3
-    """The PSN lies at or below CACK, within one window."""
+    """The PSN was received, and lies at or below CACK by less than a window."""
     AHEAD = 4
+    """The PSN lies above the window."""
     BEHIND = 5
+    """The PSN lies below Start_PSN, or below CACK by a window or more."""
 
 
 @dataclass(slots=True)
 class UnansweredSlot:
-    """Slot of a PSN that SES has not answered yet; it holds what the ACK will copy (pds.md §8.3, §8.4)."""
+    """Slot of a PSN that SES has not answered yet, with the fields of the packet for its ACK (pds.md §8.3, §8.4)."""
 
     ar: int
     retx: int
@@ -43,16 +45,16 @@ class UnansweredSlot:
     created: bool
     """Whether the packet created the PDC."""
     asked: bool = False
-    """Whether an ACK_REQ waits for the answer."""
+    """Whether an ACK_REQ asked for the answer."""
 
 
 @dataclass(slots=True)
 class StoredSlot:
-    """Slot of a PSN whose guaranteed answer is not cleared."""
+    """Slot of a PSN whose guaranteed response is stored until a CLEAR."""
 
     next_hdr: int
     response: bytes | None
-    """The stored response; None: it is lost, or is read data that was not stored (pds.md §10)."""
+    """The response; None: it was lost, or it is read data that is not stored (pds.md §10)."""
 
 
 @dataclass(slots=True)
@@ -64,13 +66,13 @@ class BufferedSlot:
 
 
 class CompleteSlot:
-    """Slot of a PSN that is complete, above a gap."""
+    """Slot of a PSN above CACK that is complete: a lower PSN is not."""
 
     __slots__ = ()
 
 
 class ClosingSlot:
-    """Slot of the CLOSE_CMD, which is complete when the PDC is drained."""
+    """Slot of the CLOSE_CMD, which is complete only when the PDC is drained (pds.md §6.5)."""
 
     __slots__ = ()
 
@@ -101,17 +103,17 @@ class PsnWindow:
         self.waiting = 0
         self.buffered = 0
         self._turn = 0
-        """The next PSN in order on ROD while packets after a gap are buffered."""
+        """The next PSN in order on ROD; valid while packets after a gap are buffered."""
 
     @property
     def expected(self) -> int:
-        """Return the next PSN in order on ROD: it follows the highest one received unless packets are buffered."""
+        """Return the next PSN in order on ROD: the highest received + 1, unless packets after a gap are buffered."""
         return self._turn if self.buffered else (self.max_rcvd + 1) & _M32
 
     def classify(self, psn: int) -> Verdict:
         """Return the case of an arriving PSN (pds.md §8.1)."""
         if psn == (self.cack + 1) & _M32 and not self.slots:
-            return _NEW  # in order, nothing beyond: as below
+            return _NEW  # the common case, with the same result as below
         distance = diff32(psn, self.cack)
         if distance > self.mp_range:
             return Verdict.AHEAD
@@ -131,7 +133,7 @@ class PsnWindow:
     def take(self, psn: int, slot: Slot) -> None:
         """Mark a NEW psn as received, with the state of its answer; advance CACK."""
         if psn == (self.cack + 1) & _M32 and slot is DONE and not self.slots:
-            self.cack = self.max_rcvd = psn  # in order: as below, without the slot
+            self.cack = self.max_rcvd = psn  # the common case, with the same result as below
             if diff32(psn, self.sack_track) > 0:
                 self.sack_track = psn
             return
@@ -152,7 +154,7 @@ class PsnWindow:
         self._mark(psn, slot)
 
     def next_turn(self) -> BufferedSlot | None:
-        """Remove and return the buffered packet that is next in order on ROD; it is NEW again."""
+        """Remove and return the buffered packet that is next in order on ROD; its PSN counts as not received then."""
         if not self.buffered:
             return None
         slot = self.slots.get(self._turn)
@@ -161,7 +163,7 @@ class PsnWindow:
         del self.slots[self._turn]
         self.buffered -= 1
         if not self.buffered:
-            self.max_rcvd = (self._turn - 1) & _M32  # the highest one received is this one, again
+            self.max_rcvd = (self._turn - 1) & _M32  # nothing above is received any more
         return slot
 
     def _mark(self, psn: int, slot: Slot) -> None:
@@ -169,7 +171,7 @@ class PsnWindow:
         if diff32(psn, self.max_rcvd) > 0:
             self.max_rcvd = psn
         if diff32(psn, self.sack_track) < 0:
-            self.sack_track = psn  # above CACK, else it would not be new
+            self.sack_track = psn
 
     def answer(self, psn: int, slot: StoredSlot | CompleteSlot) -> None:
         """Record the answer to an unanswered psn; advance CACK (pds.md §8.2)."""
@@ -180,7 +182,7 @@ class PsnWindow:
         self._advance()
 
     def clear(self, value: int) -> bool:
-        """Clear up to a CLEAR_PSN; if a PSN up to it is unanswered, return False and clear nothing (pds.md §9.3)."""
+        """Clear all PSNs up to CLEAR_PSN; return False, and clear none, if one of them is incomplete (pds.md §9.3)."""
         if diff32(value, self.max_clear) <= 0:
             return True
         beyond = diff32(value, self.cack)
@@ -229,12 +231,12 @@ class PsnWindow:
         return isinstance(slot, StoredSlot)
 
     def lowest(self, kind: type[UnansweredSlot] | type[StoredSlot]) -> int | None:
-        """Return the lowest PSN that waits for its answer, or whose guaranteed answer is not cleared."""
+        """Return the lowest PSN that is unanswered, or that has a stored response, by `kind`; None: there is none."""
         psns = [psn for psn, slot in self.slots.items() if isinstance(slot, kind)]
         return min(psns, key=self.above_cack) if psns else None
 
     def above_cack(self, psn: int) -> int:
-        """Return the distance from CACK, which sorts PSNs of the window."""
+        """Return the distance of a PSN from CACK, a key that sorts the PSNs of the window."""
         return diff32(psn, self.cack)
 
     def forget(self) -> None:
@@ -260,6 +262,6 @@ class PsnWindow:
         return bitmap
 
     def ack_sent(self) -> None:
-        """Advance the tracked base once an ACK reported it and all its bits lie below CACK."""
+        """Advance the tracked base by one bitmap after an ACK, if a PSN above its bitmap was received."""
         if diff32(self.max_rcvd, self.sack_track) > SACK_BITS - 1:
             self.sack_track = (self.sack_track + SACK_BITS) & _M32

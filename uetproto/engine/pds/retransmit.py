@@ -1,6 +1,6 @@
-"""Source half of a direction of a PDC records what is in flight, what was acknowledged, and when to retransmit.
+"""The source half of one direction of a PDC records which packets are in flight, and when they are retransmitted.
 
-UE 1.0.1 §3.5.12.5 to §3.5.12.7, §3.5.20.3; pds.md §5 (tx), §7 (source rules), §11 (loss). It holds numbers and
+UE 1.0.1 §3.5.12.5 to §3.5.12.7, §3.5.20.3; pds.md §5 (tx), §7 (source rules), §11 (loss). This module keeps records and
 timers; `source` makes the packets.
 """
 
@@ -18,7 +18,9 @@ _M32 = 0xFFFFFFFF
 RTO_CAP = 8 * SECOND
 """Largest RTO (pds.md §11.1)."""
 RTO_INFINITE = 15
+"""Value of Max_RTO_Retx_Cnt that sets no limit."""
 NACK_INFINITE = 31
+"""Value of Max_NACK_Retx_Cnt that sets no limit."""
 MAX_CLEAR_OFFSET = 0x8000
 """Largest distance of CLEAR_PSN below the PSN that carries it (pds.md §2.1)."""
 MAX_SYN_OFFSET = 4095
@@ -27,7 +29,7 @@ MAX_SYN_OFFSET = 4095
 
 @dataclass(slots=True, eq=False)
 class SendRecord:
-    """An un-ACKed packet that consumed a PSN: a request, or a control packet (`ctl_type` is not None)."""
+    """An un-ACKed packet that consumed a PSN has this record: a request, or with `ctl_type` a control packet."""
 
     psn: int
     message: Outgoing | None
@@ -40,26 +42,30 @@ class SendRecord:
     clear_psn: int
     ctl_type: int | None = None
     dst_rcvd: bool = False
+    """Whether the peer reported the packet as received; its answer is still missing."""
     rto_cnt: int = 0
+    """Number of RTOs; it selects the back-off level."""
     nack_cnt: int = 0
     rto_at: int = field(init=False)
+    """Time at which the RTO expires; `SendWindow.arm` sets it."""
     retx_at: int = field(init=False)
-    """Times of the RTO and of the retransmission after a NACK; `SendWindow.arm` sets both."""
+    """Time of the retransmission after a NACK; NEVER: none is scheduled."""
 
 
 @cache
 def rto_waits(init: int) -> tuple[int, ...]:
-    """Return the RTO of each back-off level (pds.md §11.1)."""
+    """Return the RTO of each back-off level: `init`, doubled at each level, at most `RTO_CAP` (pds.md §11.1)."""
     top = next(level for level in range(64) if init << level >= RTO_CAP or not init)
     return tuple(min(init << level, RTO_CAP) for level in range(top + 1))
 
 
 class SendWindow:
-    """The send window holds `start`, `next`, `una`, `peer_cack`, `mp_range`, un-ACKed records, timers (pds.md §5).
+    """The send window of a source holds its PSNs, the records of its un-ACKed packets, and their timers (pds.md §5).
 
-    Timers are queues, not heaps: all records of a back-off level wait equally long, so deadlines within a level are in
-    order. An entry is stale, and skipped, when its record has another deadline. On ROD only the lowest un-ACKed PSN is
-    timed, because its expiry retransmits all (pds.md §11.3).
+    The PSNs are `start` (Start_PSN), `next` (of the next packet), `una` (the lowest un-ACKed) and `peer_cack`. There is
+    one queue of timers for each back-off level: all records of a level wait equally long, so their deadlines are in
+    order. An entry is stale, and skipped, when its record has another deadline. With go-back-N only the lowest un-ACKed
+    PSN has a timer, because its expiry retransmits all later packets as well (pds.md §11.3).
     """
 
     __slots__ = (
@@ -68,19 +74,19 @@ class SendWindow:
     )  # fmt: skip
 
     def __init__(self, start: int, rod: bool, config: PdsConfig) -> None:
-        """Make an empty window; `rod`: a loss goes back to the lowest un-ACKed PSN."""
+        """Make an empty window; `rod`: the source goes back N after a loss."""
         self.config = config
         self.rod = rod
         self.start = self.next = self.una = start
         self.peer_cack = (start - 1) & _M32
         self.went_back_to = (start - 1) & _M32
-        """ROD: where the last go-back began."""
+        """ROD: PSN from which packets were retransmitted last."""
         self.mp_range = config.default_mpr * 128
         self.records: dict[int, SendRecord] = {}
         self.sacked = 0
-        """Number of records that the destination has received."""
+        """Number of records with `dst_rcvd`."""
         self.recovery_end: int | None = None
-        """PSN at which CACK ends the recovery from an inferred loss (pds.md §11.4)."""
+        """PSN that CACK must reach to end the recovery from an inferred loss; None: no recovery (pds.md §11.4)."""
         self._levels: list[deque[tuple[int, SendRecord]]] = []
         self._waits = rto_waits(config.rto_init_time)
         self._nacked: deque[tuple[int, SendRecord]] | None = None
@@ -88,7 +94,7 @@ class SendWindow:
 
     @property
     def clear_psn(self) -> int:
-        """Return CLEAR_PSN: all PSNs up to it were acknowledged and answered (pds.md §2.4)."""
+        """Return CLEAR_PSN, the highest PSN up to which all packets are acknowledged and answered (pds.md §2.4)."""
         return (self.una - 1) & _M32
 
     @property
@@ -108,13 +114,13 @@ class SendWindow:
     # In flight
 
     def track(self, record: SendRecord, now: int) -> None:
-        """Track a first transmission: the record takes PSN `next`."""
+        """Record a first transmission, which uses PSN `next`, and arm its RTO."""
         self.records[record.psn] = record
         self.next = (record.psn + 1) & _M32
         self.arm(record, now)
 
     def arm(self, record: SendRecord, now: int) -> None:
-        """Arm the RTO after a (re)transmission (pds.md §11.1)."""
+        """Arm the RTO of a packet that is (re)transmitted now (pds.md §11.1)."""
         waits, level = self._waits, record.rto_cnt
         if level >= len(waits):
             level = len(waits) - 1
@@ -127,7 +133,7 @@ class SendWindow:
             levels[level].append((at, record))
 
     def delay(self, record: SendRecord, now: int) -> None:
-        """Pause the record after a NACK: the RTO is suspended until the retransmission (pds.md §11.2)."""
+        """Schedule the retransmission after a NACK; until then the packet has no RTO (pds.md §11.2)."""
         record.rto_at = NEVER
         record.retx_at = now + self.config.nack_retx_time
         if self._nacked is None:
@@ -144,7 +150,7 @@ class SendWindow:
         return records
 
     def renumber(self, delta: int, now: int) -> list[SendRecord]:
-        """Move all PSNs by `delta` for secure start; all is in flight for the first time again (pds.md §6.6)."""
+        """Move all PSNs by `delta` for secure start, and return all records, as first transmissions (pds.md §6.6)."""
         records = list(self.records.values())
         self._levels = []
         self._nacked = None
@@ -165,12 +171,12 @@ class SendWindow:
     # Acknowledgements (pds.md §7.2)
 
     def plausible(self, ack: Ack) -> bool:
-        """Return False for an ACK of a packet that was never sent, or from before the start (pds.md §7.2 step 2)."""
+        """Return False for an ACK with a PSN that was never sent, or is below Start_PSN − 1 (pds.md §7.2 step 2)."""
         used = (self.next - self.start) & _M32
         return (ack.cack_psn + 1 - self.start) & _M32 <= used and diff32(ack.ack_psn, self.next) < 0
 
     def take_cack(self, cack: int) -> list[SendRecord]:
-        """Remove and return the un-ACKed records up to CACK, in order; they get the default answer (pds.md §7.2)."""
+        """Remove and return the records up to CACK, in order, whose answer is the default response (pds.md §7.2)."""
         answered: list[SendRecord] = []
         if diff32(cack, self.peer_cack) > 0:
             self.peer_cack = cack
@@ -190,7 +196,7 @@ class SendWindow:
         return answered
 
     def forget(self, record: SendRecord) -> None:
-        """Remove a record that is acknowledged by its own PSN (pds.md §7.2 step 3)."""
+        """Remove the record of the packet that an ACK names by its ACK_PSN (pds.md §7.2 step 3)."""
         del self.records[record.psn]
         record.rto_at = record.retx_at = NEVER
         if record.dst_rcvd:
@@ -207,7 +213,7 @@ class SendWindow:
             bit += 1
 
     def mark_received(self, record: SendRecord, now: int) -> None:
-        """Mark a packet as received but unanswered: no data is retransmitted, the RTO continues (pds.md §7.2)."""
+        """Mark a packet as received but unanswered: after its RTO an ACK_REQ is sent, not the packet (pds.md §7.2)."""
         if not record.dst_rcvd:
             record.dst_rcvd = True
             self.sacked += 1
@@ -215,24 +221,24 @@ class SendWindow:
             self.arm(record, now)
 
     def unmark(self, record: SendRecord) -> None:
-        """Revoke a mark: the destination does not have the packet, or has lost the answer to it."""
+        """Remove the mark of a packet: the destination does not have the packet, or has lost its answer."""
         if record.dst_rcvd:
             record.dst_rcvd = False
             self.sacked -= 1
 
     def overtaken(self) -> list[SendRecord]:
-        """Return the missing records below the highest PSN reported as received, in PSN order (pds.md §11.4)."""
+        """Return the records without `dst_rcvd` below the highest PSN with it, in PSN order (pds.md §11.4)."""
         highest = max((diff32(r.psn, self.una) for r in self.records.values() if r.dst_rcvd), default=-1)
         return self.missing((self.una + highest) & _M32)
 
     def missing(self, up_to: int) -> list[SendRecord]:
-        """Return the un-ACKed records up to `up_to` that no ACK reported as received, in order."""
+        """Return the records up to PSN `up_to` without `dst_rcvd`, in PSN order."""
         edge = diff32(up_to, self.una)
         found = [r for r in self.records.values() if not r.dst_rcvd and diff32(r.psn, self.una) <= edge]
         return sorted(found, key=lambda record: diff32(record.psn, self.una))
 
     def advance(self) -> None:
-        """Advance una over acknowledged PSNs (pds.md §7.2 step 6)."""
+        """Advance `una` to the lowest un-ACKed PSN (pds.md §7.2 step 6)."""
         una, end, records = self.una, self.next, self.records
         while una != end and una not in records:
             una = (una + 1) & _M32
@@ -241,7 +247,7 @@ class SendWindow:
     # Timers
 
     def deadline(self) -> int:
-        """Return when the next record is due; NEVER when none is."""
+        """Return when the next timer of a record expires; NEVER: none is armed."""
         at = NEVER
         if self.rod:
             lowest = self.records.get(self.una)
@@ -262,7 +268,7 @@ class SendWindow:
         return at
 
     def expired(self, now: int) -> list[SendRecord]:
-        """Return the records whose RTO expired, in PSN order; on ROD at most the lowest."""
+        """Return the records whose RTO expired, in PSN order; with go-back-N at most the lowest."""
         if self.rod:
             lowest = self.records.get(self.una)
             return [lowest] if lowest is not None and lowest.rto_at <= now else []
@@ -276,7 +282,7 @@ class SendWindow:
         return sorted(due, key=lambda record: diff32(record.psn, self.una))
 
     def paused(self, now: int) -> list[SendRecord]:
-        """Return the records whose pause after a NACK is over, in PSN order."""
+        """Return the records whose retransmission after a NACK is due, in PSN order."""
         due: list[SendRecord] = []
         nacked = self._nacked
         while nacked and (nacked[0][0] <= now or nacked[0][1].retx_at != nacked[0][0]):
@@ -296,6 +302,6 @@ class SendWindow:
         return limit == NACK_INFINITE or record.nack_cnt < limit
 
     def from_psn(self, psn: int) -> list[SendRecord]:
-        """Return the un-ACKed records from `psn` on, in order, for ROD (pds.md §11.3)."""
+        """Return the un-ACKed records from `psn` on, in PSN order (pds.md §11.3)."""
         distance = diff32(psn, self.una)
         return [r for r in self.records.values() if diff32(r.psn, self.una) >= distance]

@@ -1,7 +1,7 @@
 """Packet delivery without a PDC: RUDI retransmits a request until it is answered, UUD sends it once.
 
-UE 1.0.1 §3.5.7.3, §3.5.7.4, §3.5.12.7; pds.md §3, §11, §12 (nt = 1), §14, §15. A request carries all that its
-destination must know: the destination keeps no state.
+UE 1.0.1 §3.5.7.3, §3.5.7.4, §3.5.12.7; pds.md §3, §11, §12 (nt = 1), §14, §15. The destination keeps no state between
+packets.
 """
 
 from collections import deque
@@ -29,17 +29,17 @@ REPEATING = frozenset({
     NackCode.NO_PKT_BUFFER, NackCode.NO_SES_MSG_AVAIL, NackCode.NO_RESOURCE,
     NackCode.EXP_NACK_NORMAL, NackCode.EXP_NACK_ERR,
 })  # fmt: skip
-"""Codes that ask for a retransmission and apply without a PDC. Codes of class FATAL end the request; all others concern
-PSNs or PDCs and are ignored (pds.md §12, last paragraph)."""
+"""NACK codes after which a RUDI request is retransmitted. Codes of class FATAL end the request; all other codes are
+about PSNs or PDCs and are ignored (pds.md §12, last paragraph)."""
 
 _BLOCK_BITS = 16
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """The `Connection` of a delivered packet, with the fields that its answer copies; it does not change.
+    """The `Connection` of one delivered packet without a PDC, with the fields that its answer copies.
 
-    A late answer hands it back; two copies of one request are two exchanges.
+    SES passes it back with a late answer. Two copies of one request are two exchanges. It does not change.
     """
 
     peer: int
@@ -55,7 +55,7 @@ class Exchange:
 
 @dataclass(slots=True, eq=False)
 class Outstanding:
-    """An unanswered RUDI request, kept whole so that it can be retransmitted. It has one timer: see `refused`."""
+    """An unanswered RUDI request, kept whole so that it can be retransmitted."""
 
     pkt_id: int
     message: Outgoing
@@ -66,12 +66,13 @@ class Outstanding:
     rto_cnt: int = 0
     nack_cnt: int = 0
     due_at: int = NEVER
+    """Time at which the only timer of the request expires, the RTO or NACK_Retx_Time."""
     refused: bool = False
-    """Whether the timer is the pause after a NACK; the RTO is suspended meanwhile (pds.md §11.2)."""
+    """Whether this timer is NACK_Retx_Time, during which there is no RTO (pds.md §11.2)."""
 
 
 class RudiTimers:
-    """Timers of RUDI requests: a queue for each waiting time, in which deadlines are in order.
+    """Timers of RUDI requests: one queue for each waiting time, in which the deadlines are in order.
 
     An entry is stale, and skipped, when its request has another deadline.
     """
@@ -111,40 +112,41 @@ class RudiTimers:
 
 
 class RudiUud:
-    """Sends and receives RUDI and UUD for one fabric endpoint."""
+    """Sends and receives the RUDI and UUD packets of one fabric endpoint."""
 
     def __init__(self, owner: "Pds") -> None:
         self.owner = owner
         self.config = owner.config
         self.counters = owner.counters
         self.next_id: int | None = None
-        """Next pkt_id of a RUDI request, if it is free; None: the first one, which is drawn."""
+        """Next pkt_id of a RUDI request, unless a request has it still; None: the first pkt_id is to be drawn."""
         self.outstanding: dict[int, Outstanding] = {}
-        """RUDI requests by pkt_id."""
+        """Unanswered RUDI requests by pkt_id."""
         self._rudi: deque[Outgoing] = deque()
         self._uud: deque[Outgoing] = deque()
-        """Messages that are not sent completely."""
+        """Messages of which packets are still to be sent, as in `_rudi`."""
         self._timers = RudiTimers()
         self._block_release: dict[int, int] = {}
-        """Time until which a block of pkt_ids is in quarantine: MSL after the end of its last request (pds.md §15)."""
+        """Maps each block of 2^16 pkt_ids to the end of its quarantine: MSL after the end of the last request with a
+        pkt_id of the block (pds.md §15)."""
         self._block = -1
-        """Block that `next_id` entered; each has 2^16 pkt_ids, so that time need not be kept for each one."""
+        """Block of the last pkt_id that was used."""
         self._resume_at = NEVER
-        """End of the quarantine of the next block."""
+        """End of the quarantine for which sending waits; NEVER: sending does not wait."""
 
     # The source
 
     def send(self, message: Outgoing, now: int) -> None:
-        """Queue a message of mode RUDI or UUD; `pump` sends it, packet by packet."""
+        """Queue a message of mode RUDI or UUD; `pump` sends its packets."""
         (self._uud if message.mode is Mode.UUD else self._rudi).append(message)
 
     @property
     def quiescent(self) -> bool:
-        """Return True when nothing is queued or outstanding."""
+        """Return True when no message is queued, and no RUDI request is unanswered."""
         return not (self._uud or self._rudi or self.outstanding)
 
     def pump(self, now: int, limit: int = NEVER) -> int:
-        """Send what the window permits, UUD first: a datagram does not wait for the window of RUDI.
+        """Send UUD packets, then as many RUDI requests as `RUDI_WINDOW` permits.
 
         Return the number of first transmissions, at most `limit`.
         """
@@ -161,7 +163,7 @@ class RudiUud:
         return sent
 
     def _send_uud(self, now: int) -> None:
-        """Send a UUD packet, which is complete as soon as it is sent (pds.md §15)."""
+        """Send a UUD packet, and report success to SES at once, as no answer follows (pds.md §15)."""
         message = self._uud[0]
         index, header, payload, last = message.next_packet()
         if last:
@@ -183,7 +185,7 @@ class RudiUud:
         self._transmit(request, 0, now)
 
     def _find_id(self, now: int) -> int | None:
-        """Return the next pkt_id that is not outstanding; None while it is in quarantine."""
+        """Return the next pkt_id that no unanswered request has; None while its block is in quarantine."""
         pkt_id = self.owner.rng.getrandbits(32) if self.next_id is None else self.next_id
         while pkt_id in self.outstanding:
             pkt_id = (pkt_id + 1) & _M32
@@ -207,13 +209,13 @@ class RudiUud:
         self._timers.arm(request, waits[min(request.rto_cnt, len(waits) - 1)], now)
 
     def _repeat(self, request: Outstanding, now: int) -> None:
-        """Retransmit a pkt_id with another entropy value: its path may have lost it."""
+        """Retransmit a request with another entropy value, as its path may have lost the packet."""
         drawn = self.owner.rng.getrandbits(16)
         request.entropy = drawn if drawn != request.entropy else drawn ^ 1
         self._transmit(request, 1, now)
 
     def receive_response(self, response: Rudi, datagram: Datagram, now: int) -> None:
-        """Pass the answer of a request to SES, once; a late answer is ignored."""
+        """Pass the response to a request to SES, once; a response to no unanswered request is counted."""
         if datagram.trimmed:
             self.counters.trimmed_rx += 1
             return
@@ -222,7 +224,7 @@ class RudiUud:
             return
         answer = datagram.header[response.size :]
         if is_no_response(answer, response.next_hdr):
-            return  # the final one follows
+            return  # the final response follows
         self._forget(request, now)
         self.owner.user.on_response(request.message, request.index, response.next_hdr, answer, now)
 
@@ -235,7 +237,7 @@ class RudiUud:
             self._fail(request, PdsError(PdcErrorReason.NACK_FATAL, nack.code, NACKS[nack.code].retryable), now)
         elif nack.code not in REPEATING:
             self.counters.bad_nack += 1
-        elif not request.refused:  # else its repetition is scheduled (pds.md §11.2)
+        elif not request.refused:  # else a retransmission is scheduled (pds.md §11.2)
             self._take_refusal(request, NACKS[nack.code].delayed, now)
 
     def _take_refusal(self, request: Outstanding, delayed: bool, now: int) -> None:
@@ -252,7 +254,7 @@ class RudiUud:
             self._repeat(request, now)
 
     def _outstanding(self, pkt_id: int, datagram: Datagram) -> Outstanding | None:
-        """Return the request that an answer is about; None, which is counted, when none went to its sender."""
+        """Return the unanswered request that a packet answers; None, and count the packet, if there is none."""
         request = self.outstanding.get(pkt_id)
         if request is None or request.message.peer != datagram.src:
             self.counters.rudi_late += 1
@@ -265,7 +267,7 @@ class RudiUud:
         self._block_release[request.pkt_id >> _BLOCK_BITS] = now + self.config.msl
 
     def _fail(self, request: Outstanding, error: PdsError, now: int) -> None:
-        """Report `pds_ses_error`; the other packets of the message are not sent any more."""
+        """End a request in error; the packets of its message that were not sent yet fail, too."""
         self._forget(request, now)
         message = request.message
         cut = bool(self._rudi) and self._rudi[0] is message
@@ -282,7 +284,7 @@ class RudiUud:
         return min(self._timers.deadline(), self._resume_at)
 
     def on_time(self, now: int) -> None:
-        """Act on expired timers, RTO and NACK_Retx_Time (pds.md §11); let `pump` continue if it waited for a pkt_id."""
+        """Retransmit or end the requests whose RTO or NACK_Retx_Time expired (pds.md §11)."""
         if self._resume_at <= now:
             self._resume_at = NEVER
         limit = self.config.max_rto_retx_cnt
@@ -299,7 +301,7 @@ class RudiUud:
     # The destination
 
     def receive_request(self, request: Rudi | Uud, datagram: Datagram, now: int) -> None:
-        """Deliver every copy of a request. RUDI answers or refuses it, now or by `respond`; UUD does not answer."""
+        """Deliver a RUDI or UUD request to SES, each copy of it; a RUDI request is answered, now or by `respond`."""
         if datagram.trimmed:
             self.counters.trimmed_rx += 1
         if isinstance(request, Rudi):

@@ -1,10 +1,11 @@
 """Secure start decides with which PSN a PDC begins (UE 1.0.1 §3.5.8.2; pds.md §6.6, tss.md §11).
 
-A secured PDC never uses a PSN twice under one key, so the target refuses a Start_PSN that could have been used. This
-module holds the rules only; TSS seals packets. A policy belongs to one security domain, here to one endpoint.
+No PSN of secured PDCs may be used twice under one key, or captured packets could be replayed: so the target refuses a
+Start_PSN that may have been used. This module has the rules for Start_PSNs; TSS seals the packets. A policy belongs to
+one security domain, here to one endpoint.
 
-Serial order covers half of the PSN space: Expected_PSN begins at 0, PDCs of a domain begin in the half above it, and
-the domain needs a new key or epoch before Expected_PSN has advanced by half the space.
+Serial comparison works over half of the PSN space: Expected_PSN is 0 at first, a Start_PSN is legal up to 2^31 − 1
+above it, and the domain needs a new key or epoch before Expected_PSN has advanced by 2^31.
 """
 
 from typing import Protocol
@@ -15,7 +16,7 @@ from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF
 _FIRST_BITS, _LEAST_FIRST = 31, 1 << 16
-"""Range of the first Start_PSN of an initiator that has closed no PDC yet: 2^16 … 2^31 − 1 (tss.md §11)."""
+"""Bits and least value of a Start_PSN while the initiator has closed no PDC: 2^16 … 2^31 − 1 (tss.md §11)."""
 
 
 class StartPolicy(Protocol):
@@ -23,35 +24,39 @@ class StartPolicy(Protocol):
 
     @property
     def expected(self) -> int | None:
-        """Return the lowest Start_PSN that this endpoint accepts without another round; None: there is none."""
+        """Return Expected_PSN, the lowest Start_PSN that this endpoint accepts at once; None: it accepts none."""
 
     def first(self) -> int | None:
-        """Return the Start_PSN of a PDC that this endpoint opens; None: it is drawn (pds.md §2.2)."""
+        """Return the Start_PSN for a PDC that this endpoint opens; None: `PdcPool.draw_start` draws it."""
 
     def demand(self, start: int) -> int | None:
-        """Return another Start_PSN that the target demands for a new PDC; None: `start` is accepted."""
+        """Return the Start_PSN that the target demands in place of `start`; None: the target accepts `start`."""
 
     def confirms(self, start: int, demanded: int) -> bool:
-        """Return True when a PDC in PENDING, from which `demanded` was demanded, may begin at `start`."""
+        """Return True when a PDC in PENDING may begin at `start`, after the target has demanded `demanded`."""
 
     def closed(self, start: int, last: int, initiator: bool = False) -> None:
-        """Note a closed PDC: its last PSN in either direction, and whether this endpoint had opened it."""
+        """Note a closed PDC: its Start_PSN, its last PSN in either direction, and whether this endpoint opened it."""
 
     def told(self, expected: int) -> None:
         """Note the Expected_PSN that a target sent when it closed a PDC (`closing_ack_epsn`)."""
 
 
 def raised(expected: int, start: int, after: int) -> int:
-    """Return Expected_PSN after a PDC that began at `start` used all PSNs below `after`; it never goes back.
+    """Return the new Expected_PSN, never lower than `expected`, after a PDC has used the PSNs from `start` to before
+    `after`.
 
-    A PDC may begin so far above that `after` is more than half the space away: it counts nevertheless.
+    `after` may be more than 2^31 above `expected`, where serial order is reversed; `start` then decides.
     """
     newer = diff32(start, expected) >= 0 or diff32(after, expected) > 0
     return after if newer else expected
 
 
 class ExpectedStart:
-    """Makes a PDC start at or above Expected_PSN, which both ends keep (EXPECTED_0RTT)."""
+    """The policy EXPECTED_0RTT: a PDC starts at or above Expected_PSN, and needs no extra round trip if it does.
+
+    A target keeps the PSN that it expects, and an initiator the PSN with which it begins.
+    """
 
     __slots__ = ("_after_close", "_rng", "begin", "expected")
 
@@ -61,7 +66,7 @@ class ExpectedStart:
         self.expected = 0
         """Lowest Start_PSN that a target accepts (`tgt_start_psn`)."""
         self.begin: int | None = None
-        """Next Start_PSN of an initiator (`ini_start_psn`); None: it is drawn, as no own PDC was closed yet."""
+        """Next Start_PSN of an initiator (`ini_start_psn`); None: it has closed no PDC yet, and draws the Start_PSN."""
 
     def first(self) -> int:
         start = self.begin
@@ -75,15 +80,15 @@ class ExpectedStart:
         return None if diff32(start, self.expected) >= 0 else self.expected
 
     def confirms(self, start: int, demanded: int) -> bool:
-        """Accept Start_PSNs at or above the demanded one; a refused Start_PSN stays refused.
+        """Accept Start_PSNs at or above the demanded one, and so no Start_PSN that was refused before.
 
-        Otherwise a late copy could open a PDC at a Start_PSN that its initiator has left, and the initiator would take
-        the ACKs of that PDC for those of other packets.
+        Otherwise a late duplicate could open the PDC at a Start_PSN that its initiator no longer uses, and the
+        initiator would take the ACKs of that PDC for ACKs of other packets.
         """
         return diff32(start, demanded) >= 0
 
     def used(self, start: int, last: int) -> tuple[int, int]:
-        """Return the Start_PSN of a PDC and the first PSN after it (observed.md `expected_psn_after_close`)."""
+        """Return Start_PSN and the first PSN that counts as unused after a PDC (`expected_psn_after_close`)."""
         return start, ((start if self._after_close == "start_plus_1" else last) + 1) & _M32
 
     def closed(self, start: int, last: int, initiator: bool = False) -> None:
@@ -99,7 +104,7 @@ class ExpectedStart:
 
 
 class RandomStart:
-    """RANDOM_1RTT: the target draws the Start_PSN of each PDC; the first flight is always sent twice."""
+    """The policy RANDOM_1RTT: the target draws each Start_PSN, so that the first packets are always sent twice."""
 
     __slots__ = ("_rng",)
 

@@ -1,7 +1,8 @@
 """The interface between packet delivery and semantics has the calls of UE 1.0.1 Table 3-27 (pds.md §4, ses.md §1).
 
-SES is the user of PDS. `Outgoing` is `ses_pds_tx_req`, turned round: PDS pulls the next packet of a message when it
-may send one, so that a message of any length costs no memory. `PdsUser` holds the other direction.
+SES is the user of PDS. SES calls `PacketDelivery`, and PDS calls `PdsUser`. In place of one `ses_pds_tx_req` for each
+packet, SES hands over a whole message (`Outgoing`), from which PDS takes the next packet when the window permits: so a
+message of any length needs no buffer.
 """
 
 from collections.abc import Mapping
@@ -26,15 +27,15 @@ SES_SIZE: dict[int, int] = {
     NextHdr.RESPONSE_DATA: uet_ses.RESPONSE_DATA.size,
     NextHdr.RESPONSE_DATA_SMALL: uet_ses.RESPONSE_DATA_SMALL.size,
 }
-"""Size of the SES header in bytes that `next_hdr` announces (wire.md §2)."""
+"""Size in bytes of the SES header for each value of `next_hdr` (wire.md §2)."""
 RETURN_DATA: frozenset[int] = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
 """Values of `next_hdr` that announce read data: in a return-direction request, in an ACK, in a RUDI response."""
 
 
 def build_default_response(message_id: int) -> bytes:
-    """Build the default response that PDS sends when the response of SES is gone (pds.md §9.4).
+    """Build the default response, which PDS sends when it has no response of SES any more (pds.md §9.4).
 
-    Its return code says that the status is unknown; all lengths are 0.
+    Its return code NULL says nothing about success; its length is 0.
     """
     return SesResponseHeader.pack(
         list=ResponseList.EXPECTED, opcode=ResponseOpcode.DEFAULT_RESPONSE, version=0, return_code=ReturnCode.NULL,
@@ -56,18 +57,19 @@ def is_no_response(data: Buffer, next_hdr: int) -> bool:
 
 
 class Outgoing(Protocol):
-    """A message that yields its packets one by one."""
+    """A message that returns its packets one by one."""
 
     peer: int
     mode: Mode
     message_id: int
     next_hdr: int
     context: int
-    """Number for contexts and traffic class: messages with different numbers never share a PDC (pds.md §6.1)."""
+    """A number that the application chooses: messages with different numbers never share a PDC (pds.md §6.1)."""
     reserved: bool
     """Whether the message uses a reserved PDC (`rsv_pdc_context`), whose SYN packets carry use_rsv_pdc."""
     lock: bool
-    """`lock_pdc`: the PDC stays open until `Pds.unlock` (a read waits for its data, pds.md §10)."""
+    """`lock_pdc`: the message keeps its PDC open until `Pds.unlock`, as a read does until it has its data (pds.md
+    §10)."""
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         """Return index, SES header and payload of the next packet, and whether it is the last of the message."""
@@ -77,7 +79,7 @@ class Locking(Outgoing, Protocol):
     """A message with `lock`, to which PDS tells the PDC that carries it."""
 
     def began(self, pdc: "Connection", psn: int) -> None:
-        """Take the PDC and the PSN of the first packet; PDS calls this again when it renumbers (pds.md §6.6)."""
+        """Take the PDC and the PSN of the first packet; another call follows if the PSN changes (pds.md §6.6)."""
 
 
 _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
@@ -91,14 +93,15 @@ class Response:
     """
 
     header: bytes
-    """The SES response, followed by its data (an ACK guarantees the delivery of read data, pds.md §10)."""
+    """The SES response header, and the data that follows it in the ACK (pds.md §10)."""
     gtd: bool = False
     """Whether PDS guarantees the delivery: it stores the response until a CLEAR (pds.md §9.1)."""
     final: bool = True
     """False: this is NO_RESPONSE, and the final response follows (ses.md §9.1)."""
     next_hdr: int = NextHdr.RESPONSE
     rereadable: bool = True
-    """Whether PDS may read the data again instead of storing it; not so for a fetching atomic (ses.md §9.6)."""
+    """Whether the data may be read again for a duplicate, and need not be stored; False for a fetching atomic (ses.md
+    §9.6)."""
 
     def __post_init__(self) -> None:
         if type(self.header) is not bytes:
@@ -109,7 +112,8 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Says that a packet counts as not received, and its sender gets this NACK (`ses_nack`, pds.md §4, §6.3 row 16).
+    """An answer of SES that makes PDS count the packet as not received, and send this NACK (`ses_nack`, pds.md §4,
+    §6.3 row 16).
 
     Raises `LocalError` for a value that is no NackCode.
     """
@@ -130,24 +134,27 @@ class Connection(Protocol):
 
 
 class PdsUser(Protocol):
-    """The calls that PDS makes. An answer of None means that `Pds.respond_late` follows."""
+    """The calls that PDS makes to SES."""
 
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | Refusal | None:
-        """`pds_ses_rx_req`: take a packet with its SES header at byte `at` of `data`; once on RUD and ROD."""
+        """`pds_ses_rx_req`: take a packet, whose SES header is at byte `at` of `data`; on RUD and ROD only once.
+
+        Return None if the answer follows by `Pds.respond_late`.
+        """
 
     def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """`pds_ses_rx_rsp`: take the answer to packet `index`; None: CACK implied the default response."""
+        """`pds_ses_rx_rsp`: take the response to packet `index`; None: success, which CACK implied."""
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
-        """Answer a read once more: its data was not stored (`store_ack_read_data` off, pds.md §10)."""
+        """Answer a duplicate of a read whose data was not stored (`store_ack_read_data` off, pds.md §10)."""
 
     def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
-        """`pds_ses_error`: packet `index` failed; -1: the packets that were not sent yet."""
+        """`pds_ses_error`: packet `index` of a message failed; -1: all its packets that were not sent yet failed."""
 
     def on_closed(self, pdc: Connection) -> None:
-        """Note the end of a PDC, from which no packet follows."""
+        """Note that a PDC was released; no packet of this PDC follows."""
 
 
 class PacketDelivery(Protocol):
@@ -176,7 +183,7 @@ class PacketDelivery(Protocol):
 
 @dataclass(slots=True)
 class Counters:
-    """Holds the counters that tests and users see: those of pds.md §17, and one for each silent drop."""
+    """Holds the counters of an endpoint: those of pds.md §17, and one for each reason to drop a packet silently."""
 
     pdc_close_in_err: int = 0
     psn_limit_close: int = 0
@@ -197,22 +204,22 @@ class Counters:
     undecodable: int = 0
     """Number of packets that could not be decoded (pds.md §6.3 row 1)."""
     unexpected: int = 0
-    """Number of packets that met the default row of a state table."""
+    """Number of packets that are not legal in the state of their PDC."""
     no_pdc: int = 0
     """Number of packets dropped because they belong to no PDC."""
     data_tx: int = 0
     """Number of first transmissions of requests."""
     data_rx: int = 0
-    """Number of requests delivered."""
+    """Number of requests delivered to SES."""
     new_pdc_timeout_cnt: int = 0
     retx_inferred: int = 0
     """Number of retransmissions for an inferred loss."""
     rudi_tx: int = 0
     """Number of first transmissions of RUDI requests."""
     rudi_rx: int = 0
-    """Number of RUDI requests delivered, copies included."""
+    """Number of RUDI requests delivered to SES, duplicates included."""
     rudi_late: int = 0
-    """Number of RUDI responses and NACKs for no outstanding packet."""
+    """Number of RUDI responses and NACKs that match no outstanding request."""
     uud_tx: int = 0
     uud_rx: int = 0
     uud_dropped: int = 0

@@ -1,4 +1,4 @@
-"""Source half of a PDC: sends requests, handles ACKs and NACKs, retransmits.
+"""The source half of a PDC sends requests, handles ACKs and NACKs, and retransmits.
 
 UE 1.0.1 §3.5.12, §3.5.16.3, §3.5.20; pds.md §7, §9.3, §11, §12.
 """
@@ -24,19 +24,20 @@ _CREATING, _SEND, _SEND_MORE = State.CREATING, Input.SEND, Input.SEND_MORE
 _DATA, _NO_TRIM, _ROD, _NO_HEADER = TrafficClass.DATA, Trim.NO, Mode.ROD, NextHdr.NONE
 _PSN_LIMIT = 1 << 31
 _PSN_MARGIN = 1 << 23
-"""PSNs left for open messages when the PSN limit starts a close (pds.md §2.2)."""
+"""Number of PSNs before the limit at which a PDC begins to close, so that open messages can finish (pds.md §2.2)."""
 
 
 # Sending (pds.md §7.1)
 
 
 def pump(pdc: Pdc, now: int, limit: int) -> int:
-    """Send what the window permits: control packets, requests, a CLEAR that no request carries (pds.md §6.4, §9.3).
+    """Send what the window permits: control packets, requests, and a CLEAR_CMD if no request carried the CLEAR (pds.md
+    §6.4, §9.3).
 
     Return the number of first transmissions, at most `limit`.
     """
     sent = 0
-    asked = pdc.unblock_at <= now != pdc.touched  # and not answered right now
+    asked = pdc.unblock_at <= now != pdc.touched  # the time for an answer is over, and no packet arrived just now
     pdc.unblock_at = NEVER
     if pdc.cps:
         sent = _pump_cps(pdc, now, limit)
@@ -46,7 +47,7 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
             found = pdc.rows[_SEND if pdc.open_message is None else _SEND_MORE]
             if found is None or (pdc.open_message is None and not pdc.queue):
                 break
-            found[0](pdc, now)  # stays in its state
+            found[0](pdc, now)  # these inputs do not change the state
             sent += 1
         if sent:
             pdc.touched = now
@@ -54,7 +55,7 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
         pdc.tx.window_at_cack and limit and not sent and not pdc.tx.records and _room(pdc) == 0
         and (
             pdc.cps or pdc.queue or pdc.open_message is not None
-            or (pdc.state is State.ACK_WAIT and pdc.role is Role.INITIATOR)  # CLOSE_CMD is next (pds.md §6.4)
+            or (pdc.state is State.ACK_WAIT and pdc.role is Role.INITIATOR)  # CLOSE_CMD waits (pds.md §6.4)
         )
     ):  # fmt: skip
         _unblock(pdc, asked, now)
@@ -66,7 +67,8 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
 
 
 def _pump_cps(pdc: Pdc, now: int, limit: int) -> int:
-    """Send control packets that consume a PSN; they carry no CLEAR: CLEAR_CMD may precede them (pds.md §7.1)."""
+    """Send control packets that consume a PSN, and before one that needs a CLEAR, which it cannot carry, a CLEAR_CMD
+    (pds.md §7.1)."""
     tx, cps = pdc.tx, pdc.cps
     assert cps is not None
     sent = 0
@@ -84,19 +86,19 @@ def _pump_cps(pdc: Pdc, now: int, limit: int) -> int:
 
 
 def queue_cp(pdc: Pdc, ctl_type: CtlType, payload: int, now: int) -> None:
-    """Queue NOOP, NEGOTIATION or CLOSE_REQ, which leaves before the next request (pds.md §13)."""
+    """Queue NOOP, NEGOTIATION or CLOSE_REQ, which is sent before the next request (pds.md §13)."""
     if pdc.cps is None:
         pdc.cps = deque()
     pdc.cps.append((ctl_type, payload))
 
 
 def take_return(pdc: Pdc, message: Outgoing, now: int) -> None:
-    """Queue read data of a target on the return direction of the PDC on which the read came (pds.md §10)."""
+    """Queue read data on the return direction of the PDC, on which the read arrived (pds.md §10)."""
     pdc.queue.append(message)
 
 
 def _room(pdc: Pdc) -> int:
-    """Return how many PSNs the window permits, and psn_offset before the PDC is established (pds.md §7.1)."""
+    """Return how many PSNs may be used now: the window, and in CREATING also psn_offset, limit them (pds.md §7.1)."""
     tx = pdc.tx
     if pdc.state is _CREATING:
         return min(tx.room(), MAX_SYN_OFFSET + 1 - ((tx.next - tx.start) & _M32))
@@ -104,7 +106,7 @@ def _room(pdc: Pdc) -> int:
 
 
 def send(pdc: Pdc, now: int) -> None:
-    """Send the next packet of the open message, or the first of the next message; in CREATING it carries syn."""
+    """Send the next packet of the open message, or the first of the next message; in CREATING with syn."""
     message = pdc.open_message
     tx = pdc.tx
     if message is None:
@@ -123,7 +125,7 @@ def send(pdc: Pdc, now: int) -> None:
         clear = tx.peer_cack
     elif config.clear_at != "packet":
         if (psn - pdc.message_clear) & _M32 > MAX_CLEAR_OFFSET:
-            pdc.message_clear = clear  # a long message: the offset has 16 bits
+            pdc.message_clear = clear  # the message is too long: clear_psn_offset has 16 bits
         clear = pdc.message_clear
     ar = config.enb_ack_per_pkt or (last and config.ar_on_eom)
     record = SendRecord(psn, message, index, message.next_hdr, header, payload, ar, clear)
@@ -139,8 +141,8 @@ def send(pdc: Pdc, now: int) -> None:
 
 
 def _near_the_psn_limit(pdc: Pdc, used: int, now: int) -> None:
-    """Close before the PSNs run out (Limit_PSN_Range); a message that uses all of them ends in error (pds.md §2.2)."""
-    if used >= _PSN_LIMIT - 2:  # the last one is for CLOSE_CMD
+    """Close the PDC before its PSNs are used up (Limit_PSN_Range); end it in error when they are (pds.md §2.2)."""
+    if used >= _PSN_LIMIT - 2:  # the last PSN is for CLOSE_CMD
         pdc.step(Input.EXHAUSTED, PdcErrorReason.PSN_LIMIT, now)
     elif pdc.state is State.ESTABLISHED:
         pdc.counters.psn_limit_close += 1
@@ -181,10 +183,10 @@ def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int) -
 
 
 def _unblock(pdc: Pdc, asked: bool, now: int) -> None:
-    """Ask for CACK: the literal window is full, and nothing is un-ACKed.
+    """Ask the peer for CACK, as a window that starts at CACK is full although every packet is acknowledged.
 
-    A peer that was `asked` and is silent is asked again as often, and as late, as a packet is retransmitted (pds.md
-    §11.1).
+    `asked`: an earlier ACK_REQ got no answer. It is repeated with the intervals and the limit of RTO retransmissions
+    (pds.md §11.1).
     """
     if asked and not pdc.tx.may_repeat(pdc.cack_asks):
         pdc.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, now)
@@ -197,9 +199,9 @@ def _unblock(pdc: Pdc, asked: bool, now: int) -> None:
 
 
 def _ask_for_cack(pdc: Pdc) -> None:
-    """Clear the guaranteed answers that fill the literal window, and ask about the last one (pds.md §7.1)."""
+    """Send CLEAR_CMD for the guaranteed responses that hold CACK back, and ACK_REQ for the last one (pds.md §7.1)."""
     clear = pdc.tx.clear_psn
-    if diff32(clear, pdc.tx.start) >= 0:  # else nothing was acknowledged yet
+    if diff32(clear, pdc.tx.start) >= 0:  # else nothing is acknowledged yet
         _send_clear_cmd(pdc, clear)
         pdc.send_control(CtlType.ACK_REQ, clear, pdc.config.ack_req_ar, 0, 0)
 
@@ -208,7 +210,7 @@ def _ask_for_cack(pdc: Pdc) -> None:
 
 
 def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
-    """Mark what the ACK acknowledges, and hand its response to SES; return False for an ACK of packets never sent."""
+    """Process an ACK, and pass its response to SES; return False, with no effect, for an ACK of packets never sent."""
     tx = pdc.tx
     if not tx.plausible(ack):
         pdc.counters.bad_ack += 1
@@ -216,7 +218,7 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
     if ack.spdcid != pdc.peer_id:
         pdc.learn(ack.spdcid)
     older = diff32(ack.cack_psn, tx.peer_cack) < 0
-    if ack.probe_opaque is None:  # else it has no ACK_PSN, all the rest is as ever (§20 row 25)
+    if ack.probe_opaque is None:  # the answer to a PROBE has no ACK_PSN (§20 row 25)
         record = tx.records.get(ack.ack_psn)
         if record is not None:
             response = datagram.header[ack.size :]
@@ -252,28 +254,29 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
 
 
 def _take_expected(pdc: Pdc, expected: int) -> None:
-    """Take the Expected_PSN of the target from the ACK of CLOSE_CMD (pds.md §6.6)."""
+    """Store the Expected_PSN of the target, which the ACK of CLOSE_CMD carries (pds.md §6.6)."""
     policy = pdc.owner.start_policy
     if policy is not None and pdc.config.closing_ack_epsn:
         policy.told(expected)
 
 
 def _mark_pending(pdc: Pdc, record: SendRecord, now: int) -> None:
-    """Mark a packet on which SES of the destination works: no retransmission budget shrinks (pds.md §7.2, §11.2)."""
+    """Mark a packet as received by a destination whose SES has not answered yet, and reset its RTO count (pds.md §7.2,
+    §11.2)."""
     record.rto_cnt = 0
     pdc.tx.mark_received(record, now)
     _wake_for_lowest(pdc)
 
 
 def _wake_for_lowest(pdc: Pdc) -> None:
-    """Announce the earliest timer: marks and ACKs move timers, and ROD times the lowest PSN."""
+    """Report the earliest timer to the owner: marks and ACKs change timers, and ROD times only the lowest PSN."""
     at = pdc.tx.deadline()
     if at < pdc.wake_at:
         pdc.owner.wake(pdc, at)
 
 
 def _want_clear(pdc: Pdc, ack: Ack, now: int) -> None:
-    """Arm PDS_Clear_Time on req = CLEAR unless the clear was sent; a retransmitted ACK means that it was lost."""
+    """Arm PDS_Clear_Time on req = CLEAR, unless the CLEAR was sent; a retransmitted ACK shows that it was lost."""
     if diff32(ack.ack_psn, pdc.clear_sent) <= 0 and not ack.retx:
         return
     if pdc.clear_at == NEVER:
@@ -285,7 +288,7 @@ def _want_clear(pdc: Pdc, ack: Ack, now: int) -> None:
 
 
 def _want_rest(pdc: Pdc, now: int) -> None:
-    """Arm PDS_Clear_Time again: a wanted clear waited for lower PSNs, and some of them are acknowledged now."""
+    """Arm PDS_Clear_Time again if more PSNs can be cleared: a CLEAR that the peer asked for waits for lower PSNs."""
     if pdc.clear_at == NEVER and diff32(pdc.tx.clear_psn, pdc.clear_sent) > 0:
         pdc.clear_at = now + pdc.config.pds_clear_time
         pdc.owner.wake(pdc, pdc.clear_at)
@@ -295,7 +298,7 @@ def _want_rest(pdc: Pdc, now: int) -> None:
 
 
 def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
-    """Retransmit what was refused, at once or after NACK_Retx_Time; a NACK never acknowledges a packet."""
+    """Retransmit the packet that a NACK refuses, at once or after NACK_Retx_Time; a NACK acknowledges no packet."""
     tx = pdc.tx
     entry = NACKS.get(nack.code)
     record = tx.records.get(nack.psn)
@@ -313,7 +316,7 @@ def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
         _go_back_to_expected(pdc, nack, now)
         return
     if record.retx_at != NEVER:
-        return  # its retransmission is scheduled
+        return  # the packet waits for its retransmission already
     tx.unmark(record)
     if not _count_nack(pdc, record, now):
         return
@@ -334,7 +337,7 @@ def _count_nack(pdc: Pdc, record: SendRecord, now: int) -> bool:
 
 
 def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
-    """Retransmit from the expected PSN of a ROD_OOO, once for each value of it (pds.md §11.3, §20 row 4)."""
+    """Retransmit from the PSN that a ROD_OOO says is expected, once for each such PSN (pds.md §11.3, §20 row 4)."""
     tx = pdc.tx
     expected = nack.payload
     if diff32(expected, tx.una) < 0 or diff32(expected, tx.last) > 0:
@@ -346,25 +349,28 @@ def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
         retransmit_from(pdc, record, now, back=True)
 
 
-# Repeating (pds.md §11)
+# Retransmission (pds.md §11)
 
 
 def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
-    """Retransmit after the RTO; ACK_REQ asks for the answer to a packet that arrived; ROD goes back."""
+    """Retransmit a packet after its RTO; for a packet that is marked as received send ACK_REQ instead."""
     if not pdc.tx.in_window(record.psn):
         if pdc.tx.window_at_cack:
-            record.rto_cnt += 1  # else a silent peer would be asked without end
+            record.rto_cnt += 1  # so that ACK_REQs to a silent peer end
             _ask_for_cack(pdc)
         _arm(pdc, record, now)
         return
     record.rto_cnt += 1
-    if record.ctl_type is not None or not record.dst_rcvd:  # else an ACK_REQ is sent in its place
+    if record.ctl_type is not None or not record.dst_rcvd:  # else an ACK_REQ is sent instead
         pdc.counters.retx_rto += 1
     retransmit_from(pdc, record, now)
 
 
 def retransmit_from(pdc: Pdc, record: SendRecord, now: int, back: bool = False) -> None:
-    """Retransmit a packet; on ROD all later ones, too, but a selective source only for a peer that discards."""
+    """Retransmit a packet, and with go-back-N on ROD all later ones that the peer has not reported as received.
+
+    `back`: go back also with `rod_recovery` selective, as a ROD_OOO shows that the peer discards packets after a gap.
+    """
     tx = pdc.tx
     if pdc.mode is Mode.RUD or (not tx.rod and not back):
         _retransmit_one(pdc, record, now)
@@ -387,7 +393,7 @@ def _retransmit_one(pdc: Pdc, record: SendRecord, now: int) -> None:
     tx = pdc.tx
     _arm(pdc, record, now)
     if not tx.in_window(record.psn):
-        return  # the destination shrank its window; the RTO tries again
+        return  # the destination has made its window smaller; the next RTO tries again
     pdc.touched = now
     if record.ctl_type is not None:
         pdc.send_control(record.ctl_type, record.psn, 1, record.index, 1)
@@ -405,7 +411,10 @@ def _retransmit_one(pdc: Pdc, record: SendRecord, now: int) -> None:
 
 
 def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
-    """Retransmit what is missing after enough PSNs above a gap or the answer to a PROBE, once a recovery."""
+    """Retransmit the packets that an ACK shows to be lost: by enough PSNs above a gap, or as the answer to a PROBE.
+
+    A recovery lasts until CACK reaches the last PSN sent at its start; no other begins meanwhile.
+    """
     tx = pdc.tx
     probed = _match_probe(pdc, ack, now) if ack.probe_opaque is not None else None
     if tx.recovery_end is None:
@@ -414,7 +423,7 @@ def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
             lost = tx.overtaken()
         elif probed is not None:
             seen = ack.cack_psn if ack.type == PdsType.ACK else (ack.sack_base + SACK_BITS - 1) & _M32
-            told = diff32(seen, probed) > 0 or ack.type == PdsType.ACK  # an ACK without bitmap: nothing above CACK
+            told = diff32(seen, probed) > 0 or ack.type == PdsType.ACK  # no bitmap: nothing above CACK was received
             lost = tx.missing(probed if told else seen)
         if lost:
             tx.recovery_end = tx.last
@@ -425,7 +434,10 @@ def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
 
 
 def _match_probe(pdc: Pdc, ack: Ack, now: int) -> int | None:
-    """Return the highest PSN sent before the PROBE that this ACK answers; None: it answers another one."""
+    """Report the round-trip time of the outstanding PROBE, and return the highest PSN sent before it.
+
+    Return None if this ACK answers another PROBE.
+    """
     if pdc.probe is None or pdc.probe[0] != ack.probe_opaque:
         return None
     _, last, sent_at = pdc.probe
@@ -435,14 +447,14 @@ def _match_probe(pdc: Pdc, ack: Ack, now: int) -> int | None:
 
 
 def _arm_probe(pdc: Pdc, now: int, answered: bool = False, renewed: bool = True) -> None:
-    """Arm the timer after which a PROBE asks: no ACK came for Tail_Loss_Time.
+    """Arm Tail_Loss_Time, after which a PROBE is sent if no ACK arrives; `renewed` resets the count of PROBEs.
 
-    Answers to PROBEs do not renew the budget, else PROBEs would continue until the RTO.
+    Answers to PROBEs do not reset the count, else PROBEs would continue until the RTO.
     """
     if pdc.config.inferred_loss == "probe":
         if renewed:
             pdc.probes_left = pdc.config.max_tail_loss_retx
-        established = answered or pdc.state is not _CREATING  # a PROBE cannot come before the first answer
+        established = answered or pdc.state is not _CREATING  # a PROBE needs the PDCID of the target
         pdc.probe_at = now + pdc.config.tail_loss_time if established and pdc.tx.records else NEVER
         if pdc.probe_at < pdc.wake_at:
             pdc.owner.wake(pdc, pdc.probe_at)
@@ -452,12 +464,12 @@ def _arm_probe(pdc: Pdc, now: int, answered: bool = False, renewed: bool = True)
 
 
 def answer_clear_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """Answer CLEAR_REQ: the next request carries the CLEAR; without one, the next poll sends CLEAR_CMD."""
+    """Answer CLEAR_REQ at the next poll: by the CLEAR_PSN of a request, or without a request by CLEAR_CMD."""
     pdc.clear_owed = True
 
 
 def send_clear(pdc: Pdc, now: int) -> None:
-    """Send CLEAR_CMD after PDS_Clear_Time, for all acknowledged PSNs; `_want_rest` arms the timer again."""
+    """Send CLEAR_CMD after PDS_Clear_Time, for all PSNs that can be cleared now; `_want_rest` arms the timer again."""
     clear = pdc.tx.clear_psn
     again = diff32(pdc.clear_wanted, pdc.clear_sent) <= 0
     if diff32(clear, pdc.clear_sent) > 0 or again:

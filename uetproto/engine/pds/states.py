@@ -1,10 +1,10 @@
-"""State machines of a PDC stand here as data: (state, input) → (action, next state).
+"""The state machines of a PDC are three tables: (state, input) → (action, next state).
 
-Three tables: `CLOSED` for a packet that finds no PDC (pds.md §6.3, §6.5), `INITIATOR` (§6.4) and `TARGET` (§6.5).
-An action is a name: of a method of `sublayer.Pds` in the first table, of a function in `actions.ACTIONS` in the others.
-An action that returns False leaves the state as it is (a PSN outside the window, for instance). For a pair that is not
-in the table, a packet gets the default row of its input, a local call raises `LocalError`, and time or progress is no
-input.
+`CLOSED` is for packets and calls without a PDC (pds.md §6.3, §6.5), `INITIATOR` (§6.4) and `TARGET` (§6.5) are for the
+two ends of a PDC. An action is a name: of a method of `sublayer.Pds` in `CLOSED`, of a function in `actions.ACTIONS` in
+the others. The state does not change if the action returns False (for a PSN outside the window, for instance). If a
+pair is not in the table, a packet gets the default action of its input (`DEFAULTS`), a local call raises `LocalError`,
+and time or progress has no effect.
 """
 
 from enum import Enum, IntEnum, auto
@@ -18,9 +18,9 @@ class State(IntEnum):
 
     CLOSED = 0
     CREATING = 1
-    """The initiator has sent SYN and does not know the PDCID of the target."""
+    """The initiator sends packets with syn, and does not know the PDCID of the target for certain."""
     PENDING = 2
-    """The target demands another Start_PSN (secure start)."""
+    """The target has demanded another Start_PSN and waits for a packet with it (secure start)."""
     ESTABLISHED = 3
     QUIESCE = 4
     """The target has asked for the close: no new message starts, open ones finish."""
@@ -31,7 +31,7 @@ class State(IntEnum):
 
 
 class Input(IntEnum):
-    """Events of a PDC; `GLOSSARY` explains each of them."""
+    """The inputs of the state machines; `GLOSSARY` explains each of them."""
 
     # packets of one PDC
     REQUEST = 0
@@ -112,46 +112,46 @@ GLOSSARY = {
     I.TRIMMED: ("a request of which only the header arrived", "pds.md §14"),
     I.ACK: ("ACK, ACK_CC or ACK_CCX", "pds.md §7.2"),
     I.NACK: ("NACK of class NORMAL or ERR", "pds.md §12"),
-    I.NACK_FATAL: ("NACK of class FATAL, and its PSN was sent", "pds.md §12"),
+    I.NACK_FATAL: ("NACK of class FATAL about a PSN that was sent", "pds.md §12"),
     I.NEW_START: ("NACK NEW_START_PSN", "pds.md §6.6"),
     **{event: (f"control packet {event.name}: {control.purpose}", control.section) for event, control in _CONTROLS},
     I.OTHER_CP: ("a control packet that is not supported", "pds.md §13"),
-    I.CONFIRM: ("a packet with syn = 1 that can open a PDC, for a PENDING PDC, with a good Start_PSN", "pds.md §6.6"),
-    I.OTHER_START: ("the same, with a Start_PSN that the policy refuses", "pds.md §6.6"),
+    I.CONFIRM: ("a packet with syn = 1 for a PENDING PDC, with a Start_PSN that the policy accepts", "pds.md §6.6"),
+    I.OTHER_START: ("a packet with syn = 1 for a PENDING PDC, with a Start_PSN that the policy refuses", "pds.md §6.6"),
     # packets that may open a PDC
     I.SYN: ("request, NOOP or NEGOTIATION with syn = 1 of an unknown PDC; ROD: psn = Start_PSN", "pds.md §6.2"),
-    I.SYN_NO_PDC: ("the same, and no PDC is free", "pds.md §6.3"),
-    I.SYN_NO_CCC: ("the same, and no congestion-control context is free", "pds.md §6.3"),
-    I.SYN_NO_BITMAP: ("the same, and no PSN tracking resource is free", "pds.md §6.3"),
-    I.SYN_INSECURE: ("the same, and secure start demands another Start_PSN", "pds.md §6.6"),
-    I.SYN_GAP: ("the same, ROD, psn ≠ Start_PSN; also for a PENDING PDC", "pds.md §6.3"),
-    I.SYN_OLD: ("the same, of a PDC that was closed less than MSL ago", "pds.md §6.2"),
+    I.SYN_NO_PDC: ("as SYN, but no PDC is free", "pds.md §6.3"),
+    I.SYN_NO_CCC: ("as SYN, but no congestion-control context is free", "pds.md §6.3"),
+    I.SYN_NO_BITMAP: ("as SYN, but no PSN tracking resource is free", "pds.md §6.3"),
+    I.SYN_INSECURE: ("as SYN, but secure start demands another Start_PSN", "pds.md §6.6"),
+    I.SYN_GAP: ("as SYN or CONFIRM, but on ROD with psn ≠ Start_PSN", "pds.md §6.3"),
+    I.SYN_OLD: ("as SYN, but of a PDC that was closed less than MSL ago", "pds.md §6.2"),
     I.SYN_CP: ("a control packet with syn = 1 that cannot open a PDC", "pds.md §6.3"),
     I.OLD_CLOSE_CMD: ("CLOSE_CMD for a PDC that was closed less than MSL ago", "pds.md §6.5"),
     # local calls
-    I.SEND: ("SES: first packet of a message", "pds.md §7.1"),
-    I.SEND_MORE: ("SES: later packet of the open message", "pds.md §7.1"),
-    I.RETURN: ("SES: read data for the return direction", "pds.md §10"),
-    I.RESPOND: ("SES: the response to a delivered packet", "pds.md §8.2"),
+    I.SEND: ("SES has a first packet of a message to send", "pds.md §7.1"),
+    I.SEND_MORE: ("SES has a later packet of the open message to send", "pds.md §7.1"),
+    I.RETURN: ("SES passes read data for the return direction", "pds.md §10"),
+    I.RESPOND: ("SES passes the response to a delivered packet", "pds.md §8.2"),
     I.SEND_CP: ("a local call to send NOOP or NEGOTIATION", "pds.md §13"),
     I.SEND_PROBE: ("a local call to send PROBE", "pds.md §13"),
     I.SEND_CREDIT: ("a local call to send CREDIT or CREDIT_REQ", "pds.md §13"),
-    I.CLOSE: ("a request to close: local, by req = CLOSE of the peer, or because the PSNs run out", "pds.md §6.4"),
+    I.CLOSE: ("a request to close: a local call, req = CLOSE of the peer, or PSNs that run out", "pds.md §6.4"),
     # progress
     I.MESSAGES_DONE: ("no message is open or queued, no lock is held", "pds.md §6.4"),
     I.ALL_ACKED: ("every PSN sent is acknowledged, and CLOSE_CMD fits the window", "pds.md §6.4"),
     I.CLOSE_ACKED: ("the CLOSE_CMD is acknowledged", "pds.md §6.4"),
-    I.DRAINED: ("target: return direction acknowledged, every forward PSN up to the CLOSE_CMD complete", "pds.md §6.5"),
+    I.DRAINED: ("target: all return data is acknowledged, all PSNs below the CLOSE_CMD are complete", "pds.md §6.5"),
     # time
-    I.RTO: ("no answer for the RTO, to a packet that may be retransmitted once more", "pds.md §11.1"),
-    I.EXHAUSTED: ("RTO or NACK of a packet whose retransmissions are used up", "pds.md §11.1, §11.2"),
+    I.RTO: ("the RTO of a packet expires, and the packet may be retransmitted once more", "pds.md §11.1"),
+    I.EXHAUSTED: ("the retransmissions of a packet, or the PSNs of the PDC, are used up", "pds.md §11.1, §11.2"),
     I.RETX_TIME: ("NACK_Retx_Time is over", "pds.md §11.2"),
     I.CLEAR_TIME: ("PDS_Clear_Time of the source is over", "pds.md §9.3"),
-    I.STORED_TIME: ("a guaranteed response is stored for 4 · PDS_Clear_Time", "pds.md §9.3"),
+    I.STORED_TIME: ("4 · PDS_Clear_Time is over, and a guaranteed response is still stored", "pds.md §9.3"),
     I.CLOSE_REQ_TIME: ("Close_REQ_Time is over", "pds.md §6.5"),
     I.NEW_PDC_TIME: ("New_PDC_Time of a PENDING target is over", "pds.md §6.5"),
     I.PROBE_TIME: ("Tail_Loss_Time without an ACK is over (`inferred_loss = probe`)", "pds.md §11.4"),
-    I.IDLE: ("no packet for the idle time", "pds.md §16"),
+    I.IDLE: ("no packet was sent or received for the idle time", "pds.md §16"),
 }  # fmt: skip
 """Explains each input, and names the section that defines the reaction."""
 
@@ -167,17 +167,17 @@ DEFAULTS = {
     **{event: "refuse_unexpected" if control.ar else "drop" for event, control in _CONTROLS},
     I.OTHER_CP: "refuse_unexpected",
 }
-"""A packet in a state without a row for it is dropped or gets NACK UNEXP_EVENT, and is counted (pds.md §6.3 row 14,
-§13)."""
+"""Default action for a packet in a state without a row for it: drop it or send NACK UNEXP_EVENT, and count it (pds.md
+§6.3 row 14, §13)."""
 
 
 def _same(state: State, rows: dict[Input, str]) -> Table:
-    """Return rows that do not leave the state."""
+    """Return table rows for `state` whose next state is `state`."""
     return {(state, event): (action, state) for event, action in rows.items()}
 
 
 def _fails(*states: State) -> Table:
-    """Return the rows that end a PDC in error."""
+    """Return the rows of some states for inputs that end a PDC in error."""
     actions = {I.NACK_FATAL: "fail_by_nack", I.EXHAUSTED: "fail_exhausted"}
     return {(state, event): (action, S.CLOSED) for state in states for event, action in actions.items()}
 
@@ -245,9 +245,9 @@ INITIATOR: Table = {
         I.SEND_MORE: "send",
         I.SEND_CP: "queue_cp",
         I.CLOSE: "remember_close",
-        I.CLEAR_REQ: "ignore",  # nothing is acknowledged, and a CLEAR_CMD with psn 0 cannot carry psn_offset
-        I.CREDIT_REQ: "ignore",  # likewise
-        I.PROBE: "ignore",  # its answer would need the PDCID of the target
+        I.CLEAR_REQ: "ignore",  # nothing is acknowledged, and CLEAR_CMD has psn 0, from which no psn_offset follows
+        I.CREDIT_REQ: "ignore",  # the answer, CREDIT, has psn 0, too
+        I.PROBE: "ignore",  # the answer would need the PDCID of the target
     }),
     (S.CREATING, I.ACK): ("take_ack", S.ESTABLISHED),
     (S.CREATING, I.REQUEST): ("take_request", S.ESTABLISHED),
@@ -330,7 +330,7 @@ STATES = {
 
 
 def row(role: Role, state: State, event: Input) -> tuple[str, State] | None:
-    """Return action and next state, default rows included; None: a local call is illegal, time is no input."""
+    """Return action and next state, or the default action of a packet; None: the input is illegal or has no effect."""
     found = TABLES[role].get((state, event))
     if found is None and event in DEFAULTS:
         return DEFAULTS[event], state

@@ -1,8 +1,8 @@
 """Packet delivery of a fabric endpoint finds the PDC of a packet or a message, and opens and releases PDCs.
 
-Receive validation follows the order of pds.md §6.3 (UE 1.0.1 §3.5.8.2, §3.5.9.2); a packet without a PDC is an
-input of the table `states.CLOSED`, every other packet of the table of its PDC. SES is the `user` (`service.PdsUser`); a
-harness may use a scripted one.
+Received packets are checked in the order of pds.md §6.3 (UE 1.0.1 §3.5.8.2, §3.5.9.2); a packet without a PDC is an
+input of the table `states.CLOSED`, every other packet of the table of its PDC. SES is the `user` (`service.PdsUser`);
+tests may pass another one.
 """
 
 import heapq
@@ -53,7 +53,7 @@ _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _REQUEST, _ESTABLISHED, _CREATING, _CLOSED = Input.REQUEST, State.ESTABLISHED, State.CREATING, State.CLOSED
 _STALE_TIMERS = 1000
-"""Number of stale entries that may stay in the heap of timers, beside one a PDC."""
+"""Number of stale entries that may stay in the heap of timers, in addition to one entry for each PDC."""
 _OPENING = tuple(CONTROL_INPUTS[kind] for kind, control in CONTROLS.items() if control.opens)
 """The control packets that can open a PDC (pds.md §6.2 item 3)."""
 
@@ -61,19 +61,19 @@ _Key = tuple[Mode, int, int, bool]
 
 
 _BITS = {"target": 24, "credit": 24, "features": 32}
-"""Widths in bits of the values that control packets carry (pds.md §13)."""
+"""Size in bits of each value that work passes to a control packet (pds.md §13)."""
 ADDRESS_BITS = {4: 32, 6: 128}
-"""Bits of a fabric address by version of IP."""
+"""Size in bits of a fabric address by version of IP."""
 
 
 def check_number(name: str, value: object, least: int, bits: int) -> None:
-    """Raise `LocalError` for a value that is no integer of `bits` bits, at least `least`."""
+    """Raise `LocalError` unless `value` is an integer from `least` to 2^`bits` − 1."""
     if type(value) is not int or not least <= value < 1 << bits:
         raise LocalError(name, f"{value!r} is not legal", f"{least} … {(1 << bits) - 1:#x}")
 
 
 def check_endpoint(address: object, ip_version: object, config: object) -> None:
-    """Raise `LocalError` for arguments from which no endpoint can be made."""
+    """Raise `LocalError` if the arguments of an endpoint are not legal."""
     if type(ip_version) is not int or ip_version not in ADDRESS_BITS:
         raise LocalError("ip_version", f"{ip_version!r} is not legal", "4, 6")
     check_number("address", address, 1, ADDRESS_BITS[ip_version])
@@ -92,15 +92,16 @@ def _check_response(response: object) -> None:
 
 
 class Pds:
-    """Packet delivery with the five calls of an engine; SES uses `service.PacketDelivery` of it (pds.md §4)."""
+    """Packet delivery has the five calls of an engine, and those of `service.PacketDelivery` for SES (pds.md §4)."""
 
     def __init__(
         self, address: int, config: PdsConfig, rng: Rng, user: PdsUser, ip_version: int = 4,
         events: list[Event] | None = None, objects: bool = False, pool: PdcPool | None = None,
     ) -> None:  # fmt: skip
-        """Make an endpoint; `events` is the list to which events are added, by default its own.
+        """Make an endpoint; `events` is the list to which events are added, by default a new one.
 
-        With `objects` PDS headers travel as values (`Datagram.message`), not as bytes; all else is the same.
+        With `objects`, PDS headers travel as objects (`Datagram.message`), not as bytes; all else is the same. Raises
+        `LocalError` for arguments that are not legal.
         """
         check_endpoint(address, ip_version, config)
         self.config = config
@@ -116,13 +117,13 @@ class Pds:
         self.counters = Counters()
         self.nack_tx: dict[int, int] = {}
         self.nack_rx: dict[int, int] = {}
-        """NACKs sent, and received, by code."""
+        """Number of NACKs sent, and received, by code."""
         self.out: list[Datagram] = []
         self.without_pdc = RudiUud(self)
         self._plain = False
-        """True while RUDI or UUD has something to do."""
+        """Whether RUDI or UUD may have something to do."""
         self._current: dict[_Key, Pdc] = {}
-        """The PDC on which messages to {mode, peer, context} start."""
+        """The PDC on which new messages of {mode, peer, context, reserved} start."""
         self._waiting: deque[tuple[int, Outgoing]] = deque()
         """Messages without a PDC, with the time when they fail."""
         self._active: dict[Pdc, None] = {}
@@ -130,7 +131,7 @@ class Pds:
         self._timers: list[tuple[int, int, Pdc]] = []
         self._timer_count = 0
         self._leaving: Pdc | None = None
-        """The idle PDC that closes to make room."""
+        """The idle PDC that is being closed to make room for another one."""
         self._events: list[Event] = [] if events is None else events
         self._now = 0
 
@@ -155,9 +156,9 @@ class Pds:
     # The five calls
 
     def submit(self, work: PdsWork, now: int) -> None:
-        """Take work for PDCs: `Close` closes those opened to a peer; the other classes of `contract` say what they do.
+        """Take work for PDCs; the classes of `contract.PdsWork` say what each does.
 
-        Raises `LocalError` when there is no such PDC, or it is in no state for that.
+        Raises `LocalError` when no PDC fits the work, or its state does not allow the work.
         """
         if not isinstance(work, PdsWork):
             legal = ", ".join(kind.__name__ for kind in get_args(PdsWork))
@@ -209,7 +210,7 @@ class Pds:
         self._after(pdc, now)
 
     def send(self, message: Outgoing, now: int) -> None:
-        """Queue a whole message (`ses_pds_tx_req`): it leaves packet by packet when there is room.
+        """Queue a whole message (`ses_pds_tx_req`); its packets are sent as the window permits.
 
         Raises `LocalError` for an illegal mode or peer address.
         """
@@ -226,7 +227,7 @@ class Pds:
     def send_return(self, pdcid: int, message: Outgoing, now: int) -> None:
         """Queue read data on the return direction of the PDC on which the read came (`ses_pds_tx_ret`, pds.md §10).
 
-        Raises `LocalError` where this endpoint is not the target; the message fails when the PDC was released.
+        Raises `LocalError` where this endpoint is not the target. If the PDC was released, the message fails.
         """
         self._advance(now)
         pdc = self.pdcs.get(pdcid)
@@ -237,7 +238,10 @@ class Pds:
         self._after(pdc, now)
 
     def unlock(self, pdcid: int, now: int) -> None:
-        """Release a lock of a PDC (`ses_pds_unlock`, pds.md §4); do nothing when the PDC was released."""
+        """Release a lock of a PDC (`ses_pds_unlock`, pds.md §4); do nothing when the PDC was released.
+
+        Raises `LocalError` when the PDC has no lock.
+        """
         self._advance(now)
         pdc = self.pdcs.get(pdcid)
         if pdc is not None:
@@ -247,7 +251,10 @@ class Pds:
             self._after(pdc, now)
 
     def respond_late(self, connection: Connection, psn: int, response: Response, now: int) -> None:
-        """Answer a packet of the connection that `on_request` got: a PDC, or a RUDI exchange."""
+        """Answer a packet for which `on_request` returned None; `connection` is what `on_request` got.
+
+        Raises `LocalError` as `respond` does.
+        """
         _check_response(response)
         if isinstance(connection, Exchange):
             self._advance(now)
@@ -256,9 +263,10 @@ class Pds:
             self.respond(connection.local_id, psn, response, now)
 
     def respond(self, pdcid: int, psn: int, response: Response, now: int) -> None:
-        """Answer a packet that was delivered before (`ses_pds_tx_rsp`); do nothing when its PDC was released.
+        """Answer a packet for which `on_request` returned None (`ses_pds_tx_rsp`); do nothing if its PDC was released.
 
-        Raises `LocalError` when that packet does not wait for a response, or for a `Refusal`, which comes too late.
+        Raises `LocalError` when the packet does not wait for a response, or when `response` is a `Refusal`, which is
+        too late here.
         """
         _check_response(response)
         self._advance(now)
@@ -326,7 +334,7 @@ class Pds:
         rung = []
         while timers and timers[0][0] <= now:
             at, _, pdc = heapq.heappop(timers)
-            if pdc.wake_at == at:  # else overtaken by an earlier one, or the PDC is closed
+            if pdc.wake_at == at:  # else the entry is stale: an earlier one has run, or the PDC is closed
                 pdc.wake_at = NEVER
                 run_timers(pdc, now)
                 self._after(pdc, now)
@@ -334,7 +342,7 @@ class Pds:
         return rung
 
     def _pump(self, now: int, limit: int) -> None:
-        """Let each active PDC send; those that `limit` stopped stay active."""
+        """Let each active PDC send; those that may have more to send, but for `limit`, stay active."""
         active = self._active
         turn = list(active)
         while turn:
@@ -346,12 +354,12 @@ class Pds:
                 if limit > 0 or sent:
                     active.pop(pdc, None)
                 if limit <= 0 and sent and pdc.state is not _CLOSED:
-                    active[pdc] = None  # may have more: at the end, so that all PDCs have their turn
-            # PDCs opened meanwhile: one that reached its PSN limit passed its messages to them.
+                    active[pdc] = None  # it may have more to send, after all other PDCs
+            # PDCs opened meanwhile: a PDC that reached its PSN limit has passed its messages to them.
             turn = [pdc for pdc in active if pdc not in turn] if active and limit > 0 else []
 
     def deadline(self) -> int | None:
-        """Return the earliest timer of any PDC, or of a message without a PDC; maybe early, see `contract.Engine`."""
+        """Return when the earliest timer may expire, of a PDC or of a message without one; see `contract.Engine`."""
         timers = self._timers
         while timers and timers[0][2].wake_at != timers[0][0]:
             heapq.heappop(timers)
@@ -481,13 +489,14 @@ class Pds:
         self._received(pdc, now)
 
     def _syn_fits(self, pdc: Pdc, packet: Request | Control, datagram: Datagram) -> bool:
-        """Check rows 9 and 10 of pds.md §6.3: a SYN of a known PDC has its Start_PSN, and never comes from a target.
+        """Apply rows 9 and 10 of pds.md §6.3 to a SYN packet of a known PDC; return False if it is refused or dropped.
 
-        A control packet with psn 0 (CLEAR_CMD, CREDIT, …) has no PSN from which a Start_PSN could follow.
+        Only an initiator sends syn, and always with the same Start_PSN. A control packet with psn 0 (CLEAR_CMD, CREDIT,
+        …) tells no Start_PSN.
         """
         wrong_start = packet.start_psn != pdc.rx.start and not (isinstance(packet, Control) and packet.psn == 0)
         if wrong_start and packet.start_psn in pdc.refused_starts:
-            self.counters.unexpected += 1  # late, of the first flight: its initiator uses the demanded PSN now
+            self.counters.unexpected += 1  # a late packet with a Start_PSN that was refused before
             return False
         if pdc.role is Role.INITIATOR or wrong_start:
             self._refuse(NackCode.INVALID_SYN, packet, datagram, pdc.local_id)
@@ -495,7 +504,7 @@ class Pds:
         return True
 
     def _syn_input(self, packet: Request | Control, mode: Mode, datagram: Datagram) -> Input:
-        """Return the input that a packet with syn is to `states.CLOSED` (pds.md §6.2 item 9, §6.3 rows 6 to 8)."""
+        """Return the input of `states.CLOSED` for a packet with syn (pds.md §6.2 item 9, §6.3 rows 6 to 8)."""
         if (datagram.src, packet.spdcid, packet.start_psn) in self.pool.tombstones:
             return Input.SYN_OLD
         if not self.pool.has_room(bool(packet.reserved)):
@@ -509,7 +518,7 @@ class Pds:
         return Input.SYN_GAP if mode is Mode.ROD and packet.psn != packet.start_psn else Input.SYN
 
     def _receive_pending(self, pdc: Pdc, packet: Request | Control, mode: Mode, datagram: Datagram, now: int) -> None:
-        """Process a packet with syn for a PDC that waits for another Start_PSN (pds.md §6.5, rows PENDING)."""
+        """Process a packet with syn for a PDC in PENDING, which waits for another Start_PSN (pds.md §6.5)."""
         assert self.start_policy is not None
         event = Input.CONFIRM
         if datagram.trimmed:
@@ -517,7 +526,8 @@ class Pds:
         elif not self.start_policy.confirms(packet.start_psn, pdc.demanded):
             event = Input.OTHER_START
         elif mode is not pdc.mode:
-            self.counters.unexpected += 1  # an older PDC had the PDCID: its initiator retransmits after New_PDC_Time
+            # The peer has used the PDCID again, in another mode; its retransmission opens a PDC after New_PDC_Time.
+            self.counters.unexpected += 1
             return
         elif mode is Mode.ROD and packet.psn != packet.start_psn:
             event = Input.SYN_GAP
@@ -545,11 +555,11 @@ class Pds:
             self._refuse(NackCode.INV_DPDCID, packet, datagram)
 
     def refuse_gap(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Send NACK ROD_OOO with Start_PSN; no PDC is created (pds.md §6.2 item 7)."""
+        """Send NACK ROD_OOO, which asks for Start_PSN; no PDC is created (pds.md §6.2 item 7)."""
         self._refuse(NackCode.ROD_OOO, packet, datagram, 0, packet.start_psn)
 
     def refuse_no_pdc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Send NACK NO_PDC_AVAIL (pds.md §6.3 row 6), and close an idle PDC for the next try."""
+        """Send NACK NO_PDC_AVAIL (pds.md §6.3 row 6), and close an idle PDC, so that the retransmission finds room."""
         self._refuse(NackCode.NO_PDC_AVAIL, packet, datagram)
         self._make_room(None, now)
 
@@ -568,14 +578,14 @@ class Pds:
         old.send_closing_ack(self, datagram.ecn_marked, packet.retx, datagram.entropy)
 
     def open_target(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Create the PDC and process the packet as one of its own (pds.md §6.2 item 3)."""
+        """Create the PDC as its target, and process the packet on it (pds.md §6.2 item 3)."""
         pdc = self._make_target(packet, datagram, now)
         event = Input.REQUEST if isinstance(packet, Request) else CONTROL_INPUTS[packet.ctl_type]
         pdc.step(event, packet, datagram, now)
         self._received(pdc, now)
 
     def open_pending(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Create the PDC and demand another Start_PSN (pds.md §6.6)."""
+        """Create the PDC in PENDING, and demand another Start_PSN (pds.md §6.6)."""
         assert self.start_policy is not None
         demanded = self.start_policy.demand(packet.start_psn)
         assert demanded is not None
@@ -593,9 +603,10 @@ class Pds:
         return pdc
 
     def open_reserved(self, pdcid: int, peer: int, mode: Mode, context: int, now: int) -> None:
-        """Open the PDC for reserved messages to {mode, peer, context}, with a PDCID of `reserve`.
+        """Open the PDC for reserved messages of {mode, peer, context}, with a PDCID of `reserve`.
 
-        It does not close by itself: the owner of the pair closes it. Raises `LocalError` unless the PDCID is free.
+        The PDC is never closed for being idle: the caller closes it. Raises `LocalError` if the PDCID is not reserved,
+        or a PDC has it.
         """
         if pdcid not in self.pool.spare:
             raise LocalError("pdcid", f"{pdcid!r} is not legal", "a reserved one that no PDC has")
@@ -606,7 +617,7 @@ class Pds:
     def open_initiator(
         self, peer: int, mode: Mode, now: int, context: int = 0, reserved: bool = False, preset: Preset | None = None
     ) -> Pdc:
-        """Open a PDC: allocate PDCID and Start_PSN; the next poll sends (pds.md §6.2 item 1)."""
+        """Open a PDC as its initiator: choose PDCID and Start_PSN; the next poll sends packets (pds.md §6.2 item 1)."""
         if preset is None:
             preset = self.pool.presets.popleft() if self.pool.presets else Preset()
         local = self.pool.allocate(preset)
@@ -624,7 +635,8 @@ class Pds:
     # PDCs
 
     def _make_room(self, new: Pdc | None, now: int) -> None:
-        """Close the PDC that is idle longest when fewer than Close_Thresh are free, one at a time (pds.md §6.1)."""
+        """Close the PDC that is idle longest if fewer PDCs than Close_Thresh are free; one closes at a time (pds.md
+        §6.1). `new` is not closed."""
         config = self.config
         closing = self._leaving is not None and self._leaving.state is not _CLOSED
         if closing or config.max_pdcs - (len(self.pdcs) - self.pool.reserved_open) >= config.close_thresh:
@@ -642,12 +654,12 @@ class Pds:
         self.wake(pdc, pdc.deadline())
 
     def opened(self, pdc: Pdc) -> None:
-        """Report a PDC as opened, once it is certain that no replay opened it (tss.md §11)."""
+        """Report `PdcOpened`; for a PENDING PDC only once a packet has confirmed that it is no replay (tss.md §11)."""
         pdc.opened = True
         self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
 
     def released(self, pdc: Pdc, error: PdsError | None) -> None:
-        """Release a PDC that is CLOSED."""
+        """Release a PDC that has entered CLOSED, and report `PdcClosed`."""
         pdc.wake_at = NEVER
         self.pool.quarantine(pdc, error is None, self._now)
         if self._current.get(pdc.key) is pdc:
@@ -660,7 +672,7 @@ class Pds:
     # Messages
 
     def _bind(self, message: Outgoing, now: int) -> None:
-        """Give a message the PDC of {mode, peer, contexts}, a new one, or a place in the queue (pds.md §6.1)."""
+        """Queue a message on the PDC of {mode, peer, context}, on a new PDC, or until a PDC is free (pds.md §6.1)."""
         pdc = self._taker(message)
         if pdc is None:
             if not self.pool.has_room(message.reserved):
@@ -674,12 +686,12 @@ class Pds:
         self._active[pdc] = None
 
     def _taker(self, message: Outgoing) -> Pdc | None:
-        """Return the open PDC of {mode, peer, contexts} on which a message may start."""
+        """Return the open PDC of {mode, peer, context} on which a message may start; None: there is none."""
         pdc = self._current.get((message.mode, message.peer, message.context, message.reserved))
         return pdc if pdc is not None and pdc.allows(Input.SEND) and not pdc.close_req else None
 
     def rebind(self, messages: list[Outgoing], now: int) -> None:
-        """Move the messages of a PDC that closes to another PDC."""
+        """Queue the messages that a closing PDC has not begun on another PDC."""
         for message in messages:
             self._bind(message, now)
 
@@ -698,7 +710,7 @@ class Pds:
             self._events.append(Paused(False))
 
     def pending_timeout(self) -> None:
-        """Count a PENDING timeout; report when New_PDC_Timeout_Thresh is reached (pds.md §6.5)."""
+        """Count an expiry of New_PDC_Time, and report when the count reaches New_PDC_Timeout_Thresh (pds.md §6.5)."""
         self.counters.new_pdc_timeout_cnt += 1
         if self.counters.new_pdc_timeout_cnt == self.config.new_pdc_timeout_thresh:
             self._events.append(NewPdcTimeouts(self.counters.new_pdc_timeout_cnt))
@@ -710,7 +722,7 @@ class Pds:
     # Time and output
 
     def wake(self, pdc: Pdc, at: int) -> None:
-        """Put a deadline of a PDC in the heap if it is earlier than the present one."""
+        """Put a deadline of a PDC into the heap if it is earlier than its `wake_at`."""
         if at < pdc.wake_at:
             pdc.wake_at = at
             self._timer_count += 1
@@ -720,7 +732,7 @@ class Pds:
                 heapq.heapify(self._timers)
 
     def _after(self, pdc: Pdc, now: int) -> None:
-        """Follow up any event of a PDC: run the inputs of progress, and let it send again."""
+        """Run the inputs that follow from an event of a PDC (`settle`), and let the PDC send at the next poll."""
         if pdc.state is not State.ESTABLISHED and pdc.state is not State.CREATING:
             settle(pdc, now)
             if pdc.state is State.CLOSED:
@@ -728,7 +740,7 @@ class Pds:
         self._active[pdc] = None
 
     def _received(self, pdc: Pdc, now: int) -> None:
-        """Follow up a packet of a PDC."""
+        """Do what follows every received packet of a PDC: restart the idle time, and let the PDC send."""
         pdc.touched = now
         if pdc.state is not _ESTABLISHED:
             self._after(pdc, now)
@@ -745,7 +757,8 @@ class Pds:
     def _refuse(
         self, code: NackCode, packet: Request | Control, datagram: Datagram, spdcid: int = 0, payload: int = 0
     ) -> None:
-        """Send a NACK for a packet that no PDC takes (pds.md §6.3); drop a control packet without ar (pds.md §13)."""
+        """Send a NACK for a packet that is not passed to a PDC (pds.md §6.3), but drop a control packet without ar
+        (pds.md §13)."""
         if isinstance(packet, Control) and not packet.ar:
             self.counters.unexpected += 1
             return
@@ -761,7 +774,7 @@ class Pds:
         self, peer: int, message: Control | Nack | Rudi | Uud, entropy: int, ses: bytes = b"", payload: Buffer = b"",
         kind: TrafficClass = TrafficClass.CONTROL,
     ) -> None:  # fmt: skip
-        """Send a packet; its PDS header travels as bytes, or with `objects` as the value."""
+        """Send a packet; its PDS header travels as bytes, or with `objects` as an object."""
         header, value = (ses, message) if self.objects else (message.pack() + ses, None)
         self.out.append(Datagram(
             self.address, peer, header, payload, kind, entropy, False, Trim.NO, self.ip_version, value,
@@ -771,4 +784,4 @@ class Pds:
 CLOSED_ACTIONS: dict[Input, Callable[[Pds, Any, Datagram, int], None]] = {
     event: vars(Pds)[action] for (_, event), (action, _) in CLOSED.items() if event in PACKETS
 }
-"""The table `states.CLOSED` compiled: the method of `Pds` for each packet without a PDC."""
+"""Maps each packet without a PDC to a method of `Pds`: the table `states.CLOSED`, compiled."""

@@ -1,1 +1,1 @@
-"""Semantic sublayer (SES): messages, addressing, matching, checks, atomics and responses."""
+"""The semantic sublayer (SES) executes messages: addressing, matching, checks, atomics and responses."""

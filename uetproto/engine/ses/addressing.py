@@ -1,4 +1,4 @@
-"""A target has processes of jobs with resource indices in three spaces, and regions.
+"""A target has processes, which belong to jobs and own resource indices, in three spaces, and memory regions.
 
 UE 1.0.1 §3.4.1.6, §3.4.6.3; ses.md §2.1 (address components), §2.2 (relative, absolute), §2.4 (index spaces,
 generations), §14.
@@ -22,13 +22,14 @@ class IndexState(IntEnum):
 
     ENABLED = 0
     DISABLED_GEN = auto()
-    """An ordered message met no buffer: no message overtakes it until the generation changes."""
+    """An ordered message found no buffer; later messages are refused, too, until the generation changes, so that none
+    overtakes it."""
     DISABLED = auto()
     """The owner disabled the index, or its completion queue was closed."""
 
 
 class ResourceIndex:
-    """A service of a process in one index space has state, generation and, for messages, a receive queue."""
+    """A resource index of a process in one space has a state, a generation and, for messages, a receive queue."""
 
     __slots__ = ("generation", "held", "held_bytes", "number", "pending", "posted", "space", "state")
 
@@ -39,8 +40,9 @@ class ResourceIndex:
         self.generation = 0
         self.posted: PostedReceives[PostedBuffer] = PostedReceives()
         self.held: HeldMessages[Any] = HeldMessages()
-        """Messages without a buffer and stopped ones, in the order of their arrival (ses.md §11.3 rule 3)."""
+        """Held messages and stopped messages, in the order of arrival (ses.md §11.3 rule 3)."""
         self.held_bytes = 0
+        """Number of bytes that the held messages occupy."""
         self.pending = 0
         """Number of stopped messages in `held` (ses.md §5.7)."""
 
@@ -49,12 +51,12 @@ class ResourceIndex:
         self.state = IndexState.DISABLED
 
     def refuse_ordered(self) -> None:
-        """Enter DISABLED_GEN(g) from ENABLED(g): an ordered message met no buffer."""
+        """Enter DISABLED_GEN from ENABLED, as an ordered message found no buffer; the generation stays."""
         if self.state is IndexState.ENABLED:
             self.state = IndexState.DISABLED_GEN
 
     def enable(self) -> None:
-        """Leave either disabled state, with the next generation."""
+        """Enter ENABLED from either disabled state, with the next generation."""
         if self.state is not IndexState.ENABLED:
             self.state = IndexState.ENABLED
             self.generation = (self.generation + 1) & 0xFF
@@ -70,10 +72,10 @@ class Process:
     spaces: dict[Space, dict[int, ResourceIndex]] = field(default_factory=lambda: {space: {} for space in Space})
     regions: dict[int, Region] = field(default_factory=dict)
     on_change: Callable[[], None] = lambda: None
-    """Function that is called when earlier look-ups are no longer valid."""
+    """Function that is called when results of earlier look-ups are no longer valid."""
 
     def open(self, number: int, spaces: Iterable[Space] = tuple(Space)) -> None:
-        """Open resource index `number` in some spaces. Raises `LocalError` when it is taken or not legal."""
+        """Open resource index `number` in some spaces. Raises `LocalError` when the number is taken or not legal."""
         if type(number) is not int or not 0 < number < 1 << 12:
             raise LocalError("resource_index", f"{number!r} is not legal", "1 … 0xfff (0 is reserved)")
         for space in spaces:
@@ -93,7 +95,7 @@ class Process:
         return self.spaces[Space.RMA]
 
     def register(self, region: Region) -> Region:
-        """Make a region reachable. Raises `LocalError` when its key is taken."""
+        """Make a region reachable for peers, and return it. Raises `LocalError` when its key is taken."""
         if region.key in self.regions:
             raise LocalError("key", f"{region.key:#x} is registered already")
         self.regions[region.key] = region
@@ -101,28 +103,29 @@ class Process:
 
 
 class Processes:
-    """The processes of this endpoint: relative addresses are {JobID, PIDonFEP}, absolute ones PIDonFEP."""
+    """The processes of an endpoint are found by relative {JobID, PIDonFEP}, or absolute PIDonFEP (ses.md §2.2)."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, dict[int, Process]] = {}
         self.services: dict[int, Process] = {}
         self.version = 0
-        """Changes with every attach and detach, which make earlier look-ups invalid."""
+        """Number that changes when results of earlier look-ups are no longer valid: with each attach, detach, close."""
 
     def _changed(self) -> None:
         self.version += 1
 
     def find(self, job_id: int | None, pid_on_fep: int) -> Process | None:
-        """Return the process of a job, or with None the service at an absolute address."""
+        """Return the process of a job, or with `job_id` None the service at an absolute address; None: there is
+        none."""
         return (self.services if job_id is None else self.jobs.get(job_id, {})).get(pid_on_fep)
 
     def of_every_job(self, pid_on_fep: int, number: int) -> Process | None:
-        """Return the process of `EVERY_JOB` that has resource index `number`; processes of jobs come after it."""
+        """Return the process of `EVERY_JOB` that has resource index `number`; it precedes the processes of jobs."""
         process = self.find(EVERY_JOB, pid_on_fep)
         return process if process is not None and any(number in space for space in process.spaces.values()) else None
 
     def attach(self, job_id: int | None, pid_on_fep: int, indices: Iterable[int]) -> Process:
-        """Attach a process. Raises `LocalError` for values that are taken or not legal."""
+        """Attach a process with its resource indices. Raises `LocalError` for values that are taken or not legal."""
         own = job_id is not None and job_id != EVERY_JOB
         if own and (type(job_id) is not int or not 0 <= job_id < 1 << 24):
             raise LocalError("job_id", f"{job_id!r} is not legal", "None, 0 … 0xffffff")
@@ -139,7 +142,10 @@ class Processes:
         return process
 
     def detach(self, process: Process) -> None:
-        """Detach a process: later packets get BAD_PID, and BAD_JOB_ID when the job has no process left."""
+        """Detach a process: later packets get BAD_PID, or BAD_JOB_ID when its job has no other process here.
+
+        Raises `LocalError` when the process is not attached.
+        """
         place = self.services if process.job_id is None else self.jobs.get(process.job_id, {})
         if place.pop(process.pid_on_fep, None) is None:
             raise LocalError("pid_on_fep", f"{process.pid_on_fep} is not attached")

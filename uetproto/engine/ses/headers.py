@@ -1,8 +1,8 @@
-"""Parses and builds headers of SES: requests of every form with their extensions, and responses.
+"""SES headers are parsed and built: requests of every form with their extensions, and responses.
 
-`parse_*` read bytes from outside and refuse with `RemoteError`, whose `code` is the return code to answer; `build_*`
-make bytes of values that the engine knows to be legal. Reserved fields are sent as zero and ignored on receipt.
-UE 1.0.1 §3.4.2; ses.md §3, §4, §9.
+`parse_*` read received bytes and raise `RemoteError` for illegal ones, whose `code` is the return code to answer;
+`build_*` make bytes, and do not check the values. Reserved fields are sent as zero and ignored on receipt. UE 1.0.1
+§3.4.2; ses.md §3, §4, §9.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ from uetproto.wire.tuples import (
 )
 
 OPTIMIZED_KEY = 1 << 62
-"""Bit OPTIMIZED of a memory key: its lowest 12 bits are the index of the small header (ses.md §2.6)."""
+"""Bit OPTIMIZED of a memory key: the lowest 12 bits of such a key are the index in a small header (ses.md §2.6)."""
 
 # Requests ------------------------------------------------------------------------------------------------------------
 
@@ -60,13 +60,13 @@ class SesRequest:
     pid_on_fep: int
     resource_index: int
     buffer_offset: int
-    """Offset in the buffer; deferrable sends have two restart tokens in this field: `tokens`."""
+    """Offset in the target's buffer or region; in a deferrable send two restart tokens: `tokens`."""
     initiator: int
     key: int
-    """Holds memory_key, match_bits or, in a DEFERRABLE_RTR, two tokens: `rtr_tokens`."""
+    """memory_key or match_bits; in a DEFERRABLE_RTR two restart tokens: `rtr_tokens`."""
     header_data: int
     payload_length: int | None
-    """Length of a packet with som = 0; None: the packet implies it."""
+    """Payload length that a packet with som = 0 states; None: the form has no such field."""
     message_offset: int
     request_length: int
 
@@ -84,12 +84,12 @@ class SesRequest:
 def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
     """Parse the SES request header at byte `at`; PDS has checked that it is complete.
 
-    Any opcode is read with the form `request_*`: all forms agree in size and in what is used before the opcode is
-    judged (wire.md §0). Raises `RemoteError` when `next_hdr` is not a request.
+    The opcode is not checked: the layouts for all opcodes have one size, and agree in the fields that are used before
+    the check of the opcode (wire.md §0). Raises `RemoteError` when `next_hdr` is not a request.
     """
     if next_hdr == NextHdr.REQUEST_STD:
         header_data, payload_length, at_byte = 0, None, 0
-        # A restart is laid out as a first packet whatever som says.
+        # DEFERRABLE_RTR has the layout of a first packet, also with som = 0.
         if data[at + 1] & 1 or data[at] & 0x3F == Opcode.DEFERRABLE_RTR:
             (_, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, _, pid, _, index,
              offset, initiator, key, header_data, length) = SesRequestStdSomHeader.unpack(data, at)  # fmt: skip
@@ -103,7 +103,7 @@ def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
         )  # fmt: skip
     if next_hdr == NextHdr.REQUEST_MEDIUM:
         medium = SesRequestMediumHeader.read(data, at)
-        shared = medium.buffer_offset  # or header_data, in the same place
+        shared = medium.buffer_offset  # with hd this field is header_data
         offset, header_data = (0, shared) if medium.hd else (shared, 0)
         return SesRequest(
             next_hdr, medium.opcode, medium.version, medium.dc, medium.ie, medium.rel, medium.hd, medium.eom,
@@ -125,7 +125,10 @@ def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
 
 
 class AtomicExtension(NamedTuple):
-    """The atomic header (ses.md §6); `compare` and `swap` are right-aligned 128 bits, None without CAS."""
+    """Holds the fields of the atomic header (ses.md §6).
+
+    `compare` and `swap` are fields of 128 bits with the operand in the low-order bits; None: no compare-and-swap.
+    """
 
     opcode: int
     datatype: int
@@ -139,9 +142,9 @@ class Extensions(NamedTuple):
 
     atomic: AtomicExtension | None = None
     rendezvous: SesExtRendezvousHeader | None = None
-    """Place from which the target reads the bytes that were not sent (ses.md §5.9)."""
+    """Region from which the target of a rendezvous reads the bytes that were not sent (ses.md §5.9)."""
     sync: SesExtSyncHeader | None = None
-    """The sync group (ses.md §5.14); `count` is 0 in writes, else the number of messages."""
+    """The sync group (ses.md §5.14); `count` is the number of its messages in the operation that ends it, else 0."""
     size: int = 0
 
 
@@ -149,7 +152,7 @@ _NO_EXTENSIONS = Extensions()
 
 
 def parse_extensions(opcode: int, data: Buffer) -> Extensions:
-    """Parse the extension headers at the start of `data`, which follows the request header of `opcode`.
+    """Parse the extension headers at the start of `data`, the bytes behind a request header with this opcode.
 
     Raises `RemoteError` with OP_VIOLATION when they are cut short (ses.md §10 step 4).
     """
@@ -185,7 +188,7 @@ def _need(data: Buffer, size: int) -> None:
 
 
 def build_extensions(*, atomic: AtomicExtension | None = None, sync: SesExtSyncHeader | None = None) -> bytes:
-    """Build extension headers in the order of the wire: sync precedes atomic."""
+    """Build extension headers in their order on the wire: the sync header precedes the atomic header."""
     first = b"" if sync is None else SesExtSyncHeader.pack(*sync)
     if atomic is None:
         return first
@@ -216,11 +219,11 @@ class SesResponse:
     original_request_psn: int = 0
     response_message_id: int = 0
     size: int = 0
-    """Size of the header in bytes; the data follows it."""
+    """Size of the header in bytes, after which the data starts."""
 
 
 def parse_ses_response(data: Buffer, next_hdr: int) -> SesResponse:
-    """Parse the SES response at the start of `data`. Raises `RemoteError` for a short one, or another version."""
+    """Parse the SES response at the start of `data`. Raises `RemoteError` if it is cut short or has another version."""
     if next_hdr == NextHdr.NONE or len(data) < SES_SIZE.get(next_hdr, 0):
         raise RemoteError("SES response cut short", 0)
     if next_hdr == NextHdr.RESPONSE_DATA:
@@ -249,7 +252,7 @@ def build_response(
     opcode: int, return_code: int, message_id: int, job_id: int, modified_length: int,
     which: int = ResponseList.EXPECTED, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
-    """Build a SES response without data (ses.md §9.2)."""
+    """Build a SES response without data; `which` is its field `list` (ses.md §9.2)."""
     return SesResponseHeader.pack(which, opcode, 0, return_code, message_id, ri_generation, job_id, modified_length)
 
 
@@ -257,7 +260,7 @@ def build_response_data(
     message_id: int, job_id: int, payload_length: int, modified_length: int, message_offset: int,
     response_message_id: int = 0, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
-    """Build the header of data that answers a request with a standard header (ses.md §9.6)."""
+    """Build the header of return data for a request with a standard header (ses.md §9.6)."""
     return SesResponseDataHeader.pack(
         list=ResponseList.EXPECTED, opcode=ResponseOpcode.RESPONSE_W_DATA, version=0, return_code=ReturnCode.OK,
         response_message_id=response_message_id, ri_generation=ri_generation, job_id=job_id,
@@ -267,7 +270,7 @@ def build_response_data(
 
 
 def build_response_data_small(job_id: int, payload_length: int, original_request_psn: int) -> bytes:
-    """Build the header of data that answers a medium or small request (ses.md §9.6)."""
+    """Build the header of return data for a request with a medium or small header (ses.md §9.6)."""
     return SesResponseDataSmallHeader.pack(
         list=ResponseList.EXPECTED, opcode=ResponseOpcode.RESPONSE_W_DATA, version=0, return_code=ReturnCode.OK,
         payload_length=payload_length, job_id=job_id, original_request_psn=original_request_psn,

@@ -1,4 +1,4 @@
-"""Order on ROD across retries: after a refusal, later messages to the same service wait (ses.md §12)."""
+"""Messages on ROD keep their order across retries: after a refusal, later ones to that service wait (ses.md §12)."""
 
 from bisect import insort
 from collections import deque
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
 
 class PeerOrder:
-    """The messages to one {FEP, RI} on ROD, and which of them may be sent."""
+    """The messages to one service, a resource index of a process at a peer, on ROD, and which of them may be sent."""
 
     __slots__ = ("open", "refused", "waiting")
 
     def __init__(self) -> None:
         self.open: dict[int, MessageTransfer] = {}
-        """Messages that were sent and did not end, in the order of submission."""
+        """Messages that were passed to PDS and have not ended, in the order of submission."""
         self.refused: list[MessageTransfer] = []
-        """Open messages that were refused, oldest first; only the oldest open one is sent again."""
+        """Open messages that were refused, oldest first; one is sent again only when no older message is open."""
         self.waiting: deque[MessageTransfer] = deque()
-        """Messages of which nothing was sent."""
+        """Later messages, which wait until no refused message is open."""
 
     def holds_back(self, transfer: "MessageTransfer") -> bool:
-        """Add a new message; return True when it waits for a refused one before it."""
+        """Add a new message; return True when the message must wait for a refused one before it."""
         if self.refused:
             self.waiting.append(transfer)
             return True
@@ -30,17 +30,17 @@ class PeerOrder:
         return False
 
     def is_oldest(self, transfer: "MessageTransfer") -> bool:
-        """Return True when no older message is open: an older one may have been refused already."""
+        """Return True when no older message is open; an older one may be refused, and is then sent again first."""
         return next(iter(self.open), transfer.number) == transfer.number
 
     def refuse(self, transfer: "MessageTransfer") -> bool:
-        """Note a refused message; return True when it may be sent again first."""
+        """Note a refused message; return True when it is the oldest open one, which is sent again first."""
         if transfer not in self.refused:
             insort(self.refused, transfer, key=lambda other: other.number)
         return self.is_oldest(transfer)
 
     def leave(self, transfer: "MessageTransfer") -> "list[MessageTransfer]":
-        """Remove a message that ended; return the messages that may continue now."""
+        """Remove a message that ended; return the messages that may be sent now."""
         self.open.pop(transfer.number, None)
         if transfer in self.refused:
             self.refused.remove(transfer)

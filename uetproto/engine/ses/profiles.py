@@ -1,13 +1,13 @@
-"""Profiles of a target: the features that each has in addition to its opcodes (ses.md §4.3)."""
+"""The profiles of a target have these features, in addition to their opcodes (ses.md §4.3)."""
 
 from uetproto.wire.headers.uet_ses import Profile
 
 OPTIMIZED_FORMS = Profile.AI_FULL | Profile.HPC
 """Profiles that have medium and small headers."""
 WILDCARDS = Profile.HPC
-"""Profiles in which a receive can ignore bits of the tag."""
+"""Profiles in which a tagged receive may ignore bits of the tag."""
 REAL_DEFERRAL = Profile.AI_FULL
-"""Profiles in which the target can stop a deferrable message."""
+"""Profiles in which a target can stop a deferrable message; others refuse it with NO_MATCH."""
 RUDI = Profile.HPC
 """Profiles that have RUDI."""
 

@@ -1,4 +1,4 @@
-"""State of a message at its target, and the responses that answer it (ses.md §7.2, §9.1, §9.4)."""
+"""The target keeps this state of a message, and answers it with these responses (ses.md §7.2, §9.1, §9.4)."""
 
 from dataclasses import dataclass
 
@@ -13,12 +13,12 @@ from uetproto.wire.headers.uet_ses import OpcodeProfile, ResponseList, ResponseO
 from uetproto.wire.tuples import SesExtRendezvousHeader, SesExtSyncHeader
 
 Key = tuple[int, int]
-"""Holds {local PDCID, message_id}; forms without an id have {local PDCID, 0x10000 + PSN}."""
+"""Key of a message: {local PDCID, message_id}, or {local PDCID, 0x10000 + PSN} for a form without message_id."""
 
 
 @dataclass(slots=True, eq=False)
 class StoppedMessage:
-    """A message that was stopped; this record is kept until its restart arrives (ses.md §5.7)."""
+    """The record of a deferrable message that was stopped, which is kept until its restart arrives (ses.md §5.7)."""
 
     request: SesRequest
     source: int
@@ -26,6 +26,7 @@ class StoppedMessage:
     token: int
     """Target restart token T_t, which names the reserved buffer."""
     expires: int
+    """Time at which the message is given up."""
     match_bits: int
     buffer: PostedBuffer | None = None
     """The reserved buffer, once DEFERRABLE_RTR was sent."""
@@ -36,7 +37,7 @@ class StoppedMessage:
 
 
 class RxMessage:
-    """State of a message at its target, which the first packet seen creates (ses.md §7.2)."""
+    """The state of a message at its target, from its first packet that arrives on (ses.md §7.2)."""
 
     __slots__ = (
         "arrived", "at", "buffer", "end", "ended", "error", "flags", "generation", "header_data", "held", "identity",
@@ -52,41 +53,44 @@ class RxMessage:
         self.at: Key = (0, 0)
         """Key of the message in `SesTarget.messages`."""
         self.index: ResourceIndex | None = None
-        """The queue that holds a held message."""
+        """The resource index whose queue holds the message, while `held`."""
         self.opcode = request.opcode
         self.key = request.key
         self.offset = request.buffer_offset
         self.length = request.request_length
         self.end = body
-        """Number of bytes to expect: those that the packets carry or ask for, or that were sent before MSG_ERROR."""
+        """Number of bytes that all packets carry or ask for; after MSG_ERROR, of the packets sent before it."""
         self.region: Region | None = None
         self.buffer: PostedBuffer | None = None
-        """The posted receive that the message got."""
+        """The posted receive that the message matched."""
         self.memory: Memory | None = None
+        """The memory that the message accesses: of its region or posted receive, or of its own while `held`."""
         self.place = 0
-        """Offset in `memory` of the first byte."""
+        """Offset in `memory` of the first byte of the message."""
         self.room = 0
-        """Bytes that may be stored there; less than `length` when the message is truncated."""
+        """Number of bytes that may be stored; less than `length` when the message is truncated."""
         self.arrived = Reassembly(body)
         self.refused = 0
-        """Bytes of packets that were not stored."""
+        """Number of bytes of packets that were refused."""
         self.ended = False
-        """MSG_ERROR arrived, or the end of a stopped message."""
+        """Whether MSG_ERROR arrived."""
         self.error: ReturnCode | None = None
         self.header_data: int | None = None
         self.held: list[tuple[Connection, int]] | None = None
-        """Packets that wait for their answer: no receive has taken the message yet (ses.md §11.2)."""
+        """Packets of a held message, which wait for their final answer; None: the message is not held (ses.md
+        §11.2)."""
         self.overflow = False
-        """The message was held."""
+        """Whether the message was held before it matched a receive."""
         self.stopped: StoppedMessage | None = None
-        """Set while the message is stopped: the target asks for it again (ses.md §5.7)."""
+        """Record of the message while it is stopped: the target restarts it later (ses.md §5.7)."""
         self.told_stop = False
+        """Whether a packet was answered with the response that stops the message."""
         self.rendezvous: SesExtRendezvousHeader | None = None
         self.sync: SesExtSyncHeader | None = None
         self.generation = 0
         """Generation of the RI, which some responses carry."""
         self.last_seen = now
-        # For `SesTarget._follow`: the bytes that are equal in all packets of a message that was accepted.
+        # For `SesTarget._follow`: the header bytes that are equal in all packets of an accepted message.
         self.identity: bytes | None = None
         self.flags = 0
         self.tail = b""
@@ -103,7 +107,7 @@ class RxMessage:
         return self.request.initiator
 
     def write(self, offset: int, payload: Buffer) -> None:
-        """Store as many bytes as there is room for (ses.md §2.8)."""
+        """Store bytes at `offset` of the message, as many as there is room for (ses.md §2.8)."""
         memory = self.memory
         assert memory is not None
         room = self.room - offset
@@ -113,7 +117,8 @@ class RxMessage:
             memory.write(self.place + offset, memoryview(payload)[:room])
 
     def answer(self) -> Response:
-        """Return the answer to a stored packet: the default one, or one that reports more (ses.md §9.1, §9.4)."""
+        """Return the answer to a stored packet: the default response, unless the message was held or is truncated
+        (ses.md §9.1, §9.4)."""
         if not self.overflow and self.room >= self.length:
             return self.ok
         which = ResponseList.OVERFLOW if self.overflow else ResponseList.EXPECTED
@@ -121,7 +126,7 @@ class RxMessage:
 
 
 def default_response(request: SesRequest, generation: int = 0) -> Response:
-    """Return the response that reports success and nothing else (ses.md §9.1, §9.4)."""
+    """Return the default response, which reports success only (ses.md §9.1, §9.4)."""
     return Response(build_response(
         ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id,
         request.request_length, ri_generation=generation,
@@ -131,7 +136,10 @@ def default_response(request: SesRequest, generation: int = 0) -> Response:
 def response(
     request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
 ) -> Response:
-    """Return a response, guaranteed because it is not the default one; an error has length 0 (ses.md §9.4, §9.7)."""
+    """Return a response whose delivery is guaranteed, as each but the default one is (ses.md §9.4, §9.7).
+
+    `length` is its modified_length, 0 for an error; `which` is its field `list`.
+    """
     return Response(build_response(
         ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, length, which, generation,
     ), gtd=True)  # fmt: skip

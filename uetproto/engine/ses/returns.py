@@ -1,4 +1,4 @@
-"""Read data travels as requests of the target in the return direction of a PDC.
+"""The target of a read returns data by PDS requests in the return direction of the PDC.
 
 UE 1.0.1 §3.5.20; ses.md §5.4, §9.6; pds.md §10.
 """
@@ -12,12 +12,12 @@ from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 _MOST_QUEUED = 256
-"""Number of return packets that wait for the window of a PDC; further reads are accepted when there is room again, so
-that a long read costs no memory."""
+"""Number of return packets of a PDC that may wait for its window. The answers to further reads are delayed until fewer
+wait, so that a long read needs little memory."""
 
 
 class ReturnMessage:
-    """Carries the data of one read packet; it is a `service.Outgoing`."""
+    """A return message carries the data of one packet of a read; it is a `service.Outgoing`."""
 
     __slots__ = ("context", "lock", "message_id", "mode", "next_hdr", "packet", "pdc", "peer", "region", "reserved",
                  "returns", "size")  # fmt: skip
@@ -42,30 +42,30 @@ class ReturnMessage:
         return self.packet
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """Note the answer of the initiator: success, or an error."""
+        """Take the answer of the initiator, and report the bytes as read if it is a success."""
         self.returns.open -= 1
         good = response is None or next_hdr == NextHdr.NONE or response[1] & 0x3F in (ReturnCode.OK, ReturnCode.NULL)
         if good and self.region is not None and self.region.on_read is not None:
             self.region.on_read(self.size, now)
 
     def on_error(self, index: int, error: PdsError, now: int) -> None:
-        """Note that the PDC failed, which ends the read."""
+        """Note that PDS could not deliver the data."""
         self.returns.open -= 1
 
 
 class Returns:
-    """The read data that a target has to return."""
+    """The read data that a target has to return, and the answers to reads that wait for room."""
 
     def __init__(self) -> None:
         self.open = 0
-        """Number of packets not sent, or not acknowledged."""
+        """Number of return packets that are not acknowledged yet."""
         self._queued: deque[ReturnMessage] = deque()
         self._read: deque[tuple[Region, int]] = deque()
-        """Data sent in ACKs, of regions with `on_read`."""
+        """Bytes that were sent in ACKs, of regions with `on_read`: {region, number of bytes}."""
         self._waiting: dict[Connection, int] = {}
-        """Number of packets of each PDC that PDS has and did not send."""
+        """Number of return packets of each PDC that are not sent yet."""
         self._accepted: dict[Connection, deque[tuple[int, Response]]] = {}
-        """Reads that are executed and not answered yet: {PSN, answer}."""
+        """Reads of each PDC that are executed but not answered yet: {PSN, answer}."""
 
     @property
     def queued(self) -> bool:
@@ -78,7 +78,7 @@ class Returns:
         self, pdc: Connection, psn: int, next_hdr: int, header: bytes, data: Buffer, region: Region | None,
         accepted: Response,
     ) -> Response | None:  # fmt: skip
-        """Queue the data; return the response that accepts the read, or None if it follows later."""
+        """Queue the data of a read packet; return its answer `accepted`, or None if the answer follows later."""
         self.open += 1
         self._queued.append(ReturnMessage(self, pdc, next_hdr, header, data, region))
         self._waiting[pdc] = waiting = self._waiting.get(pdc, 0) + 1
@@ -88,11 +88,11 @@ class Returns:
         return None
 
     def acknowledged(self, region: Region, size: int) -> None:
-        """Note data that an ACK carries."""
+        """Note that an ACK carries `size` bytes of a region; `flush` reports them to `on_read`."""
         self._read.append((region, size))
 
     def left(self, pdc: Connection) -> None:
-        """Note that a packet leaves."""
+        """Note that PDS sends a return packet of a PDC."""
         left = self._waiting.get(pdc, 0) - 1
         if left > 0:
             self._waiting[pdc] = left
@@ -100,7 +100,7 @@ class Returns:
             self._waiting.pop(pdc, None)
 
     def flush(self, pds: PacketDelivery, now: int) -> None:
-        """Pass all queued data to PDS, and answer reads that waited for room."""
+        """Pass all queued data to PDS, report bytes to `on_read`, and answer the reads that waited for room."""
         while self._queued:
             message = self._queued.popleft()
             if pds.pdcs.get(message.pdc.local_id) is message.pdc:
@@ -120,6 +120,6 @@ class Returns:
                 del self._accepted[pdc]
 
     def closed(self, pdc: Connection) -> None:
-        """Forget a released PDC; PDS reports the failure of its packets."""
+        """Forget the reads of a released PDC; PDS reports the failure of its packets (`on_error`)."""
         self._waiting.pop(pdc, None)
         self._accepted.pop(pdc, None)

@@ -1,4 +1,7 @@
-"""Sync groups: an operation waits for a set of writes (ses.md §5.14; a revision after UE 1.0.1)."""
+"""A sync group is a set of writes that are complete before the operation that ends the group is executed.
+
+ses.md §5.14; a revision after UE 1.0.1.
+"""
 
 from collections.abc import Callable
 
@@ -8,7 +11,7 @@ from uetproto.engine.ses.received import RxMessage
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 Late = Callable[[ReturnCode | None], None]
-"""Executes the operation that ends a group, and answers it; a code says that the group failed."""
+"""Function that executes and answers the operation that ends a group; with a code it only answers that code."""
 
 
 class _SyncGroup:
@@ -17,22 +20,26 @@ class _SyncGroup:
     def __init__(self, expires: int) -> None:
         self.expires = expires
         self.joined = self.done = 0
-        """Number of messages that were seen, and that are complete."""
+        """Number of messages of which a packet arrived, and of those that are complete or failed."""
         self.total = 0
-        """Number of messages of the group, the end included; 0: the end was not seen."""
+        """Number of all messages, the one that ends the group included; 0: that one has not arrived."""
         self.late: Late | None = None
         self.error: ReturnCode | None = None
 
 
 class TargetSyncGroups:
-    """Holds the sync groups of a target, by {source FA, group}."""
+    """Holds the sync groups of a target, by {fabric address of the source, group}."""
 
     def __init__(self, config: SesConfig) -> None:
         self._config = config
         self._groups: dict[tuple[int, int], _SyncGroup] = {}
 
     def join(self, message: RxMessage, now: int) -> ReturnCode | None:
-        """Add the first packet of a message; return OP_VIOLATION for a second end, or more messages than announced."""
+        """Add a message to its group at its first packet, or return the code with which the message is refused.
+
+        OP_VIOLATION: a second message that ends the group, or more messages than that one states. UNCOR_TRNSNT: there
+        is no room for another group.
+        """
         assert message.sync is not None
         key = (message.source, message.sync.group)
         group = self._groups.get(key)
@@ -43,7 +50,7 @@ class TargetSyncGroups:
         total = message.sync.count
         most = group.total or total
         if (total and group.total) or (most and group.joined >= most):
-            message.sync = None  # it does not belong to the group, which fails nevertheless
+            message.sync = None  # the message is no part of the group, but makes it fail
             group.error = group.error or ReturnCode.OP_VIOLATION
             return ReturnCode.OP_VIOLATION
         group.joined += 1
@@ -61,7 +68,7 @@ class TargetSyncGroups:
     def end(self, message: RxMessage, late: Late) -> None:
         """Note the operation that ends the group; `late` executes it, now or when the group is complete."""
         group = self._of(message)
-        if group is None:  # it was dropped
+        if group is None:  # the group was dropped
             late(ReturnCode.DROPPED)
             return
         group.done += 1
@@ -87,7 +94,7 @@ class TargetSyncGroups:
                 group.late(group.error)
 
     def on_time(self, now: int) -> None:
-        """Drop groups that are not complete in time."""
+        """Drop the groups whose `sync_group_time` is over; the operations that end them fail with DROPPED."""
         for key in [key for key, group in self._groups.items() if group.expires <= now]:
             group = self._groups.pop(key)
             if group.late is not None:

@@ -1,1 +1,1 @@
-"""The transport security sublayer (TSS) seals and opens packets: secure domains and keys."""
+"""The transport security sublayer (TSS) seals and opens the packets of secure domains: encrypted, authenticated."""

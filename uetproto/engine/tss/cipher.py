@@ -1,7 +1,7 @@
 """Seal and open one packet (tss.md §2–7): AES-256-GCM under a key of a secure domain, or under one derived from it.
 
-Only this module needs the package `cryptography`, and only from the first key on. `domain` decides which security
-headers are legal. The test vectors are those of tss.md §13.
+Only this module imports the package `cryptography`, and only when a key is used. `domain` checks the fields of security
+headers. tss.md §13 has test vectors.
 """
 
 from typing import NamedTuple
@@ -15,21 +15,25 @@ from uetproto.wire.tuples import TssHeader, TssSsiHeader
 
 _LABELS = {"cluster": b"U1", "client-server": b"U2"}
 _CACHE = 4096
-"""Limit of derived keys that are kept under one key, so that forged epochs and addresses do not fill the memory."""
+"""Limit of derived keys that are kept for one key, so that forged epochs and addresses do not use up the memory."""
 
 
 class SecurityHeader(NamedTuple):
     """The security header that a packet has (tss.md §2)."""
 
     sdi: int
+    """Secure domain identifier."""
     an: int
+    """Association number, 0 or 1, which selects the key."""
     ssi: int | None
+    """Secure source identifier; None: the header has none."""
     epoch: int
     tsc: int
+    """Counter of packets, 48 bits."""
 
     @classmethod
     def of(cls, data: bytes) -> "SecurityHeader | None":
-        """Return the header at the start of `data`; None if there is none, or not all of it."""
+        """Return the header at the start of `data`; None if there is none, or it is cut short."""
         if not data or data[0] >> 3 != PdsType.TSS:
             return None
         if data[0] & 0x04:
@@ -64,19 +68,19 @@ class Refused(NamedTuple):
 
     reason: str
     sdi: int | None = None
-    """SDI of the packet; None if it has none."""
+    """SDI of the packet; None: the packet has none."""
 
 
 class AssociatedData:
-    """The associated data that precedes the security header: all bytes from the source address on (tss.md §7.1, §7.3).
+    """Holds the authenticated bytes before the security header, from the source address on (tss.md §7.1, §7.3).
 
-    All packets of a flow have the same, so that a caller may keep it.
+    They are the same in all packets of a flow, so that a caller may keep the object.
     """
 
     __slots__ = ("destination", "dst", "ip_version", "run", "source", "src")
 
     def __init__(self, ip_version: int, src: int, dst: int, ahead: bytes) -> None:
-        """`ahead` is the bytes between destination address and security header, with a UDP checksum of 0."""
+        """`ahead` holds the bytes between destination address and security header, with a UDP checksum of 0."""
         size = 4 if ip_version == 4 else 16
         self.ip_version = ip_version
         self.src = src
@@ -90,13 +94,16 @@ class AssociatedData:
 
 
 def context(epoch: int, rekey: int, identity: bytes) -> bytes:
-    """Return the context of a derived key (tss.md §5.2): 10 bytes with an identity of 4, or 26 with one of 16."""
+    """Return the context for a key derivation (tss.md §5.2): 10 bytes with an identity of 4 bytes, or 26 with 16."""
     head = epoch.to_bytes(2, "big") + rekey.to_bytes(4, "big")
     return head + identity if len(identity) == 4 else bytes(4) + head + identity
 
 
 def kdf(key: bytes, fixed_input: bytes, size: int) -> bytes:
-    """Return `size` bytes of NIST SP 800-108 in counter mode, by AES-CMAC with an 8-bit counter first (tss.md §5.1)."""
+    """Return `size` bytes derived from a key: NIST SP 800-108 in counter mode with AES-CMAC (tss.md §5.1).
+
+    The counter of 8 bits precedes the fixed input.
+    """
     from cryptography.hazmat.primitives.ciphers.algorithms import AES
     from cryptography.hazmat.primitives.cmac import CMAC
 
@@ -109,14 +116,14 @@ def kdf(key: bytes, fixed_input: bytes, size: int) -> bytes:
 
 
 def derive(key: bytes, label: bytes, context: bytes) -> tuple[bytes, bytes]:
-    """Derive the packet key and the IV mask (tss.md §5.1)."""
+    """Return the packet key and the IV mask that are derived from a key of the domain (tss.md §5.1)."""
     size = KEY_SIZE + MASK_SIZE
     out = kdf(key, label + b"\0" + context + (8 * size).to_bytes(2, "big"), size)
     return out[:KEY_SIZE], out[KEY_SIZE:]
 
 
 def nonce(header: SecurityHeader, below: AssociatedData, mask: bytes = bytes(MASK_SIZE)) -> bytes:
-    """Return the IV of a packet (tss.md §6): sender, epoch and counter, under the mask."""
+    """Return the IV of a packet, 12 bytes: sender, epoch and counter, XORed with the mask (tss.md §6)."""
     return _nonce(header, below, int.from_bytes(mask, "big"))
 
 
@@ -131,7 +138,7 @@ def _nonce(header: SecurityHeader, below: AssociatedData, mask: int) -> bytes:
 
 
 class _PacketKey:
-    """A packet key: the cipher, the IV mask, and the used nonces if a ledger is kept."""
+    """A packet key: its AES-GCM cipher, its IV mask, and with a ledger the nonces that were used."""
 
     __slots__ = ("aead", "mask", "used")
 
@@ -144,7 +151,7 @@ class _PacketKey:
 
 
 class Cipher:
-    """A cipher seals and opens the packets of a domain under one of its keys and keeps derived keys (tss.md §5.4)."""
+    """A cipher seals and opens packets of a domain under one of its keys; it keeps the derived keys (tss.md §5.4)."""
 
     def __init__(self, domain: DomainConfig, key: DomainKey, ledger: NonceLedger | None = None) -> None:
         try:
@@ -161,7 +168,7 @@ class Cipher:
         self._label = _LABELS.get(domain.mode, b"")
         self._derived: dict[tuple[int, int, bytes], _PacketKey] = {}
         self._only: _PacketKey | None = None
-        """Key of all packets, in mode direct and for a client with one key."""
+        """The packet key of all packets, in mode direct and for a client's derived key; None: keys are derived."""
         if not self._label or key.derived:
             mask = key.value[KEY_SIZE:] or bytes(MASK_SIZE)
             self._only = _PacketKey(key.value[:KEY_SIZE], mask, ledger)
@@ -173,7 +180,7 @@ class Cipher:
         """Return the sealed packet, from the first byte of the security header to the last of the ICV (tss.md §7)."""
         clear = header.encode()
         hidden = self._offset - len(clear)
-        if hidden > 0:  # the first bytes of the PDS stay in clear (tss.md §7.2)
+        if hidden > 0:  # the first bytes behind the security header stay in clear (tss.md §7.2)
             clear, inner = clear + inner[:hidden], inner[hidden:]
         key = self._only or self._key_of(header, below)
         iv = _nonce(header, below, key.mask)
@@ -208,7 +215,8 @@ class Cipher:
         return found
 
     def _identity(self, header: SecurityHeader, below: AssociatedData) -> bytes:
-        """Return whose key is derived (tss.md §4): the sender's, in mode client-server always the client's."""
+        """Return the SSI or address for which the key is derived: of the sender, or in mode client-server of the
+        client (tss.md §4)."""
         domain = self._domain
         if header.ssi is not None and (below.ip_version == 4 or domain.ipv6_ssi_context == "small"):
             return header.ssi.to_bytes(4, "big")

@@ -1,6 +1,7 @@
-"""A secure domain at one endpoint: its two keys, how it seals packets, which packets it refuses (tss.md §3, §8–10).
+"""A secure domain at one endpoint has two keys; it seals packets, and opens or refuses packets (tss.md §3, §8–10).
 
-The domain has no timers: the driver installs, switches and empties keys when the key server says so.
+The association number AN of a packet tells which of the two keys sealed it. The domain has no timers: the driver
+installs, switches and removes keys when the key server says so.
 """
 
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ from uetproto.wire.headers.uet_pds import RUD_REQ
 
 _M16 = 0xFFFF
 _NEWER = 0x8000
-"""Distance from which an epoch is newer (tss.md §9)."""
+"""Serial order of epochs: one is newer than another if it is less than this ahead (tss.md §9)."""
 _HALF = 1 << 47
-"""First counter of servers (tss.md §4)."""
+"""First counter of servers, whose half of the counters is the upper one (tss.md §4)."""
 _LAST = 2**48 - 1
+"""Largest counter: a TSC has 48 bits."""
 _CLEAR_PDS = RUD_REQ.size
-"""Bytes of the PDS that a trimmed packet must have in clear for its PSN to be read (tss.md §7.2)."""
+"""Bytes of the PDS header that must be in clear to read the PSN of a trimmed packet (tss.md §7.2)."""
 
 
 @dataclass(slots=True)
@@ -31,11 +33,11 @@ class TssCounters:
     in_auth_fail: int = 0
     """Counts packets that could not be opened."""
     in_late_pkts: int = 0
-    """Counts packets refused for their epoch."""
+    """Counts packets refused because their epoch is too old."""
     in_invalid: int = 0
-    """Counts packets refused as the domain is latched, or for their SSI or counter."""
+    """Counts packets refused because the domain drops all packets, or because of their SSI or counter."""
     in_invalid_sa: int = 0
-    """Counts packets refused as the domain is disabled."""
+    """Counts packets refused because the domain is disabled."""
     in_trimmed: int = 0
     """Counts trimmed packets, which have lost their ICV and are dropped (tss.md §7.2)."""
     in_binding_failure_pkts: int = 0
@@ -43,9 +45,9 @@ class TssCounters:
     out_auth_pkts: int = 0
     """Counts sealed packets."""
     out_errored_pkts: int = 0
-    """Counts packets not sent as the domain is disabled, or has no key or no SSI for them."""
+    """Counts packets not sent because the domain is disabled, or has no key or no SSI for them."""
     out_invoke_fail: int = 0
-    """Counts packets not sent as no counter is left under the key."""
+    """Counts packets not sent because all counters of the key are used."""
 
 
 class OpenedPacket(NamedTuple):
@@ -56,9 +58,9 @@ class OpenedPacket(NamedTuple):
 
 
 class TrimmedPart(NamedTuple):
-    """The PDS bytes of a trimmed packet that were sent in clear, which nothing authenticates (tss.md §7.2).
+    """The PDS bytes of a trimmed packet that were sent in clear; they are not authenticated (tss.md §7.2).
 
-    They serve for the PSN of a NACK TRIMMED only.
+    Their only use is the PSN for a NACK TRIMMED.
     """
 
     clear: bytes
@@ -66,13 +68,15 @@ class TrimmedPart(NamedTuple):
 
 
 class SecureDomain:
-    """A secure domain with the state that one member keeps for it."""
+    """A secure domain, with the state that one member of the domain keeps."""
 
     def __init__(
         self, domain: DomainConfig, address: int, ip_version: int, *, tx_an: int = 0, epoch: int = 0,
         ledger: NonceLedger | None = None,
     ) -> None:  # fmt: skip
-        """`tx_an` and `epoch` are the first ones; a member that may have lost its counter needs a new epoch.
+        """`tx_an` is the AN with which sealing begins, `epoch` its epoch; 0: that of the key.
+
+        A member that may have lost its counter needs a new epoch, as no nonce may be used twice.
 
         Raises `LocalError` where nonces would repeat (tss.md §4, §10).
         """
@@ -82,15 +86,16 @@ class SecureDomain:
         self.domain = domain
         self.enabled = True
         self.domain_dropping = False
-        """Tells whether the latch is set, which drops all received packets."""
+        """Tells whether all received packets are dropped, after too many that could not be opened."""
         self.counters = TssCounters()
         self.tx_an = tx_an
         self._epochs = [keys[0].epoch or 0 if keys else 0 for keys in domain.keys]
-        """Epoch of each AN: it belongs to the key, as the members of a rotation do not switch at the same time."""
+        """Epoch of each AN; each key has its own, as members do not switch keys at the same time."""
         self._epochs[tx_an] = epoch or self._epochs[tx_an]
         self._slots: list[Cipher | None] = [Cipher(domain, keys[0], ledger) if keys else None for keys in domain.keys]
         self._spent: list[DomainKey] = []
-        """Keys that have sealed packets and must not start at counter 0 again."""
+        """Keys under which this member has sealed packets; they must not be installed again, as the counter would
+        restart."""
         self._failures = 0
         self._ledger = ledger
         self._is_split = domain.mode == "client-server" and domain.strict_tsc_halves
@@ -110,9 +115,10 @@ class SecureDomain:
     # Sending
 
     def seal(self, below: AssociatedData, inner: bytes) -> bytes | None:
-        """Return the packet from security header to ICV, with a new counter also for a retransmission (tss.md §8).
+        """Return the sealed packet, from the security header to the ICV (tss.md §8).
 
-        Return None for a packet that must not be sent, which is counted.
+        Each call uses a new counter, also for a retransmission. Return None, and count it, for a packet that must not
+        be sent.
         """
         cipher = self._slots[self.tx_an]
         domain = self.domain
@@ -133,7 +139,7 @@ class SecureDomain:
     def receive(
         self, header: SecurityHeader, below: AssociatedData, sealed: bytes, *, is_trimmed: bool = False
     ) -> OpenedPacket | TrimmedPart | Refused:
-        """Apply the checks of tss.md §9 from the third on, in its order. `header` is the start of `sealed`."""
+        """Apply the checks of tss.md §9 from the third one on, and open the packet; `sealed` starts with `header`."""
         counters, domain = self.counters, self.domain
         if not self.enabled:
             counters.in_invalid_sa += 1
@@ -167,7 +173,8 @@ class SecureDomain:
             self.domain_dropping = True
 
     def _trimmed(self, header: SecurityHeader, sealed: bytes) -> TrimmedPart | Refused:
-        """Drop a trimmed packet, whose ICV is lost, except its PDS bytes in clear (tss.md §7.2)."""
+        """Return the PDS bytes in clear of a trimmed packet, whose ICV is lost; refuse it if they are too few (tss.md
+        §7.2)."""
         clear = sealed[header.size : self.domain.clear_bytes]
         if len(clear) >= _CLEAR_PDS:
             return TrimmedPart(clear, header)
@@ -175,14 +182,17 @@ class SecureDomain:
         return Refused("trimmed: its ICV is gone", self.domain.sdi)
 
     def clear_dropping(self) -> None:
-        """Clear the latch and the count of failures."""
+        """Accept packets again, and reset the count of failures."""
         self.domain_dropping = False
         self._failures = 0
 
     # Keys: make before break (tss.md §10)
 
     def install(self, an: int, key: DomainKey) -> None:
-        """Install a new key for the idle AN. Raises `LocalError` for the AN in use, and for a key that has sealed."""
+        """Install a new key for the AN that does not seal now.
+
+        Raises `LocalError` for the AN in use, and for a key that has sealed packets.
+        """
         _check_an("an", an)
         if an == self.tx_an and self._slots[an] is not None:
             raise LocalError("an", f"{an} is in use", 1 - an)
@@ -194,7 +204,10 @@ class SecureDomain:
             self._begin()
 
     def switch(self, an: int) -> None:
-        """Seal with the key of the other AN from now on. Raises `LocalError` if there is none, or it has sealed."""
+        """Seal with the key of the other AN from now on.
+
+        Raises `LocalError` if that AN has no key, or its key has sealed packets.
+        """
         _check_an("an", an)
         cipher = self._slots[an]
         if an == self.tx_an or cipher is None or self._is_spent(cipher.key):
@@ -203,12 +216,15 @@ class SecureDomain:
         self._begin()
 
     def empty(self, an: int) -> None:
-        """Remove the key of an AN; packets with this AN fail from now on."""
+        """Remove the key of an AN; packets with this AN can no longer be sealed or opened."""
         _check_an("an", an)
         self._slots[an] = None
 
     def move_epoch(self, epoch: int) -> None:
-        """Use a newer epoch; counters continue. Raises `LocalError` for an older one, or under a client's key."""
+        """Seal with a newer epoch from now on; the counter continues.
+
+        Raises `LocalError` for an epoch that is not newer, and with a client's key, which is derived for one epoch.
+        """
         _check_epoch(epoch)
         cipher = self._slots[self.tx_an]
         if cipher is not None and cipher.key.derived:
@@ -218,7 +234,7 @@ class SecureDomain:
         self._epochs[self.tx_an] = epoch
 
     def _begin(self) -> None:
-        """Start the counter for the first packet under a key."""
+        """Set the counter to its first value for the key that seals now, and note that the key is used."""
         self.tx_counter = self._first
         cipher = self._slots[self.tx_an]
         if cipher is not None:
@@ -229,7 +245,10 @@ class SecureDomain:
 
 
 def _check_senders(domain: DomainConfig, ip_version: int) -> None:
-    """Check that members with one packet key differ in nonce prefix or in the half of the counter (tss.md §6)."""
+    """Check that members with the same packet key differ in nonce prefix or half of the counters (tss.md §6).
+
+    Raises `LocalError` otherwise, as two packets could have the same nonce.
+    """
     if domain.mode == "direct" and ip_version == 6 and not domain.ssis:
         raise LocalError("ssis", "none; legal in mode direct over IPv6: one for each member")
     splits = domain.mode == "client-server" and domain.strict_tsc_halves

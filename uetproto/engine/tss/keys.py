@@ -1,6 +1,6 @@
 """Secure domains, the keys that their members share (tss.md §3–5), and the key file (interfaces.md §9).
 
-A key never shows: not in `repr`, not in a message, not in an error. Errors name the key of the file, not its value.
+No text shows a key: neither `repr` nor a message nor an error. Errors name the key of the TOML file, not its value.
 """
 
 import re
@@ -20,21 +20,21 @@ from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
 MODES = ("direct", "cluster", "client-server")
 KEY_SIZE = 32
 MASK_SIZE = 12
-DERIVED_SIZE = KEY_SIZE + MASK_SIZE  # what a client is given: its packet key and its IV mask (tss.md §4)
+DERIVED_SIZE = KEY_SIZE + MASK_SIZE  # a client in mode client-server gets packet key and IV mask (tss.md §4)
 _SHORT = 24
-"""Number of characters of a text that errors show: far fewer than a key has."""
+"""Limit of characters of a text that errors may show; a key is much longer."""
 
 _MOST = 1 << 22
-"""Limit of the bytes of a file; a larger file is no file of keys, but a capture."""
+"""Limit of the bytes of a key file; a larger file was given by mistake, a capture for instance."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DomainKey:
-    """A key of a domain has 32 bytes; a client in mode client-server is given 44 bytes (tss.md §4)."""
+    """A key of a domain has 32 bytes; a client in mode client-server gets a derived key of 44 bytes (tss.md §4)."""
 
     value: bytes
     epoch: int | None = None
-    """Epoch in which the key is valid; None stands for all epochs."""
+    """Epoch in which the key is valid; None: it is valid in all epochs."""
 
     def __post_init__(self) -> None:
         if len(self.value) not in (KEY_SIZE, DERIVED_SIZE):
@@ -47,21 +47,23 @@ class DomainKey:
 
     @property
     def derived(self) -> bool:
-        """Tell whether the key is a packet key with its IV mask, from which nothing is derived."""
+        """Tell whether the key is a packet key with its IV mask; no keys are derived from it."""
         return len(self.value) == DERIVED_SIZE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainConfig:
-    """A secure domain has the same values at all members (tss.md §3). Raises `LocalError` for what is not legal."""
+    """Holds the parameters of a secure domain, which are equal at all its members (tss.md §3).
+
+    Raises `LocalError` naming the parameter and what is legal.
+    """
 
     sdi: int = knob(REQUIRED, range(2**24), "", "The secure domain identifier.", "tss.md §3")
     mode: str = knob(REQUIRED, MODES, "", "How keys are derived from the key of the domain.", "tss.md §4")
     keys: tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]] = ((), ())
-    """Keys, indexed by AN. Of several keys for one AN, an endpoint begins with the first; a reader of captures tries
-    all of them."""
+    """Keys, indexed by AN. If an AN has several, an endpoint uses the first, and a reader of captures tries all."""
     ssis: Mapping[int, int] = field(default_factory=dict)
-    """SSI of each member, by its address. Packets carry no SSI where this is empty."""
+    """SSI of each member, by its address; empty: packets carry no SSI."""
     servers: frozenset[int] = frozenset()
     """Addresses that are servers, in mode client-server; all others are clients."""
     # fmt: off
@@ -73,17 +75,16 @@ class DomainConfig:
         "The bytes from the first of the security header to the first that is encrypted; header: all of the packet"
         " behind that header is encrypted.", "tss.md §7.2")
     ipv6_ssi_context: str = knob("large", ("large", "small"), "",
-        "What tells senders apart in key derivation under IPv6 with SSI: large, the address; small, the SSI.",
+        "The identity of a sender in key derivation, over IPv6 with SSI: its address (large) or its SSI (small).",
         "tss.md §5.2")
     strict_tsc_halves: bool = knob(True, BOOL, "",
         "Mode client-server: counters of servers have bit 47 set, and those of clients have not.", "tss.md §4")
     rx_max_epoch_lifetime: int = knob(16, range(2**15), "epochs",
-        "Packets of so many epochs back are accepted.", "tss.md §9")
+        "Packets are accepted if their epoch is at most so many epochs old.", "tss.md §9")
     auth_fail_threshold: int = knob(1000, range(2**48), "",
-        "An endpoint drops all packets of the domain after more authentication failures.", "tss.md §9")
+        "After more authentication failures than this an endpoint drops all packets of the domain.", "tss.md §9")
     invoke_fatal_threshold: int = knob(2**48 - 1, range(2**48), "",
-        "No packet uses a counter at or above this; for the half of servers, it counts from the beginning of the"
-        " half.", "tss.md §8")
+        "A member seals at most so many packets under one key.", "tss.md §8")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -103,7 +104,7 @@ class DomainConfig:
 
     @property
     def clear_bytes(self) -> int:
-        """Return the number of bytes in clear, counted from the security header; 0 if only this header is in clear."""
+        """Return the `crypto_offset` in bytes, counted from the start of the security header; 0 for "header"."""
         return self.crypto_offset if isinstance(self.crypto_offset, int) else 0
 
     @property
@@ -116,12 +117,12 @@ class DomainConfig:
         return self.ssis.get(self.client(src, dst) if self.mode == "client-server" else src)
 
     def client(self, src: int, dst: int) -> int:
-        """Return the address of the client, which is one of the two ends of a packet."""
+        """Return which of the two addresses of a packet is that of the client, in mode client-server."""
         return dst if src in self.servers else src
 
 
 def _harmless(value: object) -> str:
-    """Return a value as errors show it, without what could be a key in the wrong place."""
+    """Return the text of a value for errors; a long value, which could be a misplaced key, is not shown."""
     is_short = isinstance(value, str | int | None) and len(str(value)) <= _SHORT
     return shown(value) if is_short else f"a {type(value).__name__}"
 
@@ -135,7 +136,7 @@ _LEGAL_KEYS = f'[{{an = 0, key = "{2 * KEY_SIZE} hexadecimal digits"}}, …]'
 
 
 class KeyRing(Mapping[int, DomainConfig]):
-    """Maps SDI to secure domain, for the domains whose keys are known."""
+    """A key ring maps each SDI to its secure domain, as a key file lists them."""
 
     def __init__(self, domains: Mapping[int, DomainConfig]) -> None:
         self._domains = dict(domains)
@@ -154,7 +155,11 @@ class KeyRing(Mapping[int, DomainConfig]):
 
     @classmethod
     def read(cls, path: str | Path) -> "KeyRing":
-        """Read the keys of a file. Raises `LocalError` naming file and key, `OSError` for one that cannot be read."""
+        """Return the key ring of a key file.
+
+        Raises `LocalError` naming the file and the key of the file that is not legal, `OSError` if the file cannot be
+        read.
+        """
         place = Location(str(path))
         try:
             with Path(path).open("rb") as file:
@@ -168,11 +173,11 @@ class KeyRing(Mapping[int, DomainConfig]):
 
     @classmethod
     def parse(cls, text: str, name: str = "keys") -> "KeyRing":
-        """Return the keys of a text; `name` stands for it in errors. Raises `LocalError`."""
+        """Return the key ring of the text of a key file. Raises `LocalError`, with `name` as the name of the file."""
         try:
             data = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
-            line = re.search(r"at (line \d+)", str(error))  # and no more of it: the line could be that of a key
+            line = re.search(r"at (line \d+)", str(error))  # only its number, as the line may contain a key
             at = line[1] if line else "its end"
             raise LocalError(at, "no TOML", "TOML, each key once", place=Location(name)) from None
         try:
@@ -203,7 +208,7 @@ def _domain(row: Mapping[str, Any]) -> DomainConfig:
         mode=row["mode"],
         keys=_keys(row.get("keys")),
         servers=_servers(row.get("servers", [])),
-        strict_tsc_halves=False,  # what others sent is not ours to refuse
+        strict_tsc_halves=False,  # a reader of captures accepts the counters of all implementations
         **{name: row[name] for name in as_they_are if name in row},
     )
 
@@ -219,7 +224,7 @@ def _keys(rows: object) -> tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]:
 
 
 def key_bytes(text: object) -> bytes:
-    """Return the bytes of a key in hex. Raises `LocalError`, which does not show it."""
+    """Return the bytes of a hexadecimal key. Raises `LocalError`, which does not show the key."""
     if not isinstance(text, str):
         raise LocalError("key", "no text", _LEGAL_HEX)
     try:
@@ -239,7 +244,7 @@ def _servers(rows: object) -> frozenset[int]:
 
 
 def _tables(name: str, rows: object, legal: str) -> list[dict[str, Any]]:
-    """Return an array of tables of a file, which must have at least one."""
+    """Return an array of tables of a key file. Raises `LocalError` unless it has at least one table."""
     if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
         return rows
     raise LocalError(name, "no tables", legal)

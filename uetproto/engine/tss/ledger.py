@@ -1,13 +1,13 @@
-"""A record of used nonces, for runs that must prove that no nonce is used twice under one key (tss.md §14)."""
+"""Ledgers record used nonces, for runs that must prove that no nonce is used twice under one key (tss.md §14)."""
 
 _HALF = 1 << 47
 _M64 = (1 << 64) - 1
 _KEYS = 1 << 16
-"""Number of packet keys that a `GrowingLedger` stores; derived keys are unlimited in number."""
+"""Number of packet keys of which a `GrowingLedger` keeps nonces; there may be any number of derived keys."""
 
 
 class Nonces:
-    """The nonces that were used under one key."""
+    """The nonces that were used under one packet key."""
 
     __slots__ = ("_ledger", "_used")
 
@@ -19,22 +19,22 @@ class Nonces:
         return len(self._used)
 
     def note(self, nonce: bytes) -> None:
-        """Record the nonce of a sealed packet."""
+        """Record the nonce of a sealed packet, and count it in `NonceLedger.repeated` if it was used before."""
         if nonce in self._used:
             self._ledger.repeated += 1
         self._used.add(nonce)
 
 
 class NonceLedger:
-    """The ledger holds the nonces of a network by packet key.
+    """A ledger holds all nonces that were used in a network, by packet key.
 
-    All endpoints share one ledger, as two may have the same key.
+    All endpoints of the network share one ledger, as several endpoints may have the same key.
     """
 
     def __init__(self) -> None:
         self._keys: dict[bytes, Nonces] = {}
         self.repeated = 0
-        """Counts packets with a nonce that was used before under the same key; the first one breaks AES-GCM."""
+        """Counts packets with a nonce that was used before under the same key; a single one breaks AES-GCM."""
 
     def __repr__(self) -> str:
         return f"<NonceLedger: {len(self)} nonces under {len(self._keys)} keys, {self.repeated} repeated>"
@@ -48,7 +48,7 @@ class NonceLedger:
 
 
 class _GrowingNonces(Nonces):
-    """The last nonce that each prefix and each half of the counters has used under one key (tss.md §4)."""
+    """The last nonce under one key of each sender: of each nonce prefix and half of the counters (tss.md §4)."""
 
     __slots__ = ("_count", "_last", "_mask")
 
@@ -65,16 +65,16 @@ class _GrowingNonces(Nonces):
         value = int.from_bytes(nonce, "big") ^ self._mask
         sender, tsc64 = (value >> 64, value & _HALF), value & _M64
         last = self._last.get(sender)
-        if last is not None and not 0 < (tsc64 - last) & _M64 < 1 << 63:  # epochs wrap
+        if last is not None and not 0 < (tsc64 - last) & _M64 < 1 << 63:  # serial order, as epochs wrap
             self._ledger.repeated += 1
         self._last[sender] = tsc64
         self._count += 1
 
 
 class GrowingLedger(NonceLedger):
-    """A ledger for long runs: it stores the last nonce of each sender and requires that nonces only grow.
+    """A ledger for long runs keeps only the last nonce of each sender, and counts each nonce that is not greater.
 
-    It is as strict as a full record, as a repeated nonce has not grown.
+    It finds every repeated nonce, as a `NonceLedger` does, because a repeated nonce is not greater than the last.
     """
 
     def of(self, key: bytes, mask: int = 0) -> Nonces:

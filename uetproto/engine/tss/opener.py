@@ -1,4 +1,4 @@
-"""Open captured packets with the keys of a file (tss.md §2–7): a sealed packet becomes a plain frame."""
+"""Open sealed packets of a capture with the keys of a file, and return them as plain frames (tss.md §2–7)."""
 
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ _SOURCE = {"ipv4": 12, "ipv6": 8}  # where the source address stands in the head
 
 
 class Opened(NamedTuple):
-    """A packet as it was before sealing: no security header or ICV, correct lengths and checksum, CRC32C at the end.
+    """An opened packet: the frame as it would be without security, and the fields of the security header.
 
-    The other fields are those of the security header.
+    The plain frame has neither security header nor ICV; its lengths and checksums are correct, and CRC32C ends it.
     """
 
     plain_frame: bytes
@@ -26,7 +26,7 @@ class Opened(NamedTuple):
 
 
 class Opener:
-    """An opener opens every packet of a capture for which it has a key; it keeps no state of flows."""
+    """An opener opens the packets of a capture for which it has keys; each packet by itself, without flow state."""
 
     def __init__(self, ring: KeyRing, *, link: str = "ethernet") -> None:
         """`link` is the first header of frames (`stack.LINKS`)."""
@@ -35,7 +35,10 @@ class Opener:
         self._ciphers: dict[tuple[int, int], list[tuple[DomainKey, Cipher]]] = {}
 
     def open(self, frame: bytes, packet: Packet | None = None) -> Opened | Refused:
-        """Open a frame; `packet` is the decoded frame, if there is one. Received bytes never raise."""
+        """Open a frame, or say why it cannot be opened; `packet` is the frame decoded, if the caller has it.
+
+        Captured bytes never raise.
+        """
         if packet is None:
             packet = decode(frame, link=self._link)
         where = place(frame, packet)

@@ -1,6 +1,7 @@
-"""The security of one endpoint: its secure domains by SDI, and the handling of packets that are not sealed (tss.md §9).
+"""The secure port of an endpoint finds the secure domain of a packet, and handles packets that are not sealed (tss.md
+§9).
 
-Packets begin here with the security header or the PDS; the caller knows the headers below.
+Packets begin with the security header or the PDS header here; the caller removes the headers below.
 """
 
 from collections.abc import Collection
@@ -13,7 +14,7 @@ from uetproto.wire.tuples import PdsNackHeader
 
 PLAIN = ("drop", "pass")
 CLEAR_NACKS = {code.name: code for code in (NackCode.NEW_START_PSN, NackCode.INV_DPDCID)}
-"""NACKs that some implementations send in clear because no PDC binds them to a domain (tss.md §11, observed.md)."""
+"""NACK codes that some implementations send in clear, as no PDC tells the domain (tss.md §11, observed.md)."""
 
 
 def nack_code(packet: bytes) -> int | None:
@@ -24,7 +25,7 @@ def nack_code(packet: bytes) -> int | None:
 
 
 class SecurePort:
-    """A secure port opens the packets that arrive at one endpoint."""
+    """A secure port opens the packets that arrive at one endpoint; `domains` holds the secure domains by SDI."""
 
     def __init__(self, *, plain: str = "drop", clear_nacks: Collection[int] = ()) -> None:
         """`plain` drops or passes packets in clear (tss.md §15); `clear_nacks` are codes of NACKs that always pass.
@@ -41,14 +42,14 @@ class SecurePort:
         self.in_errored = 0
         """Counts packets with an incomplete security header, or of an unknown SDI."""
         self.in_rx_encryption_bypass = 0
-        """Counts packets in clear, dropped or passed."""
+        """Counts packets received in clear, whether dropped or passed."""
         self.out_rx_encryption_bypass = 0
         """Counts NACKs sent in clear."""
 
     def receive(
         self, below: AssociatedData, packet: bytes, *, is_trimmed: bool = False
     ) -> OpenedPacket | TrimmedPart | Refused:
-        """Apply the checks of tss.md §9 in its order. Received bytes never raise."""
+        """Apply the checks of tss.md §9 in its order, and open the packet. Received bytes never raise."""
         if not packet or packet[0] >> 3 != PdsType.TSS:
             self.in_rx_encryption_bypass += 1
             passes = self._passes or nack_code(packet) in self.clear_nacks
@@ -64,7 +65,7 @@ class SecurePort:
         return domain.receive(header, below, packet, is_trimmed=is_trimmed)
 
     def is_bound(self, header: SecurityHeader, sdi: int) -> bool:
-        """Tell whether an opened packet belongs to a PDC of this SDI; count one that does not."""
+        """Tell whether an opened packet has the SDI `sdi` of its PDC; count a packet that has another."""
         if header.sdi == sdi:
             return True
         self.domains[header.sdi].counters.in_binding_failure_pkts += 1
