@@ -132,7 +132,7 @@ class EmulatedNetwork(ABC):
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, Any], options: NetworkOptions, *, dscp: Dscp, comment: str
     ) -> None:
-        """Build the network. Raises what `invalid` returns for illegal arguments, `OSError` for the capture file."""
+        """Build the network. Raises the error of `invalid` for illegal arguments, `OSError` for the capture file."""
         checked = {name: self.checked(name, getattr(options, name), key) for name, key in _OPTIONS.items()}
         red, pfc, capture = options.red, options.pfc, options.capture
         self.typed("seed", options.seed, int)
@@ -208,7 +208,7 @@ class EmulatedNetwork(ABC):
 
     @abstractmethod
     def check_mtu(self, mtu: int) -> None:
-        """Raise what `invalid` returns if the longest packet of a node has more bytes."""
+        """Raise the error of `invalid` if the longest packet of a node has more bytes."""
 
     @property
     @abstractmethod
@@ -307,7 +307,7 @@ class EmulatedNetwork(ABC):
         return Faults(**{name: self.checked(f"faults.{name}", value, FAULTS[name]) for name, value in given.items()})
 
     def checked(self, name: str, value: Any, key: KeyType) -> Any:
-        """Return a value as a key checks and converts it. Raises what `invalid` returns."""
+        """Return a value as a key checks and converts it. Raises the error of `invalid`."""
         try:
             return key.check(value)
         except ValueError:
@@ -319,7 +319,7 @@ class EmulatedNetwork(ABC):
         return error
 
     def typed(self, name: str, value: Any, kind: type) -> None:
-        """Raise what `invalid` returns for a value of another type."""
+        """Raise the error of `invalid` for a value of another type."""
         if type(value) is not kind:
             raise self.invalid(name, value, _KINDS.get(kind, f"{kind.__name__}(...)"))
 
@@ -333,7 +333,7 @@ class EmulatedNetwork(ABC):
         """Join a node to a multicast group (an address as a number): a tree brings frames only to the nodes that
         joined.
 
-        All nodes get the frames of a group that no node has joined. Raises what `invalid` returns for an address that
+        All nodes get the frames of a group that no node has joined. Raises the error of `invalid` for an address that
         is no group, an unknown node, and a switch that holds too many groups.
         """
         self._group(self.network.join, group, node)

@@ -1,5 +1,5 @@
-"""This module has the nodes of a program, each with an engine and listeners to its events, and what programs do with
-all nodes."""
+"""This module has the nodes of a program, each with an engine and listeners to its events, and the network of all
+nodes with their driver and their time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Judges captures: each interface of each file is a vantage point and is audited alone; equal findings are merged.
 
 A `Reading` turns a record of the capture into an `ObservedPacket`. The `Auditor` of the vantage point hands it to the
-tracker of what it belongs to. Trackers tell the `Judge` of events, and the judge asks the rules.
+tracker of its conversation. Trackers tell the `Judge` of events, and the judge asks the rules.
 """
 
 import gc

@@ -3,7 +3,7 @@
 A baseline is the output of `uetproto audit --json`, or lines written by hand. A line hides the findings that agree with
 its `rule`, `flow`, `expected` and `seen`. It may omit any but `rule`, and any field of `flow`. Packet numbers are not
 compared. So `{"rule": "PDS-ACK-RETX"}` hides all findings of a rule, and a line of `--json` hides its finding in every
-capture of the same traffic: there, PSNs are not compared, because they are random.
+capture of the same traffic: PSNs are not compared with such a line, because they are random.
 """
 
 import json

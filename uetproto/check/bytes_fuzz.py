@@ -92,7 +92,7 @@ class Decoder(FuzzTarget):
     def __init__(self, frames: list[bytes]) -> None:
         super().__init__(frames)
         for data in frames * 10:
-            decode(data)  # their shapes are compiled then
+            decode(data)  # after this many frames the shapes are compiled
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
         kind = rng.randrange(4)
@@ -132,7 +132,7 @@ class Captures(FuzzTarget):
     name = "capture"
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
-        """Return the capture in pieces of four bytes."""
+        """Return the capture with one to four changes, most of them at a multiple of four bytes."""
         changed = bytearray(data)
         for _ in range(rng.randint(1, 4)):
             at = 4 * rng.randrange(len(changed) // 4 + 1)
@@ -182,7 +182,7 @@ CLOSE_FIRST = 0x20
 
 
 class Parcel:
-    """A row of an input: bytes that arrive at one end, and what happens before and after they arrive.
+    """A row of an input has bytes that arrive at one end, how they arrive, and the time before their arrival.
 
     Packed as flags, time, length, bytes. Bits of the flags: 0 the end (0 initiator, 1 target); 1–2 how it was trimmed;
     3 CE mark; 4 from an unknown address; 5 this end closes first; 6 both ends first deliver what they have sent.
@@ -282,10 +282,10 @@ _SES = {mtu: SesConfig(payload_mtu=mtu) for mtu in (1024, 2048, 4096, 8192)}
 
 
 class Engines(FuzzTarget):
-    """Two endpoints as in a capture, to which its mutated packets arrive.
+    """Two endpoints have addresses, keys, PDCIDs of those in a capture; its packets arrive mutated.
 
-    They raise no exception and write nowhere outside the region; what they send can be parsed, PSNs stay in order
-    (pds.md §18 items 12 and 13), no PDC exists twice or beyond the limit (item 27), and deadlines advance.
+    The endpoints raise no exception and write nowhere outside the region; their packets can be parsed, PSNs stay in
+    order (pds.md §18 items 12 and 13), no PDC exists twice or beyond the limit (item 27), and deadlines advance.
     """
 
     name = "engine"
@@ -364,7 +364,7 @@ class _Stage:
         process.register(Region(request["memory_key"], Guarded(bytearray(min(length, 1 << 20)))))
 
     def _open(self) -> None:
-        """Set up the initiator before its PDC exists: it has the same message to send, with the same PSNs."""
+        """Let the initiator begin a message like that of the capture, with the same PDCIDs and PSNs."""
         talk = self.talk
         self.ends[0].pds.preset(Preset(pdcid=talk.ids[0] or None, start_psn=talk.starts[0]))
         self.ends[1].pds.preset(Preset(pdcid=talk.ids[1] or None))
@@ -427,7 +427,7 @@ class _Stage:
                     self._settle(end)
 
     def _settle(self, end: Fep) -> None:
-        """Let an endpoint send; check what leaves and the state of the endpoint."""
+        """Let an endpoint send; check its packets and its state."""
         for packet in end.poll(self.now):
             parse(packet.header)
             self.sent.append(packet)

@@ -1,7 +1,7 @@
-"""One episode of the fuzzer: what it is played with, how it is played, and how packets are named by their place.
+"""One episode of the fuzzer: its settings, how it is played, and how packets are named by their place.
 
-A step names a packet by its number. When steps before it are left out, the numbers change; named by its place on the
-wire, a packet still exists. `to_place` and `from_place` translate.
+A step names a packet by its number. When earlier steps are left out, the numbers change, but a packet with the same
+place among those on the wire often still exists. `to_place` and `from_place` translate numbers and places.
 """
 
 import traceback
@@ -18,7 +18,8 @@ from uetproto.check.wire import ALL
 from uetproto.errors import LocalError
 
 PATIENCE = 300.0
-"""Limit of CPU time for one episode, in seconds; thousands of refusals may take a minute; a longer one never ends."""
+"""Limit of CPU time for one episode, in seconds. Thousands of refusals may take a minute; an episode that takes longer
+than the limit counts as endless."""
 
 Stop = Callable[[], bool]
 Knobs: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
@@ -36,7 +37,8 @@ class EpisodeSettings(ABC):
     """The settings with which the steps of an episode are played."""
 
     knobs: Knobs
-    """Two sets of settings that differ from the defaults: for end 0 and for end 1; in TSS, terms and `PdsConfig`."""
+    """Two sets of settings that differ from the defaults: for end 0 and for end 1; with TSS, of `Terms` and of
+    `PdsConfig`, for both ends."""
 
     step: ClassVar[Callable[..., Any]]
 
@@ -126,7 +128,7 @@ StepSource = Callable[[Any], Iterable[Any]]
 def play(
     settings: EpisodeSettings, source: StepSource, finish: bool = True, give_up: Stop = lambda: False
 ) -> PlayedEpisode:  # fmt: skip
-    """Play one episode; with `finish`, what is still on its way after the last step arrives (pds.md §18 items 49–52).
+    """Play one episode; with `finish`, packets on the wire arrive after the last step (pds.md §18 items 49–52).
 
     An episode that has to `give_up` did not fail.
     """
@@ -182,7 +184,8 @@ def placed(steps: Iterable[Any]) -> StepSource:
 
 
 def to_place(step: Any, simulator: Simulation) -> Any:
-    """Return a step that names its packet by place: on the wire, or, for `dup`, counted from the last that left."""
+    """Return a step that names its packet by place: its index among the packets on the wire in the order of numbers, or
+    for `dup`, how many packets left after it."""
     if step.number == ALL:
         return step
     if step.action == "dup":

@@ -1,6 +1,7 @@
 """What the fuzzer found, and how it is written: a scenario of steps that `uetproto run` replays, or a text.
 
-What an attacker does has no scenario; a text lists its steps, and the command plays its seed again.
+The steps of an attacker (TSS) cannot be written as a scenario; a text lists them, and names the command that plays the
+episode again from its seed.
 """
 
 import re
@@ -38,7 +39,7 @@ class FuzzFinding:
     only_objects: bool = False
     """Whether the same steps do not fail when packets are encoded."""
     only_once: bool = False
-    """Whether the same steps do not fail when they are played again: one seed has several traces."""
+    """Whether the same steps do not fail when they are played again: the run does not follow from its seed alone."""
     given_up: bool = False
 
     @property

@@ -1,7 +1,7 @@
 """The fuzzer's loop: episodes of random steps, and the shrinking of those that fail.
 
-Settings, presets, steps and what the endpoints draw all follow from the seed of an episode. An episode that fails is
-played again with fewer and fewer steps (`shrink`), while there is time.
+Settings, presets, steps and the random numbers of the endpoints all follow from the seed of an episode. An episode that
+fails is played again with fewer and fewer steps (`shrink`), while there is time.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ EFFORT = 2_000_000
 """Number of steps and packets that all attempts to shrink one finding may take."""
 
 SPELT_OUT = 24
-"""Number of steps that are appended to show a failure that `finish` alone would cause."""
+"""Number of steps that are appended in place of `finish`, to show a failure that occurs only in `finish`."""
 PAUSE = MILLISECOND
 
 
@@ -189,7 +189,7 @@ def _shrunk(
 
 
 def _spelt_out(settings: EpisodeSettings, played: PlayedEpisode, give_up: Stop) -> PlayedEpisode:
-    """Return the failure with steps in place of `finish`, if `SPELT_OUT` of them suffice: a capture shows these."""
+    """Return the failure with steps in place of `finish`, if `SPELT_OUT` of them suffice."""
 
     pause = settings.step("advance", number=PAUSE)
 

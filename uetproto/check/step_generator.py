@@ -39,7 +39,7 @@ class StepGenerator(ABC, Generic[ViewT, GeneratedT]):
         self._rng = rng
         self._random = rng.random
         self._near = FULL
-        """Among how many packets, counted from the oldest, a step chooses."""
+        """Number of the oldest packets on the wire among which a step chooses."""
         self._in_order = 0.0
         """Share of the steps that deliver the oldest packet."""
         self._choices: list[Callable[[Any], GeneratedT | None]] = []

@@ -31,7 +31,7 @@ def time_limit(seconds: float, give_up: Callable[[], bool] | None = None) -> Ite
         nonlocal passed
         passed += pulse
         if _collects_garbage(frame):
-            return  # an exception would be lost there; the next signal comes
+            return  # an exception would be lost in the callback; the next signal raises it
         if give_up is not None and give_up():
             raise GivenUp
         if passed >= seconds:

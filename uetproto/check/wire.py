@@ -83,7 +83,7 @@ class DatagramWire(AdversarialWire[Datagram]):
         return copied
 
     def expire(self, now: int, msl: int) -> None:
-        """Remove packets older than `msl`, every `msl // 8`, and those that would be too old at the next call."""
+        """Remove packets that are older than `msl`, or will be within `msl // 8`; at most once in `msl // 8`."""
         if now < self._look_at:
             return
         pause = msl // 8

@@ -30,8 +30,8 @@ class NodeSpec(PlaceSpec):
 
 
 class FiNode(LocalNode):
-    """Represents a node with its fabric endpoint. `engine`: what is driven in place of the endpoint; None: the
-    endpoint.
+    """Represents a node with its fabric endpoint. `engine`: engine that the driver calls in place of the endpoint, and
+    which calls the endpoint; None: the endpoint.
     """
 
     def __init__(

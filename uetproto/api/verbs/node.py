@@ -30,7 +30,9 @@ class NodeSpec(PlaceSpec):
 
 
 class VerbsNode(LocalNode):
-    """Represents a node with its adapter. `engine`: what is driven in place of the adapter; None: the adapter."""
+    """Represents a node with its adapter. `engine`: engine that the driver calls in place of the adapter, and which
+    calls the adapter; None: the adapter.
+    """
 
     def __init__(self, place: NodePlace, hca: Hca, engine: Engine | None = None) -> None:
         super().__init__(place, hca, engine)

@@ -90,7 +90,7 @@ def following_of(layers: list[Layer], rest: bytes) -> str | None:
 
 
 class _FormAt(dict[int, str | None]):
-    """This table tells by the first two bytes which of some candidates a header is."""
+    """This table maps the first two bytes of a header to its form, one of some candidates; None: no candidate."""
 
     def __init__(self, candidates: Candidates) -> None:
         self._candidates = candidates

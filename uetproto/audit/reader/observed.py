@@ -38,7 +38,7 @@ class ObservedPacket(NamedTuple):
     """CRC32C that stands for SES header, extensions and payload, equal in all copies of a packet; None if not known."""
     packet: Packet | None
     """The decoded packet, if something is not as expected; None if reserved bits are 0, lengths agree, the CRC is
-    right. Where the capture kept the headers and not all behind them, None says so of the headers."""
+    right. None for a truncated packet with all its headers says this of the headers only."""
 
     @property
     def is_trimmed(self) -> bool:

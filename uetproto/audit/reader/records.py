@@ -159,7 +159,7 @@ class Reading:
             self._open(seen, packet, data)
 
     def _open(self, seen: ObservedPacket, packet: Packet, data: bytes) -> None:
-        """Hand on what a sealed packet holds, as a second packet; its security header was seen already."""
+        """Open a sealed packet and hand on the packet inside it; the security header was handed on before."""
         opened = self._opener.open(data, packet)
         frame: bytes | None = getattr(opened, "plain_frame", None)
         if frame is None:

@@ -169,7 +169,7 @@ class Requests:
                 self._length(Contradicted(stream, wrong), seen)
 
     def _is_new_connection(self, stream: QpStream, seen: ObservedPacket, operation: int) -> bool:
-        """Return whether requests continue after the suspect and contradict the old ones."""
+        """Return whether a request shows that a new connection began with the suspect (`QpStream.suspect`)."""
         suspect = stream.suspect
         assert suspect is not None
         psn = seen.head.psn

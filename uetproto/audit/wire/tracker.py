@@ -94,7 +94,7 @@ class SinglePacket(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """Describes a place where a capture cannot be read; without a reason there is no such place."""
+    """Describes a place where a capture cannot be read; an empty `reason` says that the capture is not damaged."""
 
     packet: int = 0
     """Holds the number of the packet next to the place."""
@@ -117,7 +117,7 @@ _TYPES = frozenset(value for header in FIRST for value in header["type"].only) |
 
 
 class Meaning(Enum):
-    """Tells what the codes and the version of SES headers mean."""
+    """Tells whether the meaning of the codes and the version of SES headers is known."""
 
     KNOWN = auto()
     VENDORS = auto()
@@ -184,7 +184,7 @@ class WireTracker:
         """Holds packets that may be truncated, which the end of the capture decides."""
 
     def see(self, seen: ObservedPacket) -> ObservedPacket | None:
-        """Judge a packet and return it as far as it can be followed; None: its contents may be wrong."""
+        """Judge a packet and return it with the headers that other trackers can follow; None: they can follow none."""
         packet = packet_of(seen)
         forms = [layer.form for layer in packet.layers]
         return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)

@@ -100,7 +100,7 @@ _HEADS = ("lrh", "grh", "bth")
 class RoceFrames(FuzzTarget):
     """The decoder and encoder: frames are encoded to the same bytes, and a prefix is decoded as a truncated frame.
 
-    Compiled shapes say what the walk says, with RD raw or by its headers; an ICRC made anew is right.
+    Compiled shapes give the same result as the header walk, with RD headers decoded or raw; a new ICRC is right.
     """
 
     name = "roce"
@@ -108,7 +108,7 @@ class RoceFrames(FuzzTarget):
     def __init__(self) -> None:
         super().__init__([bytes([LINKS.index(link)]) + frame for link, frame in (*GOLDEN, *built())])
         for data in self._seeds * 10:
-            decode(data[1:], link=_link(data))  # their shapes are compiled then
+            decode(data[1:], link=_link(data))  # after this many frames the shapes are compiled
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
         link, frame = _link(data), data[1:]

@@ -52,7 +52,7 @@ def plan(kind: QpType, disruptions: Disruption) -> dict[RoceScope, tuple[Check, 
 
 
 class RoceState(Protocol):
-    """What the invariants see of a simulator."""
+    """Describes the part of a simulator that the invariants read."""
 
     kind: QpType
     wire: DatagramWire
@@ -281,7 +281,7 @@ def endless(qp: Qp) -> bool:
 
 
 def ends(qp: Qp) -> bool:
-    """Return whether every request ends, whatever the network does."""
+    """Return whether every request of a queue pair ends, even if all packets are lost."""
     attributes = qp.attributes
     return qp.kind is not QpType.RC or bool(
         attributes.rnr_retry != ENDLESS and attributes.timeout and not endless(qp) and attributes.max_rd_atomic

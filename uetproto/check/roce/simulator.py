@@ -168,7 +168,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
         self._compare(lambda twin: twin.apply(step), first)
 
     def _compare(self, move: Callable[["RoceSimulator"], None], first: int) -> None:
-        """Let the twin do the same, and compare what has left."""
+        """Let the twin do the same as this simulator, and compare the packets that both have sent."""
         if self._twin is None:
             return
         if self.disruptions:
@@ -207,7 +207,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
         self.wire.send([packet], self.now)
 
     def _note_sent(self, node: int, parsed: Parsed) -> None:
-        """Follow first transmissions through the posted sends, packet by packet."""
+        """Find the send that a first transmission belongs to, and note its PSNs."""
         shadow = self.shadows[node]
         if (parsed.operation in RESPONSES and self.kind is QpType.RC) or parsed.opcode >> 5 != self.kind:
             return
@@ -267,7 +267,8 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
                 queue.popleft().done = True
 
     def _message_of(self, node: int, event: WorkCompletion, receive: PostedReceive) -> PostedWork | None:
-        """Return the peer's send that used a receive: on RC the next one, otherwise the latest that it can be."""
+        """Return the peer's send that used a receive: on RC the next send that uses a receive, otherwise the latest
+        send with the same data or immediate."""
         peer = self.shadows[1 - node]
         if self.kind is QpType.RC:
             while peer.delivered < len(peer.begun):
@@ -496,7 +497,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
             self.wire.mark(number)
 
     def _do_corrupt(self, step: RoceStep) -> None:
-        """Change a bit. With an ICRC the packet is refused; without one it arrives so."""
+        """Change a bit. With an ICRC the receiver refuses the packet; without one the packet arrives changed."""
         for number in self._there(step):
             packet = self.wire.flight[number]
             data = bytearray(packet.header)

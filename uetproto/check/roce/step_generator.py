@@ -116,12 +116,12 @@ class RoceStepGenerator(StepGenerator[RoceSimulator, RoceStep]):
         return found
 
     def _agree(self, good: bool) -> None:
-        """Set what both ends must have in common, and, where every request must succeed, what that needs."""
+        """Set attributes that both ends must share; `good`: every request must succeed, so retries are endless."""
         if self._random() < 0.2:
             for knobs in self.knobs:
                 knobs["icrc"] = False
         for knobs, qp in zip(self.knobs, self.qps, strict=True):
-            if self.kind is QpType.UD:  # it has no attribute for it
+            if self.kind is QpType.UD:  # UD has no attribute for the path MTU
                 knobs["path_mtu"] = qp.pop("path_mtu")
             elif good:
                 knobs["retry_cnt_seven"] = "endless"

@@ -128,7 +128,7 @@ class TssEndpoint:
         return None if data is None else sealed._replace(data=data)
 
     def open(self, packet: SealedPacket) -> Datagram | None:
-        """Return what packet delivery gets of a packet, as from a `framing.tss` framer; None: the packet is refused."""
+        """Return the opened packet for packet delivery, as a `framing.tss` framer does; None: the packet is refused."""
         opened = self.port.receive(packet.below(self.ip_version), packet.data, is_trimmed=packet.is_trimmed)
         arrived: dict[str, Any] = {"entropy": packet.entropy, "ip_version": self.ip_version}
         if isinstance(opened, TrimmedPart):

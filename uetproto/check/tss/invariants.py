@@ -18,7 +18,7 @@ NEWER = 0x8000
 
 
 class TssState(Protocol):
-    """What the invariants see of a simulator."""
+    """Describes the part of a simulator that the invariants read."""
 
     terms: Terms
     ledger: NonceLedger

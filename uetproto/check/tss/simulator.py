@@ -40,7 +40,7 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
     """The simulator holds endpoints 0 and 1, the wire, and the time."""
 
     def __init__(self, draws: int = 0, terms: dict[str, Any] | None = None, pds: dict[str, Any] | None = None) -> None:
-        """`draws` seeds what the endpoints draw; `terms` are those of `Terms`, `pds` settings of `PdsConfig`.
+        """`draws` seeds the random numbers of the endpoints; `terms`: fields of `Terms`; `pds`: those of `PdsConfig`.
 
         Raises `LocalError` for settings that exclude each other.
         """
@@ -198,11 +198,11 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
         if keeps and (not isinstance(policy, ExpectedStart) or end.fep.pds.pdcs):
             raise LocalError("restart", "floor; legal with Expected_PSN, and without PDC")
         self.opened = {one for one in self.opened if keeps or one[0] != end.node}
-        self._do_empty(step)  # otherwise it could use a key with which it has sealed
+        self._do_empty(step)  # otherwise the endpoint could seal again with a key whose nonces it has used
         self._move_epoch(an, 1 if keeps else self.terms.lifetime + 1, (peer,))
         self.restarts += 1
         end.begin(f"{self.draws}/{NAMES[end.node]}/{self.restarts}")
-        for operation in peer.operations:  # a write that its peer still waits for may arrive again
+        for operation in peer.operations:  # a write without an outcome may be delivered once more
             if operation.into is None and not operation.outcomes:
                 end.memory.take_back(operation.offset, operation.length)
         end.secure(self._member(end, an), end.port.domains[OTHER_SDI])

@@ -1,8 +1,9 @@
 """The monitor of one endpoint: it stands between PDS and SES, sees all packets, and checks the invariants.
 
 It derives the shadow state from requests and answers (`service.PdsUser`) and packets in and out. The driver of the
-endpoint calls `receive`, `poll` and `passed` here in place of those of the PDS. Only the PDCs that a call touched are
-examined, and of these only what it changed; now and then, and at the end, all of everything (`scan`).
+endpoint calls `receive`, `poll` and `passed` here in place of those of the PDS. Each call examines only the PDCs that
+it touched, and of these only the numbers that changed; every `scan_every` calls, and at the end, all numbers of all
+PDCs are examined (`scan`).
 """
 
 from collections import deque
@@ -179,7 +180,8 @@ class InvariantMonitor:
             pds_36_idempotence(before, marks_of(pdc))
 
     def _waits(self, nack: Message) -> bool:
-        """Return whether a NACK asks for a delayed action, which is not done when the NACK arrives again at once."""
+        """Return whether a NACK must change nothing when it arrives again at once: any retransmission that it asks for
+        is delayed."""
         if type(nack) is not Nack or nack.code not in _IDEMPOTENT:
             return False
         return bool(self.config.nack_retx_time) or not NACKS[nack.code].delayed
@@ -275,7 +277,7 @@ class InvariantMonitor:
                 self._targets.pop((pdc.peer, shadow.pdc.peer_id, shadow.pdc.rx.start), None)  # no packet was accepted
         self.user.on_closed(pdc)
 
-    # Ledgers
+    # Shadow states
 
     def _open(self, pdc: Pdc, adopted: bool = False) -> PdcShadow:
         """Make the shadow of a PDC that is new, or begin it anew after NEW_START_PSN."""
@@ -454,7 +456,7 @@ class InvariantMonitor:
         if shadow is None or self.pds.pdcs.get(pdcid) is not shadow.pdc or shadow.start != shadow.pdc.tx.start:
             shadow = self._of(pdcid)
         if self._just_closed and message.dpdcid:
-            shadow = self._just_closed.get(pdcid, shadow)  # a new PDC of the same name does not know its peer yet
+            shadow = self._just_closed.get(pdcid, shadow)  # a new PDC with this PDCID has no dpdcid yet
         if type(self.cause) is Uud:
             for check in self.plans[Mode.UUD].leaves.get(kind, ()):
                 check(self, message, packet, None)

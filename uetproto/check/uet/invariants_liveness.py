@@ -19,7 +19,8 @@ def endless(config: PdsConfig) -> bool:
 
 
 def lives(config: PdsConfig) -> bool:
-    """Return whether budgets are infinite, and nothing else may end a PDC early.
+    """Return whether every request must succeed: retransmission budgets are infinite, and nothing else may end a PDC
+    early.
 
     A target that does not drain may close with unsent read data. With `secure_start` = expected a late copy from before
     a renumbering may open a second PDC, which answers packets of the first with INVALID_SYN (pds.md §6.6 beside §6.2

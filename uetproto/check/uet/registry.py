@@ -21,7 +21,7 @@ class PdsScope(Enum):
 
 
 class Occasion(Enum):
-    """A further condition for the check of an invariant, besides the types of packet or event that it names."""
+    """Names further conditions for the check of an invariant, besides the types of packet or event."""
 
     SOURCE_CHANGE = "STEP: a number of the source half changed"
     DESTINATION_CHANGE = "STEP: a number of the destination half changed"
@@ -48,8 +48,8 @@ _NUMBERS = range(10, 24)
 class CheckPlan:
     """The checks that apply to one configuration and mode, so that no step has to choose among them.
 
-    `PACKET` invariants with the kind `PdcClosed` concern packets of a closed PDC; `STEP` invariants name as kind what
-    arrived, or the event.
+    `PACKET` invariants with the kind `PdcClosed` concern packets of a closed PDC; the kinds of a `STEP` invariant are
+    types of packets that arrived, or of events.
     """
 
     __slots__ = ("arrived", "closed", "copy", "delivery", "first", "leaves", "outcome", "source", "step")

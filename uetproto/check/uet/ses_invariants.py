@@ -1,6 +1,6 @@
 """This module has the numbered invariants of ses.md §15 that concern one endpoint: segmentation and responses.
 
-They need whole SES headers: a real SES, or a scripted one that is not lean.
+They need whole SES headers, those of a real SES or of a scripted SES with an `mtu`.
 """
 
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ class SegmentChecks:
     def add(self, packet: Request, header: Buffer, payload: Buffer) -> None:
         """Check a first transmission; `payload` begins with the extension headers. Raises `InvariantViolation`."""
         if packet.next_hdr != NextHdr.REQUEST_STD:
-            return  # return data; and forms that are one packet each, without an id
+            return  # return data, or a form whose messages are one packet without an id
         request = parse_ses_request(header, 0, packet.next_hdr)
         if self._ends_early(request, len(payload)):
             self.open = None

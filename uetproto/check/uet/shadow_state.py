@@ -27,7 +27,7 @@ def behind(a: int, b: int) -> bool:
 
 
 class EndpointView(Protocol):
-    """What the invariants see of the endpoint that a shadow belongs to; `InvariantMonitor` has it."""
+    """Describes the part of an `InvariantMonitor` that the invariants read, for the endpoint of a shadow."""
 
     now: int
     cause: Message | None

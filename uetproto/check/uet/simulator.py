@@ -43,7 +43,7 @@ NAMES = ("a", "b")
 MOST_ARRIVALS = 400_000
 """Number of packets and timers without progress after which `finish` reports that an endpoint never becomes quiet."""
 PATIENCE = 2 * SECOND
-"""Time for which `finish` waits where a good end is not required."""
+"""Virtual time for which `finish` waits where not every request must succeed."""
 
 
 class FewPdcids(PdcPool):
@@ -74,9 +74,9 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         scan_every: int = SCAN_EVERY,
         wire: DatagramWire | None = None,
     ) -> None:
-        """`draws` seeds what the endpoints draw; `knobs` are settings of `PdsConfig`; `presets` with a `peer_pdcid`
-        adopt a PDC of `mode`, opened by endpoint 0. With `objects` headers travel unpacked. `mtu` is the payload of a
-        packet; None: 4 bytes. A `wire` of the caller takes the place of a plain `DatagramWire`.
+        """`draws` seeds the random numbers of the endpoints; `knobs` are settings of `PdsConfig`; `presets` with a
+        `peer_pdcid` adopt a PDC of `mode`, opened by endpoint 0. With `objects` headers travel unpacked. `mtu` is the
+        payload of a packet; None: 4 bytes. A `wire` of the caller takes the place of a plain `DatagramWire`.
         """
         super().__init__(wire or DatagramWire())
         self.draws = draws
@@ -106,7 +106,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
             monitor.adopt()
 
     def _make(self, node: int) -> None:
-        """Make an endpoint without state; after a restart it takes the place of the one before."""
+        """Make an endpoint without state; after a restart it replaces the earlier endpoint."""
         ses = ScriptedSes(self.mtu, self.configs[node].max_ack_data_size)
         monitor = InvariantMonitor(ses, self.scan_every)
         name = f"{self.draws}/{NAMES[node]}/engine" + (f"/{self.restarts}" if self.restarts else "")
@@ -208,7 +208,8 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
             self.wire.mark(number)
 
     def _do_corrupt(self, step: UetStep) -> None:
-        """Change a bit. With bytes the packet arrives so, as on a network without CRC; without, the CRC refuses it."""
+        """Change a bit. In a run with bytes the changed packet arrives, as on a network without CRC; in a run without
+        bytes the packet counts as damaged, so that the CRC refuses it."""
         for number in self._there(step):
             packet = self.wire.flight[number]
             if packet.message is not None:
@@ -333,8 +334,8 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
     def _become_quiet(self) -> None:
         """Deliver every packet, give waiting answers and run timers until only idle timers are armed.
 
-        Where budgets are finite, or a disruption happened, it suffices that SES has an answer to everything, or has
-        waited for `PATIENCE`: a PDC whose peer is gone may wait for its idle time-out.
+        Where budgets are finite, or a disruption happened, it ends after `PATIENCE` at the latest: a PDC whose peer is
+        gone may wait for its idle time-out.
         """
         live = not self.disruptions and all(lives(config) for config in self.configs)
         until = self.now + (NEVER if live else PATIENCE)

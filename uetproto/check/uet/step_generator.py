@@ -152,7 +152,7 @@ class UetStepGenerator(StepGenerator[UetSimulator, UetStep]):
         return knobs
 
     def _narrow(self) -> None:
-        """Let no source assume a wider window than there is, where everything must be answered.
+        """Let no source assume a wider window than its destination has, in an episode where all must be answered.
 
         Packets beyond the window are dropped silently when the ACKs of a whole window are lost (pds.md §8.1).
         """
