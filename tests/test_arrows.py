@@ -2,12 +2,13 @@
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent / "uetproto"
+from tests.support import source
 
 EVERYTHING = "*"
 
@@ -108,20 +109,24 @@ OWNERS = {  # third-party package -> the only places that may import it
 
 SANS_IO = {"time", "random", "socket", "asyncio"}  # never in `wire` and `engine`
 
-FILES = sorted(ROOT.rglob("*.py"))
 
-
-def imported(tree: ast.Module) -> Iterator[str]:
-    """The full names of all modules that a module imports, anywhere in it."""
-    for node in ast.walk(tree):
+def imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The full names of all modules that these nodes of a syntax tree import."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.module is not None, "imports are absolute"
             for alias in node.names:
-                below = ROOT.parent.joinpath(*node.module.split("."), alias.name)
-                is_module = below.is_dir() or below.with_suffix(".py").exists()
-                yield f"{node.module}.{alias.name}" if is_module else node.module
+                name = f"{node.module}.{alias.name}"
+                yield name if is_module(name) else node.module
+
+
+@cache
+def is_module(name: str) -> bool:
+    """Whether the clone has a module or a package of this name."""
+    below = source.ROOT.joinpath(*name.split("."))
+    return below.is_dir() or below.with_suffix(".py").exists()
 
 
 def part(name: str) -> str:
@@ -143,7 +148,7 @@ def may(place: str, name: str) -> bool:
     """Whether the file at `place` (below uetproto/) may import the module `name`."""
     here = part(place)
     top, _, rest = name.partition(".")
-    if top == ROOT.name:
+    if top == source.PACKAGE.name:
         ways = ARROWS[here] | {"errors", "knobs"}
         return (
             part(rest) == here or EVERYTHING in ways or any(rest == way or rest.startswith(f"{way}.") for way in ways)
@@ -154,10 +159,9 @@ def may(place: str, name: str) -> bool:
 
 
 def test_imports_follow_the_arrows() -> None:
-    places = {str(path.relative_to(ROOT)): path for path in FILES}
+    places = {str(path.relative_to(source.PACKAGE)): path for path in source.files()}
     assert [place for place in places if part(place) not in ARROWS] == [], "parts that the architecture does not know"
-    trees = {place: ast.parse(path.read_text(encoding="utf-8")) for place, path in places.items()}
-    wrong = [f"{place} imports {name}" for place, tree in trees.items() for name in imported(tree)
+    wrong = [f"{place} imports {name}" for place, path in places.items() for name in imported(source.nodes(path))
              if not may(place, name) and (place, name) not in NOT_YET]  # fmt: skip
     assert wrong == []
 
@@ -208,7 +212,7 @@ def test_every_kind_of_import_is_seen(tmp_path: Path) -> None:
         "def late():\n    from uetproto.engine.contract import Rng\n"
         "if TYPE_CHECKING:\n    import scapy.all\n"
     )
-    assert list(imported(ast.parse(file.read_text()))) == [
+    assert list(imported(ast.walk(ast.parse(file.read_text())))) == [
         "os.path", "json", "uetproto.wire.headers.ethernet", "uetproto.wire.headers", "uetproto", "uetproto.wire",
         "uetproto.engine.contract", "scapy.all",
     ]  # fmt: skip

@@ -2,15 +2,12 @@
 
 import ast
 import pickle
-from collections.abc import Iterator
-from pathlib import Path
-
+from collections.abc import Iterable, Iterator
 import pytest
 
+from tests.support import source
 from uetproto.api.fi import Errno, FiError
 from uetproto.errors import LocalError, Location, RemoteError, UetError
-
-ROOT = Path(__file__).parent.parent / "uetproto"
 
 READS = {"split", "rsplit", "partition", "rpartition", "removeprefix", "removesuffix", "find", "index", "replace",
          "startswith", "endswith", "strip", "lstrip", "rstrip"}  # fmt: skip
@@ -38,9 +35,9 @@ def test_a_copy_has_the_same_fields(error: UetError) -> None:
     assert (str(copy), vars(copy)) == (str(error), vars(error))
 
 
-def ours(tree: ast.AST, names: set[str]) -> Iterator[ast.ExceptHandler]:
+def ours(nodes: Iterable[ast.AST], names: set[str]) -> Iterator[ast.ExceptHandler]:
     """The handlers that catch an error of this library, under some name."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ExceptHandler) and node.name and node.type is not None:
             caught = {one.id for one in ast.walk(node.type) if isinstance(one, ast.Name)}
             if caught & names:
@@ -81,17 +78,14 @@ def parses(handler: ast.ExceptHandler) -> Iterator[int]:
 
 
 def test_no_parse_of_an_errors_text() -> None:
-    trees = {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
-    classes = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for path in source.files() for node in source.nodes(path) if isinstance(node, ast.ClassDef)]
+    bases = {one: {ast.unparse(base).partition("[")[0] for base in one.bases} for one in classes}
     names = {"UetError"}
-    while (
-        more := {one.name for one in classes if {ast.unparse(base).partition("[")[0] for base in one.bases} & names}
-        - names
-    ):
+    while more := {one.name for one in classes if bases[one] & names} - names:
         names |= more
     assert {"LocalError", "RemoteError", "FiError", "VerbsError", "ArgumentError"} <= names
-    wrong = [f"{path.relative_to(ROOT)}:{line}" for path, tree in trees.items()
-             for handler in ours(tree, names) for line in parses(handler)]  # fmt: skip
+    wrong = [f"{path.relative_to(source.PACKAGE)}:{line}" for path in source.files()
+             for handler in ours(source.nodes(path), names) for line in parses(handler)]  # fmt: skip
     assert wrong == []
 
 
@@ -106,4 +100,4 @@ def test_no_parse_of_an_errors_text() -> None:
 )  # fmt: skip
 def test_every_kind_of_parse_is_seen(body: str) -> None:
     tree = ast.parse(f"try:\n    pass\nexcept (OSError, LocalError) as error:\n    {body}\n")
-    assert [line for handler in ours(tree, {"LocalError"}) for line in parses(handler)] != []
+    assert [line for handler in ours(ast.walk(tree), {"LocalError"}) for line in parses(handler)] != []

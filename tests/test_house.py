@@ -6,14 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support import docstrings
-from tests.support.paths import ROOT
+from tests.support import docstrings, source
 from tests.test_arrows import dotted, imported
 from uetproto.api import distributed, fi, verbs
 
-PACKAGE = ROOT / "uetproto"
-FILES = sorted(PACKAGE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+PACKAGE = source.PACKAGE
+FILES = source.files()
 PUBLIC = {*fi.__all__, *verbs.__all__, *distributed.__all__}
 """Names that users of libfabric, libibverbs and torch know; they may stand elsewhere too."""
 
@@ -36,15 +34,15 @@ def test_no_file_repeats_the_name_of_its_folder() -> None:
 
 def test_class_names_are_unique() -> None:
     places = defaultdict(set)
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
+    for path in FILES:
+        for node in source.nodes(path):
             if isinstance(node, ast.ClassDef):
                 places[node.name].add(str(path.relative_to(PACKAGE)))
     assert {name: found for name, found in places.items() if len(found) > 1 and name not in PUBLIC} == {}
 
 
-def type_checking_imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:
-    for node in ast.walk(tree):
+def type_checking_imports(path: Path) -> Iterator[ast.ImportFrom]:
+    for node in source.nodes(path):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             yield from (part for part in ast.walk(node) if isinstance(part, ast.ImportFrom))
 
@@ -52,8 +50,8 @@ def type_checking_imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:
 def test_type_checking_imports_stay_within_a_sub_package() -> None:
     across = [
         f"{path.relative_to(PACKAGE)}: {node.module}"
-        for path, tree in TREES.items()
-        for node in type_checking_imports(tree)
+        for path in FILES
+        for node in type_checking_imports(path)
         if (node.module or "").startswith("uetproto")
         and not (node.module or "").startswith(f"uetproto.{dotted(str(path.parent.relative_to(PACKAGE)))}")
     ]
@@ -63,14 +61,22 @@ def test_type_checking_imports_stay_within_a_sub_package() -> None:
 def test_no_dispatch_by_the_name_of_a_method() -> None:
     """`getattr(self, action)(…)` and `getattr(self, f"_do_{action}")`: tables are compiled and checked at import."""
     found = []
-    for path, tree in TREES.items():
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        own = [call for call in calls if ast.unparse(call).startswith(("getattr(self, ", "getattr(cls, "))]
+    for path in FILES:
+        calls = [node for node in source.nodes(path) if isinstance(node, ast.Call)]
+        own = [
+            call
+            for call in calls
+            if isinstance(call.func, ast.Name) and call.func.id == "getattr" and is_self(call.args[0])
+        ]
         at_once = [call.func for call in calls]
         found += [f"{path.relative_to(PACKAGE)}:{call.lineno}" for call in own
                   if isinstance(call.args[1], ast.JoinedStr)
                   or (call in at_once and not isinstance(call.args[1], ast.Constant))]  # fmt: skip
     assert found == []
+
+
+def is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
 def test_nothing_imports_in_a_circle() -> None:
@@ -86,12 +92,12 @@ def test_nothing_imports_in_a_circle() -> None:
 
 def top_level(path: Path) -> Iterator[str]:
     """Yield the modules that a file imports when it is loaded."""
-    early = [node for node in TREES[path].body if isinstance(node, ast.Import | ast.ImportFrom)]
-    yield from imported(ast.Module(early, []))
+    early = [node for node in source.tree(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    yield from imported(early)
 
 
 def test_first_sentences_stand_alone() -> None:
-    found = [*docstrings.public()]
+    found = docstrings.public()
     assert len(found) > 5000, "the scan misses docstrings"
     assert [str(one) for one in found if docstrings.FRAGMENT.match(one.sentence)] == []
 

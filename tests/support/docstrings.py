@@ -7,11 +7,12 @@ one of them (`Return …`), has one in the third person (`returns`), or has a fo
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.paths import ROOT
+from tests.support import source
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -69,10 +70,11 @@ def first_sentence(text: str) -> str:
     return found[1] if found else line
 
 
-def public(package: Path = ROOT / "uetproto") -> Iterator[Docstring]:
-    """Yield every docstring of a module, class, function or attribute whose name has no leading underscore."""
-    for path in sorted(package.rglob("*.py")):
-        yield from _of(ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(package.parent)))
+@cache
+def public() -> tuple[Docstring, ...]:
+    """Return every docstring of a module, class, function or attribute whose name has no leading underscore."""
+    paths = source.files()
+    return tuple(one for path in paths for one in _of(source.tree(path), str(path.relative_to(source.ROOT))))
 
 
 def _of(node: Documented, file: str) -> Iterator[Docstring]:

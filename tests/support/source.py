@@ -1,0 +1,27 @@
+"""The Python files of the package, each parsed once for all tests that read them."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+PACKAGE = ROOT / "uetproto"
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Return the paths of all modules, sorted."""
+    return tuple(sorted(PACKAGE.rglob("*.py")))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """Return the syntax tree of a module, which nobody may change."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return the nodes of a module's syntax tree, in the order of `ast.walk`."""
+    return tuple(ast.walk(tree(path)))
