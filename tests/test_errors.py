@@ -3,6 +3,7 @@
 import ast
 import pickle
 from collections.abc import Iterable, Iterator
+
 import pytest
 
 from tests.support import source

@@ -63,11 +63,7 @@ def test_no_dispatch_by_the_name_of_a_method() -> None:
     found = []
     for path in FILES:
         calls = [node for node in source.nodes(path) if isinstance(node, ast.Call)]
-        own = [
-            call
-            for call in calls
-            if isinstance(call.func, ast.Name) and call.func.id == "getattr" and is_self(call.args[0])
-        ]
+        own = [call for call in calls if is_name(call.func, "getattr") and is_name(call.args[0], "self", "cls")]
         at_once = [call.func for call in calls]
         found += [f"{path.relative_to(PACKAGE)}:{call.lineno}" for call in own
                   if isinstance(call.args[1], ast.JoinedStr)
@@ -75,8 +71,8 @@ def test_no_dispatch_by_the_name_of_a_method() -> None:
     assert found == []
 
 
-def is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+def is_name(node: ast.expr, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
 
 
 def test_nothing_imports_in_a_circle() -> None:

@@ -31,7 +31,7 @@ from uetproto.wire.mutate.frame import Mutation
 from uetproto.wire.mutate.mutation import NAMES, FrameHistory, mutate
 
 PACKETS = 300
-EACH = effort(2, 3, 60)
+EACH = effort(1, 3, 60)
 """Packets of one capture that are made wrong, one after the other."""
 UET = ("mixed", "sends", "atomics", "bench")
 ROCE = ("roce-mixed", "roce-rc", "roce-uc", "roce-ud")

@@ -25,7 +25,7 @@ from uetproto.traffic.profile_uet import CHOICES, UetProfile
 from uetproto.wire.headers.sharp import Flag, SharpOpcode, Status
 from uetproto.wire.stack import decode
 
-RUNS = effort(96, 1_000, 50_000)
+RUNS = effort(48, 1_000, 50_000)
 SLICES = 8
 FEW = range(150)
 _YES_NO = (True, False)
@@ -44,7 +44,7 @@ def test_nothing_is_found(part: int) -> None:
 
 
 def test_one_seed_one_run() -> None:
-    for kind, numbers in {None: 10, **dict.fromkeys(FABRICS, 3)}.items():
+    for kind, numbers in {None: effort(4, 10, 10), **dict.fromkeys(FABRICS, effort(2, 3, 3))}.items():
         for seed in range(numbers):
             first, second = (random_run(seed, kind).emulate() for _ in range(2))
             assert first == second
@@ -117,19 +117,19 @@ def test_messages_of_shared_work_are_met() -> None:
 def test_all_rules_of_sharp_are_judged() -> None:
     """In views of which nothing is missing; that they have found nothing is said of something."""
     judged: Counter[str] = Counter()
-    for seed in FEW[:10]:
+    for seed in FEW[: effort(4, 10, 10)]:
         run = random_run(seed, "sharp")
         for view in views(run, run.emulate()):
             if view.name.endswith(WHOLE):
                 tallies = audit([capture(view.records)], view.options).tallies
                 judged.update({name: tally.judged for name, tally in tallies.items()})
-    assert min(judged[rule.id] for rule in RULES) > 40
+    assert min(judged[rule.id] for rule in RULES) > effort(10, 40, 40)
 
 
 def test_views_differ() -> None:
     """All are cut from one emulation, and no end sees what got lost on the way to it."""
-    differ = 0
-    for seed in FEW[:40]:
+    differ, runs = 0, effort(16, 40, 40)
+    for seed in FEW[:runs]:
         run = random_run(seed)
         places = run.emulate()
         names = [view.name.partition(",")[0] for view in views(run, places)]
@@ -139,7 +139,7 @@ def test_views_differ() -> None:
         assert 1 <= sum(record.src == place for place, records in places.items() for record in records) <= MOST
         frames = [{record.frame for record in records} for records in places.values()]
         differ += any(one != other for one in frames for other in frames)
-    assert differ > 20
+    assert differ > runs / 2
 
 
 def test_what_is_wrong_is_found_in_views() -> None:

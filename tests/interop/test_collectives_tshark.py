@@ -10,18 +10,20 @@ import pytest
 from tests.support.collectives.cases import NAMES, POWERS_ONLY, inputs, integers
 from tests.support.collectives.packets_algorithms import case_of
 from tests.support.collectives.packets_bench import execute
+from tests.support.effort import effort
 from tests.support.interop import tshark
 from tests.support.interop.roce_tshark import OTHERS
 from tests.support.interop.tshark import needs_tshark
 from uetproto.wire.capture.pcap import open_capture
 
 FAULTS = {"drop": 0.02, "duplicate": 0.02, "reorder": 0.05}
+RANKS, ELEMENTS = effort(4, 6, 6), effort(600, 1500, 1500)
 
 
 def captures(transport: str, home: Path) -> Iterator[tuple[Path, int]]:
     """Of each operation by each algorithm, and how many frames there are."""
     for op, name in NAMES:
-        case = case_of(op, name, 4 if name in POWERS_ONLY else 6, 1500)
+        case = case_of(op, name, 4 if name in POWERS_ONLY else RANKS, ELEMENTS)
         path = home / f"{transport}-{op}-{name}.pcapng"
         data = inputs(case.schedule, integers(2))
         ran = execute(case.schedule, data, transport, capture=str(path), taps="all", faults=FAULTS, seed=2)
