@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.effort import effort
 from tests.support.wire.roce_frames import packet_of
 from uetproto import Layer, LocalError, decode, encode
 from uetproto.traffic.generate import generate
@@ -19,7 +20,7 @@ from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS
 from uetproto.wire.mutate.mutation import NAMES
 
-PACKETS = 4000
+PACKETS = effort(1_000, 4_000, 4_000)
 KEYS = ["index", "mutation", "form", "field", "offset", "before", "after", "rule"]
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.cli.generate import status
 from tests.support.effort import effort
-from tests.support.interop.tshark import folder, needs_tshark, run
-from tests.support.traffic.generate import MADE, Nowhere, made, records
+from tests.support.interop.tshark import folder, needs_tshark, run, write_pcap
+from tests.support.traffic.generate import MADE, Nowhere, frames, made, records
 from uetproto import LocalError, Packet, decode
 from uetproto.engine.roce.contract import QpType
 from uetproto.engine.roce.segments import KINDS
@@ -26,12 +26,11 @@ OPCODES = {"rc": {*range(0x15), 0x16, 0x17}, "uc": {*range(0x20, 0x2C)}, "ud": {
 PEACE = ("loss=0", "reorder=0", "protocol_errors=0", "unexpected=0")
 
 
-def frames(path: Path) -> list[bytes]:
-    with open_capture(path) as capture:
-        return [bytes(record.data) for record in capture]
+TO_TSHARK = effort(700, 1_500, 1_500)
+FINISHED = effort(1_200, 3_000, 3_000)
 
 
-def finished(name: str, *settings: str, packets: int = 3000) -> TrafficRun:
+def finished(name: str, *settings: str, packets: int = FINISHED) -> TrafficRun:
     world = TrafficRun(load(name, settings), Nowhere(), packets=packets)
     while world.run(1000):
         pass
@@ -73,7 +72,7 @@ def test_without_icrc_all_else_is_the_same(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("transport", ["rc", "uc", "ud"])
 def test_every_opcode_is_met(transport: str, tmp_path: Path) -> None:
     path = tmp_path / "all.pcap"
-    outcome = generate(load(f"roce-{transport}"), str(path), packets=20_000, coverage=True)
+    outcome = generate(load(f"roce-{transport}"), str(path), packets=effort(2_000, 20_000, 20_000), coverage=True)
     met = Counter(bth["opcode"] for bth in bths(records(path)))
     assert set(met) == OPCODES[transport]
     assert outcome.coverage is not None
@@ -85,9 +84,13 @@ def test_every_opcode_is_met(transport: str, tmp_path: Path) -> None:
 
 
 def test_every_refusal_and_every_status_is_met(tmp_path: Path) -> None:
-    """Of RC; NAK 0x64 is of RD alone, BAD_RESP_ERR and the fatal ones are not of peers that behave."""
+    """Of RC, with one wrong operation in ten.
+
+    NAK 0x64 is of RD alone, BAD_RESP_ERR and the fatal ones are not of peers that behave.
+    """
     path = tmp_path / "rc.pcap"
-    outcome = generate(load("roce-rc"), str(path), packets=30_000, coverage=True)
+    profile = load("roce-rc", ["protocol_errors=0.1"])
+    outcome = generate(profile, str(path), packets=effort(8_000, 30_000, 30_000), coverage=True)
     syndromes = {packet["aeth"]["syndrome"] for _, packet in records(path) if packet.layers[-1].form == "aeth"}
     assert {s for s in syndromes if s >= 0x60} == {0x60, 0x61, 0x62, 0x63}
     assert {s for s in syndromes if 0x20 <= s < 0x40} == {0x20 + 12}
@@ -108,7 +111,9 @@ def test_they_really_talk(tmp_path: Path) -> None:
     sent: dict[int, int] = {}
     asked: set[int] = set()
     answers = 0
-    for bth in bths(records(made(tmp_path, "roce-bench", "operations=write,send", "pdcs=3", packets=5000))):
+    for bth in bths(
+        records(made(tmp_path, "roce-bench", "operations=write,send", "pdcs=3", packets=effort(2500, 5000, 5000)))
+    ):
         if bth["opcode"] == 0x11:
             answers += 1
             assert bth["psn"] in asked
@@ -118,7 +123,7 @@ def test_they_really_talk(tmp_path: Path) -> None:
             sent[bth["destqp"]] = bth["psn"]
             asked |= {bth["psn"]} if bth["a"] else set()
     assert len(sent) == 3
-    assert answers > 60
+    assert answers > 30
 
 
 def test_a_mix_of_transports(tmp_path: Path) -> None:
@@ -138,7 +143,7 @@ def test_groups(tmp_path: Path) -> None:
     world = finished("roce-ud", *PEACE, "multicast=1", "pdcs=1", "endpoints=8")
     targets = world.workload.stations[world.profile.initiators :]
     assert len(targets) == 4
-    assert world.workload.received["SUCCESS"] > 4 * 2000
+    assert world.workload.received["SUCCESS"] > 4 * FINISHED * 2 / 3
     assert world.workload.received["SUCCESS"] % 4 == 0
     assert set(world.workload.received) == {"SUCCESS"}
 
@@ -166,7 +171,7 @@ def test_connections_are_closed_and_others_take_their_place(tmp_path: Path) -> N
     for name in ("roce-rc", "roce-uc"):
         profile = load(name, [*PEACE, "endpoints=2", "pdcs=1", "operations_per_pdc=10", "sizes=100"])
         path = tmp_path / "c.pcap"
-        outcome = generate(profile, str(path), packets=3000)
+        outcome = generate(profile, str(path), packets=effort(1000, 3000, 3000))
         requests = {bth["destqp"] for bth in bths(records(path)) if not 0x0D <= bth["opcode"] <= 0x12}
         assert len(requests) >= sum(outcome.operations.values()) // 10 - 1
         assert set(outcome.completions) == {"SUCCESS"}
@@ -180,10 +185,10 @@ def outcome_of(way: ErrorKind, kind: QpType) -> tuple[set[str], set[str], set[st
     code = next(code for code in KINDS if code in way.opcodes and kind in KINDS[code].services)
     profile = load("roce-mixed", ["depth=1", "protocol_errors=1", "multicast=0", "sizes=40", "roce.rnr_retry=1"])
     profile = replace(profile, operations=type(profile.operations)({code: 1.0}), transports={kind: 1.0})
-    world = TrafficRun(profile, Nowhere(), packets=300)
+    world = TrafficRun(profile, Nowhere(), packets=effort(120, 300, 300))
     world.workload._ways = {(kind, code): (way,)}
     rounds = 0
-    while world.run(500) and rounds < 20:
+    while world.run(500) and rounds < effort(3, 20, 20):
         rounds += 1
     return set(world.workload.ended), set(world.workload.received), set(world.workload.naks())
 
@@ -225,12 +230,12 @@ def test_every_way_is_silent_on_uc_and_ud(way: ErrorKind, kind: QpType) -> None:
 @pytest.mark.parametrize("name", ROCE)
 @pytest.mark.parametrize("settings", [("protocol_errors=1",), ("loss=1",), ("loss=0.2", "reorder=0.2")])
 def test_traffic_goes_on(name: str, settings: tuple[str, ...]) -> None:
-    world = finished(name, *settings, "sizes=2 KiB", packets=effort(4_000, 12_000, 12_000))
+    world = finished(name, *settings, "sizes=2 KiB", packets=effort(1_500, 12_000, 12_000))
     assert sum(world.workload.ended.values()) >= 16
 
 
 def test_queue_pairs_that_have_failed_are_destroyed() -> None:
-    world = finished("roce-rc", "protocol_errors=1", packets=6000)
+    world = finished("roce-rc", "protocol_errors=1", packets=effort(4000, 6000, 6000))
     failed = sum(count for status, count in world.workload.ended.items() if status not in ("SUCCESS", "WR_FLUSH_ERR"))
     assert failed > 200
     for station in world.workload.stations:
@@ -355,17 +360,19 @@ def test_what_is_missing_or_wrong_has_a_line(tmp_path: Path) -> None:
 
 
 @needs_tshark
-@pytest.mark.parametrize("name", ROCE)
-def test_tshark_finds_nothing_malformed(name: str) -> None:
-    """It calls some short payloads malformed protocols of others, which are switched off (roce.md §16)."""
+def test_tshark_finds_nothing_malformed() -> None:
+    """All profiles are in one capture.
+
+    tshark calls some short payloads malformed protocols of others, which are switched off (roce.md §16).
+    """
     others = ("rpcordma", "infiniband.eoib", "smb_direct")
     disabled = [word for other in others for word in ("--disable-protocol", other)]
     with folder() as home:
-        path = made(home, name, packets=1500, suffix="pcap")
+        path = home / "all.pcap"
+        write_pcap(path, [frame for name in ROCE for frame in frames(made(home, name, packets=TO_TSHARK))])
         path.chmod(0o644)
-        out, _ = run(["-r", path, "-Y", "_ws.malformed", *disabled], home)
-        assert out == ""
-        out, _ = run(["-r", path, "-Y", "infiniband", "-T", "fields", "-e", "infiniband.bth.psn", *disabled], home)
+        whole = ("-Y", "infiniband && !_ws.malformed", "-T", "fields", "-e", "infiniband.bth.psn")
+        out, _ = run(["-r", path, *whole, *disabled], home)
         assert [int(psn) for psn in out.split()] == [bth["psn"] for bth in bths(records(path))]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.effort import effort
+from tests.support.traffic.generate import frames
 from uetproto import LocalError, decode
 from uetproto.cli.main import cli
 from uetproto.engine.tss.cipher import Refused
@@ -21,14 +23,13 @@ from uetproto.traffic.generate import TrafficResult, generate
 from uetproto.traffic.mutations import SUFFIX
 from uetproto.traffic.mutations_sealed import OUTSIDE
 from uetproto.traffic.profile import comment_of, load
-from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import FORMS
 from uetproto.wire.mutate.mutation import NAMES
 
 KEY, OTHER = "07e9724958d9e1f7" * 4, "d4c3a2cfb3c1067f" * 4
 BOTH = f'security.keys=[{{an=0,key="{KEY}"}},{{an=1,key="{OTHER}"}}]'
 SEALED = (f"security.key={KEY}",)
-PACKETS = 2500
+PACKETS = effort(800, 2_500, 2_500)
 SECURITY_HEADER = 38
 """Where it stands over native IPv4: its 12 bytes are not in the packet that comes out."""
 
@@ -38,13 +39,6 @@ def made(path: Path, name: str, *settings: str, packets: int = PACKETS, **more: 
     assert outcome.packets == packets
     assert outcome.failure is None
     return outcome
-
-
-def frames(path: Path) -> list[bytes]:
-    with open_capture(path) as capture:
-        found = [record.data for record in capture]
-    assert not capture.damage
-    return found
 
 
 def tried(path: Path) -> list[Opened | Refused]:
@@ -107,7 +101,7 @@ def test_every_packet_opens_with_the_keys_beside_the_capture(settings: tuple[str
 def test_the_shipped_profile_rotates_in_mid_traffic(tmp_path: Path) -> None:
     """§10: all change over to AN 1 and begin with counter 0; who still has the old key opens what is on its way."""
     path = tmp_path / "s.pcapng"
-    outcome = made(path, "sealed", packets=6000)
+    outcome = made(path, "sealed", packets=effort(5000, 6000, 6000))
     found = opened(path)
     assert {one.an for one in found} == {0, 1}
     assert {told["an"] for told in outcome.security.values()} == {1}
@@ -142,7 +136,7 @@ def contents(found: Iterable[bytes]) -> dict[int, list[Any]]:
 def test_a_lossy_network(tmp_path: Path) -> None:
     """§8, §7.2: retransmissions are sealed anew; trimmed packets stay sealed, and are refused where they arrive."""
     path = tmp_path / "s.pcapng"
-    outcome = made(path, "lossy", *SEALED, "tap=target", packets=5000)
+    outcome = made(path, "lossy", *SEALED, "tap=target", packets=effort(3000, 5000, 5000))
     assert set(outcome.completions) == {"OK"}
     assert min(outcome.happened[what] for what in ("lost", "reordered", "trimmed")) > 20
     found = tried(path)
@@ -267,7 +261,15 @@ def test_one_seed_gives_one_file_and_one_list(tmp_path: Path) -> None:
 def test_no_nonce_twice_in_a_capture(mode: str, tmp_path: Path) -> None:
     """§14 property 4, counted by one who reads along, with retransmissions, an epoch and a rotation."""
     path = tmp_path / "s.pcapng"
-    made(path, "sealed", f"security.mode={mode}", "loss=0.02", "security.epoch_at=300", "tap=wire", packets=4000)
+    made(
+        path,
+        "sealed",
+        f"security.mode={mode}",
+        "loss=0.02",
+        "security.epoch_at=300",
+        "tap=wire",
+        packets=effort(2500, 4000, 4000),
+    )
     seen = Counter(
         (endpoint(one.plain_frame), one.sdi, one.an, one.epoch, one.tsc, one.ssi) for one in opened(path)
     )  # fmt: skip
