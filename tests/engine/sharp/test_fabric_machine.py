@@ -392,7 +392,7 @@ class Together(RuleBasedStateMachine):
 
 
 Together.TestCase.settings = settings(
-    max_examples=effort(50, 150, settings.default.max_examples),
+    max_examples=effort(75, 150, settings.default.max_examples),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
