@@ -1,9 +1,9 @@
 """Executes atomic memory operations (AMOs) on real bytes of every datatype (ses.md §6; UE 1.0.1 §3.4.2.4).
 
-The functions are pure, and return the same bits on every machine: a float is a whole number of the least subnormals of
-its format, so that sums and products are exact in integers; one rounding to nearest, ties to even, follows. Where this
-module works on an element, it has its *pattern*: the bytes in wire order (big-endian, of complex numbers each
-component) as one unsigned integer.
+The functions return the same bits on every machine. A floating-point number is converted to a multiple of the smallest
+subnormal of its format, so that sums and products are exact integers; they are rounded once, to nearest, ties to even.
+An element is represented by its *pattern*: its bytes in wire order (big-endian, for complex numbers each component), as
+one unsigned integer.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ ELEMENT_SIZE: dict[AtomicDatatype, int] = {
     _T.FP16: 2, _T.BF16: 2, _T.FLOAT: 4, _T.DOUBLE: 8, _T.LONG_DOUBLE: 16,
     _T.FLOAT_COMPLEX: 8, _T.DOUBLE_COMPLEX: 16, _T.LONG_DOUBLE_COMPLEX: 32,
 }  # fmt: skip
-"""Size of one element in bytes; its address is a multiple of it."""
+"""Size of one element in bytes; the address of an element must be a multiple of its size."""
 
 _INTEGERS = frozenset({
     _T.INT8, _T.INT16, _T.INT32, _T.INT64, _T.INT128, _T.UINT8, _T.UINT16, _T.UINT32, _T.UINT64, _T.UINT128,
@@ -74,7 +74,7 @@ def check(opcode: int, datatype: int) -> ReturnCode | None:
 
 
 class _Trapped(Exception):  # noqa: N818 - no error of the program
-    """A floating-point condition at a target that traps."""
+    """A floating-point condition has occurred in an arithmetic with `trap`; `code` says which."""
 
     def __init__(self, code: ReturnCode) -> None:
         super().__init__(code)
@@ -82,14 +82,14 @@ class _Trapped(Exception):  # noqa: N818 - no error of the program
 
 
 class _Integer:
-    """Computes in two's complement: signs matter to the order only, all else is modulo 2^bits."""
+    """Computes in two's complement modulo 2^`bits`; signed and unsigned numbers differ only in their order."""
 
     one = 1
 
     def __init__(self, bits: int, signed: bool) -> None:
         self.mask = (1 << bits) - 1
         self.flip = 1 << (bits - 1) if signed else 0
-        """Patterns with the sign flipped have the order of unsigned numbers."""
+        """Mask that inverts the sign bit, so that signed numbers can be compared as unsigned ones."""
 
     def is_true(self, x: int) -> bool:
         return x != 0
@@ -119,9 +119,9 @@ class _Integer:
 class _Float:
     """Computes in a binary format of IEEE 754, which has sign, exponent, and `fraction` stored bits of the significand.
 
-    Every NaN that is computed is the same one: quiet, positive, without payload. With `trap`, a condition raises
-    `_Trapped` at the operation that meets it: a result that is NaN, else overflow, else underflow (inexact, and
-    rounded to no normal number), else inexact. Comparisons meet none.
+    Every NaN result is quiet, positive and without payload. With `trap`, an operation raises `_Trapped` for the first
+    of these conditions that holds: the result is NaN; overflow; underflow (inexact, and below the normal numbers);
+    inexact. Comparisons raise nothing.
     """
 
     def __init__(self, bits: int, fraction: int, trap: bool) -> None:
@@ -129,13 +129,14 @@ class _Float:
         self.precision = fraction + 1
         self.sign = 1 << (bits - 1)
         self.normal = 1 << fraction
-        """The least normal number: its pattern, and its value in least subnormals."""
+        """The smallest normal number: this is both its pattern and its value as a multiple of the smallest
+        subnormal."""
         self.infinity = self.sign - self.normal
         self.nan = self.infinity | self.normal >> 1
         self.one = (self.infinity >> 1) & -self.normal
         bias = self.one >> fraction
         self.scale = bias - 1 + fraction
-        """The least subnormal is 2^-scale."""
+        """The smallest subnormal is 2^-scale."""
         self.trap = trap
 
     def is_nan(self, x: int) -> bool:
@@ -188,17 +189,17 @@ class _Float:
         return x if x & self.infinity == self.infinity else y
 
     def _number_of(self, x: int, y: int) -> int:
-        """Return the one that is a number, of two that are not both (ses.md §6.3: the other value wins)."""
+        """Return the operand that is a number, if one of them is NaN; NaN if both are (ses.md §6.3)."""
         if not self.is_nan(x):
             return x
         return self._not_a_number() if self.is_nan(y) else y
 
     def _rank(self, x: int) -> int:
-        """Return the place of a number in their order, −0 before +0."""
+        """Return an integer that has the order of the numbers, with −0 below +0."""
         return ~(x ^ self.sign) if x & self.sign else x
 
     def _exact(self, x: int) -> int:
-        """Return the value of a finite number in least subnormals."""
+        """Return the value of a finite number as a multiple of the smallest subnormal."""
         magnitude = x & ~self.sign
         exponent = magnitude // self.normal
         if exponent:
@@ -206,13 +207,13 @@ class _Float:
         return -magnitude if x & self.sign else magnitude
 
     def _rounded(self, sign: int, value: int, scale: int) -> int:
-        """Return the number nearest to `value` · 2^-scale least subnormals, ties to even, or infinity."""
+        """Return the number nearest to `value` · 2^-`scale` times the smallest subnormal, ties to even, or infinity."""
         dropped = max(value.bit_length() - self.precision, scale)
         kept, rest = value >> dropped, value & ((1 << dropped) - 1)
         if rest:
             half = 1 << (dropped - 1)
             kept += rest > half or (rest == half and kept & 1)
-        # The leading bit of `kept` counts as one in the field of the exponent, and so does a carry.
+        # The leading bit of `kept`, and a carry, increment the exponent field.
         magnitude = (dropped - scale) * self.normal + kept
         if magnitude >= self.infinity:
             self._signal(ReturnCode.AMO_FP_OVERFLOW)
@@ -232,7 +233,7 @@ class _Float:
 
 
 class _Complex:
-    """Real and imaginary part; each float operation is rounded by itself, and infinities have no rules of their own."""
+    """Computes with complex numbers by operations on their parts, each rounded; infinity has no special rules."""
 
     def __init__(self, part: _Float) -> None:
         self.part = part
@@ -317,7 +318,7 @@ class AtomicOutcome(NamedTuple):
     old: bytes
     """The elements before the AMO, in wire order."""
     fault: ReturnCode | None
-    """AMO_FP_*, with `trap` only: nothing was changed."""
+    """AMO_FP_* if a condition occurred with `trap`: `memory` is unchanged then."""
 
 
 def execute(
@@ -368,7 +369,7 @@ def execute(
 
 
 def wire_order(elements: Buffer, datatype: int) -> bytes:
-    """Swap the bytes of elements between little-endian host order and wire order; parts of complex ones apart."""
+    """Return elements with their bytes reversed, between little-endian and wire order; complex ones part by part."""
     type_ = _T(datatype)
     size = ELEMENT_SIZE[type_]
     return _reversed(bytes(elements), size // 2 if type_ in _COMPLEX else size)
@@ -387,7 +388,10 @@ def operand_from_128(value: int, datatype: int) -> bytes:
 
 
 def operand_to_128(operand: Buffer, datatype: AtomicDatatype) -> int:
-    """Return the field of the compare-and-swap extension for an operand in wire order; LocalError: it is too long."""
+    """Return the field of the compare-and-swap extension for an operand in wire order.
+
+    Raises LocalError for an element of more than 16 bytes, or an operand of another size.
+    """
     size = ELEMENT_SIZE[datatype]
     if size > 16:
         raise LocalError("datatype", f"{datatype.name} is not legal", "elements of at most 16 bytes")
@@ -404,7 +408,7 @@ def _swapped(amo: AtomicOpcode, arithmetic: _Arithmetic, old: bytes, swap: bytes
 
 
 def _patterns(wire: Buffer, size: int) -> Iterable[int]:
-    """Return the elements, each as one unsigned integer."""
+    """Return the pattern of each element."""
     if size > 8:
         return [high << 64 | low for high, low in iter_unpack(">QQ", wire)]
     return memoryview(wire) if size == 1 else [x for (x,) in iter_unpack({2: ">H", 4: ">I", 8: ">Q"}[size], wire)]

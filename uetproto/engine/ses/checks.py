@@ -1,7 +1,7 @@
 """The checks of a request at its target, in the order of ses.md §10; the first that fails gives the return code.
 
-The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are judged once, at the first packet seen of a
-message; the others at every packet.
+The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are checked only for the first packet of a message
+that arrives; the others for every packet.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ CAS_LENGTH = 32
 
 @dataclass(slots=True)
 class Judgement:
-    """Holds a request under examination, and the results of the steps."""
+    """Holds a request that is being checked, and what the steps have found."""
 
     request: SesRequest
     mode: Mode
@@ -58,15 +58,16 @@ class Judgement:
     room: bool
     """Whether there is room for the state of another message, or none is needed."""
     queues: "Queues"
-    """Object that decides about restarts, and about a message that finds no buffer (ses.md §5.7, §11.2)."""
+    """The receive queues, which decide about restarts and messages without a buffer (ses.md §5.7, §11.2)."""
     source: int
     """Fabric address of the initiator."""
     process: Process | None = None
     index: ResourceIndex | None = None
     region: Region | None = None
     buffer: PostedBuffer | None = None
-    """The posted buffer that the message gets; a restart has a reserved one (ses.md §5.7 D6)."""
+    """The posted buffer that the message gets; for a restart the reserved one (ses.md §5.7 D6)."""
     restarted: bool = False
+    """Whether the message is a restart with a valid token."""
 
     @property
     def row(self) -> OpcodeProfile:
@@ -74,7 +75,8 @@ class Judgement:
 
     @property
     def body(self) -> int:
-        """Return the length that segmentation divides: the bytes that packets carry themselves (ses.md §5.9)."""
+        """Return the number of bytes that the packets of the message carry or ask for: of a rendezvous, the eager ones
+        (ses.md §5.9)."""
         rendezvous = self.extensions.rendezvous if self.extensions else None
         return rendezvous.eager_length if rendezvous else self.request.request_length
 
@@ -95,7 +97,7 @@ def _version(j: Judgement) -> _Verdict:
 
 
 def _opcode_known(j: Judgement) -> _Verdict:
-    """Check that a profile of the target has the opcode, RUDI, medium and small headers (ses.md §4.3)."""
+    """Check that the profiles of the target have the opcode, and RUDI or optimized headers if used (ses.md §4.3)."""
     try:
         row = OPCODE_PROFILES[Opcode(j.request.opcode)]
     except (KeyError, ValueError):
@@ -132,12 +134,12 @@ def _pid(j: Judgement) -> _Verdict:
 def _resource_index(j: Judgement) -> _Verdict:
     """Find the resource index in the space of the opcode.
 
-    The small header of RMA has the index of the key there, and means the RMA service of the process (ses.md §4.1).
+    A small header of RMA has no resource index, and selects the RMA service of the process (ses.md §4.1).
     """
     assert j.process is not None
     row = j.row if j.message is None else j.message.row
     indices = j.process.spaces[row.space]
-    if j.request.opcode == Opcode.MSG_ERROR and j.message is None:  # of which space is not known
+    if j.request.opcode == Opcode.MSG_ERROR and j.message is None:  # the space is not known
         indices = {number: index for space in j.process.spaces.values() for number, index in space.items()}
     if j.request.next_hdr == NextHdr.REQUEST_SMALL and row.selects is not Selects.RECEIVE:
         j.index = next(iter(indices.values()), None)
@@ -147,7 +149,8 @@ def _resource_index(j: Judgement) -> _Verdict:
 
 
 def _index_state(j: Judgement) -> _Verdict:
-    """Check state and generation; generations are for messaging only, and not for datagrams (ses.md §2.4)."""
+    """Check state and generation; only messages to a receive queue have generations, without datagrams (ses.md
+    §2.4)."""
     index = j.index
     assert index is not None
     if index.state is IndexState.DISABLED:
@@ -168,7 +171,7 @@ def _flags_and_lengths(j: Judgement) -> _Verdict:
 
 
 def _well_formed(j: Judgement) -> bool:
-    """Check the rules of ses.md §7.1 that a packet shows by itself."""
+    """Check the rules of ses.md §7.1 that concern a single packet."""
     r, payload, mtu = j.request, j.payload, j.config.payload_mtu
     alone = bool(r.som and r.eom)
     if r.next_hdr != NextHdr.REQUEST_STD and not alone:
@@ -209,7 +212,7 @@ def _operands_fit(j: Judgement) -> bool:
 
 
 def _state(j: Judgement) -> _Verdict:
-    """Check for room; a NACK answers its lack: PDS of the initiator retransmits, and SES is not involved."""
+    """Check that there is room for the state of the message; otherwise a NACK makes PDS retransmit the packet."""
     return None if j.message is not None or j.room else ReturnCode.UNCOR_TRNSNT
 
 
@@ -246,7 +249,7 @@ def _bounds(j: Judgement) -> _Verdict:
 
 
 def target_length(j: Judgement) -> int:
-    """Return the number of bytes of the target that the message touches."""
+    """Return the number of bytes of target memory that the message accesses."""
     atomic = j.extensions.atomic if j.extensions else None
     if atomic is not None and atomic.opcode in COMPARE_AND_SWAPS:
         return ses_atomics.ELEMENT_SIZE.get(atomic.datatype, CAS_LENGTH)  # type: ignore[call-overload, no-any-return]
@@ -298,7 +301,7 @@ def _atomic(j: Judgement) -> _Verdict:
 
 
 def _address(j: Judgement) -> int:
-    """Return the address at the target: inside the posted buffer, or in the region."""
+    """Return the address that an atomic accesses: an offset in the posted buffer, or an address in the region."""
     return j.request.buffer_offset + (j.buffer.next if j.buffer is not None else 0)
 
 
@@ -329,16 +332,16 @@ def _memory(j: Judgement) -> _Verdict:
     region = j.region if j.message is None else j.message.region
     if region is None:
         return None
-    return region.fault if region.enabled else ReturnCode.CANCELLED  # withdrawn with the message in flight
+    return region.fault if region.enabled else ReturnCode.CANCELLED  # disabled while the message was in flight
 
 
 class Check(NamedTuple):
     step: int
     """Number of the step in ses.md §10."""
     once: bool
-    """Whether the step is judged only at the first packet of a message."""
+    """Whether the step is checked only for the first packet of a message."""
     selects: Selects | None
-    """The step is for operations that select this; None: for all."""
+    """Kind of operations for which the step is: those that access a region, or a receive; None: all."""
     name: str
     function: Callable[[Judgement], ReturnCode | None]
 
@@ -372,16 +375,17 @@ CHECKS = (
 """The checks in their order. PDS does step 1: it does not deliver a SES header that is cut short."""
 
 _ADDRESSING = 8
-"""Last step that is judged for MSG_ERROR; for DEFERRABLE_RTR it is step 4 (ses.md §10, special paths)."""
+"""Last step that is checked for MSG_ERROR (ses.md §10, special paths)."""
 _RESTART = 4
+"""Last step that is checked for DEFERRABLE_RTR; from here on the opcode is known to be legal."""
 
 
 _MESSAGE = 15
-"""Last step that is judged before a message has its place; later steps concern the packet alone."""
+"""Last step that is checked before a message is placed; later steps concern the single packet."""
 
 
 def judge(j: Judgement) -> ReturnCode | None:
-    """Judge steps 2 to 15: return the code of the first that fails; None: the message may have its place."""
+    """Check steps 2 to 15; return the code of the first that fails, or None if the message may be placed."""
     first = j.message is None
     last, selects = _MESSAGE, None
     for check in CHECKS:
@@ -391,7 +395,7 @@ def judge(j: Judgement) -> ReturnCode | None:
             code = check.function(j)
             if code is not None:
                 return code
-        if check.step == _RESTART:  # the opcode is known to be one
+        if check.step == _RESTART:
             selects = j.row.selects
             if j.request.opcode == Opcode.DEFERRABLE_RTR:
                 last = _RESTART
@@ -401,7 +405,7 @@ def judge(j: Judgement) -> ReturnCode | None:
 
 
 def judge_packet(j: Judgement) -> ReturnCode | None:
-    """Judge steps 16 to 18 of a packet whose message has its place; None: execute it."""
+    """Check steps 16 to 18 for a packet of a placed message; return the code of the first that fails, or None."""
     selects = j.row.selects
     for check in CHECKS:
         if check.step > _MESSAGE and check.selects in (None, selects):

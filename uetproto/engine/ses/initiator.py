@@ -1,4 +1,4 @@
-"""Initiator side of SES turns operations into messages, and answers into completions.
+"""The initiator side of SES turns operations into messages, and answers into completions.
 
 UE 1.0.1 §3.4.1, §3.4.3; ses.md §5, §7.1, §9.3, §12, §13.
 """
@@ -24,11 +24,11 @@ _LAST_ID = 0xFFFE
 _IDS = 0xFFFE
 """Number of message_ids."""
 _REPAIRS = 256
-"""Number of BAD_GENERATION in a row that are repaired at once (ses.md §12)."""
+"""Number of BAD_GENERATION in a row after which a message is sent again at once (ses.md §12)."""
 _READING = (MessageState.SENDING, MessageState.WAIT, MessageState.DRAIN)
 """States in which data of a read may arrive."""
 BACK = frozenset({ReturnCode.NO_MATCH, ReturnCode.DISABLED_GEN, ReturnCode.UNCOR_TRNSNT})
-"""Return codes of class `back`: the message is sent again after a wait (ses.md §9.5)."""
+"""Return codes of class `back`, after which a message is sent again, after a wait (ses.md §9.5)."""
 
 
 class SesInitiator:
@@ -40,31 +40,31 @@ class SesInitiator:
         self.rng = rng
         self.events = events
         self.messages: dict[int, TxMessage] = {}
-        """Outstanding messages by message_id: unique over all PDCs of the endpoint (ses.md §3)."""
+        """Outstanding attempts by message_id, which is unique over all PDCs of the endpoint (ses.md §3)."""
         self.short_reads: dict[tuple[Connection | None, int], TxMessage] = {}
-        """Reads without a message_id on the wire: by PDC and PSN of the request."""
+        """Outstanding reads in a form without message_id, by PDC and PSN of the request."""
         self.transfers: dict[MessageTransfer, None] = {}
-        """Messages that did not end, in the order of submission."""
+        """Messages that have not ended, in the order of submission."""
         self.deferrals: dict[int, MessageTransfer] = {}
-        """Deferrable sends by token."""
+        """Deferrable sends that may be restarted, by initiator restart token."""
         self.bad_responses = 0
-        """Number of answers with the id of another message, and of return data for none."""
+        """Number of responses with the message_id of another message, and of return data for no read."""
         self.generations: dict[tuple[int, int, int, int, int], int] = {}
-        """Generations that BAD_GENERATION reported, by {peer, JobID, PIDonFEP, space, RI}."""
+        """Generations that BAD_GENERATION told, by {peer, JobID, PIDonFEP, space, resource index}."""
         self._orders: dict[tuple[int, int, int, int], PeerOrder] = {}
         self._next_id = config.first_message_id
         self._next_token = 0 if config.deferral_tokens == "reuse" else 1
         self._number = 0
         self._starved: deque[MessageTransfer] = deque()
-        """Attempts that wait for a message id."""
+        """Messages whose next attempt waits for a free message_id."""
         self._due: list[Callable[[int], None]] = []
-        """Actions that calls of PDS caused, which run at the next poll."""
+        """Actions that run at the next poll, as PDS cannot be called back while it calls SES."""
         self._timers: list[tuple[int, int, MessageTransfer]] = []
 
     # Work
 
     def submit(self, operation: SesOperation, now: int) -> None:
-        """Queue the messages of one operation. Raises `LocalError` when there are not enough message ids."""
+        """Queue the messages of one operation. Raises `LocalError` when it has more messages than ids are free."""
         free = _IDS - max(len(self.messages), len(self.transfers))
         if operation.count > free:
             raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
@@ -84,11 +84,12 @@ class SesInitiator:
                 self._send(transfer, now)
 
     def _order_of(self, transfer: MessageTransfer) -> PeerOrder | None:
-        """Return the order of messages on ROD, which holds also after a refusal (ses.md §12, §13.4)."""
+        """Return the order to which a message on ROD belongs, which holds also after a refusal; None: not ROD (ses.md
+        §12, §13.4)."""
         if transfer.operation.mode is not Mode.ROD:
             return None
         peer, job_id, pid, _, index = self._service(transfer)
-        key = (peer, job_id, pid, index)  # not the space: a send is executed after the writes before it (SAW)
+        key = (peer, job_id, pid, index)  # without the space, as a send is executed after earlier writes
         order = self._orders.get(key)
         if order is None:
             order = self._orders[key] = PeerOrder()
@@ -102,7 +103,7 @@ class SesInitiator:
         return transfer.operation.peer, job_id, plan.pid_on_fep, space, plan.resource_index
 
     def _give_token(self, transfer: MessageTransfer) -> None:
-        """Allocate T_i of a deferrable send, which no other one has (ses.md §5.7 D1)."""
+        """Allocate the initiator restart token of a deferrable send, which no other send has (ses.md §5.7 D1)."""
         while self._next_token in self.deferrals:
             self._next_token = self._after_token(self._next_token)
         transfer.token = self._next_token
@@ -114,12 +115,12 @@ class SesInitiator:
         return token + 1 if token < 0xFFFFFFFF else (0 if self.config.deferral_tokens == "reuse" else 1)
 
     def start(self, transfer: MessageTransfer) -> None:
-        """Queue another attempt for the next poll, as PDS may be busy."""
+        """Queue another attempt for the next poll."""
         self._due.append(lambda now: self._send(transfer, now))
 
     def _send(self, transfer: MessageTransfer, now: int) -> None:
         if transfer.state is not MessageState.QUEUED or transfer.attempt is not None:
-            return  # it came to its end meanwhile, or is on its way
+            return  # the message has ended, or is being sent
         row = OPCODE_PROFILES[Opcode(transfer.plan.opcode)]
         if row.selects is Selects.RECEIVE and transfer.operation.mode in PDC_MODES:
             generation = self.generations.get(self._service(transfer), 0)
@@ -136,7 +137,7 @@ class SesInitiator:
         self.pds.send(attempt, now)
 
     def _allocate(self, transfer: MessageTransfer) -> int:
-        """Return the next id that is not outstanding; a datagram has none, and a retry may keep its own."""
+        """Return the next free message_id; 0 for a datagram, which has none, or the id that a retry keeps."""
         if transfer.plan.opcode == Opcode.DATAGRAM_SEND:
             return 0
         if transfer.kept_id is not None and transfer.kept_id not in self.messages:
@@ -147,10 +148,10 @@ class SesInitiator:
             if message_id not in self.messages:
                 return message_id
 
-    # What answers bring about
+    # The effects of answers
 
     def look(self, message: TxMessage, now: int) -> None:
-        """Continue once all packets of an attempt are answered."""
+        """Continue a message when all packets of its attempt are answered: complete it, or wait for data or reads."""
         transfer = message.transfer
         if transfer is None:
             self.forget(message)
@@ -162,16 +163,16 @@ class SesInitiator:
             self.arm(transfer, now + self.config.rendezvous_time)
 
     def refused(self, message: TxMessage, transfer: MessageTransfer, code: int, generation: int, now: int) -> None:
-        """Handle a return code that is an error; only the first one is reported (ses.md §9.3, §9.5)."""
+        """Handle a response with an error; later errors of the same attempt are ignored (ses.md §9.3, §9.5)."""
         if transfer.state not in (MessageState.SENDING, MessageState.WAIT):
-            return  # in DRAIN: the first error stays
+            return  # in DRAIN, the first error counts
         transfer.code = known = _return_code(code)
         if known is ReturnCode.BAD_GENERATION and transfer.repairs < _REPAIRS:
             transfer.repairs += 1
             self.generations[self._service(transfer)] = generation
             if transfer.order is not None and not transfer.order.is_oldest(transfer):
-                transfer.refusals -= 1  # this one does not count
-                transfer.step(MessageInput.REFUSED_FOR_NOW, now)  # an older one may be refused, too: it goes first
+                transfer.refusals -= 1  # `back_off` counts this refusal, which is none
+                transfer.step(MessageInput.REFUSED_FOR_NOW, now)  # an older message may be refused, and goes first
             else:
                 transfer.step(MessageInput.STALE, now)
         elif known in BACK:
@@ -181,7 +182,10 @@ class SesInitiator:
             transfer.step(MessageInput.REFUSED, now)
 
     def wait_before_retry(self, transfer: MessageTransfer, now: int) -> None:
-        """Draw the first wait, then double it each time (ses.md §12); on ROD the oldest refused message is first."""
+        """Arm the back-off timer: the first wait is drawn, each later one twice as long (ses.md §12).
+
+        On ROD only the oldest open message gets the timer; later ones wait for its end.
+        """
         config = self.config
         if not transfer.base_wait:
             spread = config.backoff_most - config.backoff_least
@@ -191,7 +195,7 @@ class SesInitiator:
             self.arm(transfer, now + wait)
 
     def take_data(self, transfer: MessageTransfer, answer: SesResponse, data: Buffer) -> ReturnCode | None:
-        """Store data of a read or of a fetching atomic (ses.md §9.6); return the code of an error."""
+        """Store return data of a read or fetching atomic (ses.md §9.6); return the code of an error, or None."""
         sink, got, length = transfer.operation.sink, transfer.got, transfer.plan.request_length
         if sink is None or got is None:
             return ReturnCode.OP_VIOLATION
@@ -212,7 +216,7 @@ class SesInitiator:
         return None
 
     def on_return_data(self, pdc: Connection, next_hdr: int, data: Buffer, payload: Buffer, now: int) -> Response:
-        """Take data in the return direction, a PDS request of the target (ses.md §9.6, §10 special paths)."""
+        """Take return data that arrives as a PDS request of the target, and answer it (ses.md §9.6, §10)."""
         try:
             answer = parse_ses_response(data, next_hdr)
         except RemoteError as error:
@@ -237,14 +241,15 @@ class SesInitiator:
         return self._reply(answer.response_message_id, answer.job_id, code, modified)
 
     def _spoilt(self, message: TxMessage, code: int, now: int) -> None:
-        """Fail a read whose return data is an error or wrong: the data does not come again."""
+        """Fail a read whose return data has an error or is illegal, as the data is not sent again."""
         if message.transfer is not None:
             self.refused(message, message.transfer, code, 0, now)
         if message.all_answered:
             self.look(message, now)
 
     def _reader(self, pdc: Connection, next_hdr: int, answer: SesResponse) -> TxMessage | None:
-        """Return the read of some data: by message id, or for the short forms by the PSN of the request."""
+        """Return the read to which return data belongs: by message_id, or in the small form by the PSN of its
+        request."""
         if next_hdr == NextHdr.RESPONSE_DATA:
             message = self.messages.get(answer.message_id)
             return message if message is not None and message.pdc is pdc else None
@@ -266,9 +271,9 @@ class SesInitiator:
     # Deferral (ses.md §5.7, §5.8)
 
     def on_restart(self, request: SesRequest, now: int) -> ReturnCode | Refusal | None:
-        """Check a DEFERRABLE_RTR (token, owner, JobID, state) and restart its message; None: it restarts.
+        """Restart the message that a DEFERRABLE_RTR asks for; return None, or the code of an error.
 
-        A DEFERRABLE_RTR that overtakes the answer that stops the message is refused, so that PDS retransmits it.
+        If it arrives before the answer that stops the message, return a `Refusal`, so that PDS retransmits it.
         """
         theirs, mine = request.rtr_tokens
         transfer = self.deferrals.get(mine)
@@ -303,7 +308,7 @@ class SesInitiator:
     # The end
 
     def forget(self, message: TxMessage) -> None:
-        """Release the message_id and the PDC of an attempt."""
+        """Release the message_id of an attempt, and its lock of a PDC."""
         if self.messages.get(message.message_id) is message:
             del self.messages[message.message_id]
             if self._starved:
@@ -314,7 +319,7 @@ class SesInitiator:
             self._due.append(lambda now: self._unlock(pdc, now))
 
     def on_closed(self, pdc: Connection) -> None:
-        """Let the reads fail that locked a closed PDC: their data does not come (ses.md §5.4)."""
+        """Fail the reads that had locked a PDC which is closed now, as their data cannot arrive (ses.md §5.4)."""
         for message in [message for message in self.messages.values() if message.pdc is pdc]:
             message.on_error(0, PdsError(PdcErrorReason.PEER_CLOSED), self.pds.now)
 
@@ -323,7 +328,7 @@ class SesInitiator:
             self.pds.unlock(pdc.local_id, now)
 
     def ended(self, transfer: MessageTransfer, now: int) -> None:
-        """End a message; the last one of an operation makes the completion."""
+        """End a message; report the completion of its operation when all its messages have ended."""
         if self.transfers.pop(transfer, self) is self:
             return
         transfer.deadline = NEVER
@@ -352,7 +357,7 @@ class SesInitiator:
             self.events.append(completion)
 
     def _resumed(self, transfer: MessageTransfer) -> Callable[[int], None]:
-        """Return the action that continues a message which waited for an older one."""
+        """Return an action that sends a message which waited for an older one."""
 
         def go(now: int) -> None:
             if transfer.state is MessageState.BACKOFF:
@@ -370,7 +375,7 @@ class SesInitiator:
         heapq.heappush(self._timers, (at, transfer.number, transfer))
 
     def on_time(self, now: int) -> None:
-        """Run the timers that are due, and the actions that calls of PDS caused."""
+        """Run the timers that are due, and the queued actions."""
         timers = self._timers
         while timers and timers[0][0] <= now:
             at, _, transfer = heapq.heappop(timers)
@@ -397,4 +402,4 @@ def _return_code(code: int) -> ReturnCode:
     try:
         return ReturnCode(code)
     except ValueError:
-        return ReturnCode.UNCOR  # vendor or reserved: an error all the same
+        return ReturnCode.UNCOR  # a vendor's or a reserved code is an error as well

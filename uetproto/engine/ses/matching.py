@@ -1,11 +1,10 @@
-"""Matching of messages and receives: the posted receives and the held messages of one receive queue.
+"""Messages and receives are matched by these two structures: the posted receives and the held messages of a queue.
 
-UE 1.0.1 §3.4.3.6; ses.md §2.7, §5.7, §11.3. There is one of each per {process, resource index, space}. In an untagged
-queue a receive fits any match bits; it may still be directed.
+UE 1.0.1 §3.4.3.6; ses.md §2.7, §5.7, §11.3. Each {process, resource index, space} has one of each. In an untagged queue
+a receive matches any match bits, but may require an initiator (directed receive).
 
-Pure data: no packets, no time. Objects are told apart by identity; what they are matched by must not change while they
-are in here. Match bits have 64 bits, initiators 32: side by side they are one number, of which a receive compares some
-bits.
+Objects are compared by identity, and the fields by which they match must not change while they are stored. Initiator
+(32 bits) and match bits (64 bits) are joined to one number of 96 bits, of which a receive compares some bits.
 """
 
 from collections import OrderedDict
@@ -19,9 +18,9 @@ ALL_BITS = (1 << 64) - 1
 _INITIATOR = 0xFFFFFFFF << 64
 _BOTH = _INITIATOR | ALL_BITS
 _ASKED = (_BOTH, ALL_BITS, _INITIATOR, 0)
-"""Bits that are compared without a mask: tag and source, tag, source of an untagged receive, none."""
+"""Sets of bits that receives without a partial mask compare: source and tag, tag, source, none."""
 _FEW = 64
-"""Number of numbers of removed receives that are always kept."""
+"""Number of removed receives whose positions are kept in any case."""
 
 
 class ReceiveCriteria(Protocol):
@@ -29,7 +28,7 @@ class ReceiveCriteria(Protocol):
 
     @property
     def tag(self) -> int | None:
-        """Return the tag; None, in an untagged queue, matches any bits, as tag 0 and `ignore` ALL_BITS."""
+        """Return the tag; None, in an untagged queue, matches any match bits, as `ignore` ALL_BITS does."""
 
     @property
     def ignore(self) -> int:
@@ -41,7 +40,7 @@ class ReceiveCriteria(Protocol):
 
 
 class HeldEntry(Protocol):
-    """The fields of a held message or a pending deferral that matching reads."""
+    """The fields of a held or stopped message that matching reads."""
 
     @property
     def match_bits(self) -> int: ...
@@ -62,10 +61,9 @@ def matches(receive: ReceiveCriteria, match_bits: int, initiator: int) -> bool:
 
 
 class _Line(OrderedDict[int, T]):
-    """Items of the same key, by identity, oldest first.
+    """A line holds the items with the same key, by identity, oldest first.
 
-    A line of one item is that item itself: with very many receives, a match costs the number of objects that it
-    touches.
+    In place of a line with one item the item itself is stored, which saves an object for each of very many receives.
     """
 
     __slots__ = ()
@@ -74,19 +72,19 @@ class _Line(OrderedDict[int, T]):
 class PostedReceives(Generic[ReceiveT]):
     """The receives that wait for a message, in posted order.
 
-    A search makes one look-up for each distinct {ignore, directed or not} that is posted, however many receives there
-    are; it is linear when each receive has its own mask. The other operations take constant time (`post` on average),
-    except iteration.
+    A search takes one look-up for each distinct {ignore, directed or not} among the posted receives, so it is linear
+    only if each receive has its own mask. The other operations, except iteration, take constant time (`post` on
+    average).
     """
 
     __slots__ = ("_length", "_lines", "_next", "_numbers")
 
     def __init__(self) -> None:
         self._lines: dict[int, dict[int, _Line[ReceiveT] | ReceiveT]] = {}
-        """Lines by the compared bits of {initiator, match bits}, then by their value."""
+        """Lines by the bits of {initiator, match bits} that receives compare, then by the value of these bits."""
         self._numbers: dict[int, int] = {}
-        """Place of each receive in posted order, by identity; those of removed receives go once they are more than
-        half."""
+        """Position of each receive in posted order, by identity; entries of removed receives are deleted when they are
+        more than half."""
         self._next = 0
         self._length = 0
 
@@ -149,18 +147,18 @@ class PostedReceives(Generic[ReceiveT]):
 
 
 class HeldMessages(Generic[HeldT]):
-    """Holds messages without a buffer and pending deferrals, in arrival order (ses.md §11.3 rule 3).
+    """Holds the held and the stopped messages of a queue, in arrival order (ses.md §11.3 rule 3).
 
-    An entry is in four lines: by its match bits or any, and its initiator or any. A receive searches the line that it
-    selects. With `ignore` 0 or ALL_BITS its first entry matches, in constant time. With another mask the entries (of
-    its source, if directed) are compared one by one, oldest first. The other operations take constant time.
+    Each entry is in four lines, one for each set of bits of `_ASKED`. A receive with `ignore` 0 or ALL_BITS takes the
+    first entry of its line, in constant time. For another mask the entries, or those of its source if it is directed,
+    are compared one by one, oldest first. The other operations take constant time.
     """
 
     __slots__ = ("_length", "_lines")
 
     def __init__(self) -> None:
         self._lines: dict[int, dict[int, _Line[HeldT] | HeldT]] = {asked: {} for asked in _ASKED}
-        """Lines by the bits that a receive selects, then by their value."""
+        """Lines by the set of bits, then by the value of these bits."""
         self._length = 0
 
     def __len__(self) -> int:

@@ -1,6 +1,7 @@
-"""A receive queue gives messages posted buffers, or holds, stops or refuses them (ses.md §5.7, §5.9, §11).
+"""A receive queue matches messages with posted buffers; without a match it holds, stops or refuses them.
 
-UE 1.0.1 §3.4.3.6, §3.4.4.5.
+A held message is stored until a receive matches. A stopped message is a deferrable send, which its initiator sends
+again when a receive matches (restart). ses.md §5.7, §5.9, §11; UE 1.0.1 §3.4.3.6, §3.4.4.5.
 """
 
 from collections import deque
@@ -49,7 +50,7 @@ def _same(stop: StoppedMessage, j: Judgement) -> bool:
 
 
 def _left(buffer: PostedBuffer) -> bool:
-    """Note a message of a buffer that ended; return True when it was the last one that the buffer takes."""
+    """Note that a message in a buffer has ended; return True when it was the last message of the buffer."""
     whole = buffer.whole or buffer
     whole.users -= 1
     return not whole.posted and not whole.users
@@ -62,17 +63,17 @@ class Queues:
         self.target = target
         self.config = target.config
         self.begin: Callable[[SesOperation, int], None] = lambda operation, now: None
-        """Begins an operation of the endpoint itself: the READ of a rendezvous, a restart."""
+        """Function that begins an operation of the endpoint itself: the READ of a rendezvous, or a DEFERRABLE_RTR."""
         self._events = events
         self._stops: deque[StoppedMessage] = deque()
         """Stopped messages in the order in which they expire."""
         self._tokens: dict[int, StoppedMessage] = {}
-        """Stopped messages with a reserved buffer, by T_t."""
+        """Stopped messages with a reserved buffer, by target restart token."""
         self._next_token = 1
         self._posted: dict[Receive, tuple[ResourceIndex, PostedBuffer]] = {}
-        """Receives that a queue has, for `cancel`."""
+        """Queue and buffer of each posted receive, for `cancel`."""
         self._reading = 0
-        """Number of rendezvous whose READ is open."""
+        """Number of rendezvous messages whose READ is in progress."""
 
     # The application
 
@@ -133,7 +134,7 @@ class Queues:
     # A message and its buffer
 
     def take(self, index: ResourceIndex | None, buffer: PostedBuffer, message: RxMessage, restarted: bool) -> None:
-        """Give this buffer, or the next part of it, to a message."""
+        """Give a message a buffer or its next free part; `restarted`: the buffer was reserved for the message."""
         offset = 0 if message.opcode in DEFERRABLES else message.offset
         message.buffer, message.memory = buffer, buffer.memory
         message.place = buffer.next + offset
@@ -201,7 +202,7 @@ class Queues:
         return Response(header, final=False)
 
     def _match_held(self, index: ResourceIndex, message: RxMessage, buffer: PostedBuffer, now: int) -> None:
-        """Let a new receive take a message that came before it."""
+        """Move a held message to the buffer of a new receive, and answer its packets."""
         kept, waiting = message.memory, message.held or ()
         assert kept is not None
         message.held = None
@@ -268,7 +269,7 @@ class Queues:
         self.begin(operation, now)
 
     def refuse_restart(self, token: int, code: ReturnCode) -> None:
-        """End the receive of a restart that was refused: no other restart follows."""
+        """End in error the receive of a restart that was refused, as no other restart follows."""
         stop = self._tokens.get(token)
         if stop is not None:
             self._give_up(stop, code)
@@ -294,7 +295,7 @@ class Queues:
         return None
 
     def _forget(self, message: RxMessage) -> None:
-        """Forget a stopped message whose restart arrived."""
+        """Drop the record of a stopped message whose restart arrived."""
         theirs, mine = message.request.tokens
         for token, stop in list(self._tokens.items()):
             if token == mine or (not mine and stop.request.tokens[0] == theirs and stop.source == message.source):
@@ -329,7 +330,7 @@ class Queues:
     # The end of a message
 
     def finish(self, message: RxMessage) -> None:
-        """Complete a receive whose packets all arrived, or read the rest of a rendezvous first."""
+        """Complete the receive of a message whose packets all arrived; for a rendezvous, read the rest first."""
         rendezvous = message.rendezvous
         if rendezvous is None or message.room <= rendezvous.eager_length:
             self._complete(message, ReturnCode.OK)

@@ -1,4 +1,4 @@
-"""Makes the packets of a message from templates, and keeps a record of what arrived of one.
+"""The packets of a message are made from header templates; a `Reassembly` records which bytes of a message arrived.
 
 UE 1.0.1 §3.4.2.1; ses.md §4.1, §7.
 """
@@ -20,17 +20,17 @@ from uetproto.wire.tuples import (
 _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
 _POSITION_END = REQUEST_STD.offset_of("request_length") // 8
 _POSITION = Struct(">II")
-"""Holds rsvd4 and payload_length in a word, message_offset in the next: only these differ between later packets."""
+"""Layout of the two words that differ between later packets: rsvd4 and payload_length, then message_offset."""
 
 
 def packet_count(length: int, mtu: int) -> int:
-    """Return N = max(1, ceil(L / M)): an empty message is one packet (ses.md §7.1)."""
+    """Return the number of packets of a message of `length` bytes; an empty message is one packet (ses.md §7.1)."""
     return max(1, -(-length // mtu))
 
 
 @dataclass(slots=True, kw_only=True)
 class MessagePlan:
-    """The fields that are equal in all packets of a message (ses.md §7.1 item 4), and the source of its bytes."""
+    """A plan holds the fields that are equal in all packets of a message, and the source of its bytes (ses.md §7.1)."""
 
     opcode: int
     form: NextHdr = NextHdr.REQUEST_STD
@@ -41,34 +41,37 @@ class MessagePlan:
     resource_index: int = 0
     generation: int = 0
     offset: int = 0
-    """Holds buffer_offset; deferrable sends have the two tokens there."""
+    """buffer_offset; in a deferrable send the two restart tokens."""
     initiator: int = 0
     key: int = 0
-    """Memory key, match bits or the tokens of a restart."""
+    """Memory key or match bits; in a DEFERRABLE_RTR the two restart tokens."""
     header_data: int | None = None
+    """Completion data, 64 bits; None: the message has none."""
     request_length: int = 0
     body: int = 0
-    """Number of bytes to segment: all, or the eager ones of a rendezvous; 0 for operands in an extension."""
+    """Number of bytes that the packets carry or ask for: all of the message, or the eager ones of a rendezvous; 0 if
+    the operands are in an extension header."""
     extension: bytes = b""
     """Extension headers, which precede the payload in every packet."""
     memory: Memory | None = None
-    """Source of the payload; None: the packets carry none."""
+    """Source of the payload; None: the packets have no payload."""
     start: int = 0
+    """Offset in `memory` of the first byte of the message."""
     hd_in_all: bool = True
-    """Whether every packet has hd, or only the first (observed.md `hd_in`)."""
+    """Whether hd is set in every packet, or only in the first one (observed.md `hd_in`)."""
     lone_eom: bool = True
-    """Whether the only packet of a message has eom (`lone_read_eom`)."""
+    """Whether eom is set if the message has only one packet (`lone_read_eom`)."""
 
     def moved(self, **changes: int | bytes | None) -> "MessagePlan":
-        """Return a copy with other tokens, generation or length, for a retry or a restart."""
+        """Return a copy of the plan with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
 class RequestSegments:
-    """The packets of one request: it makes header and payload of packet k (ses.md §7.1).
+    """The packets of one request are made here, each when it is sent (ses.md §7.1).
 
-    The header of the SOM packet and that of a later one are built once; in the latter only payload_length and
-    message_offset change from packet to packet.
+    The header of the first packet and a template for later ones are built once: later packets differ only in
+    payload_length, message_offset, and eom of the last.
     """
 
     __slots__ = ("_end", "_first", "_last", "_later", "_tail", "count", "mtu", "plan")
@@ -101,7 +104,7 @@ class RequestSegments:
                 self._later, self._last, self._tail = later[:_POSITION_AT], last[:_POSITION_AT], later[_POSITION_END:]
 
     def packet(self, index: int) -> tuple[bytes, Buffer]:
-        """Return SES header and payload of packet `index`; extension headers begin the payload."""
+        """Return SES header and payload of packet `index`; the payload begins with the extension headers, if any."""
         plan = self.plan
         offset = index * self.mtu
         if offset == self._end:
@@ -119,10 +122,10 @@ class RequestSegments:
 
 
 def build_later(plan: MessagePlan, opcode: int, message_id: int, eom: int, offset: int = 0) -> bytes:
-    """Build the header of a later packet without payload, in the standard form.
+    """Build the header of a later packet (som = 0) without payload, in the standard form.
 
-    With another opcode it ends a message early (MSG_ERROR, or the end of a stopped message); `offset` is then the
-    number of bytes handed to PDS before (ses.md §5.12, §5.7 D3).
+    It is the template of later packets, or a packet that ends a message early: MSG_ERROR, or the end of a stopped
+    message. For such a packet `offset` is the number of bytes in the packets before (ses.md §5.12, §5.7 D3).
     """
     p, hd = plan, plan.header_data is not None and plan.hd_in_all
     return SesRequestStdHeader.pack(
@@ -132,14 +135,14 @@ def build_later(plan: MessagePlan, opcode: int, message_id: int, eom: int, offse
 
 
 _MOST_AHEAD = 32640
-"""Number of packets that may arrive above a gap: the largest MP_RANGE (pds.md §2.5), as packets leave in order."""
+"""Limit of packets above a gap: the largest MP_RANGE (pds.md §2.5), as a source sends packets in order."""
 
 
 class Reassembly:
-    """Records which bytes of a message arrived: everything below `edge`, and single packets above it.
+    """Records which bytes of a message arrived: all bytes below `edge`, and single packets above it.
 
-    Constant memory: what lies above the edge is bounded by the window of the PDC. A byte that arrives twice is a
-    violation (ses.md §7.1: packets are disjoint), and so is a gap that no window allows.
+    The window of the PDC limits the packets above the edge, and so the memory. A byte that arrives twice is illegal, as
+    the packets of a message are disjoint (ses.md §7.1), and so are more packets above a gap than any window allows.
     """
 
     __slots__ = ("_ahead", "edge", "length", "received")
@@ -151,7 +154,7 @@ class Reassembly:
         self._ahead: dict[int, int] = {}
 
     def add(self, offset: int, size: int) -> bool:
-        """Add the packet [offset, offset + size); return False for a duplicate byte, or a gap too large."""
+        """Add the bytes [offset, offset + size) of a packet; return False if they are illegal."""
         if offset == self.edge:
             if offset in self._ahead:
                 return False
@@ -167,7 +170,7 @@ class Reassembly:
         return True
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return the ranges that have arrived: {offset, bytes}."""
+        """Return the ranges of bytes that have arrived: {offset, number of bytes}."""
         below = [(0, self.edge)] if self.edge else []
         return below + sorted(self._ahead.items())
 

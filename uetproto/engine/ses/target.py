@@ -1,4 +1,4 @@
-"""Target side of SES turns requests into memory effects, completions and one answer each.
+"""The target side of SES executes requests on memory, reports events, and answers each packet once.
 
 UE 1.0.1 §3.4.1, §3.4.3.3; ses.md §5, §7.2, §9, §10.
 """
@@ -62,11 +62,11 @@ _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
 _LENGTH_AT = REQUEST_STD.offset_of("request_length") // 8
 _EOM_SOM = 0x03
 _PARTS = Struct(f">BBxx{_POSITION_AT - _ADDRESS_AT}sII4s")
-"""Reads a later packet in parts: opcode, flags; message_id skipped; address to key; payload_length and
-message_offset; request_length."""
+"""Layout of a later packet: opcode; flags; the bytes from ri_generation to memory_key; payload_length, with rsvd4;
+message_offset; request_length. message_id is skipped."""
 _WITHOUT_BYTES = (Selects.NOTHING, Selects.TOKEN)
 _TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
-"""Return codes that refuse by the generation of an RI."""
+"""Return codes that refuse a message because of the generation of its resource index."""
 
 
 class RequestPacket(NamedTuple):
@@ -98,7 +98,7 @@ class SesTarget:
         self.processes = Processes()
         self.messages: dict[Key, RxMessage] = {}
         self.fault: Callable[[SesRequest], ReturnCode | None] | None = None
-        """A harness lets requests fail by it; it runs after the checks of a message, before the message has a place."""
+        """Function by which tests make requests fail; it runs after the checks, before the message gets a buffer."""
         self.now = 0
         self.dropped = 0
         """Number of datagrams that were dropped (ses.md §5.6)."""
@@ -117,7 +117,7 @@ class SesTarget:
         self._observable: deque[tuple[int, Connection, int, Response]] = deque()
         """Answers with `dc` that wait for `write_latency`: {time, PDC, PSN, answer}."""
         self._idle_at = NEVER
-        """Time of the next look for idle messages, valid while there are messages. NEVER: all are complete."""
+        """Time of the next search for idle messages, valid while there are messages; NEVER: all are complete."""
 
     def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
         """Queue the late answer to a packet; it leaves at the next poll, as PDS may be busy."""
@@ -175,7 +175,7 @@ class SesTarget:
         if code is None and self.fault is not None:
             code = self.fault(request)
         if message is None:
-            body = j.amount if request.opcode in ATOMICS else j.body  # of a compare-and-swap there are no bytes
+            body = j.amount if request.opcode in ATOMICS else j.body  # a compare-and-swap has no payload
             message = RxMessage(request, row, body if extensions else request.request_length, pdc.peer, now)
             message.at = key
             code = self._open(j, message, alone, code, now)
@@ -184,7 +184,7 @@ class SesTarget:
         if code is None and message.stopped is not None:
             return self._stop(message, request, j.amount)
         if code is None and not message.arrived.add(request.message_offset if not alone else 0, j.amount):
-            code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
+            code = ReturnCode.OP_VIOLATION  # step 16: the bytes have arrived before
         if code is not None:
             return self._refuse(message, request, code, j.amount, j)
         answer = self._execute(j, message, RequestPacket(pdc, psn, data, at, payload))
@@ -195,7 +195,7 @@ class SesTarget:
         return answer
 
     def _take_bare(self, j: Judgement, code: ReturnCode | None, now: int) -> Response | Refusal:
-        """Process a request without bytes: NO_OP, MSG_ERROR, DEFERRABLE_RTR, or an unknown opcode."""
+        """Process a request that has no data: NO_OP, MSG_ERROR, DEFERRABLE_RTR, or an unknown opcode."""
         request, message = j.request, j.message
         if request.opcode == Opcode.MSG_ERROR and code in (None, message.error if message else None):
             return self._end_early(request, message)
@@ -216,7 +216,7 @@ class SesTarget:
     def _open(
         self, j: Judgement, message: RxMessage, alone: bool, code: ReturnCode | None, now: int
     ) -> ReturnCode | None:
-        """Give a new message its state and its place, or return the error that stays with it."""
+        """Set up the state of a new message, and place it if it is accepted; return the code of an error, or None."""
         if j.extensions is not None:
             message.rendezvous, message.sync = j.extensions.rendezvous, j.extensions.sync
         if message.sync is not None:
@@ -232,7 +232,9 @@ class SesTarget:
         return code
 
     def _place(self, j: Judgement, message: RxMessage) -> None:
-        """Place an accepted message: in its region, in a posted buffer, or on hold."""
+        """Give an accepted message the memory to access: its region, a posted buffer, or memory of its own if it is
+        held.
+        """
         if message.row.selects is Selects.REGION:
             region = message.region = j.region
             assert region is not None
@@ -244,7 +246,7 @@ class SesTarget:
             self.queues.put_aside(j.index, message)
 
     def _execute(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
-        """Execute an accepted packet of a message that has bytes, or asks for some."""
+        """Execute an accepted packet that carries data, or asks for data; None: the answer follows later."""
         request = j.request
         if request.som and request.hd:
             message.header_data = request.header_data
@@ -257,7 +259,8 @@ class SesTarget:
         return self._store(j, message, packet)
 
     def _told_with(self, code: ReturnCode, j: Judgement) -> int:
-        """Return ri_generation of an error: the real one where it helps, or always as observed (ses.md §9.2)."""
+        """Return ri_generation for an error: the generation with errors about it, or always as observed; else 0 (ses.md
+        §9.2)."""
         tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
         return j.index.generation if tells and j.index is not None else 0
 
@@ -285,11 +288,11 @@ class SesTarget:
         return message.ok
 
     def _follow(self, message: RxMessage, data: Buffer, at: int, payload: Buffer, now: int) -> Response | None:
-        """Execute a later packet of an accepted message on the fast path; None: the slow path must judge it.
+        """Execute a later packet of an accepted message without the full checks; None: it needs the full checks.
 
-        The header bytes that are equal in all packets of a message equal those of the accepted packet, and no process
-        was attached or detached since: steps 2–8, 12–15 and 17, and the consistency of step 16, give the same result.
-        The position (step 10) and the memory (step 18) remain to be checked.
+        If the header bytes that all packets of a message share are those of the accepted packet, and no process was
+        attached or detached since, then steps 2–8, 12–15 and 17, and the consistency of step 16, have the same result.
+        Only the position (step 10) and the memory (step 18) are checked here.
         """
         opcode, flags, identity, stated, offset, tail = _PARTS.unpack_from(data, at)
         region, size, mtu = message.region, len(payload), self.config.payload_mtu
@@ -314,15 +317,17 @@ class SesTarget:
         return message.ok
 
     def _keep(self, message: RxMessage, now: int) -> None:
-        """Keep the state of a message from its first packet on, accepted or not."""
+        """Store the state of a message, whether it is accepted or failed, for its later packets."""
         if self.config.idle_message_time and (not self.messages or self._idle_at == NEVER):
             self._idle_at = now + self.config.idle_message_time
         self.messages[message.at] = message
 
     def _make_room(self) -> bool:
-        """A message that its generation refused needs no state: each packet of it has the old generation, and RIs go on
-        to newer ones only (ses.md §2.4), so it is refused again. Those of its packets that found no room were answered
-        without being counted, and the rest alone may never end it.
+        """Drop the state of a message that was refused because of its generation; return False if there is none.
+
+        The state is not needed: all packets of the message have the old generation and are refused again, as
+        generations only increase (ses.md §2.4). It could stay for ever, as packets answered without state do not count
+        towards the end of the message.
         """
         refused = next((key for key, message in self.messages.items() if message.error in _TELLS_GENERATION), None)
         if refused is not None:
@@ -332,7 +337,7 @@ class SesTarget:
     # Execution
 
     def _store(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
-        """The effect of an accepted packet, and its answer."""
+        """Store the payload of an accepted packet, and return the answer."""
         request, data, at = j.request, packet.data, packet.at
         try:
             message.write(request.message_offset, packet.payload)
@@ -355,7 +360,7 @@ class SesTarget:
         return self._finish(message) if message.arrived.complete else message.answer()
 
     def _operate(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
-        """Execute an atomic, once (ses.md §6)."""
+        """Execute an atomic, and return its answer (ses.md §6)."""
         request, extensions = j.request, j.extensions
         assert extensions is not None
         atomic, memory = extensions.atomic, message.memory
@@ -405,7 +410,9 @@ class SesTarget:
     def _end_group(
         self, message: RxMessage, packet: RequestPacket, effect: Callable[[], ReturnCode | None]
     ) -> Response | None:
-        """Complete a message of a sync group; the end is executed and answered when the group is complete."""
+        """Complete a message of a sync group by `effect`; the one that ends the group waits until the group is
+        complete.
+        """
         self.messages.pop(message.at, None)
         sync = message.sync
         assert sync is not None
@@ -425,7 +432,7 @@ class SesTarget:
         return None
 
     def _read(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
-        """Read the bytes that a packet of a READ asks for (ses.md §5.4, §9.6)."""
+        """Read and return the bytes that a packet of a READ asks for (ses.md §5.4, §9.6)."""
         request, memory = j.request, message.memory
         assert memory is not None
         try:
@@ -440,7 +447,7 @@ class SesTarget:
     def _return_data(
         self, request: SesRequest, pdc: Connection, psn: int, data: bytes, region: Region | None, generation: int
     ) -> Response | None:
-        """Return data in the ACK when all of the message fits one, or on RUDI; else in the return direction."""
+        """Return data in the ACK, if all data of the message fits it, or on RUDI; else in the return direction."""
         length = request.request_length
         if request.next_hdr == NextHdr.REQUEST_STD:
             mine = request.message_id or 0 if self.config.response_message_id == "read" else 0
@@ -461,7 +468,8 @@ class SesTarget:
         return self.returns.send(pdc, psn, next_hdr, header, data, region, default_response(request, generation))
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
-        """Read the data of an answered read once more, from the present memory (ses.md §9.6)."""
+        """Answer a duplicate of a read whose data was not stored, with the present bytes of the memory (ses.md
+        §9.6)."""
         request = parse_ses_request(data, at, next_hdr)
         j = Judgement(
             request, pdc.mode, len(payload), self.processes, self.config, self.profile, None,
@@ -487,7 +495,7 @@ class SesTarget:
         message.told_stop = True
         message.refused += amount
         if request.eom and not amount:
-            message.end = request.message_offset  # its initiator sent no more than that
+            message.end = request.message_offset  # the initiator sent no bytes beyond
         if message.refused >= message.end:
             self.messages.pop(message.at, None)
         overflow = first or self.config.stop_list == "all"
@@ -497,7 +505,7 @@ class SesTarget:
     def _refuse(
         self, message: RxMessage, request: SesRequest, code: ReturnCode, size: int, j: Judgement | None = None
     ) -> Response:
-        """Refuse a packet; the first error of a message also answers its other packets (ses.md §10)."""
+        """Refuse a packet; the first error of a message is also the answer to its later packets (ses.md §10)."""
         if message.error is None:
             self._events.append(MessageFailed(message.source, request.message_id or 0, code))
             self._spoil(message, code)
@@ -508,7 +516,7 @@ class SesTarget:
         return response(request, code, generation=message.generation)
 
     def _spoil(self, message: RxMessage, code: ReturnCode) -> None:
-        """Set the first error of a message, and end what waits for the message."""
+        """Set the first error of a message, and end its hold, its stop and its part in a sync group."""
         message.error = code
         message.identity = None
         if message.held is not None:
@@ -517,13 +525,14 @@ class SesTarget:
         self.syncs.fail(message, code)
 
     def drop_if_seen(self, message: RxMessage) -> None:
-        """Forget a failed message once all its bytes were seen."""
+        """Drop a failed message when all its packets have arrived, and end its receive in error."""
         if message.arrived.received + message.refused >= message.end:
             self.messages.pop(message.at, None)
             self.queues.fail(message)
 
     def _finish(self, message: RxMessage) -> Response:
-        """Complete a message whose last byte is in memory, with the event of its opcode (ses.md §13.3)."""
+        """Complete a message whose last byte is in memory: report the event of its opcode, and return the answer
+        (ses.md §13.3)."""
         request = message.request
         if message.memory is not None:
             try:
@@ -593,7 +602,7 @@ class SesTarget:
         return message.held is not None and message.arrived.complete
 
     def _abandon(self, message: RxMessage) -> None:
-        """Drop a message whose other packets will not come."""
+        """Drop a message of which no further packet is expected; a receive that it matched ends in error."""
         if message.error is None:
             self._spoil(message, ReturnCode.DROPPED)
         self.queues.fail(message)
@@ -608,12 +617,12 @@ class SesTarget:
         return min(at, self.queues.deadline(), self.syncs.deadline())
 
     def on_closed(self, pdc: Connection) -> None:
-        """End the messages of a closed PDC: no packet of them can come, and no answer can leave."""
+        """End the messages of a closed PDC: no further packet can arrive on it, and no answer can be sent."""
         gone = pdc.local_id
         for key in [key for key in self.messages if key[0] == gone]:
             message = self.messages.pop(key)
             if message.held is not None and message.arrived.complete:
-                message.held = []  # it is complete: a receive may still take it
+                message.held = []  # a complete message may still match a receive
             else:
                 self._abandon(message)
         if self._observable:

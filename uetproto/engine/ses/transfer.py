@@ -1,4 +1,4 @@
-"""A message at its initiator follows a table of states: attempts, retries, deferral.
+"""A message at its initiator is sent in one attempt or several, and follows a state table.
 
 UE 1.0.1 §3.4.1, §3.4.3; ses.md §7.1, §9.3, §12.
 """
@@ -33,11 +33,11 @@ class MessageState(IntEnum):
     WAIT = auto()
     """The last packet was sent."""
     BACKOFF = auto()
-    """The target refused the message for now: it is sent again, whole, after a wait."""
+    """The target refused the message for now; the whole message is sent again after a wait."""
     DEFERRED = auto()
-    """The target stopped the message, and will ask for it (ses.md §5.7)."""
+    """The target stopped the message, and will restart it (ses.md §5.7)."""
     DRAIN = auto()
-    """The message failed and waits for its un-ACKed packets."""
+    """The message failed, and waits for the answers to the packets that were sent."""
     DONE = auto()
     ERROR = auto()
 
@@ -48,23 +48,23 @@ class MessageInput(IntEnum):
     FIRST_SENT = 0
     LAST_SENT = auto()
     REFUSED = auto()
-    """A response has a return code of class perm."""
+    """A response has a return code of class perm: the message fails."""
     REFUSED_FOR_NOW = auto()
-    """A response has a return code of class back."""
+    """A response has a return code of class back: the message may be sent again."""
     STALE = auto()
-    """A response says BAD_GENERATION, and has the valid generation."""
+    """A response has BAD_GENERATION, and tells the valid generation."""
     STOPPED = auto()
-    """A deferrable message meets no buffer."""
+    """A response stops a deferrable message, which found no buffer."""
     RESTART = auto()
     """A valid DEFERRABLE_RTR arrived."""
     TIME = auto()
     """The back-off timer expired."""
     TIMEOUT = auto()
-    """The target did not ask for a deferred message, or read a rendezvous, in time."""
+    """The target did not restart a deferred message, or read a rendezvous, in time."""
     EXHAUSTED = auto()
-    """The target refused the message too often."""
+    """The target refused the message more often than `message_retry_limit`."""
     COMPLETE = auto()
-    """All packets are answered, all data arrived, and the target has read a rendezvous."""
+    """All packets are answered, all data of a read arrived, and the target has read all of a rendezvous."""
     PDS_ERROR = auto()
 
 
@@ -97,13 +97,14 @@ MESSAGE: dict[tuple[MessageState, MessageInput], tuple[str, MessageState]] = {
     (_S.DRAIN, _I.COMPLETE): ("complete", _S.ERROR),
     (_S.DRAIN, _I.PDS_ERROR): ("complete", _S.ERROR),
 }
-"""The states of a message: (state, input) → (method of `MessageTransfer`, next state).
+"""The state table of a message: (state, input) → (method of `MessageTransfer`, next state).
 
-A pair that is not here cannot happen: answers to an earlier attempt never reach this table."""
+Other pairs cannot occur, as answers to an earlier attempt are no inputs."""
 
 
 class MessageTransfer:
-    """A message through all its attempts, which are different messages to the target and to PDS (ses.md §12)."""
+    """A message is one transfer through all its attempts, which are separate messages for PDS and target (ses.md
+    §12)."""
 
     __slots__ = (
         "attempt", "base_wait", "code", "deadline", "error", "exposed", "got", "kept_id", "modified", "number",
@@ -116,12 +117,12 @@ class MessageTransfer:
         self.operation = operation
         self.plan = plan
         self.number = number
-        """Order of submission."""
+        """Position in the order of submission."""
         self.order: PeerOrder | None = None
         self.state = MessageState.QUEUED
         self.attempt: TxMessage | None = None
         self.code = ReturnCode.OK
-        """The last error."""
+        """The last return code that refused the message."""
         self.error: PdsError | None = None
         self.timed_out = False
         self.refusals = self.repairs = 0
@@ -132,13 +133,13 @@ class MessageTransfer:
         self.kept_id: int | None = None
         """message_id that a restart or a retry keeps (`deferral_tokens`, `retry_message_id`)."""
         self.got = Reassembly(plan.request_length) if operation.sink is not None else None
-        """The data of a read that arrived."""
+        """Which bytes of the data of a read arrived; None: the operation is no read and no fetching atomic."""
         self.to_read = self.read = 0
-        """Bytes of a rendezvous that its target will read, and has read."""
+        """Number of bytes of a rendezvous that its target will read, and of those that it has read."""
         self.exposed: Callable[[], None] | None = None
-        """Withdraws the region of a rendezvous."""
+        """Function that ends the access to the source of a rendezvous."""
         self.modified: int | None = None
-        """Bytes that the target reports as stored; None: it did not report."""
+        """Number of bytes that the target reports as stored; None: the target reported no number."""
 
     def step(self, event: MessageInput, now: int) -> None:
         action, self.state = _COMPILED[self.state, event]
@@ -146,22 +147,23 @@ class MessageTransfer:
 
     @property
     def whole(self) -> bool:
-        """Return True when the data of a read arrived, and the target of a rendezvous has read all."""
+        """Return True when all data of a read arrived, and the target of a rendezvous has read all."""
         return (self.got is None or self.got.complete) and self.read >= self.to_read
 
     # Actions
 
     def go_on(self, now: int) -> None:
-        """Do nothing, or keep the return code: MSG_ERROR ends the message if EOM was not sent."""
+        """Do nothing; in DRAIN, `TxMessage.next_packet` ends the message by MSG_ERROR if EOM was not sent."""
 
     def send_again(self, now: int) -> None:
-        """Send a new message from the first byte on, and a restart from the byte for which the target asked."""
+        """Begin another attempt, from the first byte on, or after a restart from the byte for which the target
+        asked."""
         self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.owner.start(self)
 
     def back_off(self, now: int) -> None:
-        """Send the whole message again after a wait, which doubles each time; on ROD the order is kept (ses.md §12)."""
+        """Wait before another attempt, each time twice as long; fail after `message_retry_limit` (ses.md §12)."""
         self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.refusals += 1
@@ -172,27 +174,27 @@ class MessageTransfer:
             self.owner.wait_before_retry(self, now)
 
     def defer(self, now: int) -> None:
-        """Wait for DEFERRABLE_RTR of the target (ses.md §5.7 D3)."""
+        """Wait at most `deferral_time` for DEFERRABLE_RTR of the target (ses.md §5.7 D3)."""
         self._keep_id(self.owner.config.deferral_tokens == "reuse")
         self._drop_attempt()
         self.owner.arm(self, now + self.owner.config.deferral_time)
 
     def complete(self, now: int) -> None:
-        """Complete with success, the first error, or the error of PDS."""
+        """Complete the message with success, with the return code that refused it, or with the error of PDS."""
         self.owner.ended(self, now)
 
     def give_up(self, now: int) -> None:
-        """Complete with a time-out: the target did not ask in time."""
+        """Complete the message with a timeout: the target did not restart or read it in time."""
         self.timed_out = True
         self.owner.ended(self, now)
 
     def _keep_id(self, kept: bool) -> None:
-        """Let the next attempt keep the id of this one."""
+        """If `kept`, let the next attempt use the message_id of this one."""
         if kept and self.attempt is not None:
             self.kept_id = self.attempt.message_id
 
     def _drop_attempt(self) -> None:
-        """Detach the attempt: its answers count no more, and none of its bytes counts as stored."""
+        """Detach the attempt: its later answers have no effect, and nothing of it counts as stored."""
         self.modified = None
         self.read = 0
         if self.got is not None:
@@ -205,11 +207,11 @@ class MessageTransfer:
 _COMPILED: dict[tuple[MessageState, MessageInput], tuple[Callable[[MessageTransfer, int], None], MessageState]] = {
     pair: (vars(MessageTransfer)[action], state) for pair, (action, state) in MESSAGE.items()
 }
-"""`MESSAGE` with methods in place of names; a name that no method has fails here."""
+"""`MESSAGE` with methods in place of their names; a name without a method raises `KeyError` at import."""
 
 
 class TxMessage:
-    """An attempt to send a message is a `service.Outgoing` for PDS, and counts its answers."""
+    """One attempt to send a message is a `service.Outgoing` for PDS, and counts the answers to its packets."""
 
     __slots__ = (
         "_all_sent", "_answered", "context", "lock", "message_id", "mode", "next_hdr", "opcode", "owner",
@@ -220,7 +222,7 @@ class TxMessage:
         operation, plan = transfer.operation, transfer.plan
         self.owner = owner
         self.transfer: MessageTransfer | None = transfer
-        """The message; None: it continues without this attempt."""
+        """The message; None: the attempt is over for the message, which has ended or begins another attempt."""
         self.peer: int = operation.peer
         self.mode: Mode = operation.mode
         self.opcode = plan.opcode
@@ -229,20 +231,20 @@ class TxMessage:
         self.context = operation.pdc_context
         self.reserved: bool = operation.reserved
         self.lock = operation.sink is not None and operation.mode in PDC_MODES
-        """A read locks its PDC until all data arrived (ses.md §5.4)."""
+        """Whether the attempt locks its PDC: a read does so until all data arrived (ses.md §5.4)."""
         self.pdc: Connection | None = None
-        """The locked PDC."""
+        """The PDC that the attempt locks, once PDS has told it."""
         self.psn = 0
         """PSN of the first packet on the locked PDC."""
         self.segments = RequestSegments(plan, message_id, owner.config.payload_mtu)
         self.sent = 0
         self.stopped = False
         self._all_sent = False
-        """EOM was sent, in the last packet or in the one that ends the message early."""
+        """Whether EOM was sent, in the last packet or in one that ends the message early."""
         self._answered = 0
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
-        """Return the next packet; if the message must end early, the packet that ends it (ses.md §5.12, §5.7 D3)."""
+        """Return the next packet, or one that ends a failed or stopped message early (ses.md §5.12, §5.7 D3)."""
         index = self.sent
         self.sent = index + 1
         transfer = self.transfer
@@ -268,7 +270,7 @@ class TxMessage:
         return self._all_sent and self._answered == self.sent
 
     def began(self, pdc: Connection, psn: int) -> None:
-        """Note the PDC that a read locks, and the PSN of its request."""
+        """Note the PDC that a read locks, and the PSN of its first packet."""
         self.owner.short_reads.pop((self.pdc, self.psn), None)
         self.pdc, self.psn = pdc, psn
         if self.next_hdr != NextHdr.REQUEST_STD:
@@ -277,7 +279,7 @@ class TxMessage:
     # Answers (ses.md §9.3)
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """Take the answer to a packet; None: the default one."""
+        """Take the answer to a packet; a `response` of None is the default response."""
         self._answered += 1
         if response is not None and next_hdr != NextHdr.NONE and response[:2] != _OK:
             self._read(next_hdr, response, now)
@@ -312,7 +314,7 @@ class TxMessage:
                 transfer.step(MessageInput.STOPPED, now)
 
     def on_error(self, index: int, error: PdsError, now: int) -> None:
-        """Note the failure of a packet, which was not delivered or not answered (pds.md §6.7)."""
+        """End the message in error: PDS could not deliver a packet, or got no answer to it (pds.md §6.7)."""
         self.owner.forget(self)
         transfer = self.transfer
         if transfer is None:

@@ -1,4 +1,4 @@
-"""Work of the application becomes messages of SES: opcode, header form and fields (ses.md §4.1, §5, §13.5)."""
+"""Work of the application becomes SES messages, with opcode, header form and fields (ses.md §4.1, §5, §13.5)."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from uetproto.engine.ses.transfer import MessageTransfer
 
 _SHORT = (1 << 14) - 1
-"""Largest request_length of medium and small headers, which has 14 bits."""
+"""Largest request_length of medium and small headers: the field has 14 bits."""
 
 
 OnRead: TypeAlias = Callable[[int, int], None]
-"""Says that a peer has read and acknowledged some bytes: {bytes, now}."""
+"""Function to call when a peer has read and acknowledged bytes: {number of bytes, now}."""
 
 
 class SesOperation:
-    """An operation in progress has one message, or several above `max_msg_size`, and one completion."""
+    """An operation in progress has one completion, and one message, or several if it is longer than `max_msg_size`."""
 
     __slots__ = (
         "base", "code", "context", "count", "datatype", "error", "expose", "fetches", "first_id", "length", "limit",
@@ -59,29 +59,29 @@ class SesOperation:
         self.pdc_context = work.pdc_context
         self.reserved = work.reserved
         self.base = base
-        """The plan of the whole operation, without a limit of message size."""
+        """The plan of the operation as one message, of which `plan_of` makes the plans of its messages."""
         self.length = length
         self.limit = limit
         self.count = max(1, -(-length // limit))
         self.open = 0
         self.first_id: int | None = None
         self.code = ReturnCode.OK
-        """The first error of a message."""
+        """The first error that ended a message of the operation."""
         self.error: PdsError | None = None
         self.modified = self.refusals = 0
         self.timed_out = False
         self.sink: Memory | None = None
         """The memory that takes the data of a read or of a fetching atomic."""
         self.fetches = False
-        """True for a fetching atomic, which returns one element in wire order."""
+        """Whether the operation is a fetching atomic, whose data is one element in wire order."""
         self.datatype = 0
         self.expose: Callable[[OnRead], Callable[[], None]] | None = None
-        """Makes the source of a rendezvous readable; the function that it returns ends that."""
+        """Function that makes the source of a rendezvous readable, and returns a function that ends this."""
         self.on_end: Callable[[Completion, int], None] | None = None
-        """Takes the completion of an operation that the engine itself began; else the completion is an event."""
+        """Function that takes the completion, if the engine itself began the operation; None: it becomes an event."""
 
     def take_end(self, transfer: "MessageTransfer", failed: bool) -> None:
-        """Note the end of a message of the operation."""
+        """Add the result of a message that ended to that of the operation."""
         self.open -= 1
         if failed and self.code == ReturnCode.OK:
             self.code = transfer.code
@@ -98,7 +98,7 @@ class SesOperation:
 
 
 def plan_of(operation: SesOperation, piece: int) -> MessagePlan:
-    """Return the plan of one message of an operation; the last message carries the completion data (ses.md §8.4)."""
+    """Return the plan of message `piece` of an operation; the last carries the completion data (ses.md §8.4)."""
     if operation.count == 1:
         return operation.base
     base, at = operation.base, piece * operation.limit
@@ -135,7 +135,10 @@ def _check_mode(work: Addressed, legal: tuple[Mode, ...]) -> None:
 
 
 def stretch(memory: Memory, start: object, length: object) -> int:
-    """Return the length of a part of a memory. Raises `LocalError` when the part is not inside."""
+    """Return the number of bytes from `start`: `length`, or if that is None all up to the end of the memory.
+
+    Raises `LocalError` when the part is not inside the memory.
+    """
     if type(start) is not int or not 0 <= start <= memory.length:
         raise LocalError("start", f"{start!r} is not legal", f"0 … {memory.length}")
     if length is None:
@@ -167,7 +170,8 @@ def _base(work: Addressed, opcode: Opcode, config: SesConfig, **fields: Any) -> 
 
 
 def _form(plan: MessagePlan, config: SesConfig) -> NextHdr:
-    """Return the shortest form that has all needed fields (ses.md §4.1); standard without `optimized_headers`."""
+    """Return the shortest header form that has all needed fields (ses.md §4.1), or the standard form without
+    `optimized_headers`."""
     row = OPCODE_PROFILES[Opcode(plan.opcode)]
     if not config.optimized_headers or plan.request_length > min(config.payload_mtu, _SHORT):
         return NextHdr.REQUEST_STD
@@ -222,7 +226,7 @@ def _read(work: Read, config: SesConfig) -> SesOperation:
 
 
 def _atomic(work: Atomic, config: SesConfig) -> SesOperation:
-    """Plan an atomic of one packet; illegal combinations of ses.md §6 are sent, and the target refuses them."""
+    """Plan an atomic, which has one packet; combinations that ses.md §6 forbids are sent, for the target to refuse."""
     _check_mode(work, PDC_MODES)
     for name in ("opcode", "datatype"):
         value = getattr(work, name)
@@ -304,7 +308,7 @@ def _send(work: Send, config: SesConfig) -> SesOperation:
     if kind is SendKind.RENDEZVOUS:
         eager = config.payload_mtu if config.eager_length < 0 else config.eager_length
         if eager >= length:
-            kind, eager = SendKind.PLAIN, length  # nothing is left to be read (ses.md §5.9)
+            kind, eager = SendKind.PLAIN, length  # the target would have nothing to read (ses.md §5.9)
     plan = _base(
         work, _SEND_OPCODES[kind, work.tag is not None], config, offset=work.offset,
         key=work.tag or work.match_bits or 0, header_data=work.completion_data, request_length=length, body=eager,
@@ -325,13 +329,13 @@ _SEND_OPCODES = {
 
 
 def rendezvous(plan: MessagePlan, work: Send, key: int) -> MessagePlan:
-    """Return the plan with an extension, which names the region from which the target reads the rest of the source."""
+    """Return the plan with the rendezvous extension, which names the region from which the target reads the rest."""
     header = SesExtRendezvousHeader.pack(plan.body, 0, work.local_pid, work.local_index, plan.body, key)
     return plan.moved(extension=header)
 
 
 def source_of(plan: MessagePlan) -> Memory:
-    """Return the bytes of a send, as a separate memory."""
+    """Return the part of the memory of a send that holds its bytes."""
     assert plan.memory is not None
     return MemoryWindow(plan.memory, plan.start, plan.request_length)
 
@@ -347,7 +351,7 @@ _KINDS: dict[type, Callable[[Any, SesConfig], SesOperation]] = {
 
 
 def operation_of(work: Addressed, config: SesConfig) -> SesOperation:
-    """Return the operation that does a work. Raises `LocalError` naming the field and what is legal."""
+    """Return the operation for some work. Raises `LocalError` naming the field that is not legal, and what is."""
     _check_fields(work)
     operation = _KINDS[type(work)](work, config)
     if operation.count > 1 and operation.base.offset + operation.length > 1 << 64:
