@@ -148,17 +148,25 @@ def test_leaders(sockets: int, levels: int, edges: int) -> None:
     assert found.payload == found.promised == 2 * edges * 4096
 
 
-@pytest.mark.parametrize(("semaphores", "streams"), [(1, False), (4, True)])
-def test_several_trees(semaphores: int, streams: bool) -> None:
-    """sharp.md §4.1: vectors are divided among them; a switch whose semaphores are taken streams on one tree only."""
-    exclusive = {"SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE": 1 - streams}
-    sharp = {"SHARP_COLL_GROUPS_PER_COMM": 2, "semaphores": semaphores, **exclusive}
-    prepared, found = run("all_reduce", "sharp", 8, 1 << 16, sharp=sharp)
+@pytest.mark.parametrize("kind", ["switch", "leaf-spine"])
+@pytest.mark.parametrize(("groups", "length", "more"), [
+    (2, 1 << 16, {}),
+    (2, 12 << 10, {}),  # two parts would be below the threshold
+    (3, 1 << 16, {}),  # of three trees two are flows of an aggregation node
+    (4, 1 << 16, {"SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE": 0, "semaphores": 4}),
+])  # fmt: skip
+def test_several_trees_are_as_fast_as_one(kind: str, groups: int, length: int, more: dict[str, Any]) -> None:
+    """sharp.md §4.1, §4.2: with one port no faster, either. A job takes one semaphore for all its trees."""
+    _, one = run("all_reduce", "sharp", 8, length, kind=kind)
+    prepared, found = run("all_reduce", "sharp", 8, length, kind=kind,
+                          sharp={"SHARP_COLL_GROUPS_PER_COMM": groups, **more})  # fmt: skip
     assert prepared.sharp is not None
     assert found.formula is not None
-    assert (prepared.sharp.threshold is not None) is streams
+    assert one.formula is not None
+    assert (prepared.sharp.trees, prepared.sharp.costs.trees, prepared.sharp.costs.lanes) == (groups, 2, 1)
+    assert found.formula.time == one.formula.time
     assert found.payload == found.promised
-    assert found.time == pytest.approx(found.formula.time, rel=0.1)
+    assert found.time == pytest.approx(one.time, rel=0.01)
 
 
 def test_ports_of_aggregation_nodes() -> None:

@@ -65,6 +65,17 @@ def test_times() -> None:
     assert sharp_time(SHARP, 1 << 20, None) == llt_time(SHARP, 1 << 20)
 
 
+def test_streams_on_several_trees() -> None:
+    """A part has a threshold's bytes at least; trees that share a cable share its rate."""
+    two = SHARP._replace(trees=2, lanes=2)
+    fixed = SHARP.lock + SHARP.latency
+    assert sat_time(two, 50_000, 10_000) == pytest.approx(fixed + 0.5e-6)
+    assert sat_time(two, 20_000, 10_000) == pytest.approx(fixed + 0.2e-6)
+    assert sat_time(two, 19_999, 10_000) == sat_time(SHARP, 19_999, 10_000)
+    assert sat_time(two._replace(lanes=1), 50_000, 10_000) == sat_time(SHARP, 50_000)
+    assert sharp_time(two, 50_000, 10_000) == sat_time(two, 50_000, 10_000)
+
+
 def test_blocks_that_are_streamed_have_a_lock_each() -> None:
     asked = InNetworkCase(size=4, length=40_000, sharp=SHARP, threshold=10_000)
     assert FORMULAS["reduce_scatter"]["sharp"](asked).time == pytest.approx(4 * sat_time(SHARP, 10_000))

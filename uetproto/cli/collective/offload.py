@@ -4,6 +4,7 @@ The costs of SHARP come from the aggregation manager of a fabric of the same sha
 (sharp.md §4.2).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from uetproto.collectives.offload import OffloadRequest
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.work import GroupJoined
 from uetproto.engine.sharp.management import OTHER_PORT, PARENT_PORT
-from uetproto.engine.sharp.manager.grants import JobGrant
+from uetproto.engine.sharp.manager.grants import JobGrant, Rail
 from uetproto.engine.sharp.options import BY_NAME
 from uetproto.errors import LocalError
 from uetproto.knobs import BOOL, knobs_of
@@ -38,6 +39,8 @@ class Offer(NamedTuple):
     """Edges of the tree: E (sharp.md §4.4)."""
     window: int
     """Bytes of a stream that may be in flight (sharp.md §3.3); the formula assumes that they suffice."""
+    trees: int
+    """Number of trees of the job, of which some may not stream."""
 
 
 def refusal(algorithm: str, transport: str, kind: str) -> str | None:
@@ -60,16 +63,17 @@ def offer(network: PacketNetwork, ranks: Sequence[int], asked: OffloadRequest, h
     if not isinstance(grant, JobGrant):
         return f"no job: {grant.name} ({grant.value})"
     rail, options = grant.rails[0], fabric.options
-    streams = all(each.sat for each in grant.rails)
+    streaming = [each for each in grant.rails if each.sat]
     inner = network.world.network.inner_hops[0].link.delay / 1e12
     latency = SharpCosts(levels_of(grant), 0, hop + inner, 0, rate)
     costs = latency._replace(
-        user_data=grant.user_data, lock=latency.latency if streams else 0.0,
-        osts=sum(options.osts_of(each.osts, each.groups) for each in grant.rails),
+        user_data=grant.user_data, lock=latency.latency if streaming else 0.0,
+        osts=sum(options.osts_of(each.osts, each.groups) for each in grant.rails), trees=max(1, len(streaming)),
+        lanes=lanes_of(streaming or grant.rails),
     )  # fmt: skip
-    threshold = options.sat_threshold if streams else None
+    threshold = options.sat_threshold if streaming else None
     window = fabric.config.sat_chunk * fabric.config.sat_window
-    return Offer(costs, threshold, len(ranks) + len(rail.part.ans) - 1, window)
+    return Offer(costs, threshold, len(ranks) + len(rail.part.ans) - 1, window, len(grant.rails))
 
 
 def levels_of(grant: JobGrant) -> int:
@@ -77,6 +81,16 @@ def levels_of(grant: JobGrant) -> int:
     rail = grant.rails[0]
     leaves = {place.an for place in rail.llt}
     return 1 + max(rail.tree.path(leaf).index(rail.part.root) for leaf in leaves)
+
+
+def lanes_of(rails: Sequence[Rail]) -> float:
+    """Return the number of rails divided by the largest number of them that share a cable."""
+    cables: Counter[tuple[int, int | None]] = Counter()
+    for rail in rails:
+        nodes = rail.tree.nodes
+        cables.update((guid, nodes[guid].parent) for guid in rail.part.ans if guid != rail.part.root)
+        cables.update((nodes[place.an].children[place.child_idx].guid, place.an) for place in rail.llt)
+    return len(rails) / max(cables.values())
 
 
 def multicast_costs(network: PacketNetwork, op: str, alpha: float, way: float, rate: float) -> MulticastCosts:

@@ -96,7 +96,9 @@ def _sharp_costs(offer: Offer) -> Iterator[str]:
     )
     streams = "none is streamed"
     if offer.threshold is not None:
-        streams = f"streamed from {offer.threshold:,} bytes on, {offer.window:,} in flight"
+        where = f" on {costs.trees} of {offer.trees} trees" if offer.trees > 1 else ""
+        streams = f"streamed from {offer.threshold:,} bytes on{where}, {offer.window:,} in flight"
+        streams += " on each" if costs.trees > 1 else ""
     yield f"  vectors: {costs.osts} operations of {costs.user_data} bytes at once; {streams}"
 
 

@@ -30,6 +30,10 @@ class SharpCosts(NamedTuple):
     """Number of outstanding operations: `W`."""
     lock: float = 0.0
     """Seconds until a streaming tree is locked, `T_lock`; 0: the tree is locked already."""
+    trees: int = 1
+    """Number of trees among which a streamed vector is divided."""
+    lanes: float = 1
+    """These trees divided by the largest number of them that share a cable."""
 
     @property
     def latency(self) -> float:
@@ -44,17 +48,22 @@ def llt_time(costs: SharpCosts, length: int, times: int = 1) -> float:
     """
     first = costs.latency + 2 * min(length, costs.user_data) / costs.rate
     fragments = -(-length // costs.user_data) if length else 1
-    return first + (times * fragments - 1) * max((costs.user_data + HEADER) / costs.rate, first / costs.osts)
+    rate = costs.rate * costs.lanes
+    return first + (times * fragments - 1) * max((costs.user_data + HEADER) / rate, first / costs.osts)
 
 
-def sat_time(costs: SharpCosts, length: int) -> float:
-    """Return the seconds on a streaming tree: bytes go up and come down at the same time."""
-    return costs.lock + costs.latency + length / costs.rate
+def sat_time(costs: SharpCosts, length: int, threshold: int = 0) -> float:
+    """Return the seconds on streaming trees: bytes go up and come down at the same time.
+
+    The vector is divided among the trees into parts of `threshold` bytes at least.
+    """
+    parts = min(costs.trees, max(1, length // threshold)) if threshold else costs.trees
+    return costs.lock + costs.latency + length / (costs.rate * min(parts, costs.lanes))
 
 
 def sharp_time(costs: SharpCosts, length: int, threshold: int | None) -> float:
     """Return the seconds of an all_reduce. Vectors of `threshold` bytes and more are streamed; None: none is."""
-    return llt_time(costs, length) if threshold is None or length < threshold else sat_time(costs, length)
+    return llt_time(costs, length) if threshold is None or length < threshold else sat_time(costs, length, threshold)
 
 
 def sharp_traversals(edges: int, length: int) -> int:
@@ -118,7 +127,7 @@ def _blocks(case: InNetworkCase) -> Expected:
     assert case.sharp is not None
     costs, block = case.sharp, case.length // case.size
     if case.threshold is not None and block >= case.threshold:
-        time = case.size * sat_time(costs, block)
+        time = case.size * sat_time(costs, block, case.threshold)
     else:
         time = llt_time(costs, block, case.size)
     return Expected(2 * costs.levels, case.length, case.size * case.length, time)

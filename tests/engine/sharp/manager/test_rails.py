@@ -12,7 +12,7 @@ from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.manager.mads import Mad, read
 from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
 from uetproto.engine.sharp.options import SharpOptions
-from uetproto.wire.headers.sharp import AmAttribute, AmMethod, Coll, Dtype, MadStatus, Op, Trap
+from uetproto.wire.headers.sharp import AmAttribute, AmMethod, Coll, Dtype, LibsharpStatus, MadStatus, Op, Trap
 from uetproto.wire.headers.sharp_am import TreeOp
 
 
@@ -106,6 +106,38 @@ def test_two_rails_of_one_job() -> None:
     wire.manager.end_job(grant.job_id)
     assert [node.pool.used() for node in wire.nodes.values()] == [(0, 0, 0, 0)] * 3
     assert all(not wire.ports[an].open and not wire.nodes[an].quotas for an in (A, B, S))
+
+
+@pytest.mark.parametrize(("mode", "exclusive"), [(0, False), (1, True)])
+def test_a_job_takes_one_semaphore_for_all_its_trees(mode: int, exclusive: bool) -> None:
+    """Each of its trees is a flow of the node, of which there are two (§1.1, §4.2)."""
+    options = {"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE": str(mode)}
+    wire = Wire(config=SharpConfig(lab_radix=2, llt_trees=4, heartbeat=0), options=SharpOptions.of(options))
+    wire.manager.start()
+    first, second = (wire.manager.begin_job([HOSTS] * rails) for rails in (3, 1))
+    assert isinstance(first, JobGrant)
+    assert isinstance(second, JobGrant)
+    assert [bool(rail.sat) for rail in first.rails] == [True, True, False]
+    assert [bool(rail.sat) for rail in second.rails] == [not exclusive], "others share it, or have none"
+    assert (first.exclusive, second.exclusive) == (exclusive, False)
+    for grant in (first, second):
+        wire.manager.end_job(grant.job_id)
+    assert {(an.exclusive, an.shared, an.flows) for an in wire.manager.ans.values()} == {(0, 0, 0)}
+
+
+def test_exclusive_jobs_take_no_more_flows_than_there_are() -> None:
+    """Two semaphores and two flows: a job with two trees leaves a semaphore, but no flow."""
+    options = SharpOptions.of({"SHARP_COLL_ENABLE_SAT": "1"})
+    wire = Wire(config=SharpConfig(lab_radix=2, llt_trees=4, heartbeat=0, semaphores=2), options=options)
+    wire.manager.start()
+    jobs = [wire.manager.begin_job([HOSTS] * rails) for rails in (2, 1)]
+    assert [[bool(rail.sat) for rail in job.rails] for job in jobs if isinstance(job, JobGrant)] == [
+        [True, True], [False],
+    ]  # fmt: skip
+    wire.manager.options = SharpOptions.of(
+        {"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE": "2"}
+    )
+    assert wire.manager.begin_job([HOSTS]) is LibsharpStatus.QUOTA
 
 
 def test_psns_between_nodes_are_drawn() -> None:

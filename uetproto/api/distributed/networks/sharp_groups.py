@@ -5,6 +5,7 @@ several trees: vectors longer than an OST are divided among them, others use the
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric
@@ -112,6 +113,7 @@ class Communicator:
         self._members: list[list[SharpMember]] = [[] for _ in sides]
         """Members by place in the group, one for each tree."""
         self._turn = [0 for _ in sides]
+        self._threshold = int(fabric.options.sat_threshold)
         for number, rail in enumerate(grant.rails):
             group_id = grant.job_id * len(grant.rails) + number
             for place, side in enumerate(sides):
@@ -126,14 +128,22 @@ class Communicator:
                 self._members[place].append(member)
 
     def shares(self, place: int, operation: SharpOperation) -> list[tuple[SharpMember, SharpOperation]]:
-        """Return the parts of an operation and the tree that runs each of them."""
+        """Return the parts of an operation and the tree that runs each of them.
+
+        A vector that is streamed is divided among the trees that have a SAT, into parts that are streamed, too: a part
+        on an LLT would take longer than the whole on a SAT (**choice**). Any other vector that is longer than an OST is
+        divided among all trees. What is not divided uses the trees in turn.
+        """
         members = self._members[place]
-        length = operation.count * operation.itemsize
-        if len(members) == 1 or operation.count < len(members) or length <= self.grant.user_data:
-            turn, self._turn[place] = self._turn[place], (self._turn[place] + 1) % len(members)
-            return [(members[turn], operation)]
-        ends = [operation.count * number // len(members) for number in range(len(members) + 1)]
+        parts = 0 if operation.count * operation.itemsize <= self.grant.user_data else operation.count
+        streaming = [member for member in members if member.rail.sat]
+        least = -(-self._threshold // operation.itemsize) if operation.itemsize else 0
+        if streaming and operation.count >= max(1, least):
+            members, parts = streaming, operation.count // max(1, least)
+        parts = max(1, min(parts, len(members)))
+        turn, self._turn[place] = self._turn[place], self._turn[place] + parts
+        ends = [operation.count * number // parts for number in range(parts + 1)]
         return [
-            (member, operation.part(start, end))
-            for member, start, end in zip(members, ends[:-1], ends[1:], strict=True)
+            (members[(turn + number) % len(members)], operation.part(start, end) if parts > 1 else operation)
+            for number, (start, end) in enumerate(pairwise(ends))
         ]

@@ -263,7 +263,7 @@ class SharpManager:
         ans = [self.ans[guid] for guid in part.ans]
         if any(user_data > an.info["max_user_data"] for an in ans):
             raise JobRefusedError(LibsharpStatus.INVALID)
-        streams, exclusive = self._stream(job, part)
+        streams = self._stream(job, part)
         percent = options.llt_percent
         osts = options.quota_osts or min(percent * an.osts // 100 for an in ans)
         groups = options.quota_groups or min(percent * an.groups // 100 for an in ans)
@@ -279,6 +279,7 @@ class SharpManager:
             an.osts, an.groups, an.buffers = an.osts - osts, an.groups - groups, an.buffers - osts * costs[guid]
             job.shares.append(Share(guid, osts, osts * costs[guid], groups))
         empty = Rail(tree, part, (), (), osts, groups)
+        exclusive = bool(job.semaphores) and all(job.semaphores.values())
         job.grant = replace(job.grant, rails=(*job.grant.rails, empty), exclusive=exclusive)
         self._configure(tree)
         numbers = [tree.tree_id, *([tree.sat_id] if streams else [])]
@@ -301,26 +302,34 @@ class SharpManager:
         whole = replace(empty, llt=places[0], sat=places[1] if streams else ())
         job.grant = replace(job.grant, rails=(*job.grant.rails[:-1], whole))
 
-    def _stream(self, job: KnownJob, part: Subtree) -> tuple[bool, bool]:
-        """Return whether the job may stream, and whether exclusively.
+    def _stream(self, job: KnownJob, part: Subtree) -> bool:
+        """Return whether the job may stream on one more tree.
 
-        If all semaphores have exclusive owners and the mode is none or best effort, the job gets the LLT only
-        (**choice**).
+        A job takes one semaphore of an AN, whatever number of its trees stream there; each of these trees is one of the
+        AN's flows (sharp.md §4.2, 7). If a semaphore or a flow is lacking and the mode is none or best effort, the tree
+        is an LLT only (**choice**).
         """
         mode = self.options.exclusive_lock
         if not self.options.enable_sat:
-            return False, False
-        ans = [self.ans[guid] for guid in part.ans]
-        alone = mode and all(an.semaphores - (an.shared > 0) > 0 for an in ans)
-        if mode == REQUIRED and not alone:
+            return False
+        ans = [(guid, self.ans[guid]) for guid in part.ans]
+        fresh = [an for guid, an in ans if guid not in job.semaphores]
+        alone = bool(mode) and all(an.semaphores - (an.shared > 0) > 0 for an in fresh)
+        shares = {guid for guid, exclusive in job.semaphores.items() if not exclusive}
+        most = self.config.sat_flows_per_an
+        room = all(an.flows + (job.flows[guid] if guid in shares else 0) < most for guid, an in ans)
+        if mode == REQUIRED and not (alone and room):
             raise JobRefusedError(LibsharpStatus.QUOTA)
-        if not all(an.semaphores > 0 for an in ans):
-            return False, False
-        for guid, an in zip(part.ans, ans, strict=True):
-            an.exclusive += bool(alone)
-            an.shared += not alone
-            job.streams.append((guid, bool(alone)))
-        return True, bool(alone)
+        if not room or not all(an.semaphores > 0 for an in fresh):
+            return False
+        for guid, an in ans:
+            if guid not in job.semaphores:
+                job.semaphores[guid] = alone
+                an.exclusive += alone
+                an.shared += not alone
+            job.flows[guid] += 1
+            an.flows += job.semaphores[guid]
+        return True
 
     def _place(
         self, job: KnownJob, tree: AggregationTree, number: int, ports: Sequence[int]
@@ -370,10 +379,11 @@ class SharpManager:
                 an.osts += share.osts
                 an.buffers += share.buffers
                 an.groups += share.groups
-        for guid, alone in job.streams:
+        for guid, alone in job.semaphores.items():
             if (an := self.ans.get(guid)) is not None:
                 an.exclusive -= alone
                 an.shared -= not alone
+                an.flows -= job.flows[guid] if alone else 0
         used = {rail.tree.tree_id for other in self.jobs.values() for rail in other.grant.rails}
         for rail in job.grant.rails:
             if self.options.dynamic_trees and rail.tree.tree_id not in used:

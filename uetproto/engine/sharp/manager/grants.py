@@ -1,5 +1,6 @@
 """The grants of an aggregation manager, and its records of ANs and jobs (sharp.md §4.2)."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from uetproto.engine.sharp.manager.trees import AggregationTree, Subtree
@@ -55,6 +56,8 @@ class KnownAn:
     """Jobs that share the semaphores of this AN."""
     exclusive: int = 0
     """Jobs that have a semaphore exclusively."""
+    flows: int = 0
+    """Trees on which these jobs stream."""
 
     @property
     def semaphores(self) -> int:
@@ -80,5 +83,7 @@ class KnownJob:
     shares: list[Share] = field(default_factory=list)
     qps: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Connections of hosts: (AN, tree, child_idx, connection)."""
-    streams: list[tuple[int, bool]] = field(default_factory=list)
+    semaphores: dict[int, bool] = field(default_factory=dict)
     """ANs on which the job has a semaphore, and whether exclusively."""
+    flows: Counter[int] = field(default_factory=Counter)
+    """Counts the trees on which the job streams, by AN."""
