@@ -1,6 +1,6 @@
-"""`RoceConfig` holds the parameters of roce.md §14, and every **choice** and [M] of that page.
+"""`RoceConfig` holds the parameters of roce.md §14, and one for each **choice** and each [M] of roce.md.
 
-One dataclass, in the way of `config.PdsConfig`. Times are integer picoseconds unless the wire has a code for them.
+Times are integer picoseconds, except those that the wire has as a code.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class RoceConfig:
 
     Raises `LocalError` naming knob and legal values.
 
-    Attributes given to a queue pair (`engine.roce.qp.REQUIRED`) go before the fields of the same name.
+    Attributes given to a queue pair (`engine.roce.qp.REQUIRED`) replace the fields of the same name.
     """
 
     # fmt: off
@@ -37,19 +37,23 @@ class RoceConfig:
     timeout: int = knob(8, range(31 + 1), "code",
         "An answer is awaited for 4.096 µs × 2^timeout, 1.05 ms by default; 0: for ever.", "roce.md §9")
     retry_cnt: int = knob(7, range(7 + 1), "",
-        "So many time-outs, NAKs 0x60 and implied NAKs are retried without an advance in between.", "roce.md §9")
+        "How many retries timeouts, NAKs 0x60 and implied NAKs may cause in a row, without an acknowledgement of a new"
+        " PSN.", "roce.md §9")
     rnr_retry: int = knob(7, range(7 + 1), "",
-        "So many RNR NAKs are retried without an advance in between; 7: no limit.", "roce.md §9")
+        "How many retries RNR NAKs may cause in a row, without an acknowledgement of a new PSN; 7: no limit.",
+        "roce.md §9")
     min_rnr_timer: int = knob(12, range(31 + 1), "code",
         "The wait that an RNR NAK asks for; 12: 0.64 ms.", "roce.md §2.1")
     max_rd_atomic: int = knob(16, range(255 + 1), "",
         "A requester has so many READs and ATOMICs unanswered; 0: it may post none.", "roce.md §9")
     max_dest_rd_atomic: int = knob(16, range(255 + 1), "",
-        "A responder can answer so many READs and ATOMICs again; 0: it refuses all.", "roce.md §8")
+        "A responder can answer duplicates of so many READs and ATOMICs; 0: it refuses all READs and ATOMICs.",
+        "roce.md §8")
 
     # Requester
     max_unacked_psns: int = knob(2**15, range(1, HALF + 1), "PSNs",
-        "The PSNs that are unacknowledged; the most is the limit [M]. A longer READ is sent alone.", "roce.md §7")
+        "The PSNs that may be unacknowledged; the largest value is the limit [M]. A longer READ is sent alone.",
+        "roce.md §7")
     ack_req_interval: int = knob(64, range(HALF + 1), "packets",
         "One packet in so many of a message asks for an acknowledgement, besides the last; 0: only the last.",
         "roce.md §9")
@@ -65,10 +69,11 @@ class RoceConfig:
     retry_cnt_seven: str = knob("seven", ("seven", "endless"), "",
         "What a `retry_cnt` of 7 is: seven, or endless, as in rxe.", "roce.md §9")
     implied_nak: str = knob("once", ("once", "every"), "",
-        "How often a READ or ATOMIC is restarted because later answers came before its own: once until something"
-        " advances or the time is over, as hfi1 does, or for every such answer.", "roce.md §9")
+        "How often a READ or ATOMIC is retransmitted because later responses arrive before its own: once until a new"
+        " PSN is acknowledged or the timer expires, as hfi1 does, or for every such response.", "roce.md §9")
     in_rnr_wait: str = knob("ignore", ("ignore", "resend"), "",
-        "What a NAK 0x60 and an implied NAK do in RNR_WAIT (**choice**). A time-out does not run.", "roce.md §9")
+        "What a NAK 0x60 or an implied NAK causes in RNR_WAIT: nothing, or a retransmission at once (**choice**). No"
+        " timeout runs in RNR_WAIT.", "roce.md §9")
     reserved_syndrome: str = knob("drop", ("drop", "fail"), "",
         "An AETH with a reserved syndrome: drop the packet (hfi1), or fail the request (rxe) (**choice**).",
         "roce.md §2.1")
@@ -82,7 +87,8 @@ class RoceConfig:
     ack_delay: int = knob(0, range(10 * SECOND + 1), TIME,
         "An acknowledgement that is owed waits so long for more; 0: until the next `poll`.", "roce.md §8")
     psn_nak: str = knob("once", ("once", "every"), "",
-        "NAK 0x60 for packets ahead: once until ePSN has come, also after an RNR NAK (hfi1), or every (**choice**).",
+        "How often packets with a PSN after ePSN get NAK 0x60: once until ePSN arrives, and not after an RNR NAK"
+        " (hfi1), or every time (**choice**).",
         "roce.md §8")
     check_order: str = knob("key_first", ("key_first", "alignment_first"), "",
         "The order of checks 8 and 9: key_first, as in rxe, or alignment_first, as in hfi1 (**choice**).",
@@ -122,13 +128,14 @@ class RoceConfig:
         "Data marked CE is answered by a CNP, the receiver's part, also where nothing else of DCQCN is on.",
         "roce.md §13")
     cnp_interval: int = knob(50 * MICROSECOND, range(10 * SECOND + 1), TIME,
-        "The least time between two CNPs of a queue pair [M].", "roce.md §13")
+        "The least time between two CNPs that a queue pair sends [M].", "roce.md §13")
     cnp_dscp: int = knob(48, range(63 + 1), "", "The DSCP of CNPs [M].", "roce.md §13")
     cnp_ecn: str = knob("not_ect", ("not_ect", "ect0", "ect1"), "", "The ECN of CNPs [M].", "roce.md §13")
     dcqcn_g: int = knob(256, range(1, 2**16 + 1), "",
-        "1/g: the share of the newest sample in the running mean that α is [M].", "roce.md §13")
+        "1/g: α is a running mean, in which the newest sample has the weight g [M].", "roce.md §13")
     dcqcn_initial_alpha: int = knob(ALPHA_PARTS, range(ALPHA_PARTS + 1), "1/1024",
-        "α until the first CNP; 1024 is the 1 of the page: the first CNP halves the rate [M].", "roce.md §13")
+        "α until the first CNP, in parts of 1024; with 1024, an α of 1, the first CNP halves the rate [M].",
+        "roce.md §13")
     dcqcn_alpha_timer: int = knob(55 * MICROSECOND, range(MICROSECOND, 10 * SECOND + 1), TIME,
         "After so long without a CNP α falls, and again after each such time [M].", "roce.md §13")
     dcqcn_increase_timer: int = knob(55 * MICROSECOND, range(MICROSECOND, 10 * SECOND + 1), TIME,

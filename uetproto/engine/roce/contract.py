@@ -1,7 +1,7 @@
-"""Queue pairs have work, completions and events named and numbered as in libibverbs, without `IBV_` (roce.md §10).
+"""Work, completions and events of queue pairs have the names and numbers of libibverbs, without `IBV_` (roce.md §10).
 
-The five calls are those of `contract.Engine`. Packets are `RocePacket`: from the BTH to the last pad byte. Ethernet,
-IP, UDP and ICRC belong to the driver, which drops packets with a wrong ICRC.
+The five calls are those of `contract.Engine`. A packet is a `RocePacket`, with the bytes from the BTH to the last pad
+byte. Ethernet, IP, UDP and ICRC belong to the driver, which drops packets with a wrong ICRC.
 """
 
 from dataclasses import dataclass, field
@@ -112,10 +112,10 @@ class SendFlags(IntFlag):
 class AsyncType(Enum):
     """The types of asynchronous events, ibv_event_type; the value says when an event is reported."""
 
-    COMM_EST = "the first request on a queue pair in RTR"
+    COMM_EST = "a queue pair in RTR received its first request"
     SQ_DRAINED = "all sends begun before SQD are complete"
-    QP_FATAL = "the queue pair went to ERR: NAK 0x61 or 0x63 left"
-    QP_ACCESS_ERR = "the queue pair went to ERR: NAK 0x62 left"
+    QP_FATAL = "the queue pair sent NAK 0x61 or 0x63 and entered ERR"
+    QP_ACCESS_ERR = "the queue pair sent NAK 0x62 and entered ERR"
     SRQ_LIMIT_REACHED = "fewer receives than the limit are left"
 
 
@@ -160,7 +160,7 @@ class Sge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostSend:
-    """Work that posts one send, ibv_post_send. `LocalError` refuses what the service does not have (roce.md §6)."""
+    """Work that posts one send, ibv_post_send. Raises `LocalError` for what the service does not have (roce.md §6)."""
 
     qp_num: int
     wr_id: int = 0
@@ -175,6 +175,7 @@ class PostSend:
     compare_add: int = 0
     """Operand of an ATOMIC: the value to compare with, or to add."""
     swap: int = 0
+    """Operand of a compare-and-swap: the value to store."""
     ah: AddressVector | None = None
     """Address of the peer, for UD."""
     remote_qpn: int = 0

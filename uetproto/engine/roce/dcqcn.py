@@ -1,7 +1,7 @@
 """DCQCN runs at the sender: each CNP cuts the rate of a queue pair, and timers raise it in steps (roce.md §13).
 
-All numbers are integers, so that every machine computes the same rates: bits a second, and α in parts of `ONE`. Every
-call brings the time and first takes the timer steps that were due until then.
+All numbers are integers, so that every machine computes the same rates: rates in bits a second, and α in parts of
+`ONE`. Every call with a time first takes the timer steps that are due at that time.
 """
 
 from uetproto.engine.contract import NEVER, SECOND
@@ -34,7 +34,7 @@ class Rate:
         self.ready_at = 0
         """Earliest time of the next packet with data."""
         self.waits = False
-        """Tells whether a packet may wait for `ready_at`."""
+        """Tells whether sending stopped because of `ready_at`, so that a packet may wait for that time."""
         self._alpha_at = self._step_at = NEVER
         """Times of the next step of the two timers."""
         self._bytes = 0

@@ -47,7 +47,7 @@ _HALVES: dict[QpType, tuple[Callable[[Qp], RequesterHalf], Callable[[Qp], Respon
 }
 
 _BURST = 16
-"""Packets of one queue pair before the next one is served."""
+"""Limit of packets that one queue pair sends before the next queue pair is served."""
 _FIRST_QP = 0x11
 """Number of the first queue pair; 0 and 1 are for management (roce.md §2)."""
 _CNP_BODY = bytes(16)
@@ -69,7 +69,7 @@ class Hca:
         self.line_rate: int | None = None
         """Bits a second of the port, set by the driver; DCQCN starts from it (roce.md §13). None disables pacing."""
         self._below = ETHERNET.size + (IPV4 if ip_version == 4 else IPV6).size + UDP.size + ICRC_SIZE
-        """Bytes of a RoCEv2 frame around a packet."""
+        """Bytes that a RoCEv2 frame has in addition to the `RocePacket`."""
         self.regions = Regions()
         self.qps: dict[int, Qp] = {}
         self.srqs: dict[int, ReceiveQueue] = {}
@@ -85,7 +85,7 @@ class Hca:
         self._active: dict[int, None] = {}
         """Holds the queue pairs that may have something to send, in the order of service."""
         self._timers: list[tuple[int, int]] = []
-        """Heap of (time, queue pair). Some entries are too early, as deadlines move with nearly every packet."""
+        """Heap of (time, queue pair). Some times are too early, as timers are restarted with nearly every packet."""
 
     # Objects
 
@@ -251,10 +251,10 @@ class Hca:
         return sent
 
     def _pump_paced(self, qp: Qp, rate: Rate, now: int, budget: int) -> tuple[int, bool]:
-        """Pump a queue pair with a rate; return the packets sent and whether to pump again.
+        """Let a queue pair with a DCQCN rate send; return the number of packets, and whether it may send more now.
 
-        Below line speed each packet with data waits for the bytes of the last one (roce.md §13), and requests without
-        data keep their place among them; responses without data never wait.
+        Below line speed a packet with data waits for the time that the last one takes at the rate (roce.md §13).
+        Requests without data keep their order among packets with data; responses without data never wait.
         """
         paced = rate.rate(now) < rate.line
         if now < rate.ready_at:
@@ -293,7 +293,7 @@ class Hca:
         self.counters[what] = self.counters.get(what, 0) + 1
 
     def _deliver(self, qp: Qp, parsed: Parsed, now: int) -> None:
-        """Apply the rest of check 1 (roce.md §8); drop and count what fails it, else hand it to the queue pair."""
+        """Apply the rest of check 1 (roce.md §8) to a packet: drop and count it, or hand it to the queue pair."""
         if parsed.opcode >> 5 == Transport.CNP:
             self._notified(qp, parsed, now)
             return
@@ -436,7 +436,7 @@ class Hca:
                 continue
             qp.queued_at = NEVER
             if qp.rate is not None:
-                qp.rate.waits = False  # it is asked again in any case
+                qp.rate.waits = False  # the next poll lets the queue pair send, and sets the flag again
             if qp.responder is not None:
                 qp.responder.on_time(now)
             if qp.requester is not None:

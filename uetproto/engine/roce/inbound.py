@@ -18,7 +18,7 @@ class Inbound(ResponderHalf):
         self.done = 0
         """Counts the bytes that are stored."""
         self.total = 0
-        """dmalen of a WRITE."""
+        """Number of bytes of a WRITE, the dmalen of its RETH."""
         self._region: RoceMemoryRegion | None = None
         """Region of a WRITE; None for an empty one."""
         self._va = 0

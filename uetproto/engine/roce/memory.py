@@ -1,4 +1,4 @@
-"""A memory region has keys; a list of `Sge` reads and writes bytes of regions (roce.md §8, §10)."""
+"""Memory regions have an l_key and an r_key; scatter and gather lists access their bytes (roce.md §8, §10)."""
 
 from enum import Enum
 from typing import Any
@@ -114,7 +114,7 @@ class Regions:
 
 
 class SgeSegments:
-    """A list reads and writes the bytes of its parts in order. Keys are looked up at each access."""
+    """A scatter or gather list reads and writes the bytes of its parts in order. Each access looks the l_keys up."""
 
     __slots__ = ("_only", "_regions", "_right", "length", "parts", "pd")
 

@@ -1,4 +1,4 @@
-"""Arithmetic of PSN and MSN, numbers of 24 bits (roce.md §7); a wrap at 2^24 changes nothing (roce.md §15 item 10)."""
+"""PSN and MSN are numbers of 24 bits with serial arithmetic, which allows for the wrap (roce.md §7, §15 item 10)."""
 
 BITS = 24
 MASK = (1 << BITS) - 1

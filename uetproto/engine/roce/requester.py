@@ -49,7 +49,7 @@ class Wqe:
         self.starts: set[int] = set()
         """PSNs from which the response to a READ was requested."""
         self.failed: Status | None = None
-        """Status with which it ends once everything before it has ended."""
+        """Status with which the work request ends once all earlier ones have ended; None: it has not failed."""
 
 
 def bytes_of(qp: Qp, work: PostSend) -> SgeSegments | Inline:
@@ -286,7 +286,7 @@ class RcRequester:
         return self.resume_at == NEVER or self.config.in_rnr_wait == "resend"
 
     def _acknowledge(self, psn: int, now: int) -> bool:
-        """Acknowledge everything before `psn`; return False if a READ or ATOMIC without a response stops it."""
+        """Acknowledge all PSNs before `psn`; return False if a READ or ATOMIC without its response prevents that."""
         start, reached = self.una, True
         while self.una < psn:
             wqe = self.wqes[self.head]

@@ -84,7 +84,9 @@ class ReadResponse:
     psn: int
     """PSN of the first packet of this response."""
     count: int
+    """Number of packets of this response."""
     sent: int
+    """Number of packets that were sent."""
     region: RoceMemoryRegion | None
     va: int
     length: int
@@ -104,7 +106,7 @@ class RcResponder(Inbound):
         self._ack_deadline = NEVER
         """Latest time to send the pending acknowledgements."""
         self._nak_sent = False
-        """Tells whether a NAK was sent, after which packets ahead cause no other until ePSN arrives."""
+        """Tells whether a NAK was sent, after which packets beyond ePSN cause no further NAK until ePSN arrives."""
         self._checks = _COMPILED_CHECKS[self.config.check_order]
 
     # Requests
@@ -273,7 +275,7 @@ class RcResponder(Inbound):
             self._respond(saved.psn, saved.count, {"r_key": saved.r_key, "va": saved.va, "dmalen": saved.length})
 
     def _read_again(self, parsed: Parsed) -> None:
-        """Repeat a response to a READ, also from its middle; one that is still being sent is rewound instead."""
+        """Repeat a response to a READ, or its last part; a response that is still being sent is moved back instead."""
         values, psn = parsed.values, parsed.psn
         va, length = values["va"], values["dmalen"]
         count = count_of_packets(length, self.path_mtu)
@@ -380,7 +382,10 @@ class RcResponder(Inbound):
         return self.qp.path.packet(operation, reading.psn + index, headers, payload)
 
     def _fail_deregistered(self, reading: ReadResponse) -> None:
-        """Fail as a region was deregistered while it was read (roce.md §8 check 10); later requests get no response."""
+        """Send NAK 0x63 and enter ERR, as a region was deregistered while it was read (roce.md §8 check 10).
+
+        Later requests get no response.
+        """
         self.answers.clear()
         if self.qp.behaviour.serves:
             self._fail(add(reading.psn, reading.sent), Nak.REMOTE_OPERATIONAL_ERROR)

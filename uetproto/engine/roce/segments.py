@@ -1,7 +1,7 @@
-"""Tables say how a work request becomes the packets of a message (roce.md §3, §6, §10).
+"""These tables say how a work request becomes the packets of a message (roce.md §3, §6, §10).
 
-They tell which service has which operation, as what a work request is completed, and how its message is segmented
-into FIRST, MIDDLE, LAST or ONLY.
+They tell which services have an opcode, which opcode its completion has, and which operations its packets have: FIRST,
+MIDDLE, LAST or ONLY.
 """
 
 from enum import IntEnum

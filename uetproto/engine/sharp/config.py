@@ -18,7 +18,8 @@ MAX_LLT_DATA = 1024
 MAX_RADIX = 252
 MAX_SAT_ID = 1022
 MAX_OSTS = 2**15
-"""Greatest number of OSTs of one group, with which serial arithmetic tells new seqs from old ones (sharp.md §3.2)."""
+"""Greatest number of OSTs of one group, its window W. It is far below 2^31, so that serial arithmetic tells seqs in the
+window from old ones (sharp.md §3.2)."""
 GRANULE = 32
 """Unit of a SAT chunk in bytes: every chunk but the last is a multiple of it (sharp.md §2.8 rule 5)."""
 
@@ -32,46 +33,52 @@ class SharpConfig:
     # fmt: off
     # Timers (sharp.md §3.4)
     t_join: int = knob(5000 * MILLISECOND, _TIME, TIME,
-        "Time after which a group that is not complete is given up.", "sharp.md §3.4")
+        "T_join: time after which a group is given up that not all members have joined.", "sharp.md §3.4")
     t_ost: int = knob(1000 * MILLISECOND, _TIME, TIME,
-        "Time that the other children of an operation have after the first request.", "sharp.md §3.4")
+        "T_ost: time after the first request of an operation in which all other children must send theirs.",
+        "sharp.md §3.4")
     t_result: int = knob(500 * MILLISECOND, _TIME, TIME,
-        "Time after which a request without a result is retransmitted to the parent.", "sharp.md §3.4")
+        "T_result: time after which a request without a result is retransmitted to the parent.", "sharp.md §3.4")
     retry: int = knob(7, range(255 + 1), "",
         "Retransmissions after which the parent counts as down.", "sharp.md §3.4")
-    t_rnr: int = knob(10 * MILLISECOND, _TIME, TIME, "Time that a sender waits after a NACK.", "sharp.md §3.4")
-    rnr_retry: int = knob(7, range(255 + 1), "", "NACKs after which a request fails.", "sharp.md §3.4")
+    t_rnr: int = knob(10 * MILLISECOND, _TIME, TIME,
+        "T_rnr: time that a sender waits after a NACK before it retransmits the request.", "sharp.md §3.4")
+    rnr_retry: int = knob(7, range(255 + 1), "", "A request fails when it gets more NACKs than this.", "sharp.md §3.4")
     t_lock: int = knob(100 * MILLISECOND, _TIME, TIME,
-        "Time after which a lock that is not granted is given up. A LOCK_REQ carries its own (**choice**).",
+        "T_lock: time after which a lock that is not granted is given up. A LOCK_REQ carries a T_lock (**choice**).",
         "sharp.md §3.4")
     t_err: int = knob(1000 * MILLISECOND, _TIME, TIME,
-        "Time for which a failed operation is remembered.", "sharp.md §3.4")
+        "T_err: time for which the error of a failed operation is stored, to answer late requests.", "sharp.md §3.4")
     heartbeat: int = knob(1000 * MILLISECOND, _TIME, TIME,
-        "The time between two heartbeats on a connection of a READY group; 0: none are sent, and the carrier alone"
-        " tells the end of a connection.", "sharp.md §3.4")
+        "The time between two heartbeats on a connection of a READY group; 0: none are sent, and only the carrier"
+        " detects the failure of a connection.", "sharp.md §3.4")
     heartbeats_missed: int = knob(3, range(1, 255 + 1), "",
         "A child that does not answer so many heartbeats is down.", "sharp.md §3.1")
     coll_timeout: int = knob(30 * SECOND, _TIME, TIME,
-        "Time after which a host gives up a collective: later than every AN would, T_ost + L·T_result·(retry + 1)"
-        " (**choice**).", "sharp.md §3.4")
+        "Time after which a host gives up a collective. It is longer than the T_ost + L·T_result·(retry + 1) that the"
+        " ANs of a tree with L levels take to give up (**choice**).", "sharp.md §3.4")
 
     # The project's rows of sharp.md §5
     sat_chunk: int = knob(2048, range(GRANULE, MAX_CHUNK + 1, GRANULE), "bytes",
         "The size of a chunk.", "sharp.md §5")
-    sat_window: int = knob(64, range(1, 64 + 1), "chunks", "The chunks of a group in flight.", "sharp.md §3.3")
+    sat_window: int = knob(64, range(1, 64 + 1), "chunks",
+        "The chunks of a group that may be in flight on a SAT tree.", "sharp.md §3.3")
     sat_flows_per_an: int = knob(2, range(1, 64 + 1), "",
-        "The SAT trees held at a time, over the whole aggregation node.", "sharp.md §3.3")
+        "The locks of SAT trees that an aggregation node may hold at a time, of all trees together.", "sharp.md §3.3")
     semaphores: int = knob(1, range(1, 64 + 1), "",
-        "The groups that hold one SAT tree at a time.", "sharp.md §3.3")
+        "The groups that may hold the lock of one SAT tree at a time.", "sharp.md §3.3")
     radix: int = knob(32, range(16, MAX_RADIX + 1), "", "The children of an aggregation node.", "sharp.md §5")
     lab_radix: int = knob(0, range(MAX_RADIX + 1), "",
         "The children of an aggregation node, instead of `radix`; 0: `radix` counts.", "sharp.md §5")
-    llt_trees: int = knob(63, range(1, 511 + 1), "", "n: SAT trees are numbered from here.", "sharp.md §1.5")
+    llt_trees: int = knob(63, range(1, 511 + 1), "",
+        "n, the number of LLTs: they have the numbers 0 … n − 1, and their SATs begin at n.", "sharp.md §1.5")
     acc_native: bool = knob(False, BOOL, "",
-        "f16 and bf16 are rounded after each step; off: once on output.", "sharp.md §3.5")
-    repro: bool = knob(True, BOOL, "", "Hosts ask for ascending child order.", "sharp.md §3.5")
+        "Sums and products of f16 and bf16 are rounded after each operand; off: once, at the end.", "sharp.md §3.5")
+    repro: bool = knob(True, BOOL, "",
+        "Hosts ask for reproducible results: operands are reduced in ascending child order.", "sharp.md §3.5")
     lazy_ost: bool = knob(False, BOOL, "",
-        "An OST is allocated when an operation begins, and not with the group: OST_EXHAUSTED may refuse it.",
+        "An OST is allocated when an operation begins, not when its group joins; if none is left, the request gets NACK"
+        " OST_EXHAUSTED.",
         "sharp.md §3.2")
 
     # The aggregation node: what it has (sharp.md §1.7, §2.9 ANInfo)
@@ -102,7 +109,7 @@ class SharpConfig:
         "The MLID of the first group of a root; the next group has the next (**choice**).", "sharp.md §7")
     qkey: int = knob(0x53485250, range(2**31), "", "The Q_Key of multicast results (**choice**).", "sharp.md §7")
     group_trim: bool = knob(True, BOOL, "",
-        "A root with one child that takes part makes that child the root.", "sharp.md §3.1")
+        "A root of which only one child takes part in a group makes that child the root of the group.", "sharp.md §3.1")
     prod: bool = knob(True, BOOL, "",
         "PROD is supported; off: OP_UNSUPPORTED, as normally in hardware.", "sharp.md §1.6")
     # fmt: on
@@ -116,12 +123,12 @@ class SharpConfig:
         return self.lab_radix or self.radix
 
     def multicasts(self, user_data: int) -> bool:
-        """Return whether results of so many bytes can be sent by multicast."""
+        """Return whether results of `user_data` bytes can be sent by multicast."""
         return self.mgid != "none" and SHARP.size + user_data <= self.path_mtu
 
 
 def buffer_bytes(config: SharpConfig, user_data: int, children: int, *, reproducible: bool) -> int:
-    """Return the buffer bytes of one OST (sharp.md §1.7), which grow with the children if their operands are kept."""
+    """Return the buffer bytes of one OST (sharp.md §1.7); with `reproducible` the operand of each child needs space."""
     line = config.line_size
     lines = -(-user_data // line)
     if reproducible:

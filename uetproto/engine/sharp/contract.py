@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, Protocol
 
 
 class OutgoingMessage(NamedTuple):
-    """A message to be sent."""
+    """A message that an element sends, and where it goes."""
 
     conn: int | None
     """Connection to send on; None sends to a multicast group."""
     data: bytes
     """The whole message, header and padding included."""
     handle: int = 0
-    """Number that `acknowledged` repeats; 0 requests no acknowledgement."""
+    """Number that the call of `acknowledged` returns; 0: no acknowledgement is needed."""
     group: int = 0
     """MGID to send to if `conn` is None."""
 
@@ -52,7 +52,7 @@ class Ports(Protocol):
         """Allocate a connection that is not connected yet and return its number."""
 
     def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
-        """Connect to the connection `remote` at `address`. The PSNs are for queue pairs; others choose their own."""
+        """Connect to the connection `remote` at `address`. Only queue pairs use the PSNs; PDCs choose their own."""
 
     def release(self, conn: int, now: int) -> None:
         """Release a connection without a call of `lost`."""

@@ -10,9 +10,9 @@ from uetproto.wire.headers.sharp import Trap
 
 ALL_PORTS = 255
 PARENT_PORT = 254
-"""Port of the parents of all trees (**choice**). The port of a child is its child_idx, at most 251, in every tree."""
+"""Port number that all connections to parents have (**choice**). The port of a child is its child_idx, at most 251."""
 OTHER_PORT = 253
-"""Port of multicast groups and of connections that no tree has (**choice**)."""
+"""Port number of multicast groups, and of connections that belong to no tree (**choice**)."""
 
 
 class Quota(NamedTuple):

@@ -29,7 +29,7 @@ _UDH, _TGT = int(Flag.UDH), int(Flag.TGT)
 
 
 class SharpTarget(NamedTuple):
-    """The target extension says who gets the result (sharp.md §2.4)."""
+    """The target extension says which ranks get the result (sharp.md §2.4)."""
 
     type: int
     """Type of the target: 0 GROUP, 1 SINGLE, 2 MCAST."""

@@ -90,7 +90,7 @@ def _bytes(result: Array, order: str) -> bytes:
 
 
 def _accumulate(step: UfuncStep, rows: Array) -> Array:
-    """Fold row after row, as `ufunc.reduce` might choose another order; overwrite the first row."""
+    """Fold the rows in their order, and overwrite the first row; `ufunc.reduce` might choose another order."""
     result: Array = rows[0]
     for row in rows[1:]:
         step(result, row, out=result)

@@ -14,7 +14,7 @@ from uetproto.errors import LocalError, shown
 from uetproto.wire.headers.sharp import Coll
 
 DYNAMIC = 0
-"""Value of a quota or a limit that the manager decides."""
+"""Value of a quota or a limit with which the manager chooses it."""
 
 
 class OptionKind(NamedTuple):

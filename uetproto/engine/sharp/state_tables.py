@@ -1,4 +1,4 @@
-"""A state table has a row for each (state, input): (action, next state); its compiled form has methods for names."""
+"""A state table maps (state, input) to (name of the action, next state); compiled, it has methods in place of names."""
 
 from collections.abc import Callable
 from enum import Enum

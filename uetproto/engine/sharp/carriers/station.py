@@ -1,6 +1,6 @@
-"""An engine with a SHARP element on it, which is an `Engine` itself (sharp.md §3).
+"""A station joins an engine and a SHARP element, and is an `Engine` itself (sharp.md §3).
 
-Every driver of engines drives it unchanged. One `poll` returns packets of the engine and messages of the element.
+So every driver of engines can drive it. One `poll` returns the packets of the engine, with the messages of the element.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,10 @@ Task: TypeAlias = Callable[[int], Any]
 
 
 class SharpStation:
-    """A station is an `Engine` around another one, and hands events to the carrier first. Its own work is a `Task`."""
+    """A station is an `Engine` around another one, whose events it hands to the carrier first.
+
+    In addition to the work of that engine it accepts a `Task`.
+    """
 
     def __init__(self, engine: Engine, carrier: Carrier) -> None:
         self.engine = engine

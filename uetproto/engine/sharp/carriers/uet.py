@@ -86,9 +86,9 @@ class UetCarrier(Carrier):
     """
 
     def __init__(self, fep: Fep, element: Element, *, receives: int = 64, depth: int = 128) -> None:
-        """`receives` is the number of buffers for all connections; `depth` limits the messages of one in flight.
+        """`receives` is the number of buffers for all connections; `depth` limits a connection's messages in flight.
 
-        A message that finds no buffer waits in the endpoint as long as that has room.
+        A message that finds no buffer is held by the endpoint, if there is room (`unexpected_policy`).
         """
         super().__init__(element, depth)
         if type(receives) is not int or not 1 <= receives <= fep.config.rx_size:

@@ -23,7 +23,7 @@ _LOCATED = frozenset({Op.MINLOC, Op.MAXLOC})
 class SharpHost:
     """A host, or one rank of it, that runs collectives on one rail.
 
-    It is told the numbers of the connections that others make.
+    It makes no connections itself: `JoinGroup` names connections that exist.
     """
 
     def __init__(self, rank: int, config: SharpConfig | None = None, options: SharpOptions | None = None) -> None:
@@ -32,7 +32,8 @@ class SharpHost:
         self.options = options or SharpOptions()
         self.groups: dict[int, HostGroup] = {}
         self.counters: Counter[str] = Counter()
-        """Counts sent, received, discarded (malformed or unknown), nacks, late (results of complete operations)."""
+        """Counts messages: sent, received, discarded (malformed, or of no group), nacks, and late (results and errors
+        of operations that are complete)."""
         self._flows: dict[tuple[int, int], tuple[HostGroup, TreeFlow]] = {}
         """Maps tree and group to the group and its flow."""
         self._controls: Counter[int] = Counter()

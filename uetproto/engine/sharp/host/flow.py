@@ -46,7 +46,7 @@ class HostOperation:
         self.head = b""
         """Holds the packed target extension."""
         self.multicast_deadline = NEVER
-        """Holds when to request results again that no multicast has delivered."""
+        """Time at which results that no multicast has delivered are requested again; NEVER: not by multicast."""
         self.repeats = 0
 
     @property
@@ -68,12 +68,12 @@ class TreeFlow:
         self.child_idx = 0
         self.window = 0
         self.most = 0
-        """Limit of open operations on a SAT, where W counts operations and `window` counts chunks."""
+        """Limit of open operations on a SAT, the granted_osts; `window` limits its chunks."""
         self.room = 0
         """Greatest number of bytes of a piece."""
         self.joined = False
         self.base = self.next = self.end = 0
-        """Count pieces: the oldest without a result, the next to be sent, the end of all operations that have begun."""
+        """Piece numbers: the oldest piece without a result, the next to be sent, the first of the next operation."""
         self.seq = 0
         """seq of the next operation on a SAT."""
         self.operations: deque[HostOperation] = deque()

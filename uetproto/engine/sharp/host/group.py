@@ -34,7 +34,7 @@ _DEFAULT_OSTS, _DEFAULT_USER_DATA = 2, 128
 """Defaults of what a group requests, the values of the logs (sharp.md §1.9)."""
 
 _ANSWER_WAITS = 2
-"""A host waits so many T_join for an answer (**choice**, `HostGroupInput.TIME`)."""
+"""Number of T_join that a host waits for an answer (**choice**, `HostGroupInput.TIME`)."""
 
 _GROUP_IS_DEAD = frozenset({
     Status.UNKNOWN_TREE, Status.UNKNOWN_JOB, Status.UNKNOWN_GROUP, Status.NOT_MEMBER, Status.CHILD_DOWN,
@@ -74,7 +74,8 @@ class HostGroup(TableMachine, table=GROUP):
         self.waiting: deque[HostOperation] = deque()
         """Holds the collectives that have not begun."""
         self.timer = NEVER
-        """Holds when T_join expires, which also bounds LEAVING."""
+        """Time at which the host gives up waiting for JOIN_RESP, UNLOCK_RESP or LEAVE_RESP: 2 · T_join after the
+        request."""
         self.to_leave: set[int] = set()
         """Lists the trees whose LEAVE_RESP is awaited."""
         self.trouble: Trouble | None = None
@@ -137,7 +138,8 @@ class HostGroup(TableMachine, table=GROUP):
 
     @property
     def by_multicast(self) -> bool:
-        """Tell whether LLT results are requested by multicast: option, carrier and root of the group agree."""
+        """Tell whether LLT results are requested by multicast: carrier and option permit it, and the group has an
+        MGID."""
         return bool(self.work.multicast and self.options.mcast_target and self.answer.mgid)
 
     # Collectives
@@ -189,7 +191,7 @@ class HostGroup(TableMachine, table=GROUP):
             operation.streams, operation.instead = False, True
             return self.llt
         if any(one.instead for one in self.llt.operations):
-            return None  # its result shows that all members decided alike; before it nobody requests the next lock
+            return None  # its result shows that all members use the LLT; no member requests the lock before
         if lock.state is HostLockState.HELD:
             if lock.left and lock.target == operation.target:
                 return self.sat if len(self.sat.operations) < self.sat.most else None
@@ -272,7 +274,7 @@ class HostGroup(TableMachine, table=GROUP):
         self.emit(GroupFailed(self.work.group_id, trouble))
 
     def time_out(self, now: int) -> None:
-        """Send ERROR to the other members, so that they do not wait for this one (**choice**), and fail."""
+        """Send ERROR up the trees, so that the other members do not wait for this one (**choice**), and fail."""
         for flow in self.flows:
             if flow.operations:
                 oldest = flow.operations[0]

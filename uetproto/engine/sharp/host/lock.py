@@ -28,16 +28,17 @@ class HostLock(TableMachine, table=LOCK):
         self.send = send
         self.state = HostLockState.FREE
         self.target = EVERY_RANK
-        """Holds the rank that results are for."""
+        """Rank that gets the results of operations under the lock, or `EVERY_RANK`."""
         self.token = 0
         self.left = 0
-        """Counts the operations that may still begin, unless the batch is unlimited."""
+        """Number of operations that may still begin under the lock; `UNLIMITED` does not change."""
         self.retries = 0
         self.retry_at = NEVER
         self.early = False
-        """Tells whether the lock was requested at the start of the group for no operation: a refusal has no effect."""
+        """Tells whether the lock was requested when the group joined, before any operation; a refusal is ignored
+        then."""
         self.given_up: Status | None = None
-        """Holds the reason of the refusal, until the group has handled it."""
+        """Status of a refusal that the group has not handled yet."""
 
     def want(self, target: int, now: int, *, early: bool = False) -> None:
         """Request the lock, unless it is requested or held already."""
@@ -80,7 +81,7 @@ class HostLock(TableMachine, table=LOCK):
         self.send(SharpOpcode.LOCK_REQ, self._body(token=0))
 
     def take(self, now: int) -> None:
-        """Begin a batch."""
+        """Begin a batch: set how many operations may begin under the lock."""
         self.left = self.options.lock_batch
 
     def wait(self, now: int) -> None:
@@ -90,9 +91,10 @@ class HostLock(TableMachine, table=LOCK):
         self.retry_at = now + self.options.lock_retry_time
 
     def give_up(self, now: int) -> None:
-        """Keep the reason of the refusal in `given_up`, unless the lock was requested early.
+        """Keep the refusal in `given_up`, unless the lock was requested early.
 
-        Then some members wait for the lock with an operation and others have none yet, but all have to decide alike.
+        After an early request some members have an operation that waits for the lock and others have none yet; as all
+        members must act alike, the refusal must not move an operation to the LLT.
         """
         if self.early:
             self.given_up = None

@@ -1,8 +1,8 @@
 """A group at a host and its lock have a table each (sharp.md §3.4): (state, input) → (action, next state).
 
 An action is the name of a method of `group.HostGroup` in `GROUP` and of `lock.HostLock` in `LOCK`, which compile the
-tables at import. The states IDLE and JOBBED of sharp.md are the manager's. For a pair that is not in a table, a message
-is dropped and a local call raises `LocalError`.
+tables at import. The states IDLE and JOBBED of sharp.md are not here, as the manager keeps them. For a pair that is not
+in a table, a message is dropped and a local call raises `LocalError`.
 """
 
 from enum import Enum, auto
@@ -42,9 +42,10 @@ class HostGroupInput(Enum):
     ALL_LEFT = auto()
     """LEAVE_RESP has been received on all trees."""
     TIME = auto()
-    """A time of 2 · T_join has expired; the aggregation node waits T_join only and so answers earlier (**choice**)."""
+    """The host has waited 2 · T_join for JOIN_RESP or LEAVE_RESP; an aggregation node gives up after T_join and
+    answers, so that the host normally has an answer before (**choice**)."""
     NOT_UNLOCKED = auto()
-    """A time of 2 · T_join has expired without UNLOCK_RESP; LEAVE_REQ ends the lock as well."""
+    """The host has waited 2 · T_join for UNLOCK_RESP; it sends LEAVE_REQ, which ends the lock as well."""
 
 
 GROUP: StateTable = {
@@ -90,6 +91,7 @@ class HostLockInput(Enum):
     BUSY = auto()
     """LOCK_BUSY or LOCK_TIMEOUT was received, and retries are left."""
     BUSY_AT_LAST = auto()
+    """LOCK_BUSY or LOCK_TIMEOUT was received, and no retry is left."""
     DENIED = auto()
     """LOCK_DENIED, or any other status that is not OK, was received."""
     TIME = auto()

@@ -47,7 +47,7 @@ class Aggregate:
     """
 
     op_id: int
-    """Number of the work; its event has it too."""
+    """Number that the event of this work repeats."""
     group_id: int
     coll: Coll
     op: Op = Op.NULL

@@ -84,7 +84,7 @@ class SharpManager:
         return answer if answer is not None and answer.tid == self._tid else None
 
     def _set(self, an: int, attribute: AmAttribute, **values: int) -> Values:
-        """Send a Set and return the values of the answer. Raises `JobRefusedError` unless it succeeds."""
+        """Send a SET request and return the values of the answer. Raises `JobRefusedError` unless it succeeds."""
         answer = self.ask(an, AmMethod.SET, attribute, **values)
         if answer is None or answer.status != MadStatus.OK:
             raise JobRefusedError(LibsharpStatus.NO_RESOURCE if answer else LibsharpStatus.DEVICE)
@@ -202,7 +202,10 @@ class SharpManager:
             self._release(guid, [conn])
 
     def an_died(self, guid: int) -> list[int]:
-        """Drop a failed AN, mark its trees as partial, rebuild the others, and return the jobs that ran on it."""
+        """Drop a failed AN, rebuild the trees that are not configured, and return the jobs that ran on the AN.
+
+        Its configured trees stay, and are marked as partial.
+        """
         self.ans.pop(guid, None)
         hit = [job for job, it in self.jobs.items() if any(guid in rail.part.ans for rail in it.grant.rails)]
         self.trees = [replace(tree, partial=True) if guid in tree.nodes else tree for tree in self.trees]
@@ -348,7 +351,8 @@ class SharpManager:
     def connect(
         self, place: AttachPoint, *, address: int, remote: int, own_psn: int = 0, their_psn: int = 0
     ) -> LibsharpStatus:
-        """Connect the leaf AN to a host that has its connection. The PSNs are as the AN sees them."""
+        """Connect the leaf AN of an attach point to a host; `remote` is the host's connection, `own_psn` is of the
+        AN."""
         try:
             self._connect(place.an, place.conn, address, remote, own_psn, their_psn)
         except JobRefusedError:

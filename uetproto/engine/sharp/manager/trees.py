@@ -1,9 +1,9 @@
 """The tree builder makes `n` trees of a fabric, each an LLT with its SAT (sharp.md §4.2).
 
-The builder is pure: the same fabric gives the same trees. Choices where sharp.md leaves room: a tree only climbs (no
-hop leads to a switch of a lower level, as in up-down routing); the load of an AN is the number of trees that it is in;
-a parent without a free child index is skipped, so that a root under which not everything fits spans fewer leaves and
-scores less.
+The same fabric always gives the same trees. Choices where sharp.md says nothing: on the way from a leaf to the root no
+hop leads to a switch of a lower level, as in up-down routing; the load of an AN is the number of trees that contain it;
+a parent without a free child index is not used, so that a root below which not all leaves fit spans fewer leaves and
+gets a lower score.
 """
 
 from collections import Counter, deque
@@ -210,7 +210,7 @@ def _grown(fabric: FabricGraph, root: int, radix: int, loads: Mapping[int, int])
 
 
 def _next_ans(fabric: FabricGraph, guid: int, below: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the first ANs on the shortest paths from a switch to the root, and the switch before each."""
+    """Yield each first AN on a shortest path from a switch to the root, with the switch before it on the path."""
     for neighbour in sorted(set(fabric.switches[guid].ports.values())):
         if below.get(neighbour) == below[guid] - 1 and fabric.levels[neighbour] >= fabric.levels[guid]:
             if fabric.switches[neighbour].has_an:

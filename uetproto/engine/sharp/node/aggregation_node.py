@@ -32,7 +32,7 @@ _O = SharpOpcode
 _HEARTBEATS = (_O.HEARTBEAT, _O.HEARTBEAT_RESP)
 _RESPONSE = 0x80
 _ANSWERED = frozenset({_O.GROUP_JOIN_REQ, _O.GROUP_LEAVE_REQ, _O.LOCK_REQ, _O.UNLOCK_REQ})
-"""Control requests, whose response carries the refusal; a refused AGG_REQ gets ERROR."""
+"""Control requests, which are refused by the status of their response; a refused AGG_REQ gets ERROR."""
 _REQUESTS = _ANSWERED | {_O.AGG_REQ}
 _BODY_OF_REFUSED_JOIN = bytes(12) + b"\xff" + bytes(27)
 
@@ -318,7 +318,7 @@ class SharpNode:
         self.heartbeats.watch()
 
     def control_seq(self, conn: int) -> int:
-        """Return the control counter of a connection and increment it."""
+        """Return the seq of the next control message on a connection, and increment it."""
         self._control[conn] += 1
         return self._control[conn] - 1 & 0xFFFFFFFF
 
@@ -339,7 +339,7 @@ class SharpNode:
             self._source.sharp_discards += 1
 
     def forget(self, group: GroupContext) -> None:
-        """Release everything that a group holds."""
+        """Remove a group, and release everything that it holds."""
         found = self.groups.get((group.tree_id, group.group_id))
         if found is group:
             del self.groups[group.tree_id, group.group_id]

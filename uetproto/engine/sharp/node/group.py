@@ -1,8 +1,8 @@
 """A group at an aggregation node follows the table `states.GROUP` (sharp.md §3.1).
 
-The root is the node that QuotaConfig names, or the only participating child to which that node hands the part (group
-trim): then JOIN_RESP has is_root = 1, and every rank of the group is below that child. A root that keeps a single child
-answers is_root = 0 (**choice**: sharp.md has is_root = 1 also where nothing is handed on).
+The root of a group is the node that QuotaConfig names. If only one child of that node takes part, the node may make the
+child the root instead (group trim): it sends JOIN_RESP with is_root = 1, and the child has all ranks of the group. With
+a single child and without group trim it sends is_root = 0 (**choice**: sharp.md has is_root = 1 there as well).
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.dead: set[int] = set()
         self.size = 0
         self.want: JoinRequest | None = None
-        """Holds the least of what the requests ask for."""
+        """Holds, for each resource, the smallest amount that a JOIN_REQ asks for."""
         self.reserved = 0
         """Counts the OSTs that are reserved in the pool and in the quota, in use or not."""
         self.is_root = tree.parent is None or (quota is not None and quota.is_root)
@@ -53,20 +53,20 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.depth = tree.depth
         self.granted = JoinResponse()
         self.code = Status.OK
-        """Holds the reason why the group FAILED or was given up."""
+        """Reason why the group FAILED or was given up; OK: it was not."""
         self.refusal = Status.OK
-        """Holds what is wrong with the last JOIN_REQ."""
+        """Reason why the last JOIN_REQ was refused, or would be."""
         self._seqs: dict[int, int] = {}
-        """Maps each child to the control counter of its last request, which the response repeats."""
+        """Maps each child to the seq of its last control request, which the response repeats."""
         self._joins: dict[int, int] = {}
-        """Maps each child to the control counter of its last JOIN_REQ before the group was complete."""
+        """Maps each child to the seq of its last JOIN_REQ before the group was complete."""
         self.operations: GroupOperations = (SatOperations if tree.mode else LltOperations)(self, node)
         self.lock = GroupLock(self, node)
 
     # What the operations and the lock use
 
     def note_seq(self, child: int, seq: int) -> None:
-        """Store the control counter of a child's last request."""
+        """Store the seq of a child's last control request."""
         self._seqs[child] = seq
 
     @property
@@ -112,7 +112,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         return self._message(SharpOpcode.ERROR, seq, status=code, body=body)
 
     def nack(self, child: int, message: SharpMessage, code: Status) -> None:
-        """Send a NACK, which consumes nothing and names the chunk too (**choice**)."""
+        """Send a NACK for a request of a child; it names the vec_off as well (**choice**)."""
         body = SharpFault(code, self.depth, message.opcode, self.node.an_id, frozenset((child,))).pack()
         self.node.counters["nacks"] += 1
         self.node.ports[self.conn_of(child)].rnr_events += 1
@@ -155,7 +155,7 @@ class AggregationGroup(TableMachine, table=GROUP):
     # Inputs
 
     def handle(self, event: GroupInput, child: int | None = None, message: SharpMessage | None = None) -> None:
-        """Take one step of the table."""
+        """Take one step of the table; a group that enters NONE is removed from the node, with all it holds."""
         if not self.step(event, child, message):
             self.node.discard()
         elif self.state is GroupState.NONE:
@@ -185,11 +185,11 @@ class AggregationGroup(TableMachine, table=GROUP):
             self.handle(GroupInput.COMPLETE)
 
     def _begins_anew(self, child: int, message: SharpMessage) -> bool:
-        """Tell whether a child joins a complete group but means a new one.
+        """Tell whether a JOIN_REQ for a READY group is for a new group with the same group_id.
 
-        The child has left this group or has forgotten it, so that its control counter is beyond that of the JOIN_REQ
-        which made it a member. Its operations would match results of the old group (**choice**: the request is refused
-        until all children have left).
+        Its sender has left this group, was never a member, or has forgotten the group: then the seq of the JOIN_REQ is
+        newer than that of the JOIN_REQ that made it a member. The request is refused until all children have left
+        (**choice**), as otherwise operations of the new group would get results of the old one.
         """
         if self.state is not GroupState.READY:
             return False
@@ -214,7 +214,10 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.handle(GroupInput.LEAVE_LAST if gone >= self.ranks.keys() else GroupInput.LEAVE, child, message)
 
     def child_lost(self, child: int) -> None:
-        """Handle a connection error of a child; a failed group leaves when every child has left or is down."""
+        """Handle the failure of the connection to a child.
+
+        A FAILED group goes to LEAVING when every participating child has left or is down.
+        """
         if child not in self.ranks or child in self.dead:
             return
         self.dead.add(child)
@@ -224,7 +227,7 @@ class AggregationGroup(TableMachine, table=GROUP):
             self.handle(GroupInput.LEAVE_LAST, child)
 
     def parent_lost(self) -> None:
-        """Handle a connection error of the parent; a READY group whose root is this node does not need it."""
+        """Handle the failure of the connection to the parent; a READY group that has its root here does not need it."""
         if not (self.is_root and self.state is GroupState.READY):
             self.code = self.code or Status.PARENT_DOWN
             self.handle(GroupInput.PARENT_LOST)
@@ -236,7 +239,7 @@ class AggregationGroup(TableMachine, table=GROUP):
             self.handle(GroupInput.FATAL)
 
     def expired(self) -> None:
-        """Handle the expiry of T_join, which also bounds LEAVING (**choice**: sharp.md gives LEAVING no timer)."""
+        """Handle the expiry of T_join, in JOINING or LEAVING (**choice**: sharp.md gives LEAVING no timer)."""
         self.code = self.code or Status.TIMEOUT_NO_PROGRESS
         self.handle(GroupInput.T_JOIN)
 
@@ -274,7 +277,7 @@ class AggregationGroup(TableMachine, table=GROUP):
             self.ask_parent(SharpOpcode.GROUP_JOIN_REQ, body)
 
     def grant(self, *_: object) -> None:
-        """Grant, at the root, min(want_osts, quota) and send JOIN_RESP OK to every child."""
+        """As the root, grant the OSTs and user data that all members accept, and send JOIN_RESP OK to every child."""
         want = self.want
         assert want is not None
         mgid = mlid = qkey = 0
@@ -330,7 +333,8 @@ class AggregationGroup(TableMachine, table=GROUP):
         self._refuse_all(self.code)
 
     def give_up(self, child: int | None, message: SharpMessage | None) -> None:
-        """Send JOIN_RESP with the reason down and LEAVE up: T_join expired, a connection failed, or a child leaves."""
+        """Send JOIN_RESP with the reason to the children and LEAVE_REQ to the parent: the group will not be
+        complete."""
         if message is not None and child is not None:
             self.respond(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
         self._refuse_all(self.code, child)
@@ -342,13 +346,13 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.lock.request(child, message)
 
     def mark(self, child: int, _: object) -> None:
-        """Mark a child as left; open operations fail, and the child is answered together with all others."""
+        """Mark a child as left, and cancel open operations; the child gets LEAVE_RESP when all children have left."""
         self.left.add(child)
         self.operations.end_all(OpInput.CANCEL, Status.CANCELLED)
         self.end_locks()
 
     def forward_leave(self, child: int, _: object) -> None:
-        """Send LEAVE up after the last child has left; the root answers."""
+        """Send LEAVE_REQ to the parent, as the last child has left; a root finishes the leave at once."""
         self.left.add(child)
         self.operations.end_all(OpInput.CANCEL, Status.CANCELLED)
         self.end_locks()
@@ -363,16 +367,16 @@ class AggregationGroup(TableMachine, table=GROUP):
         return self.tree.parent is not None and self.tree.parent not in self.node.dead and not (quota and quota.is_root)
 
     def finish_leave(self, *_: object) -> None:
-        """Send LEAVE_RESP to the children that left, and release the group."""
+        """Send LEAVE_RESP to the children that have left and are not down."""
         for child in sorted(self.left - self.dead):
             self.respond(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
 
     def fail_child(self, child: int, _: object) -> None:
-        """Send ERROR CHILD_DOWN to children and parent, raise trap 0, and release the lock."""
+        """Send ERROR CHILD_DOWN to children and parent, raise trap 0, and end the lock of the group."""
         self._fail_all(OpInput.CHILD_LOST, Status.CHILD_DOWN, frozenset((child,)))
 
     def fail_parent(self, *_: object) -> None:
-        """Send ERROR PARENT_DOWN to the children, raise trap 0, and release the lock."""
+        """Send ERROR PARENT_DOWN to the children, raise trap 0, and end the lock of the group."""
         self._fail_all(OpInput.PARENT_LOST, Status.PARENT_DOWN, frozenset())
 
     def _fail_all(self, event: OpInput, code: Status, children: frozenset[int]) -> None:
@@ -384,17 +388,17 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.end_locks()
 
     def fail(self, *_: object) -> None:
-        """Release the lock; the ERROR has been sent already."""
+        """End the lock of the group; the operation that failed has sent the ERROR already."""
         self.end_locks()
 
     def end_locks(self) -> None:
-        """End the lock that this group holds or waits for; that of a SAT tree is on the paired LLT group."""
+        """End the lock that this group holds or waits for; a group on a SAT has the lock of its paired LLT group."""
         lock = self.node.lock_of(self) if self.tree.mode else self.lock
         if lock is not None:
             lock.end()
 
     def refuse_request(self, child: int, message: SharpMessage) -> None:
-        """Send ERROR with the stored code."""
+        """Send ERROR with the stored code, or UNLOCK_RESP with it, to a child that sent a request."""
         code = self.code or Status.CANCELLED
         if message.opcode == SharpOpcode.UNLOCK_REQ:
             return self.respond(child, SharpOpcode.UNLOCK_RESP, code, message.body)
@@ -402,7 +406,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         return None
 
     def cancel(self, *_: object) -> None:
-        """Send ERROR CANCELLED to the children, and release the group."""
+        """Send ERROR CANCELLED to the children, as management ends the group."""
         self.send_all(self.error(self.operations.base, Status.CANCELLED, frozenset(), 0), parent=False)
 
     def ignore(self, *_: object) -> None:

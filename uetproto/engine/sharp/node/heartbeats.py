@@ -18,7 +18,7 @@ class HeartbeatMonitor:
         self._counter = 0
 
     def watch(self) -> None:
-        """Start the timer if it is not running; call this when a group becomes READY."""
+        """Start the timer, unless it runs or `heartbeat` is 0; a group calls this when it becomes READY."""
         if self.deadline == NEVER:
             self.node.start(self, self.node.config.heartbeat)
 
@@ -33,7 +33,7 @@ class HeartbeatMonitor:
             self.missed.pop(conn, None)
 
     def expired(self) -> None:
-        """Send the next heartbeats; a child that has missed `heartbeats_missed` of them is lost."""
+        """Send the next heartbeats; a child that has not answered `heartbeats_missed` of them counts as down."""
         node = self.node
         conns = {
             group.conn_of(child)

@@ -1,8 +1,8 @@
 """The lock of a SAT tree for one group follows the table `states.LOCK` (sharp.md §3.3).
 
-The lock travels on the paired LLT, so every group of an LLT has one. A tentative hold never waits: a node that cannot
-hold the semaphore at once marks the request to the parent, and the root answers it. Every obstacle is such a mark: two
-targets as well as a semaphore in use (**choice**: sharp.md has ERROR for targets, not LOCK_RESP).
+Lock messages are sent on the paired LLT, so every group of an LLT has a lock. A node never waits for a semaphore: if
+none is free, it sets a status other than OK, a mark, in its LOCK_REQ to the parent, and the root refuses the lock.
+Other obstacles, as two targets, are marks as well (**choice**: sharp.md answers two targets with ERROR, not LOCK_RESP).
 """
 
 from uetproto.engine.contract import MILLISECOND, NEVER
@@ -24,15 +24,15 @@ class GroupLock(TableMachine, table=LOCK):
         self.state = LockState.L_FREE
         self.deadline = NEVER
         self.body = LockBody(0)
-        """Holds what was requested, and the token while the lock is held."""
+        """Body of the first LOCK_REQ, and the token while the lock is held."""
         self.asked: set[int] = set()
         self.unlocking: set[int] = set()
         self.returned: set[int] = set()
-        """Lists those of `unlocking` that never used the lock, as it was granted too late."""
+        """Lists those of `unlocking` that returned the lock unused, as LOCK_RESP OK reached them too late."""
         self.next: list[tuple[int, SharpMessage]] = []
-        """Holds LOCK_REQ of children that have unlocked while others have not."""
+        """Holds the LOCK_REQs for the next lock, of children that have unlocked while others have not."""
         self.mark = Status.OK
-        """Holds the reason why the lock cannot be granted."""
+        """Reason why the lock cannot be granted; OK: no obstacle is known."""
         self.holds = False
         """Tells whether a semaphore of the SAT tree is held, tentatively or committed."""
         self.remaining = 0
@@ -115,7 +115,7 @@ class GroupLock(TableMachine, table=LOCK):
     # Actions of the table
 
     def collect(self, child: int, message: SharpMessage) -> None:
-        """Count the child and store the status in its request; the first request starts T_lock."""
+        """Note the child, and an obstacle in its request; the first request starts T_lock."""
         body = LockBody.unpack(message.body)
         if not self.asked:
             self.body, self.mark = body._replace(token=0), Status.OK
@@ -145,7 +145,7 @@ class GroupLock(TableMachine, table=LOCK):
         self._hold()
 
     def commit(self, _: object, message: SharpMessage) -> None:
-        """Forward LOCK_RESP OK of the parent; a node that has no semaphore returns the lock."""
+        """Hold the lock and forward LOCK_RESP OK of the parent; without a semaphore return the lock, and refuse it."""
         body = LockBody.unpack(message.body)
         if not self.holds:
             self.give_back(None, message)
@@ -191,10 +191,10 @@ class GroupLock(TableMachine, table=LOCK):
             self.node.pool.release_semaphore(self.body.sat_tree_id)
 
     def release(self, *_: object) -> None:
-        """Release the lock: hardware release, or the end of the group.
+        """Release the lock, as its batch is used up, all children have unlocked, or the group ends.
 
-        Children that wait for the lock receive CANCELLED. Children that have sent UNLOCK_REQ receive OK, as the lock
-        is free (**choice**: in sharp.md nobody answers them).
+        Children that wait for the lock receive LOCK_RESP CANCELLED. Children that have sent UNLOCK_REQ receive
+        UNLOCK_RESP OK (**choice**: by sharp.md they get no answer).
         """
         if self.asked:
             self._end(Status.CANCELLED)
@@ -204,10 +204,10 @@ class GroupLock(TableMachine, table=LOCK):
             self.group.respond(child, SharpOpcode.UNLOCK_RESP, Status.OK, self.body.pack())
 
     def give_back(self, _: object, message: SharpMessage) -> None:
-        """Answer a LOCK_RESP OK that comes too late with UNLOCK_REQ, as the parent would never release the lock.
+        """Answer a LOCK_RESP OK that is too late with UNLOCK_REQ, as the parent would otherwise hold the lock for ever.
 
-        The status says that nobody used the lock, so that a child which requests it again takes part again
-        (**choice**).
+        The status LOCK_TIMEOUT tells the parent that this child has not used the lock; a new LOCK_REQ of this child
+        then gets the present lock (`confirm`), and not the next one (**choice**).
         """
         self.group.ask_parent(SharpOpcode.UNLOCK_REQ, message.body, Status.LOCK_TIMEOUT)
 

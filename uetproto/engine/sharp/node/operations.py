@@ -1,6 +1,6 @@
 """An aggregation node runs the operations of a group by the table `states.OPERATION` (sharp.md §3.2).
 
-`GroupOperations` is what LLT and SAT share: requests up, results down, NACK and ERROR. `LltOperations` adds the window
+`GroupOperations` has what LLT and SAT share: requests up, results down, NACK and ERROR. `LltOperations` adds the window
 of a low-latency tree; `sat_operations.SatOperations` adds the windows of a streaming tree.
 """
 
@@ -45,7 +45,7 @@ class GroupOperations(ABC):
         """The lowest seq that is not yet finished for all children."""
         self.ops: dict[object, OstEntry] = {}
         self.cached: dict[int, OstEntry] = {}
-        """Holds the last W operations that were finished."""
+        """Maps each seq of the last W finished operations to its operation, whose result may be sent again."""
 
     # Inputs
 
@@ -160,7 +160,7 @@ class GroupOperations(ABC):
 
     @abstractmethod
     def _note_progress(self, child: int, message: SharpMessage) -> None:
-        """Note how far a child has come, which implies the results that it has."""
+        """Note the newest request of a child, which implies that the child has the results of a window before."""
 
     @abstractmethod
     def _find(self, message: SharpMessage) -> OstEntry | None:
@@ -215,11 +215,11 @@ class GroupOperations(ABC):
         """Finish the operation at `base` and advance `base` by one."""
 
     def _make_room(self, seq: int) -> None:
-        """Advance the window for a request of `seq`.
+        """Advance the window for a request of `seq`, whose sender has the result of `seq` - W.
 
-        The child that sends it has the result of `seq` - W. What all children were sent counts as acknowledged, as
-        connections lose nothing (**choice**: otherwise a child that is quicker than the ACK of its sibling would be
-        refused and wait T_rnr). The cache keeps the results for one more window.
+        A result that was sent to all children counts as acknowledged, as connections lose no messages (**choice**:
+        otherwise a child that sends its next request before the ACK of a sibling arrives would get a NACK and wait
+        T_rnr). The cache keeps the results for one more window.
         """
         while diff32(seq, self.base) >= self.group.window and self._is_answered(self.base):
             self._finish_base()
@@ -328,7 +328,7 @@ class GroupOperations(ABC):
         )
 
     def _send_results(self, op: OstEntry) -> None:
-        """Send a result to the children; a SAT sends it when its turn has come."""
+        """Send a result to the children; on a SAT, after the results of all lower vec_off."""
         assert op.result is not None
         op.answered = True
         group = self.group
@@ -391,7 +391,7 @@ class GroupOperations(ABC):
         self.group.nack(child, message, op.code)
 
     def raise_error(self, op: OstEntry, *_: object) -> None:
-        """Send ERROR to every child and to the parent, once for the operation, and raise a trap."""
+        """Send ERROR to every child and to the parent, and raise a trap; the operation fails."""
         group = self.group
         op.error = group.error(op.seq, op.code, op.faulty, op.opcode)
         self.node.raise_trap(op.code, group, op.faulty, op.seq)

@@ -31,10 +31,10 @@ class OstEntry:
     vec_off: int
     state: OpState = OpState.FREE
     ost: bool = False
-    """Tells whether an OST of the pool is allocated."""
+    """Tells whether the operation has an OST of the pool."""
     deadline: int = NEVER
     head: SharpMessage | None = None
-    """Holds the first request, whose signature is latched."""
+    """Holds the first request, with whose signature all others are compared."""
     signature: tuple[object, ...] = ()
     length: int = 0
     """Number of bytes of the vector that the chunk represents, also with NODATA."""
@@ -43,6 +43,7 @@ class OstEntry:
     raw: dict[int, bytes] = field(default_factory=dict)
     """Maps each child to its whole request, which tells a duplicate from a changed request."""
     cookies: dict[int, bytes] = field(default_factory=dict)
+    """Maps each child to the UDH extension of its request, which its result repeats."""
     merged: list[int] = field(default_factory=lambda: [int(Flag.MCAST), 0])
     """Holds the flags that all requests have, and the flags that any request has."""
     up: bytes = b""
@@ -57,13 +58,15 @@ class OstEntry:
     answered: bool = False
     """Tells whether the result has been sent."""
     waiting: set[int] = field(default_factory=set)
-    """Lists the children that missed a multicast result whose payload this node does not have."""
+    """Lists the children that asked again for a multicast result, of which this node does not have the payload."""
     finished: set[int] = field(default_factory=set)
     """Lists the children that acknowledged the result."""
     early: dict[int, tuple[SharpMessage, bytes]] = field(default_factory=dict)
-    """Holds requests for seq + W from children that received the multicast result before this node."""
+    """Maps each child to its request for seq + W, if the child has the multicast result and this node does not yet."""
     error: bytes = b""
+    """The ERROR of the operation, in state ERR."""
     code: Status = Status.OK
+    """Reason of a refusal or an error."""
     faulty: frozenset[int] = frozenset()
     """Lists the children that are missing or at fault."""
     opcode: int = int(SharpOpcode.AGG_REQ)
@@ -82,7 +85,10 @@ class OstEntry:
 
 
 def signature_of(message: SharpMessage) -> tuple[object, ...]:
-    """Return what all requests of an operation have in common (sharp.md §3.2); a result lacks the target, the last."""
+    """Return the signature, the fields that all requests of an operation must have in common (sharp.md §3.2).
+
+    The target is the last element, as a result has none.
+    """
     return (
         message.coll, message.op, message.dtype, message.tag_dtype, message.count, message.vec_off,
         message.flags & SIGNED, message.target,

@@ -1,8 +1,8 @@
 """The pool holds the resources of an aggregation node: OSTs, buffers, semaphores (sharp.md §1.2, §2.9).
 
-An LLT group keeps its granted OSTs from JOIN to LEAVE, unless `lazy_ost` lets each operation allocate its own. A SAT
-group has none until it holds the lock; then it has `sat_window` of them (**choice**: its granted_osts count operations
-of many chunks each). A 0 in a quota is no limit (**choice**).
+An LLT group keeps its granted OSTs from JOIN to LEAVE; with `lazy_ost` each operation allocates one instead. A SAT
+group has no OSTs until it holds the lock, and then `sat_window` of them (**choice**: granted_osts of a SAT group limits
+operations, each of which has many chunks). A 0 in a quota sets no limit (**choice**).
 """
 
 from collections import Counter
@@ -103,7 +103,8 @@ class ResourcePool:
     # OSTs by the lazy policy
 
     def allocate_ost(self) -> bool:
-        """Allocate an OST and return whether there was one; without the lazy policy it is reserved already."""
+        """Allocate an OST and return whether one was left; without the lazy policy the group has reserved it
+        already."""
         if not self.config.lazy_ost:
             return True
         if self.osts >= self.config.osts:

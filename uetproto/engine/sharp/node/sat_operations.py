@@ -1,8 +1,8 @@
 """A group on a SAT tree runs its operations chunk by chunk (sharp.md §3.3).
 
-Each chunk has an OST of its own, goes through the table of sharp.md §3.2 and moves up as soon as all children have
-delivered it. A `ChunkStream` holds what the chunks of one seq have in common: window, chunk size, where LAST is.
-Results leave in ascending vec_off. The first error of a chunk ends the whole operation.
+Each chunk has an OST of its own and follows the table of sharp.md §3.2; it is sent to the parent as soon as all
+children have delivered it. A `ChunkStream` holds the state that the chunks of one seq share. Results are sent in
+ascending vec_off. The first error of a chunk ends the whole operation.
 """
 
 from collections import deque
@@ -46,7 +46,7 @@ class ChunkStream:
 
 
 class SatOperations(GroupOperations):
-    """The operations of a group on a streaming tree have a window of streams, and a window of chunks in each."""
+    """The operations of a group on a streaming tree: a window limits the streams, and another the chunks of each."""
 
     sat = True
 

@@ -25,7 +25,7 @@ class GroupState(IntEnum):
 class GroupInput(Enum):
     """The inputs of a group; the value describes the input."""
 
-    JOIN = "JOIN_REQ with ranks that are new; READY: of a child that has left, or begins anew"
+    JOIN = "JOIN_REQ with new ranks; READY: also one of a child that has left or has forgotten the group"
     JOIN_KNOWN = "JOIN_REQ that repeats known ranks"
     JOIN_WRONG = "JOIN_REQ: a rank already under another child, or another group_size or job"
     JOIN_REFUSED = "JOIN_REQ: job unknown, groups or OSTs used up, tree disabled"
@@ -35,7 +35,7 @@ class GroupInput(Enum):
     T_JOIN = "T_join is over"
     LEAVE = "LEAVE_REQ from some children"
     LEAVE_LAST = "LEAVE_REQ from the last child; FAILED: from the last live one"
-    LEFT = "LEAVE_RESP from the parent; or root, or no parent to wait for"
+    LEFT = "LEAVE_RESP from the parent; at a root, or without a parent, at once"
     CHILD_LOST = "connection to a child in error, or its heartbeats missed"
     PARENT_LOST = "connection to the parent in error"
     FATAL = "an operation of the group ended with DATA_CORRUPT, CHILD_DOWN or PARENT_DOWN"
@@ -102,10 +102,10 @@ class OpState(IntEnum):
 class OpInput(Enum):
     """The inputs of an operation, or of a SAT chunk; the value describes the input."""
 
-    REQ = "AGG_REQ from a new child, same signature; FREE: in the window, and an OST is there"
-    REQ_NO_OST = "AGG_REQ, lazy policy and the pool is empty"
+    REQ = "AGG_REQ from a new child, same signature; FREE: in the window, and an OST is available"
+    REQ_NO_OST = "AGG_REQ, lazy policy and no OST is left in the pool"
     REQ_AHEAD = "AGG_REQ with seq ≥ base + W"
-    REQ_EARLY = "the same, of a child that has the result of seq - W by multicast before this node has it"
+    REQ_EARLY = "as REQ_AHEAD, but the child has the multicast result of seq - W, and this node does not yet"
     REQ_CACHED = "AGG_REQ with seq < base, its result still cached"
     REQ_STALE = "AGG_REQ with seq < base, no cache"
     REQ_BAD = "AGG_REQ that breaks rule 3, 4 or 5 of sharp.md §2.8, or one of SAT (sharp.md §3.3)"
@@ -117,7 +117,7 @@ class OpInput(Enum):
     RESULT = "AGG_RESULT, signature matches; FREE: its result is cached"
     RESULT_OTHER = "AGG_RESULT, signature differs"
     NACK = "NACK OST_EXHAUSTED or SEQ_AHEAD from the parent"
-    NACK_LAST = "the same, after rnr_retry of them"
+    NACK_LAST = "as NACK, after `rnr_retry` of them"
     ERROR_ABOVE = "ERROR from the parent"
     ERROR_BELOW = "ERROR from a child, seq in the window"
     CHILD_LOST = "a child of the group fails"
@@ -125,10 +125,10 @@ class OpInput(Enum):
     CANCEL = "a child leaves, or ResourceCleanup"
     T_OST = "T_ost is over"
     T_RESULT = "T_result is over"
-    T_RESULT_LAST = "the same, after `retry` of them"
+    T_RESULT_LAST = "T_result is over after `retry` retransmissions"
     T_RNR = "T_rnr is over"
-    FINISHED = "every child acknowledged, or sent seq ≥ this + W"
-    T_ERR = "T_err is over, all children told"
+    FINISHED = "every child has acknowledged the result, or sent a seq ≥ this seq + W"
+    T_ERR = "T_err is over, and every lower seq is finished"
 
 
 _O, _E = OpState, OpInput
@@ -188,14 +188,14 @@ class LockInput(Enum):
 
     REQ = "LOCK_REQ from a child of the group"
     REQ_DENIED = "LOCK_REQ, prevent_lock set for the job"
-    ALL = "all children present: tentative hold, or a mark; up, or root decides"
-    GRANTED = "root: no mark"
-    REFUSED = "root: any mark"
+    ALL = "all children have sent LOCK_REQ"
+    GRANTED = "root: no child and no node has marked an obstacle in LOCK_REQ"
+    REFUSED = "root: a child or a node has marked an obstacle in LOCK_REQ"
     OK_ABOVE = "LOCK_RESP OK from the parent"
     REFUSED_ABOVE = "LOCK_RESP with anything else from the parent"
     T_LOCK = "T_lock is over"
     OPERATION_DONE = "operation finished: LAST result sent"
-    USED_UP = "the same: the batch is used up, or its flag UNLOCK was set"
+    USED_UP = "operation finished, and the batch is used up, or the operation had the flag UNLOCK"
     UNLOCK = "UNLOCK_REQ from a child, right token"
     UNLOCK_WRONG = "UNLOCK_REQ from a child, any other token"
     UNLOCK_ALL = "UNLOCK_REQ from all children, no operation open"
