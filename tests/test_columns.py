@@ -17,6 +17,7 @@ from tests.support.columns import (
     agrees,
     write,
 )
+from tests.support.effort import effort
 from uetproto import Layer, LocalError, Packet, columns, encode
 from uetproto.wire.capture import pcap
 from uetproto.wire.fields import Header
@@ -180,7 +181,7 @@ def test_all_vectors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["pcap", "pcap.gz", "pcapng", "pcapng.gz"])
 def test_legal_stacks(tmp_path: Path, suffix: str) -> None:
     rng = random.Random(suffix)
-    frames = [(pcap.ETHERNET, data, len(data)) for data in (legal_frame(rng) for _ in range(1500))]
+    frames = [(pcap.ETHERNET, data, len(data)) for data in (legal_frame(rng) for _ in range(effort(700, 1500, 1500)))]
     found = agrees(write(tmp_path / f"legal.{suffix}", frames))
     assert len(found) > 40
 
@@ -190,7 +191,7 @@ def test_odd_frames_of_all_links(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     links = (pcap.ETHERNET, pcap.SLL, pcap.SLL2, pcap.RAW, pcap.INFINIBAND, pcap.ERF, 147)
     frames = []
-    for _ in range(2500):
+    for _ in range(effort(1000, 2500, 2500)):
         link = rng.choice(links)
         data = odd_frame(rng, link if link in links[:4] else pcap.ETHERNET)
         length = len(data)
@@ -203,7 +204,7 @@ def test_odd_frames_of_all_links(tmp_path: Path, seed: int) -> None:
 def test_random_bytes(tmp_path: Path) -> None:
     rng = random.Random(7)
     frames = []
-    for _ in range(2000):
+    for _ in range(effort(800, 2000, 2000)):
         data = legal_frame(rng)
         cut = rng.randrange(len(data))
         data = data[:cut] + rng.randbytes(rng.randrange(80))
@@ -229,7 +230,7 @@ def test_flavours_of_pcap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order
     kinds = [request_or_ack(rng, request=i % 2 == 0 or mix == "one length") for i in range(50)]
     if mix == "many lengths":
         kinds += [legal_frame(rng) for _ in range(20)] + [kinds[0] + rng.randbytes(9000)]
-    agrees(write_raw(tmp_path / "flavour.pcap", rng.choices(kinds, k=8_000), order, nano))
+    agrees(write_raw(tmp_path / "flavour.pcap", rng.choices(kinds, k=effort(5_000, 8_000, 8_000)), order, nano))
 
 
 def test_payload_that_looks_like_records(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.effort import effort
 from uetproto.api import distributed as dist
 from uetproto.examples import collectives, fsdp, mistakes, point_to_point, training
 
@@ -116,6 +117,8 @@ def test_training_is_that_of_one_process(algorithm: str, transport: str) -> None
     whole = training.train(algorithm, transport, training.data(True))
     assert whole.same_everywhere
     assert whole.difference == 0
+    if effort(transport != "model" and algorithm != "ring", False, False):
+        return  # how sums are rounded is a matter of the algorithm, and not of what carries them
     floats = training.train(algorithm, transport, training.data(False))
     assert floats.same_everywhere
     assert floats.difference < 1e-6

@@ -23,7 +23,7 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name in ("uetproto", "docs"):
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, folder / name)  # with the compiled files, which stay valid: times are kept
         (folder / "tools").mkdir()
         shutil.copyfile(ROOT / "tools" / "generate", folder / "tools" / "generate")
         self.touched: set[str] = set()

@@ -221,7 +221,9 @@ def test_lies_are_believed() -> None:
         for line in tried(seed):
             if line.startswith('{"kind": "finding"'):
                 found.add(json.loads(line)["rule"])
-    assert len(found) > 60, sorted(found)
+        if len(found) > 60:
+            return
+    pytest.fail(f"only {sorted(found)}")
 
 
 if __name__ == "__main__":

@@ -25,9 +25,10 @@ from uetproto.engine.tss.keys import KeyRing
 from uetproto.traffic import profile
 from uetproto.traffic.generate import generate
 from uetproto.wire.capture.pcap import PcapWriter, open_capture
+from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.mutate import roce as mutate_roce
 from uetproto.wire.mutate import uet as mutate_uet
-from uetproto.wire.mutate.frame import Mutation
+from uetproto.wire.mutate.frame import Frame, Mutation, open_frame
 from uetproto.wire.mutate.mutation import NAMES, FrameHistory, mutate
 
 PACKETS = 300
@@ -138,14 +139,27 @@ def base(name: str) -> Base:
     return Base([record.data for record in records], [record.time_ns for record in records])
 
 
+@cache
+def opened(name: str) -> list[Frame]:
+    """The same frames as a history notes them."""
+    frames = [open_frame(frame, "ethernet", ROCE_PORT) for frame in base(name).frames]
+    assert None not in frames
+    return [frame for frame in frames if frame is not None]
+
+
+@cache
+def first_changed(name: str, traffic: str) -> list[tuple[int, Mutation]]:
+    return [*islice(changed(name, traffic), EACH)]
+
+
 def changed(name: str, traffic: str) -> Iterator[tuple[int, Mutation]]:
     """Packets to which a mutation can be applied, and what becomes of them; messages that begin there end, too."""
     frames = base(traffic).frames
     chance = Random(f"{name} {traffic}")
     for at in chance.sample(range(PACKETS // 2), PACKETS // 2):
         seen = FrameHistory()
-        for frame in frames[:at] if name in _OF_HISTORY else ():
-            seen.note(frame)
+        for frame in opened(traffic)[:at] if name in _OF_HISTORY else ():
+            (seen.roce if frame.is_roce else seen.uet).note(frame)
         found = mutate(name, frames[at], chance, seen)
         if found is not None:
             yield at, found
@@ -184,7 +198,7 @@ def test_nothing_is_wrong_before(traffic: str) -> None:
 @pytest.mark.parametrize("traffic", [*UET, *ROCE])
 def test_found(name: str, traffic: str) -> None:
     """By the rule of the table, at the packet; and nothing else but what follows from it."""
-    for at, mutation in islice(changed(name, traffic), EACH):
+    for at, mutation in first_changed(name, traffic):
         findings = judged(traffic, at, mutation.frame, mutation.rule)
         here = [finding for finding in findings if finding.rule.id == mutation.rule and at in finding.packets]
         assert bool(here) is (mutation.rule is not None), (at, mutation.before, mutation.after, findings)
@@ -198,7 +212,7 @@ def test_applies(name: str) -> None:
     """Each to something: a table whose rows nobody reads proves nothing."""
     rules = FOUND_BY[name]
     for transport, rule in ((UET, rules.uet), (ROCE, rules.roce)):
-        met = {mutation.rule for traffic in transport for _, mutation in islice(changed(name, traffic), EACH)}
+        met = {mutation.rule for traffic in transport for _, mutation in first_changed(name, traffic)}
         assert rule is None or rule in met
 
 

@@ -17,6 +17,7 @@ from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
 
 from tests.support.columns import SHARED, agrees, write
+from tests.support.effort import effort
 from tests.support.wire.roce_frames import BY_NAME, GOLDEN, KINDS, Golden, frame_of, packet_of
 from uetproto import Layer, LocalError, columns, decode, encode
 from uetproto import layers as uet
@@ -267,7 +268,7 @@ def any_frame(rng: random.Random) -> tuple[int, bytes, int]:
 @pytest.mark.parametrize("seed", range(3))
 def test_columns_are_what_decode_finds(tmp_path: Path, seed: int, rd: str) -> None:
     rng = random.Random(seed)
-    frames = [any_frame(rng) for _ in range(2500)]
+    frames = [any_frame(rng) for _ in range(effort(1200, 2500, 2500))]
     path = write(tmp_path / "any.pcapng", frames, LINKS)
     found = agrees(path, rd=rd)
     assert set(ROCE_FORMS) - (set() if rd == "headers" else {"rdeth"}) <= set(found.forms)
@@ -288,7 +289,7 @@ def judged(path: Path, rd: str) -> list[int]:
 @pytest.mark.parametrize("rd", ["raw", "headers"])
 def test_columns_judge_the_icrc_as_decode_does(tmp_path: Path, rd: str) -> None:
     rng = random.Random(11)
-    frames = [any_frame(rng) for _ in range(2500)]
+    frames = [any_frame(rng) for _ in range(effort(1200, 2500, 2500))]
     stacked = [(pcap.ETHERNET, data, len(data)) for data in (options_and_extensions(rng) for _ in range(200))]
     path = write(tmp_path / "any.pcapng", [*frames, *stacked], LINKS)
     found = columns.read(path, rd=rd, icrc=True)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.effort import examples
+from tests.support.effort import effort, examples
 from tests.support.peer.formats import Ctl
 from tests.support.peer.model import Answer, Habits
 from tests.support.peer.world import (
@@ -253,7 +253,7 @@ def test_the_same_is_delivered(case: Case) -> None:
     check(case)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(effort(6, 12, 200)))
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_long_messages_over_a_bad_network(mode: Mode, seed: int) -> None:
     """More packets than MP_RANGE, a third of them badly treated, PSNs that wrap (pds.md §2.1, §7.1)."""

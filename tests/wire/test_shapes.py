@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.effort import effort
 from tests.support.wire.stack import CRC, ETHERNET, IPV4, REQUEST, STACKS, UDP, WRITE, frame
 from tests.support.wire.vectors import VECTORS, frame_around, uet_before
 from uetproto import Layer, Packet, decode, encode
@@ -56,7 +57,7 @@ def test_same_on_good_and_damaged_frames(name: str) -> None:
         assert decode(data) == long_way(data)
     assert known() == (0 if "options" in name or "hop" in name or "atomic fragment" in name else 1)
     rng = random.Random(name)
-    for _ in range(400):
+    for _ in range(effort(100, 400, 4000)):
         mutated = bytearray(data)
         for _ in range(rng.randrange(1, 3)):
             mutated[rng.randrange(len(mutated))] = rng.getrandbits(8)
