@@ -41,8 +41,16 @@ class UetError(Exception):
         self.place = place
 
     def __str__(self) -> str:
-        text = "".join(f"{part}: " for part in (self.place, self.name) if part) + f"{self.value}"
+        name, value = (_shortened(f"{part}") for part in (self.name, self.value))
+        text = "".join(f"{part}: " for part in (self.place, name) if part) + (
+            value if len(self.args) > 1 else str(self.value)
+        )
         return f"{text}; legal: {self.legal}" if self.legal else text
+
+
+def _shortened(text: str) -> str:
+    """Return a text, which may come from a file of the user, without the middle of a very long line."""
+    return text if len(text) <= 2 * _LONGEST or "\n" in text else f"{text[:_LONGEST]} … {text[-_LONGEST // 4 :]}"
 
 
 class LocalError(UetError):

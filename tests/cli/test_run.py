@@ -97,7 +97,7 @@ def test_taps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("nothing-like-it",), "no such scenario"),
         (("./nowhere.toml",), "nowhere.toml: No such file"),
         (("gradient", "-o", "g.txt"), "g.txt"),
-        (("gradient", "-o", "/nowhere/g.pcap"), "/nowhere/g.pcap: No such file"),
+        (("gradient", "-o", "/nowhere/g.pcap"), "-o /nowhere/g.pcap: there is no directory /nowhere"),
         (("gradient", "--seed", "x"), "--seed"),
         (("gradient", "--set", "mode=fast"), "legal: rod, rud"),
         (("gradient", "--set", "input=/nowhere"), "/nowhere: No such file"),

@@ -170,6 +170,7 @@ class _Place:
         report.copies += reading.copies
         report.forgotten.update(auditor.forgotten)
         report.unopened.update(reading.unopened)
+        report.opened += reading.opened
         if auditor.tss.packets and not self._has_keys:
             report.unopened[NO_KEYS] += auditor.tss.packets
 

@@ -9,12 +9,14 @@ capture of the same traffic: PSNs are not compared with such a line, because the
 import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from uetproto.audit.finding import Finding, unnumbered
 from uetproto.errors import LocalError
+from uetproto.textfile import read_bounded
 
+_MOST = 1 << 28
+"""Number of bytes of the largest baseline: some 500,000 findings."""
 _TEXTS = ("expected", "seen")
 _RANDOM = frozenset({"psn", "pkt_id", "tsc"})
 """Names the fields of a flow that begin with a random value."""
@@ -39,12 +41,12 @@ class Baseline:
     def read(cls, path: str) -> "Baseline":
         """Read a baseline. Raises `LocalError` for a line that is no finding, `OSError` for an unreadable file."""
         found = []
-        with Path(path).open(encoding="utf-8-sig", errors="replace") as file:
-            for number, text in enumerate(file, 1):
-                if text.strip():
-                    line = _line(text, f"{path}, line {number}")
-                    if line.get("kind", "finding") == "finding":
-                        found.append(line)
+        lines = read_bounded(path, _MOST).decode("utf-8-sig", errors="replace").split("\n")
+        for number, text in enumerate(lines, 1):
+            if text.strip():
+                line = _line(text, f"{path}, line {number}")
+                if line.get("kind", "finding") == "finding":
+                    found.append(line)
         return cls(found)
 
     @property

@@ -31,8 +31,15 @@ class AuditReport:
     unopened: Counter[str] = field(default_factory=Counter)
     """Counts the sealed packets of which only the security header was judged, by reason."""
 
+    opened: int = 0
+    """Counts the sealed packets that the keys open."""
     partial: bool = False
     """Tells whether the audit was interrupted before the end of the captures."""
+
+    @property
+    def keys_open_nothing(self) -> bool:
+        """Tell whether there were keys and sealed packets, and no key opened any packet."""
+        return not self.opened and any(number for reason, number in self.unopened.items() if reason != NO_KEYS)
 
     def add(self, judge: Judge, file: str, interface: str) -> None:
         """Add what the rules found at one vantage point."""

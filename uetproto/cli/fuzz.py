@@ -23,7 +23,7 @@ from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz
 from uetproto.check.time_limit import GivenUp, time_limit
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.terminal import Paint, painter
+from uetproto.cli.terminal import Paint, painter, tell
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
 
@@ -291,17 +291,17 @@ def _tell(finding: FuzzFinding, kept: Kept, as_json: bool, paint: Paint) -> None
             "again": kept.again or None, "only_objects": finding.only_objects, "given_up": finding.given_up,
         }), flush=True)  # fmt: skip
         return
-    click.echo(paint(finding.text.partition("\n")[0], "alarm"))
-    click.echo(f"  episode {finding.seed} of {finding.machine}, {len(finding.steps):,} steps of {finding.drawn:,}")
+    tell([paint(finding.text.partition("\n")[0], "alarm")])
+    tell([f"  episode {finding.seed} of {finding.machine}, {len(finding.steps):,} steps of {finding.drawn:,}"])
     if finding.given_up:
-        click.echo(f"  {NOT_SHRUNK}")
-    click.echo(f"  {kept.file}")
+        tell([f"  {NOT_SHRUNK}"])
+    tell([f"  {kept.file}"])
     if kept.again:
-        click.echo(f"  {kept.again}")
+        tell([f"  {kept.again}"])
     elif not kept.replay:
-        click.echo("  its replay with real frames finds nothing")
+        tell(["  its replay with real frames finds nothing"])
     elif kept.replay == NOT_REPLAYED:
-        click.echo(f"  {NOT_REPLAYED}")
+        tell([f"  {NOT_REPLAYED}"])
 
 
 def _progress(tally: FuzzTally, elapsed: float) -> None:

@@ -13,6 +13,8 @@ import click
 from uetproto import LocalError
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.outputs import check_outputs, toml_file
+from uetproto.cli.terminal import printable, tell
 from uetproto.toml.values import time
 from uetproto.traffic import keys_file, mutations
 from uetproto.traffic.coverage import table
@@ -101,6 +103,10 @@ def command(
     """
     if output == "-" and as_json:
         raise LocalError("-o - and --json both want standard output")
+    outputs = [("-o", output)]
+    if output != "-":
+        outputs += [("-o", output + suffix) for suffix in (keys_file.SUFFIX, mutations.SUFFIX)]
+    check_outputs(outputs, [toml_file("PROFILE", profile)])
     loaded = load(profile, settings)
     if seed is not None:
         loaded = replace(loaded, seed=seed)
@@ -116,12 +122,12 @@ def command(
             )  # fmt: skip
         except KeyboardInterrupt:
             kept = f"; {output} is whole up to here" if output != "-" else ""
-            click.echo(f"uetproto: {loaded.name} was interrupted{kept}", err=True)
+            tell([f"uetproto: {loaded.name} was interrupted{kept}"], aside=True)
             raise
     if as_json:
         click.echo(json.dumps(outcome.as_dict()))
     else:
-        click.echo("\n".join(_summary(outcome)), err=output == "-")
+        tell(_summary(outcome), aside=output == "-")
     if outcome.failure is not None:
         raise click.exceptions.Exit(FAULT)
 
@@ -196,7 +202,12 @@ def _progress(name: str, packets: int | None, duration: int | None) -> Iterator[
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("packets" if packets else "ps"))
+    columns = (
+        TextColumn(printable(name), markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("packets" if packets else "ps"),
+    )
     with Progress(
         *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, refresh_per_second=4
     ) as bar:

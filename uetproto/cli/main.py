@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from uetproto import RemoteError, UetError, __version__
-from uetproto.cli.terminal import printable
+from uetproto.cli.terminal import printable, shortened
 
 COMMANDS = {
     # name         module                    in a few words
@@ -31,6 +31,7 @@ COMMANDS = {
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 
+_LONGEST = 8192  # characters of a line of an error
 FAULT, MISUSE, INTERRUPTED = 1, 2, 130
 EXIT_STATUS = "Exit status: 0; 1 a fault was found; 2 misuse, a missing file too; 130 interrupted, 143 terminated."
 
@@ -108,7 +109,7 @@ def _failed(error: OSError | UetError) -> int:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename is not None else error.strerror
-    lines = [printable(line) for line in text.split("\n")]
+    lines = [printable(shortened(line, _LONGEST)) for line in text.split("\n")]
     print("uetproto:", "\n".join(lines), file=sys.stderr)
     return FAULT if isinstance(error, RemoteError) else MISUSE
 

@@ -1,7 +1,6 @@
 """`uetproto open`: writes a capture with its sealed packets opened, for tools that have no keys."""
 
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +10,10 @@ from uetproto import LocalError
 from uetproto.cli.captures import Decoding, encapsulation_options, keys_option, report_damage
 from uetproto.cli.keys import Keys, sdi_name
 from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.outputs import check_output
 from uetproto.cli.rewrite import Rewritten, rewrite
 from uetproto.cli.summary import count
-from uetproto.cli.terminal import Paint, painter, printable
+from uetproto.cli.terminal import Paint, painter, printable, tell
 from uetproto.engine.tss.cipher import Refused
 from uetproto.wire.capture.pcap import Record, open_capture
 
@@ -64,9 +64,7 @@ def command(ctx: click.Context, file: str, keys_file: str, output: str, as_json:
         raise LocalError("-o - and --json both want standard output")
     if output != "-" and not output.lower().removesuffix(".gz").endswith(".pcapng"):
         raise LocalError(f"-o {output}", 'comments need a name in .pcapng or .pcapng.gz, or "-"')
-    for name, given in (("FILE", file), ("--keys", keys_file)):
-        if os.path.exists(output) and os.path.exists(given) and os.path.samefile(output, given):
-            raise LocalError(f"-o {output}", f"would overwrite {name}")
+    check_output("-o", output, (("FILE", file), ("--keys", keys_file)))
     keys = Keys(keys_file)
     with open_capture(file) as reader:
         packets = rewrite(reader, output, _ABOUT, lambda record: _opened(record, decoding, keys))
@@ -74,7 +72,7 @@ def command(ctx: click.Context, file: str, keys_file: str, output: str, as_json:
     if as_json:
         click.echo(json.dumps(_as_dict(file, output, packets, keys)))
     else:
-        click.echo("\n".join(_summary(file, output, packets, keys, painter())), err=output == "-")
+        tell(_summary(file, output, packets, keys, painter()), aside=output == "-")
     if damaged or keys.total.closed:
         ctx.exit(FAULT)
 

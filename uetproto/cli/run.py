@@ -11,7 +11,8 @@ import click
 from uetproto import LocalError
 from uetproto.cli.compare import LENGTH, LOSS, SEEDS, compare, table
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.terminal import Paint, painter, status
+from uetproto.cli.outputs import check_output, toml_file
+from uetproto.cli.terminal import Paint, painter, printable, status, tell
 from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.roce_settings import UET
@@ -89,6 +90,8 @@ def command(
     if seed is not None:
         settings = (*settings, f"run.seed={seed}")
     loaded, missing = _loaded(scenario, settings)
+    inputs = [toml_file("SCENARIO", name) for name in scenario] + [("its input", one.run.input) for one in loaded]
+    check_output("-o", output, inputs)
     good = True
     for one in loaded:
         try:
@@ -96,13 +99,13 @@ def command(
                 result = run(one, output=output, check=check, progress=progress)
         except KeyboardInterrupt:
             kept = f"; {output} is whole up to here" if output not in (None, "-") else ""
-            click.echo(f"uetproto: {one.name} was interrupted{kept}", err=True)
+            tell([f"uetproto: {one.name} was interrupted{kept}"], aside=True)
             raise
         good = good and result.ok
         if as_json:
             click.echo(json.dumps(result.as_dict()))
         else:
-            click.echo("\n".join(_summary(one, result, painter())), err=output == "-")
+            tell(_summary(one, result, painter()), aside=output == "-")
     if missing is not None:
         raise missing
     if not good:
@@ -129,7 +132,7 @@ def _compare(scenario: tuple[str, ...], settings: tuple[str, ...], as_json: bool
         for one in found:
             click.echo(json.dumps(one.as_dict()))
     else:
-        click.echo("\n".join(table(found, painter())))
+        tell(table(found, painter()))
     if not all(one.ok for one in found):
         raise click.exceptions.Exit(FAULT)
 
@@ -233,7 +236,13 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (TextColumn(name), BarColumn(), DownloadColumn(True), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn(printable(name), markup=False),
+        BarColumn(),
+        DownloadColumn(True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

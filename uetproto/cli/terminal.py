@@ -1,9 +1,10 @@
 """Fits output to its destination: colours, width, progress."""
 
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,19 @@ def console(aside: bool = False) -> "Console":
 def printable(text: str) -> str:
     """Return a text from outside without the characters that control a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+_STYLED = re.compile("(\x1b\\[(?:" + "|".join({*STYLES.values(), "0"} - {""}) + ")m)")
+
+
+def tell(lines: Iterable[str], aside: bool = False) -> None:
+    """Print lines, which may hold styles of a painter and texts from outside, on standard output or `aside` on standard
+    error."""
+    for line in lines:
+        for part in line.split("\n"):
+            words = _STYLED.split(part) if "\x1b" in part else [part]
+            safe = (text if number % 2 else printable(text) for number, text in enumerate(words))
+            print("".join(safe), file=sys.stderr if aside else sys.stdout)
 
 
 def write_text(path: str, text: str) -> None:

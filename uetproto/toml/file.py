@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from uetproto.errors import LocalError, Location
 from uetproto.knobs import KeyType
+from uetproto.textfile import read_bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def upwards(key: str) -> Iterator[str]:
 
 
 def _text_of(path: Path) -> str:
-    raw = path.read_bytes()
+    raw = read_bounded(path)
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

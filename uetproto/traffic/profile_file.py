@@ -329,8 +329,8 @@ class ProfileFile(TomlFile):
 
     def _wrong(self, where: str, raw: Any, keys: Mapping[str, KeyType]) -> tuple[str, Any]:
         """Return key and value for an error: of a mix, the first part that is not legal alone, by name or by share."""
-        parts = raw if isinstance(raw, dict) else dict.fromkeys(raw, 1) if isinstance(raw, list) else {}
-        for name, share in parts.items() if where in _MIXES else ():
+        parts = raw.items() if isinstance(raw, dict) else ((part, 1) for part in raw) if isinstance(raw, list) else ()
+        for name, share in parts if where in _MIXES else ():
             try:
                 keys[where].check({name: share or 1})
             except (ValueError, TypeError):

@@ -1,6 +1,8 @@
 """Misuse is found, not hung (collectives.md §1.4, §1.5): each wrong program ends with an error that explains it."""
 
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -747,3 +749,36 @@ def test_a_message_without_an_answer_is_found(case, data):
     # A later message of the same key may be taken for the lost one: then its number is wrong.
     with pytest.raises((dist.DeadlockError, AssertionError)):
         run(program, size)
+
+
+def generator(rank: int) -> Iterator[int]:
+    yield rank
+
+
+async def coroutine(rank: int) -> None: ...
+
+
+async def asynchronous_generator(rank: int) -> AsyncIterator[int]:
+    yield rank
+
+
+class Called:
+    async def __call__(self, rank: int) -> None: ...
+
+
+@pytest.mark.parametrize("program", [generator, coroutine, asynchronous_generator, Called(), partial(generator)])
+def test_a_program_of_ranks_that_a_call_does_not_run_is_refused(program: Callable[[int], object]) -> None:
+    with pytest.raises(dist.ArgumentError, match="a function of the rank that runs when it is called"):
+        dist.run(program)
+
+
+@pytest.mark.parametrize("program", [generator, coroutine, asynchronous_generator])
+def test_what_a_call_did_not_run_is_no_result(program: Callable[[int], object]) -> None:
+    with pytest.raises(dist.ArgumentError, match="which has not run"):
+        dist.run(lambda rank: program(rank))
+
+
+@pytest.mark.parametrize("ranks", [10**9, 16_385, 0, True])
+def test_the_number_of_ranks_has_a_bound(ranks: int) -> None:
+    with pytest.raises(dist.ArgumentError, match="a whole number, 1 … 16384"):
+        dist.run(print, ranks=ranks)

@@ -334,7 +334,7 @@ def test_capture(tap: str | None, ranks: int, tmp_path: Path) -> None:
         ("all_reduce --plot x.gif", ".png, .svg"),
         ("all_reduce --plot nowhere/x.svg", "there is no directory nowhere"),
         ("all_reduce --plot .svg", "legal are names in .png, .svg"),
-        ("all_reduce --plot .", "legal are names in .png, .svg"),
+        ("all_reduce --plot .", "is a directory"),
         ("all_reduce --plot there.svg", "there.svg: is a directory; legal: the name of a file in it"),
         ("all_reduce --plot there.svg/x.png/y.png", "there is no directory there.svg/x.png"),
         (f"all_reduce --plot {'x' * 300}.svg", "File name too long; legal: a file that can be written"),

@@ -139,7 +139,7 @@ def test_a_file_too_large_for_keys_is_not_read(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # it takes no room on the disk, but would in memory
     with pytest.raises(LocalError) as error:
         KeyRing.read(path)
-    assert str(error.value) == f"{path}: more than 4 MiB; legal: a file of keys, which has less"
+    assert str(error.value) == f"{path}: more than 4 MiB; legal: a text file of less"
 
 
 @pytest.mark.parametrize("text", BAD)

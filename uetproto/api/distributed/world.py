@@ -1,6 +1,7 @@
 """A world of ranks: a network, the ranks around it, and the runs of their programs (collectives.md §1.5)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -15,7 +16,17 @@ from uetproto.api.distributed.scheduler import Event, RankScheduler
 from uetproto.api.distributed.work import Timeout, picoseconds
 from uetproto.collectives.offload import CollectiveCounters
 from uetproto.collectives.transport import SECOND, CollectiveNetwork
-from uetproto.errors import LocalError, UetError
+from uetproto.errors import LocalError, UetError, shown
+
+MOST_RANKS = 16_384
+"""Number of ranks that a world may have: each is a thread."""
+_PROGRAM = "a function of the rank that runs when it is called: no generator, no coroutine"
+
+
+def _is_suspended_by_calls(program: Callable[..., Any]) -> bool:
+    """Tell whether a call makes a generator or a coroutine and runs nothing of the function."""
+    kinds = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+    return any(kind(one) for kind in kinds for one in (program, getattr(program, "__call__", None)))  # noqa: B004
 
 
 class World:
@@ -40,8 +51,8 @@ class World:
         `eager_threshold`: a send of at most so many bytes is copied and done at once. `poison`: receive buffers are
         filled with 0xff until the data is there. `gamma`: picoseconds that a reduced byte takes.
         """
-        if type(ranks) is not int or ranks < 1:
-            raise invalid("ranks", repr(ranks), "a whole number, 1 and more")
+        if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
+            raise invalid("ranks", shown(ranks), f"a whole number, 1 … {MOST_RANKS}")
         if mode not in ("cpu", "stream"):
             raise invalid("mode", repr(mode), "cpu, stream")
         if type(eager_threshold) is not int or eager_threshold < 0:
@@ -96,8 +107,8 @@ class World:
         """
         if self._running or is_rank():
             raise LocalError("run", "called in a rank", "outside, one run after the other")
-        if not callable(program):
-            raise invalid("program", repr(program), "a function of the rank")
+        if not callable(program) or _is_suspended_by_calls(program):
+            raise invalid("program", shown(program), _PROGRAM)
         args = tuple(args)
         self._running = True
         self.scheduler = self._make_scheduler()
@@ -138,6 +149,10 @@ class World:
             if state.locks.any and "read-only" in str(error) and not isinstance(error, UetError):
                 raise modified(next(iter(state.open)).name) from error
             raise
+        if isinstance(result, (Generator, Coroutine, AsyncGenerator)):
+            if not isinstance(result, AsyncGenerator):
+                result.close()
+            raise invalid("program", f"{shown(program)} returned {shown(result)}, which has not run", _PROGRAM)
         if self.streams:
             self.scheduler.synchronize(state)
         return result

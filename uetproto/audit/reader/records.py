@@ -58,6 +58,8 @@ class Reading:
         """Number of packets that are copies made by a mirror port."""
         self.unopened: Counter[str] = Counter()
         """Number of sealed packets that the keys do not open, by reason."""
+        self.opened = 0
+        """Number of sealed packets that the keys open."""
 
     @property
     def expected(self) -> dict[Kind, int]:
@@ -165,6 +167,7 @@ class Reading:
         if frame is None:
             self.unopened[opened.reason] += 1
             return
+        self.opened += 1
         plain = self._inner.read(frame, seen.number, seen.time_ns)
         if plain is None:
             plain = self._plain(frame, seen)

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 from uetproto import LocalError
 from uetproto.audit.finding import Finding, as_frames
 from uetproto.audit.parquet import FINDINGS, PACKETS
+from uetproto.cli.outputs import Named, check_output
 from uetproto.cli.rewrite import Rewritten, rewrite
 from uetproto.wire.capture.pcap import Record, open_capture
 
 _ABOUT = "findings of uetproto audit as comments"
-
-Named = tuple[str, str | None]
-"""Holds an option or argument, and the name of its file, if it has one."""
 
 
 def check_marked(output: str, files: Sequence[str]) -> None:
@@ -25,40 +23,15 @@ def check_marked(output: str, files: Sequence[str]) -> None:
         raise LocalError(f"-o {output}", "the capture is read twice, standard input only once", "the name of a file")
 
 
-def check_output(option: str, output: str | None, others: Iterable[Named]) -> None:
-    """Check, before anything is read, that `output` can be written and is none of `others`; else raise `LocalError`."""
-    if output is None or output == "-":
-        return
-    if not output:
-        raise LocalError(option, "is no name", "the name of a file")
-    for name, given in others:
-        if given and _are_one(output, given):
-            raise LocalError(f"{option} {output}", f"would overwrite {name}")
-    if os.path.isdir(output):
-        raise LocalError(f"{option} {output}", "is a directory", "the name of a file in it")
-    folder = os.path.dirname(output)
-    if folder and not os.path.isdir(folder):
-        raise LocalError(f"{option} {output}", f"there is no directory {folder}")
-    if not os.access(output if os.path.exists(output) else folder or ".", os.W_OK):
-        raise LocalError(f"{option} {output}", "may not be written", "the name of a file that may")
-
-
 def check_tables(folder: str, others: Sequence[Named]) -> list[Named]:
     """Check the directory of `--parquet` as `check_output` checks a file; return the files that it will hold."""
     if not folder:
         raise LocalError("--parquet", "is no name", "a directory")
-    found: list[Named] = [("--parquet", os.path.join(folder, name)) for name in (PACKETS, FINDINGS)]
+    found: list[tuple[str, str]] = [("--parquet", os.path.join(folder, name)) for name in (PACKETS, FINDINGS)]
     if os.path.isdir(folder):
         for option, table in found:
             check_output(option, table, others)
     return [("--parquet", folder), *found]
-
-
-def _are_one(one: str, other: str) -> bool:
-    """Return whether both names are of one file, or will be once it exists."""
-    if os.path.exists(one) and os.path.exists(other):
-        return os.path.samefile(one, other)
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def write_marked(file: str, output: str, findings: Iterable[Finding]) -> int:

@@ -14,15 +14,16 @@ from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID, chosen_rules
 from uetproto.cli.audit import rules as audit_rules
 from uetproto.cli.audit import text as audit_text
-from uetproto.cli.audit.annotated_capture import Named, check_marked, check_output, check_tables, write_marked
+from uetproto.cli.audit.annotated_capture import check_marked, check_tables, write_marked
 from uetproto.cli.audit.junit import junit
 from uetproto.cli.audit.outcome import AuditOutcome, json_lines
 from uetproto.cli.audit.side_outputs import SideOutputs
 from uetproto.cli.captures import Decoding, check_files, decoding_options, keys_option, read_key_ring
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.outputs import Named, check_outputs
 from uetproto.cli.summary import count
-from uetproto.cli.terminal import console, painter, printable, status, width, write_text
+from uetproto.cli.terminal import console, painter, printable, status, tell, width, write_text
 
 _LISTED = 8  # names in a message
 
@@ -60,7 +61,7 @@ fields hides more findings: {{"rule": "PDS-ACK-RETX"}}.
 Personalities: {", ".join(PERSONALITIES)}.
 
 {EXIT_STATUS}
-Faults are findings from --fail-on up.""",
+Faults are findings from --fail-on up, and --keys that open none of the sealed packets.""",
 )
 @click.argument("files", metavar="FILE…", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line and finding, then a summary.")
@@ -129,7 +130,7 @@ def command(
     rules = tuple(glob.strip() for text in globs for glob in text.split(",") if glob.strip())
     excused = excused_by(personality)
     if explain is not None:
-        _tell(audit_rules.explained(audit_rules.named(explain), width(), painter()))
+        tell(audit_rules.explained(audit_rules.named(explain), width(), painter()))
         return
     if list_rules:
         _list(rules, excused, as_json)
@@ -155,7 +156,7 @@ def command(
     outcome.findings, outcome.hidden = (report.findings, []) if known is None else known.split(report.findings)
     aside = "-" in (output, junit_file)
     if as_json:
-        _tell(json_lines(outcome))
+        tell(json_lines(outcome))
     else:
         _text(outcome, files, baseline, aside)
     if junit_file is not None:
@@ -189,9 +190,7 @@ def _check(
     others = [*(("FILE", file) for file in files), *inputs]
     if parquet is not None:
         others += check_tables(parquet, others)
-    for option, file in outputs.items():
-        check_output(option, file, others)
-        others.append((option, file))
+    check_outputs(outputs.items(), others)
 
 
 def _known(file: str) -> Baseline:
@@ -209,7 +208,7 @@ def _list(rules: tuple[str, ...], excused: Container[str], as_json: bool) -> Non
     """Print the rules. `excused`: rules whose findings are notes."""
     chosen = [replace(rule, severity=Severity.NOTE) if rule.id in excused else rule for rule in chosen_rules(rules)]
     if as_json:
-        _tell(audit_rules.json_rules(chosen))
+        tell(audit_rules.json_rules(chosen))
     else:
         console().print(audit_rules.listed(chosen))
 
@@ -218,12 +217,7 @@ def _text(outcome: AuditOutcome, files: tuple[str, ...], baseline: str | None, a
     """Print the outcome as text. `aside`: on standard error, because standard output is used otherwise."""
     paint = painter()
     out = console(aside)
-    _tell((audit_text.head(files, paint), "", *audit_text.findings(outcome, paint)), aside)
+    tell((audit_text.head(files, paint), "", *audit_text.findings(outcome, paint)), aside)
     out.print(audit_text.coverage(outcome))
     out.print()
-    _tell(audit_text.verdict(outcome, baseline, paint), aside)
-
-
-def _tell(lines: Iterable[str], aside: bool = False) -> None:
-    for line in lines:
-        click.echo(line, err=aside)
+    tell(audit_text.verdict(outcome, baseline, paint), aside)

@@ -37,7 +37,8 @@ class AuditOutcome:
 
     @property
     def failed(self) -> bool:
-        return any(map(self.fails, self.findings))
+        """Tell whether the exit status is 1: for a finding, and where the keys open no sealed packet."""
+        return any(map(self.fails, self.findings)) or self.report.keys_open_nothing
 
     @property
     def counts(self) -> dict[Severity, int]:

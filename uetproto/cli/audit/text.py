@@ -149,6 +149,8 @@ def verdict(outcome: AuditOutcome, baseline: str | None, paint: Paint) -> Iterat
         yield "  " + paint(
             "nothing to judge: --udp-port, --ip-protocol and --roce-port say where UET and RoCE are", "alarm"
         )
+    if report.keys_open_nothing:
+        yield "  " + paint("the keys open none of the sealed packets: what is inside was not judged", "alarm")
     if outcome.hidden:
         yield f"  {count(len(outcome.hidden), 'finding')} hidden by {printable(baseline or '')}"
     left_out = outcome.left_out()

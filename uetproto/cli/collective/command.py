@@ -17,7 +17,8 @@ from uetproto.cli.collective.plot import check_matplotlib, check_plot, plot
 from uetproto.cli.collective.report import heading, one, sweep, table
 from uetproto.cli.collective.run import MOST_RANKS, CollectiveCase, PreparedCase, Progress
 from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
-from uetproto.cli.terminal import painter
+from uetproto.cli.outputs import check_outputs
+from uetproto.cli.terminal import painter, tell
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, OPTIONS
 from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.costs.check import check
@@ -29,6 +30,7 @@ from uetproto.collectives.topology.gpu_matrix_text import parse
 from uetproto.collectives.topology.kinds import GPUS_PER_NODE, PARAMETERS
 from uetproto.collectives.topology.show import show
 from uetproto.errors import LocalError
+from uetproto.textfile import read_bounded
 
 
 def _by_operation() -> str:
@@ -158,11 +160,12 @@ def command(
 
     The exit status is 1 if a result differs from that of NumPy.
     """
+    check_outputs([("-o", output), ("--plot", plot_file)], [("--gpus", gpus)])
     ops = options.operations(op)
     if transport not in ("model", *TRANSPORTS):
         raise LocalError(f"--transport {transport}", f"legal are {', '.join(('model', *TRANSPORTS))}")
     kind, shape = options.topology(topology)
-    matrix = None if gpus is None else parse(Path(gpus).read_text(errors="replace"))
+    matrix = None if gpus is None else parse(read_bounded(gpus).decode(errors="replace"))
     if matrix is not None:
         if kind == "pair":
             raise LocalError("--gpus does not go with --topology pair, whose hosts have one GPU each")
@@ -212,7 +215,7 @@ def command(
             with _progress(name) as progress:
                 found.append(each.run(output, taps, progress))
         except (DistError, TransportError) as error:  # not misuse: the fabric, or a rank, has failed
-            click.echo(f"uetproto: {name}: {error}", err=True)
+            tell([f"uetproto: {name}: {error}"], aside=True)
             raise click.exceptions.Exit(FAULT) from None
         except (KeyboardInterrupt, SystemExit) as end:
             interrupted = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
@@ -223,7 +226,7 @@ def command(
         if as_json:
             click.echo(json.dumps(found[-1].as_dict()))
     if not as_json and found:
-        click.echo("\n".join(_report(found, prepared)), err=output == "-")
+        tell(_report(found, prepared), aside=output == "-")
     if plot_file is not None and found:
         plot(found, plot_file, f"{', '.join(ops)}, {heading(prepared[0])}")
     if interrupted:
@@ -291,7 +294,13 @@ def _progress(name: str) -> Iterator[Progress | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("messages"), TimeRemainingColumn())
+    columns = (
+        TextColumn(name, markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("messages"),
+        TimeRemainingColumn(),
+    )
     with Bar(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from uetproto.cli.outputs import check_output
 from uetproto.collectives.costs.measure import MeasuredCollective
 from uetproto.errors import LocalError
 
@@ -16,20 +17,9 @@ SUFFIXES = (".png", ".svg")
 def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
     """Raises `LocalError` for a suffix not in `suffixes`, and for a file that cannot be written, before anything
     runs."""
-    file = Path(path)
-    if file.suffix.lower() not in suffixes:
+    if Path(path).suffix.lower() not in suffixes:
         raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}")
-    try:
-        if file.is_dir():
-            raise LocalError(f"--plot {path}", "is a directory", "the name of a file in it")
-        if not file.parent.is_dir():
-            raise LocalError(f"--plot {path}", f"there is no directory {file.parent}")
-        there = file.exists()
-        file.open("ab").close()
-    except OSError as error:
-        raise LocalError(f"--plot {path}", error.strerror, "a file that can be written") from None
-    if not there:
-        file.unlink()
+    check_output("--plot", path, ())
 
 
 def check_matplotlib(path: str) -> None:

@@ -27,6 +27,7 @@ from uetproto.cli.ladder.rows import (
     rows,
 )
 from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.outputs import check_output
 from uetproto.cli.summary import address, count, duration, stamp
 from uetproto.cli.terminal import Paint, painter, printable, shortened, width, write_text
 from uetproto.wire.capture.pcap import CaptureReader, open_capture
@@ -274,8 +275,7 @@ def command(
     """
     if svg is not None and json_lines:
         raise click.UsageError("--svg and --json exclude each other")
-    if svg is not None and os.path.exists(svg) and os.path.exists(file) and os.path.samefile(svg, file):
-        raise click.UsageError("--svg would overwrite the capture")
+    check_output("--svg", svg, (("FILE", file), ("--keys", keys_file)))
     keys = read_keys(keys_file)
     decoding = decoding._replace(keys=keys)
     tally = LadderTally()

@@ -11,10 +11,10 @@ from uetproto.audit.report import AuditReport
 from uetproto.audit.stats.measure import measure
 from uetproto.audit.stats.meters import Measurements
 from uetproto.cli.audit import plot as audit_plot
-from uetproto.cli.audit.annotated_capture import check_output
 from uetproto.cli.captures import Decoding, check_files, decoding_options, keys_option, read_key_ring
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.outputs import check_output
 from uetproto.cli.stats import text as stats_text
 from uetproto.cli.summary import count
 from uetproto.cli.terminal import console, painter, printable, status
@@ -41,7 +41,7 @@ first ACK that covers it. Latency: the time from the first packet of a message t
 exact to 1 %. Reordered: first transmissions seen after one with a newer PSN, and the largest distance in PSNs.
 
 {EXIT_STATUS}
-Damage is a fault.""",
+Faults are damage, and --keys that open none of the sealed packets.""",
 )
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line: flows, messages, a summary each.")
@@ -104,7 +104,9 @@ def command(
     if report.partial:
         click.echo(f"uetproto: partial: interrupted after {count(report.packets, 'packet')}", err=True)
         ctx.exit(interrupt.status)
-    if report.findings:
+    if report.keys_open_nothing:
+        click.echo("uetproto: the keys open none of the sealed packets: what is inside was not measured", err=True)
+    if report.findings or report.keys_open_nothing:
         ctx.exit(FAULT)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from uetproto.errors import LocalError, Location, shown
 from uetproto.knobs import BOOL, REQUIRED, check, check_knobs, knob, knobs_of
+from uetproto.textfile import read_bounded
 from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
 
 MODES = ("direct", "cluster", "client-server")
@@ -162,11 +163,7 @@ class KeyRing(Mapping[int, DomainConfig]):
         """
         place = Location(str(path))
         try:
-            with Path(path).open("rb") as file:
-                data = file.read(_MOST + 1)
-            if len(data) > _MOST:
-                raise LocalError("", f"more than {_MOST >> 20} MiB", "a file of keys, which has less", place=place)
-            text = data.decode()
+            text = read_bounded(path, _MOST).decode()
         except UnicodeDecodeError as error:
             raise LocalError("", f"byte {error.start} is not UTF-8", "TOML in UTF-8", place=place) from None
         return cls.parse(text, str(path))

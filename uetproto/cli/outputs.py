@@ -1,0 +1,53 @@
+"""Checks, before a command begins, that its outputs can be written and overwrite none of its inputs."""
+
+import os
+from collections.abc import Iterable
+
+from uetproto import LocalError
+
+Named = tuple[str, str | os.PathLike[str] | None]
+"""Holds an option or argument, and the name of its file, if it has one."""
+
+
+def check_output(option: str, output: str | None, others: Iterable[Named]) -> None:
+    """Raise `LocalError` unless `output` can be written and is none of `others`, by whatever name or link."""
+    if output is None or output == "-":
+        return
+    if not output:
+        raise LocalError(option, "is no name", "the name of a file")
+    for name, given in others:
+        if given and _are_one(output, given):
+            raise LocalError(f"{option} {output}", f"would overwrite {name}")
+    try:
+        os.lstat(output)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:  # a name that is too long
+        raise LocalError(f"{option} {output}", error.strerror, "a file that can be written") from None
+    if os.path.isdir(output):
+        raise LocalError(f"{option} {output}", "is a directory", "the name of a file in it")
+    folder = os.path.dirname(output)
+    if folder and not os.path.isdir(folder):
+        raise LocalError(f"{option} {output}", f"there is no directory {folder}")
+    if not os.access(output if os.path.exists(output) else folder or ".", os.W_OK):
+        raise LocalError(f"{option} {output}", "may not be written", "the name of a file that may")
+
+
+def check_outputs(outputs: Iterable[Named], inputs: Iterable[Named]) -> None:
+    """Check each of several outputs against the inputs and against the outputs before it."""
+    others = list(inputs)
+    for option, file in outputs:
+        check_output(option, None if file is None else os.fspath(file), others)
+        others.append((option, None if file == "-" else file))
+
+
+def toml_file(argument: str, name: str) -> Named:
+    """Return the file of an argument that names a TOML file, or what comes with the package (then there is none)."""
+    return argument, name if name.endswith(".toml") or "/" in name else None
+
+
+def _are_one(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Return whether both names are of one file, or will be once it exists."""
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return os.path.realpath(one) == os.path.realpath(other)

@@ -1,0 +1,18 @@
+"""Reads text files of the user within a bound: a device, or a capture given by mistake, must not fill the memory."""
+
+import os
+from pathlib import Path
+
+from uetproto.errors import LocalError, Location
+
+MOST = 1 << 24
+"""Number of bytes that a text file may have."""
+
+
+def read_bounded(path: str | os.PathLike[str], most: int = MOST) -> bytes:
+    """Return the bytes of a file. Raises `LocalError` for more than `most` bytes, `OSError` for an unreadable file."""
+    with Path(path).open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise LocalError("", f"more than {most >> 20} MiB", "a text file of less", place=Location(os.fspath(path)))
+    return data
