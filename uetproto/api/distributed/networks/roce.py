@@ -48,7 +48,7 @@ from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError
 from uetproto.wire.headers.roce import PMTUS
 
-RECEIVES = 1024
+RECEIVES = 64
 """Number of receives in a rank's shared receive queue, for grants and immediates; each is posted again at once."""
 
 _PLAIN = SendFlags(0)
