@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli.generate import (
-    status,
-)
+from tests.support.cli.generate import status
+from uetproto.cli import generate as module
 from uetproto.traffic.coverage_uet import POSSIBLE
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.uet_ses import OPCODE_PROFILES
@@ -60,7 +59,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_mixed_meets_all_kinds_of_operations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("mixed", "-o", str(tmp_path / "m.pcap"), "--packets", "20000", "--report", "coverage")
+    arguments = ("mixed", "-o", str(tmp_path / "m.pcap"), "--packets", "8000", "--report", "coverage")
     assert status(*arguments, "--json") == 0
     coverage = json.loads(capsys.readouterr().out)["coverage"]
     later = {"TSEND_ATOMIC", "TSEND_FETCH_ATOMIC", "MSG_ERROR", "SYNC_WRITE", "SYNC_ATOMIC", "DEFERRABLE_RTR"}
@@ -94,10 +93,12 @@ def test_a_full_disk_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == f"uetproto: {path}: No space left on device\n"
 
 
-def test_the_default_is_a_number_of_packets(tmp_path: Path) -> None:
+def test_the_default_is_a_number_of_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "b.pcap"
+    assert module.DEFAULT_PACKETS == 100_000
+    monkeypatch.setattr(module, "DEFAULT_PACKETS", 1500)
     assert status("bench", "-o", str(path), "--set", "sizes=64", "--set", "crc=off") == 0
-    assert count(path) == 100_000
+    assert count(path) == 1500
 
 
 def test_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,7 +186,7 @@ def test_interrupted(number: signal.Signals, code: int, tmp_path: Path) -> None:
 
 def test_progress_on_a_terminal(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    command = [*COMMAND, "bench", "-o", str(tmp_path / "p.pcap"), "--packets", "60000"]
+    command = [*COMMAND, "bench", "-o", str(tmp_path / "p.pcap"), "--packets", "25000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)
         shown = b""

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("cryptography")
 
+from tests.support.effort import effort
 from uetproto.check import fuzz as module
 from uetproto.check.finding import FuzzFinding
 from uetproto.check.tss import endpoint as tss_end
@@ -180,4 +181,4 @@ def test_a_missing_defence_is_found(mutant: Callable[[Patch], None], kinds: set[
 
 def test_nothing_is_found_with_all_of_them() -> None:
     """One seed, a fair sample; `uetproto fuzz tss` plays on."""
-    assert not any(tally.failed for tally in islice(module.fuzz("tss", 5), 60))
+    assert not any(tally.failed for tally in islice(module.fuzz("tss", 5), effort(25, 60, 600)))

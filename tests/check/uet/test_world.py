@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.effort import effort
 from uetproto.check.registry import Disruption, InvariantViolation
 from uetproto.check.uet.invariants_numbers import pds_23_shift
 from uetproto.check.uet.invariants_protocol import pds_37_confluence
@@ -361,7 +362,7 @@ def episode(profile: str, seed: int, steps: int, *, objects: bool = True) -> Uet
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_episodes(profile: str) -> None:
-    for seed in range(15):
+    for seed in range(effort(5, 15, 150)):
         episode(profile, seed, 400)
 
 
@@ -373,7 +374,7 @@ def test_one_seed_one_run(profile: str) -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_with_bytes_as_without(profile: str) -> None:
     """`objects` changes nothing but the form of packets."""
-    for seed in range(6):
+    for seed in range(effort(3, 6, 60)):
         assert episode(profile, seed, 300).report() == episode(profile, seed, 300, objects=False).report()
 
 
