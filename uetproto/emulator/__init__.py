@@ -1,6 +1,6 @@
 """The emulator joins engines by links, queues, switches, faults and taps, in virtual time.
 
 A scenario (`scenario/settings.py`) names the parts, `network/topology.py` joins them, `network/clock.py` runs them and
-`run/play.py` plays it. Bytes cross every link; only a NIC (`network/nic.py`) turns packets into frames and back.
-Nothing here is global: two simulations may run side by side.
+`run/play.py` plays it. Links carry frames as bytes; only a NIC (`network/nic.py`) turns packets into frames and back.
+There is no global state: two simulations may run side by side.
 """

@@ -199,5 +199,5 @@ _RETX = 0x10  # bit in the second byte of requests and of control packets
 
 
 def repeats(header: Buffer) -> bool:
-    """Return whether a request or control packet has retx set; an ACK, whose flag is the request's, has not."""
+    """Return whether a request or control packet has retx set; False for an ACK, which may have it too."""
     return header[1] & _RETX != 0 and header[0] >> 3 in _REPEATABLE

@@ -1,1 +1,1 @@
-"""The emulated network: clock, links, queues, switches, NICs, faults and capture points."""
+"""This package has the parts of the emulated network: clock, links, queues, switches, NICs, faults, capture points."""

@@ -1,7 +1,7 @@
 """This module builds a network from its parameters and its nodes, for any application.
 
-A frame that leaves a node passes its NIC, its gate (with PFC), a tap, the link and the faults; then the switch and its
-output queue; then the link to the other node, a tap, the gate and the NIC there.
+A frame passes, in this order: the NIC of its sender, the gate (with PFC), a tap, the link and the faults; then the
+switch and its output queue; then the link to the receiver, a tap, the gate and the NIC there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,15 +34,15 @@ from uetproto.framing.sizes import ETHERNET_SIZE
 
 Nodes = Mapping[str, NodeAttachment]
 Chance = Callable[[str, str], Rng]
-"""Returns a seeded random generator for the name of a node or a queue, and a use: faults, red."""
+"""Type of a function that returns a seeded random generator for a node or queue (its name) and a use: faults, red."""
 
 
 def build(
     clock: Clock, config: NetworkConfig, nodes: Nodes, *, dscp: Dscp, chance: Chance, writer: FrameWriter | None = None
 ) -> BuiltNetwork:
-    """Build a network of `nodes`. What passes the ports that are tapped goes to `writer`.
+    """Build a network of `nodes`; frames that pass tapped ports are written to `writer`.
 
-    `dscp`: the traffic classes, which switches tell apart. Raises `LocalError` naming what is legal.
+    `dscp` holds the DSCPs by which switches tell traffic classes apart. Raises `LocalError` for an illegal parameter.
     """
     build_topology = TOPOLOGIES[config.topology]
     patience = None if config.topology == "scripted" else decision_time(config, nodes)
@@ -64,12 +64,14 @@ def time_between(config: NetworkConfig) -> int:
 
 
 def decision_time(config: NetworkConfig, nodes: Nodes) -> int:
-    """Return the longest time from the first bit of a frame until faults and switches have handled it."""
+    """Return the longest time in picoseconds from the first bit of a frame until faults and switches have
+    handled it.
+    """
     slowest = min(node.rate for node in nodes.values())
     held = 0
     for faults in (node.faults for node in nodes.values() if node.faults):
         held = max(held, faults.reorder_time if faults.reorder else 0, faults.delay_time if faults.delay else 0)
-    time = 8 * SECOND * (config.mtu + ETHERNET_SIZE) // slowest + config.delay + held + 2  # rounded up, and over
+    time = 8 * SECOND * (config.mtu + ETHERNET_SIZE) // slowest + config.delay + held + 2  # 2 covers rounding
     time += time_between(config)
     inner = [node.rate for node in nodes.values() if node.at is not None]
     if inner:
@@ -85,7 +87,7 @@ def longest_flight(config: NetworkConfig, nodes: Nodes) -> int:
 
 
 class _NodeRate(Protocol):
-    """What `headroom` needs of a node."""
+    """This protocol has the attributes of a node that `headroom` reads."""
 
     @property
     def rate(self) -> int: ...
@@ -94,14 +96,14 @@ class _NodeRate(Protocol):
 
 
 def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[_NodeRate]) -> int:
-    """Return the bytes that may wait for one node, from all others, around one switch (`Pfc.most`)."""
+    """Return the most bytes that may wait in one switch for one node, sent by all other nodes (`Pfc.most`)."""
     delays = {True: config.delay, False: config.inner_delay}
     shares = (pfc.most(rate=node.rate, delay=delays[node.at is None], mtu=config.mtu) for node in nodes)
     return sum(sorted(shares)[1:])
 
 
 class _Forward:
-    """A port whose other side is set when all is built."""
+    """A forward port passes frames on to `sink`, which is set when all parts are built."""
 
     sink: FrameReceiver
 
@@ -154,7 +156,7 @@ class _NetworkBuilder:
             here.sink = self._tapped(node, nic)
 
     def scripted(self) -> None:
-        """Join the nodes by a wire that keeps every frame until a step takes it: no rate, no delay, no queues."""
+        """Join the nodes by a wire that keeps every frame until a script step takes it: no rate, delay or queues."""
         self._no_inner()
         self.network.wire = wire = ScriptedWire(self.clock, self.dscp, self.outcomes)
         for name, node in self.nodes.items():
@@ -163,7 +165,7 @@ class _NetworkBuilder:
             wire.attach(mac_bytes(node), self._tapped(node, nic))
 
     def fabric(self) -> None:
-        """Join switches and nodes as the layout says. Raises `LocalError` for PFC, which only a single switch does."""
+        """Join switches and nodes as the layout says. Raises `LocalError` for PFC, which needs a single switch."""
         config, network, layout = self.config, self.network, self.config.layout
         hosts = {name: node for name, node in self.nodes.items() if node.at is None}
         if layout is None or layout.size != len(hosts):
@@ -214,7 +216,7 @@ class _NetworkBuilder:
         return switch
 
     def _switch_at(self, name: str, node: NodeAttachment) -> Switch:
-        """Return the switch that an inner node is part of. Raises `LocalError` for a switch that is not there."""
+        """Return the switch that an inner node is part of. Raises `LocalError` for an unknown switch."""
         switches = self.network.switches
         if node.at not in switches:
             legal = ", ".join(switches) or "a topology with switches"
@@ -235,7 +237,10 @@ class _NetworkBuilder:
     def _add_node(
         self, name: str, node: NodeAttachment, sink: FrameReceiver, *, leaf: str, with_pfc: bool = False
     ) -> FrameReceiver:
-        """Add the NIC of a node and all parts between it and `sink`, named `leaf`; return what takes its frames."""
+        """Add the NIC of a node and all parts between the NIC and `sink`, the switch `leaf`.
+
+        Return the part that takes frames to the node.
+        """
         clock, network = self.clock, self.network
         if node.faults:
             rng = self.chance(name, "faults")

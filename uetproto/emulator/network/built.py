@@ -1,4 +1,4 @@
-"""The parts of a network that was built: NICs, links, switches, queues, and the multicast groups that nodes join."""
+"""This module holds the parts of a built network: NICs, links, switches, queues, and the members of groups."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from uetproto.errors import LocalError
 
 
 class LinkHop(NamedTuple):
-    """One direction of a cable: the names of its ends, and the link, which counts frames and bytes."""
+    """A link hop is one direction of a cable: the names of its ends, and the link, which counts frames and bytes."""
 
     source: str
     target: str
@@ -31,7 +31,7 @@ class LinkHop(NamedTuple):
 
 
 class SwitchPort(NamedTuple):
-    """The port of a switch to which a node is attached."""
+    """A switch port is the port to which a node is attached."""
 
     switch: Switch
     mac: bytes
@@ -41,7 +41,7 @@ class SwitchPort(NamedTuple):
 
 @dataclass(slots=True)
 class BuiltNetwork:
-    """A network that was built. Its parts are found by the name of their node."""
+    """A built network gives access to its parts, by the name of their node."""
 
     nics: dict[str, Nic] = field(default_factory=dict)
     links: dict[str, EmulatedLink] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class BuiltNetwork:
     hops: list[LinkHop] = field(default_factory=list)
     """All links except those of inner ports; links to and from hosts are included."""
     inner_hops: list[LinkHop] = field(default_factory=list)
-    """Links to and from nodes within switches: no packet crosses a cable there."""
+    """Links to and from nodes within switches, which are no cables."""
     seats: dict[str, SwitchPort] = field(default_factory=dict)
     members: dict[bytes, set[str]] = field(default_factory=dict)
     """Nodes that joined each group, by its MAC address."""
@@ -65,17 +65,17 @@ class BuiltNetwork:
     markers: dict[str, Marker] = field(default_factory=dict)
     """Markers of RED, by the names of `queues` and `trunks`."""
     ingresses: dict[str, PfcIngress] = field(default_factory=dict)
-    """With PFC, the port of the switch at which each node is."""
+    """With PFC, the input port of the switch for each node."""
     gates: dict[str, PauseGate] = field(default_factory=dict)
     """With PFC, the gate between each NIC and its link."""
     wire: ScriptedWire | None = None
-    """The wire that a script controls; None: no script controls frames."""
+    """The wire whose frames a script controls; None without a script."""
     capture: Capture | None = None
     longest_flight: int = 0
     """Longest time that a frame is under way, in picoseconds, even through full queues."""
 
     def join(self, group: bytes, node: str) -> None:
-        """Add a node to the group, a MAC address: its frames come only to nodes that joined, over a tree.
+        """Add a node to the multicast group with this MAC address; frames to a group reach only nodes that joined.
 
         Raises `LocalError` for an address that is no group, an unknown node, and a switch that holds too many groups.
         """
@@ -91,7 +91,7 @@ class BuiltNetwork:
         self._renew()
 
     def leave(self, group: bytes, node: str) -> None:
-        """Remove a node from a group; switches forget an empty group. Raises `LocalError` for a node not in it."""
+        """Remove a node from a group; switches remove an empty group. Raises `LocalError` for a node not in it."""
         port = self._port(group, node)
         if port is None:
             return
@@ -107,7 +107,7 @@ class BuiltNetwork:
         self._renew()
 
     def _port(self, group: bytes, node: str) -> SwitchPort | None:
-        """Return the port of a node; None in a network without switches, where all frames come to everybody."""
+        """Return the port of a node; None in a network without switches, where every frame reaches the other node."""
         check_group(group)
         if node not in self.nics:
             raise LocalError("station", f"there is no {node}", _names(self.nics))

@@ -12,9 +12,9 @@ _ClockEvent: TypeAlias = tuple[Callable[[Any], object], Any]
 
 
 class Clock:
-    """Represents virtual time `now`, and the events to come. Events of one instant happen in the order of their entry.
+    """A clock has the virtual time `now` and the pending events; events of one instant run in the order of their entry.
 
-    Instants are sorted, not events: many copies of a frame arrive at one instant.
+    Only instants are sorted, not events, as many copies of a frame arrive at one instant.
     """
 
     __slots__ = ("_events", "_instants", "_stopped", "now")
@@ -50,7 +50,9 @@ class Clock:
         return self._instants[0] if self._instants else NEVER
 
     def advance(self, duration: int) -> None:
-        """Run the events of the next `duration`. Time is at its end then, even if an event calls `stop`."""
+        """Run the events of the next `duration` picoseconds; `now` is then the end of it, even if an event calls
+        `stop`.
+        """
         until = self.now + duration
         while self.next <= until:
             self.run(until)
@@ -63,8 +65,8 @@ class Clock:
     def run(self, until: int = NEVER, events: int = -1) -> bool:
         """Run the events up to the instant `until`, at most `events` of them (-1: any number).
 
-        Return True if the limit `events` ended the call; False if no event is left before `until`, or `stop` was
-        called. Time stays at the last event.
+        Return True if the limit `events` ended the call; False if no event is left up to `until`, or `stop` was
+        called. `now` stays at the last event.
         """
         instants, pending = self._instants, self._events
         self._stopped = False
@@ -84,7 +86,7 @@ class Clock:
             while due and events:
                 events -= 1
                 action, argument = due.popleft()
-                if not due:  # what this one enters for the same instant begins anew
+                if not due:  # an event that `action` enters for the same instant makes a new entry
                     heappop(instants)
                     del pending[time]
                 action(argument)

@@ -15,7 +15,7 @@ from uetproto.framing.framer import Framer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFeatures:
-    """The parameters of a network that programs give in the form in which the emulator takes them."""
+    """Network features are the parameters that a program passes to the emulator without conversion."""
 
     topology: str = "switch"
     """Topology: switch; pair, two nodes and a cable; leaf-spine, fat-tree, rails; scripted, for scenarios. Node i is
@@ -25,28 +25,28 @@ class NetworkFeatures:
     trimming: bool = False
     """Whether switches trim data packets that find no room in a queue."""
     red: Red | None = None
-    """Marking by the queues of the switches, which DCQCN needs (roce.md §13); None: they do not mark."""
+    """Marking by the queues of the switches, which DCQCN needs (roce.md §13); None: the queues do not mark."""
     pfc: Pfc | None = None
-    """Pauses that the switch asks for (roce.md §13); None: the switch never asks for a pause."""
+    """Parameters of the switch's pause frames (roce.md §13); None: the switch sends none."""
     metered: bool = False
-    """Whether links count payload too, which costs time."""
+    """Whether links also count payload bytes, which makes a run slower."""
     sharp: bool = False
-    """Whether the payload of a SEND that is a SHARP message is its vector (sharp.md §2.2)."""
+    """Whether only the vector of a SEND that is a SHARP message counts as its payload (sharp.md §2.2)."""
     most_groups: int = MOST_GROUPS
     """Number of multicast groups that a switch holds."""
     wire: str = "bytes"
-    """The value `objects` carries frames that are not encoded: times and counters are the same, a long run is shorter.
-    Whatever needs bytes does not go with it: capture, trimming, red, pfc, faults that corrupt or trim."""
+    """Form of frames: `bytes`, or `objects` that are not encoded, with the same times and counters, for faster runs.
+    `objects` excludes all that needs bytes: capture, trimming, red, pfc, faults that corrupt or trim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfig(NetworkFeatures):
-    """Holds the parameters of a network, for all its links, NICs and ports."""
+    """A network configuration has the parameters of all links, NICs and ports."""
 
     layout: Layout | None = None
     """Layout of a topology with several switches; rank i is the i-th host."""
     rate: int = 400 * 10**9
-    """Rate of each cable in bits a second, each way; a node may have another."""
+    """Rate of each cable in bits a second, in each direction; the cable of a node may have another rate."""
     delay: int = MICROSECOND
     """Delay of each cable in picoseconds."""
     queue_capacity: int = 1 << 20
@@ -57,11 +57,11 @@ class NetworkConfig(NetworkFeatures):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAttachment:
-    """What a network knows of a node: how to reach it, what it drives there, and what may go wrong."""
+    """A node attachment describes a node to the network: address, cable, engine, capture and faults."""
 
     address: int
     rate: int
-    """Rate of the cable in bits a second, both ways."""
+    """Rate of the cable in bits a second, in each direction."""
     engine: Engine
     framer: Framer
     on_event: Callable[[Any], None]

@@ -1,6 +1,6 @@
-"""Faults: a sink before another one drops, copies, delays, damages and trims frames, by chance or by number.
+"""This module has faults: a port before a sink drops, copies, delays, damages and trims frames, at random or by number.
 
-Chance comes from a seeded generator: runs with one seed are equal.
+The random generator is seeded: runs with the same seed are equal.
 """
 
 from collections import Counter
@@ -15,21 +15,24 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
 
 Which = float | frozenset[int]
-"""A share of the frames, 0 to 1, or the numbers of frames."""
+"""Type that selects frames: a share of them, 0 to 1, or their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The faults that are applied to frames. Numbers count the frames that come to a port, from 0."""
+    """Faults say which frames are dropped, copied, delayed, damaged or trimmed.
+
+    A frame number counts the frames that reach a port, from 0.
+    """
 
     drop: Which = 0.0
     trim: Which = 0.0
-    """Frames that are trimmed, as a switch without room does; frames that must not be trimmed pass."""
+    """Frames that are trimmed as by a switch with a full queue; frames that must not be trimmed pass unchanged."""
     corrupt: Which = 0.0
     """Frames of which one bit behind the Ethernet header changes."""
     duplicate: Which = 0.0
     reorder: Which = 0.0
-    """Frames that wait until `reorder_by` later frames have passed, or for `reorder_time` if those do not come."""
+    """Frames that wait until `reorder_by` later frames have passed, but at most for `reorder_time`."""
     delay: Which = 0.0
     reorder_by: int = 1
     reorder_time: int = 10 * MICROSECOND
@@ -41,7 +44,7 @@ class Faults:
 
 @dataclass(slots=True)
 class _ReorderedFrame:
-    """A frame that waits until `passes` others have passed."""
+    """A reordered frame waits until `passes` other frames have passed."""
 
     frame: bytes
     passes: int
@@ -49,7 +52,7 @@ class _ReorderedFrame:
 
 @dataclass(slots=True)
 class FaultyPort:
-    """A port before `sink` that applies faults. `done` counts what happened, by the name of the fault."""
+    """A faulty port applies faults to frames before `sink`; `done` counts the faults by name."""
 
     clock: Clock
     sink: FrameReceiver
@@ -124,7 +127,7 @@ class FaultyPort:
                 self.sink.take(held.frame)
 
     def _release(self, held: _ReorderedFrame) -> None:
-        """Pass on a frame that still waits, as the others did not come in time."""
+        """Pass on a reordered frame that still waits when its time has expired."""
         if any(held is other for other in self._held):
             self._held = [other for other in self._held if other is not held]
             self.sink.take(held.frame)

@@ -1,4 +1,4 @@
-"""Outcomes of frames after a tap has seen them leave: a comment in the capture, and the end of an arrow in a ladder.
+"""This module tracks what happens to a frame behind a tap, for comments in captures and arrows in ladder diagrams.
 
 A tap sees a frame when it leaves; the network decides later what happens to it. Frames are identified by the object,
 not by their bytes: a retransmission may have the same bytes.
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class FrameOutcome(StrEnum):
-    """What happened to a frame that did not arrive as it left; the value is the comment of its record."""
+    """A frame outcome says why a frame did not arrive as it left; the value is the comment of its record."""
 
     LOST = "lost on the way"
     TRIMMED = "trimmed on the way"
@@ -18,7 +18,7 @@ class FrameOutcome(StrEnum):
 
 @dataclass(slots=True)
 class FrameInTransit:
-    """A frame under way: all its forms since it left are kept, so that no other object gets the same `id`."""
+    """A frame in transit keeps all versions of a frame since it left, so that no other object gets the same `id`."""
 
     frames: list[bytes]
     copies: int = 1
@@ -28,7 +28,7 @@ class FrameInTransit:
 
 
 class FrameOutcomes:
-    """The frames under way that are followed, and what happens to them."""
+    """Frame outcomes track the frames that are on their way and followed."""
 
     __slots__ = ("_frames",)
 

@@ -1,4 +1,4 @@
-"""Layouts of fabrics with several switches, taken from `uetproto.collectives.topology`."""
+"""This module makes layouts of fabrics with several switches, by `uetproto.collectives.topology`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ LAYOUTS = ("leaf-spine", "fat-tree", "rails")
 """Names of the topologies that have a layout."""
 
 KEYS = tuple(dict.fromkeys(name for kind in LAYOUTS for name in PARAMETERS[kind]))
-"""Parameters of all layouts; `PARAMETERS` tells which parameters each layout has."""
+"""Names of the parameters of all layouts; `PARAMETERS` has those of each layout."""
 
 MOST_CABLES = 1 << 15
 """Number of cables that a fabric may have; each is emulated by two queues and two links."""

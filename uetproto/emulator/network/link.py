@@ -1,4 +1,4 @@
-"""Links: a frame takes time to be sent, by the rate, and time to reach the other end."""
+"""This module has links: a frame takes time to send, by the rate, and time to reach the other end, by the delay."""
 
 from collections.abc import Callable
 from math import gcd
@@ -24,14 +24,15 @@ class FrameSender(Protocol):
     def busy_until(self) -> int: ...
 
     def send(self, frame: bytes) -> int:
-        """Send the frame when the link is free; return the instant at which its first bit leaves."""
+        """Send the frame as soon as the link is free; return the instant at which its first bit leaves."""
 
 
 class EmulatedLink:
-    """Represents one direction of a cable: `rate` in bit/s, `delay` in picoseconds, `mtu` in bytes of an IP packet.
+    """An emulated link is one direction of a cable.
 
-    Frames leave in the order in which they come. When a frame comes, the instant of its arrival is known, so that only
-    the arrival is an event: the sink is called when the last bit has arrived. The size is that of a captured frame.
+    `rate` is in bit/s, `delay` in picoseconds, `mtu` in bytes of an IP packet. Frames leave in the order of the calls
+    of `send`. The arrival of a frame is known when it is sent, so that only the arrival is an event: the sink is called
+    when the last bit has arrived. The size of a frame is that in a capture, without preamble and FCS.
     """
 
     __slots__ = (
@@ -54,7 +55,10 @@ class EmulatedLink:
         self._clock = clock
         self._take: Callable[[bytes], None] = sink.take
         common = gcd(8 * SECOND, rate)
-        self._picoseconds, self._bits = 8 * SECOND // common, rate // common  # of a byte, as a fraction in lowest terms
+        self._picoseconds, self._bits = (
+            8 * SECOND // common,
+            rate // common,
+        )  # per byte: a fraction in lowest terms
         self._limit = mtu + ETHERNET_SIZE
         self._size_of = size_of
         self.delay = delay

@@ -1,4 +1,4 @@
-"""NICs: each drives one endpoint on a link. Only its framer knows what frames look like."""
+"""This module has the NIC, which drives one endpoint on a link; only its framer knows the format of frames."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +10,14 @@ from uetproto.engine.contract import NEVER, Engine, TrafficClass
 from uetproto.framing.framer import Framer
 
 RING = 16
-"""Number of first transmissions that a NIC takes from its endpoint at once; it takes more when they have left."""
+"""Number of first transmissions that a NIC takes from its endpoint at once; it takes more when these have left."""
 
 
 class Nic:
     """A NIC drives one endpoint: it delivers and sends packets, runs the timers, and passes the events on.
 
-    With a `gate` before the link, the ring is in the gate. It may be full for long, while control packets still leave.
+    With a `gate` before the link, the gate holds the first transmissions that wait. A pause may keep the gate full for
+    long, while control packets still leave.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Nic:
         self._frame = framer.frame
         self._packet = framer.packet
         self._repeats = framer.repeats
-        self._timer = NEVER  # the next timer event that is valid
+        self._timer = NEVER  # instant of the one timer event that is valid
         self._coming = False  # whether an event will take more packets when the link is free
         self._stopped = False
         self._gate = gate
@@ -45,7 +46,7 @@ class Nic:
         self.framer = framer
         self.sent = 0
         self.repeated = 0
-        """Number of requests and control packets sent again; `sent` counts them too."""
+        """Number of requests and control packets that were retransmitted; `sent` counts them too."""
         self.received = 0
 
     def submit(self, work: Any) -> None:
@@ -65,9 +66,9 @@ class Nic:
             self._step()
 
     def divert(self, address: int, sink: Callable[[Any, int], None] | None) -> None:
-        """Pass packets to a multicast group to `sink(packet, now)`; None: to the engine.
+        """Pass packets to the multicast group `address` to `sink(packet, now)` instead of the engine; None: undo this.
 
-        A program that only counts packets uses it: no receive is consumed, nothing completes.
+        A program that only counts packets uses this: the packets consume no receive and complete no work.
         """
         if sink is None:
             self._sinks.pop(address, None)
@@ -79,7 +80,7 @@ class Nic:
         self._stopped = True
 
     def _step(self) -> None:
-        """Send and tell what a call has brought about. While the ring is full, packets wait for `_more`."""
+        """Send the packets and report the events that the engine has ready; while the ring is full, packets wait."""
         clock, engine, link, gate = self._clock, self._engine, self._link, self._gate
         if not self._coming:
             now = clock.now
@@ -89,7 +90,7 @@ class Nic:
                 frame, send, repeats = self._frame, link.send, self._repeats
                 for packet in packets:
                     data = frame(packet)
-                    if not data:  # the packet must not leave
+                    if not data:  # the framer refuses to send the packet
                         self.sent -= 1
                         continue
                     send(data)

@@ -1,4 +1,4 @@
-"""This module has links that also count payload without headers, which is what `trav` counts (collectives.md §2).
+"""This module has links that also count bytes of payload without headers, the unit of `trav` (collectives.md §2).
 
 Only data packets have payload here; trimmed packets and answers such as ACKs have none. The payload of a SHARP message
 is its vector; control messages such as joins and locks have none (sharp.md §2.5).
@@ -39,11 +39,11 @@ _OPCODES, _VECTORS = frozenset(SharpOpcode), frozenset(VECTORS)
 
 
 class PayloadSize:
-    """A function that returns the number of payload bytes of a frame on the standard ports.
+    """A payload size is a function that returns the number of payload bytes of a frame on the standard ports.
 
-    With `sharp` a SEND that looks like a SHARP message is one. One frame of each shape is decoded; the shape is the
-    length, the port, and the first bytes of PDS and SES, or of the BTH. All payload of a SHARP message counts with its
-    first packet, which has the length.
+    With `sharp`, a SEND that looks like a SHARP message counts as one. Only one frame of each shape is decoded; the
+    shape is the length, the port, and the first bytes of PDS and SES, or of the BTH. All payload of a SHARP message is
+    counted at its first packet, which has the length.
     """
 
     def __init__(self, dscp: Dscp, *, sharp: bool = False) -> None:
@@ -112,7 +112,7 @@ def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
 
 
 class MeteredLink(EmulatedLink):
-    """A link that also counts payload."""
+    """A metered link also counts payload."""
 
     __slots__ = ("_payload_of", "payload")
 

@@ -1,7 +1,7 @@
-"""Priority-based flow control: a full switch tells its neighbours to pause one class, and drops nothing (roce.md §13).
+"""This module has priority-based flow control: a full switch pauses its neighbours and drops no data (roce.md §13).
 
-`Pauser` is the side of the switch: it counts the bytes that wait from each node, and sends pause frames. `PauseGate` is
-the side of the node, between its NIC and its link. One class can be paused: that of data, by the DSCP.
+`Pauser` is the side of the switch: it counts the waiting bytes of each node, and sends pause frames. `PauseGate` is the
+side of the node, between its NIC and its link. Only the class of data can be paused; the DSCP tells it.
 """
 
 from collections import deque
@@ -21,16 +21,16 @@ DESTINATION = 0x0180C2000001
 """Destination address of pause frames; they are not forwarded."""
 
 SWITCH = 0x02FF00000000
-"""Source address of pause frames: locally administered, and none that `framing.framer.mac_of` makes."""
+"""Source address of pause frames: locally administered, and different from all addresses of `framer.mac_of`."""
 
 QUANTUM = 64
-"""Size of a quantum in bytes: pauses are given in units of 512 bit times."""
+"""Size of a quantum in bytes: the unit of pauses is 512 bit times."""
 
 MIN_FRAME = 60
 """Size of a pause frame in bytes, padding included."""
 
 ROOM = 16
-"""Number of frames that a gate holds; its NIC then makes no more frames."""
+"""Number of data frames that a gate holds; while it is full, its NIC makes no more of them."""
 
 _ETHERNET, _PFC = codec_of(ETHERNET), codec_of(PFC)
 _MAC_CONTROL = EtherType.MAC_CONTROL.to_bytes(2, "big")
@@ -39,12 +39,12 @@ _OPCODE = 0x0101
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pfc:
-    """When the switch sends pause frames, and for how long they hold (roce.md §13)."""
+    """These parameters say when the switch sends pause frames, and for how long a pause holds (roce.md §13)."""
 
     priority: int = 3
     """Class that is paused, 0–7."""
     xoff: int = 64 * 1024
-    """Number of bytes from one node that wait in the switch above which the node has to pause."""
+    """Number of waiting bytes from one node in the switch above which the node has to pause."""
     xon: int = 32 * 1024
     """Number of waiting bytes below which the node resumes."""
     quanta: int = 0xFFFF
@@ -63,7 +63,7 @@ class Pfc:
             raise LocalError("pfc", f"repeat {self.repeat}", f"1 … {self.quanta - 1}, less than quanta")
 
     def frame(self, quanta: int) -> bytes:
-        """Return a pause frame for the class; with 0 quanta it means resume."""
+        """Return a pause frame for the class; a frame with 0 quanta means resume."""
         lower = _ETHERNET.encode({"dst": DESTINATION, "src": SWITCH, "type": EtherType.MAC_CONTROL})
         body = _PFC.encode({"opcode": _OPCODE, "enable": 1 << self.priority, f"pause{self.priority}": quanta})
         return (lower + body).ljust(MIN_FRAME, b"\0")
@@ -78,10 +78,11 @@ class Pfc:
         return body[f"pause{self.priority}"]
 
     def most(self, *, rate: int, delay: int, mtu: int) -> int:
-        """Return the most bytes from a node with such a link that may wait, if no fault copies or delays its frames.
+        """Return the most bytes that may wait from one node, if no fault copies or delays its frames.
 
-        They are `xoff` and the frame that exceeds it; the frames that come until the pause frame, behind a frame under
-        way, has reached the node, and those on the link by then; last the frame that the node had begun.
+        `rate` (bit/s), `delay` (picoseconds) and `mtu` (bytes) are those of its link. The bytes are the sum of: `xoff`
+        and the frame that exceeds it; the frames that arrive while the pause frame waits for a frame in transmission
+        and is on its way; the frames that are on the link then; and the frame whose transmission the node had begun.
         """
         on_the_way = -(-2 * delay * rate // (8 * SECOND))
         return self.xoff + 3 * (mtu + ETHERNET_SIZE) + MIN_FRAME + on_the_way
@@ -89,10 +90,10 @@ class Pfc:
 
 @dataclass(slots=True)
 class PfcIngress:
-    """A port of the switch by which frames of a node come in."""
+    """A PFC ingress is the port of the switch by which the frames of one node enter."""
 
     send: Callable[[bytes], None]
-    """Sends a frame on the link back, before all others."""
+    """Function that sends a frame to the node before all waiting frames."""
     duration: Callable[[int], int]
     """Returns the picoseconds that a number of bytes take on that link."""
     bytes: int = 0
@@ -100,14 +101,14 @@ class PfcIngress:
     peak: int = 0
     paused: bool = False
     pauses: int = 0
-    """Number of pause frames sent, repeated ones too."""
+    """Number of pause frames sent, including repeated ones."""
     resumes: int = 0
 
 
 class Pauser:
     """A pauser counts the bytes that wait in the switch, by the node that sent them, and sends pause frames.
 
-    Copies of a frame to a group count as often as they wait. A frame whose source no port has does not count.
+    Each waiting copy of a frame to a group counts. A frame whose source address belongs to no port does not count.
     """
 
     def __init__(self, clock: Clock, pfc: Pfc, dscp: Dscp) -> None:
@@ -171,23 +172,23 @@ class PauseGate:
     pfc: Pfc
     dscp: Dscp
     port: FrameReceiver = field(init=False)
-    """Takes the frames that arrive and are no MAC control frames: the NIC."""
+    """The NIC, which takes arriving frames other than MAC control frames."""
     on_room: Callable[[], None] = field(init=False)
-    """Called when all frames that waited have left."""
+    """Function that is called when all waiting data frames have left."""
     ignored: int = 0
-    """Number of MAC control frames that do not concern the class: malformed, foreign, of another class."""
+    """Number of MAC control frames that do not concern the class: malformed, with another address, of another class."""
     pauses: int = 0
-    """Number of pause frames that arrived, without those that mean resume."""
+    """Number of pause frames that arrived, not counting those that mean resume."""
     _data: deque[bytes] = field(default_factory=deque)
     _others: deque[bytes] = field(default_factory=deque)
     _awake: bool = False  # whether an event will serve the gate when the link is free
-    _since: int | None = None  # since when it is closed
+    _since: int | None = None  # instant at which the current pause began; None: not paused
     _until: int = 0
-    _paused: int = 0  # before `_since`
+    _paused: int = 0  # picoseconds of earlier pauses
 
     @property
     def room(self) -> int:
-        """Return the number of frames that find room; control frames pass a full gate too."""
+        """Return how many more data frames the gate can hold; control frames pass a full gate too."""
         return max(0, ROOM - len(self._data))
 
     @property
@@ -202,7 +203,7 @@ class PauseGate:
         return self.link.busy_until
 
     def send(self, frame: bytes) -> int:
-        """Send a frame now or later; return now, as the instant is not known yet."""
+        """Send a frame now or when the gate allows it; return the current time, as that of the sending is not known."""
         (self._data if self.dscp.is_data(frame) else self._others).append(frame)
         self._serve()
         return self.clock.now
@@ -224,7 +225,7 @@ class PauseGate:
         return self._others if self._others or self._since is not None else self._data
 
     def _go(self) -> None:
-        """Go on, as the link is free or the pause is over; have the NIC make more frames if none waits."""
+        """Send the next frame after the link became free or a pause ended; if no data waits, tell the NIC."""
         self._serve()
         if not self._data:
             self.on_room()
@@ -258,7 +259,7 @@ class PauseGate:
         self.clock.at(until, self._over, until)
 
     def _over(self, until: int) -> None:
-        """End a pause, unless it has ended or was made longer."""
+        """End the pause that holds to `until`, unless it has ended or was extended."""
         if self._since is not None and self._until == until:
             self._open()
 

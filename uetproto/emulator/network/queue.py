@@ -1,4 +1,4 @@
-"""Output queues of switch ports: three classes, strict priority, drop-tail."""
+"""This module has the output queues of switch ports: three classes, strict priority, drop-tail."""
 
 from collections import deque
 from collections.abc import Callable
@@ -24,27 +24,27 @@ class Level(IntEnum):
 
 
 def level_by(dscp: Dscp) -> Callable[[bytes], Level]:
-    """Return a function that reads from the DSCP of a frame the class in which the frame waits."""
+    """Return a function that returns the class in which a frame waits, by the DSCP of the frame."""
     levels: dict[int | None, Level] = dict.fromkeys((dscp.trimmed, dscp.trimmed_last_hop), Level.MEDIUM)
     levels[dscp.control] = Level.HIGH
     return lambda frame: levels.get(dscp_of(frame), Level.LOW)
 
 
 class QueueObserver(Protocol):
-    """An observer is told of the frames that wait in a queue, as `pfc.Pauser` is."""
+    """An observer is called when a frame begins or ends to wait in a queue; `pfc.Pauser` is one."""
 
     def enters(self, frame: bytes) -> None:
         """Note that a frame begins to wait."""
 
     def leaves(self, frame: bytes) -> None:
-        """Note that a frame is on the link."""
+        """Note that a frame has left the queue for the link."""
 
 
 class OutputQueue:
     """An output queue holds frames that wait for one link, up to `capacity` bytes for each level.
 
-    A frame that finds the link idle does not wait and costs no event. A transmission under way is never interrupted.
-    `level_of` returns the level of a frame. A `marker` marks a frame by the bytes that wait at its level when it comes.
+    A frame that finds the link idle is sent at once, without an event. A transmission is never interrupted. `level_of`
+    returns the level of a frame. A `marker` marks a frame by the bytes that wait at its level when the frame arrives.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class OutputQueue:
         self._bytes = [0 for _ in Level]
         self._awake = False  # whether an event will serve the queue
         self._observer = observer
-        self._peak = self._before = 0  # since `watch_from`, and before
+        self._peak = self._before = 0  # most bytes since `watch_from`, and before it
         self.capacity = capacity
         self.marker = marker
 
@@ -123,7 +123,7 @@ class OutputQueue:
 
     def _serve(self, _: object) -> None:
         """Send the first frame of the first level that has one, as the link is free."""
-        if self._clock.now < self._link.busy_until:  # one went ahead
+        if self._clock.now < self._link.busy_until:  # another frame was sent by `ahead`
             self._clock.at(self._link.busy_until, self._serve)
             return
         for level, frames in enumerate(self._waiting):

@@ -1,6 +1,6 @@
-"""Random early detection: a queue of the switch marks packets before it has to drop them (roce.md §13).
+"""This module has random early detection: a queue of the switch marks packets before it has to drop any (roce.md §13).
 
-Only packets with ECT are marked: their ECN becomes CE, and the IPv4 checksum follows.
+Only packets with ECT are marked: their ECN becomes CE, and the IPv4 checksum is updated.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,10 @@ _ECT = (Ecn.ECT0, Ecn.ECT1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Red:
-    """The chance that a packet is marked, by the bytes that wait before it; DCQCN has these defaults (roce.md §13)."""
+    """These parameters give the chance that a packet is marked, by the bytes that wait before it (roce.md §13).
+
+    The defaults are those of DCQCN.
+    """
 
     kmin: int = 5_000
     """Number of waiting bytes up to which no packet is marked; from here to `kmax` the chance grows linearly."""
@@ -45,7 +48,7 @@ class Red:
 
 @dataclass(slots=True)
 class Marker:
-    """A marker marks the packets of one queue. It draws a number only for packets whose mark is left to chance."""
+    """A marker marks the packets of one queue; it draws a random number only where the chance is neither 0 nor 1."""
 
     red: Red
     rng: Rng

@@ -1,7 +1,8 @@
-"""Routing between several switches, by a layout (collectives.md §4.2).
+"""This module routes frames between several switches, by a layout (collectives.md §4.2).
 
-A switch forwards a frame by one of the shortest paths to its destination. Of equal ones a hash of source, destination
-and entropy chooses, so that a flow keeps its path and its order. Frames to groups follow the tree of their source.
+A switch forwards a frame by one of the shortest paths to its destination. A hash of source, destination and entropy
+chooses among equal paths, so that a flow keeps its path and its order. Frames to groups follow the tree of their
+source.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from uetproto.emulator.network.queue import OutputQueue
 
 @dataclass(slots=True)
 class LayoutRouting:
-    """The `switch.Routing` of one switch: what it knows of the other switches."""
+    """A layout routing is the `switch.Routing` of one switch: its ports to other switches."""
 
     layout: Layout
     vertex: int
@@ -32,7 +33,7 @@ class LayoutRouting:
         return [self.trunks[link] for link in onward(self.vertex, end)]
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
-        """Return the ports by which a frame of a node to a group leaves for other switches, by switch."""
+        """Return the ports by which a frame from `source` to a group leaves for other switches, by the switch there."""
         vertex = self.vertices.get(source)
         tree = frozenset[int]() if vertex is None else self.trees.of(group, vertex)
         name, links = self.layout.name, self.layout.links
@@ -41,7 +42,7 @@ class LayoutRouting:
 
 @dataclass(slots=True)
 class MulticastTrees:
-    """The links of the multicast tree of each rank and each switch, computed when they are needed."""
+    """This class computes the links of multicast trees, of each rank and each switch, when they are needed."""
 
     layout: Layout
     network: BuiltNetwork
@@ -49,7 +50,7 @@ class MulticastTrees:
     _joined: int = 0
 
     def of(self, group: bytes, vertex: int) -> frozenset[int]:
-        """Return the links of the tree to the nodes that joined; to all hosts if no node joined."""
+        """Return the links of the tree from `vertex` to the nodes that joined; to all hosts if no node joined."""
         network = self.network
         if self._joined != network.joined:
             self._joined = network.joined

@@ -1,4 +1,4 @@
-"""A wire that keeps every frame until a step of a script says what happens to it.
+"""This module has a wire that keeps every frame until a step of a script says what happens to the frame.
 
 Frames are numbered from 0 in the order in which they leave the nodes. A copy gets a number of its own.
 """
@@ -15,13 +15,13 @@ from uetproto.framing.dscp import Dscp
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 ALL = -1
-"""Stands for every frame on the wire, in place of a frame number."""
+"""Number that stands for every frame on the wire."""
 _MOST_SPANS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class FrameStep:
-    """A row `[[step]]` of a script with a real SES, checked; `action` says what the other fields mean."""
+    """A frame step is a checked row `[[step]]` of a script with a real SES; the other fields depend on `action`."""
 
     where: Location
     """File and line of the row; error texts name it."""
@@ -118,4 +118,4 @@ WIRE_ACTIONS: dict[str, Callable[[ScriptedWire, int, FrameStep], None]] = {
     "trim": ScriptedWire._trim,
     "corrupt": ScriptedWire._corrupt,
 }
-"""Actions of a row that concern frames on the wire."""
+"""Functions that play the actions on frames of the wire, by the name of the action."""

@@ -1,6 +1,6 @@
-"""A switch: it forwards by destination address, and may trim packets for which it has no room (cms.md §7).
+"""This module has the switch, which forwards by destination address and may trim packets (cms.md §7).
 
-Frames pass unchanged and are not decoded: the switch reads a few bytes at fixed places.
+Frames pass unchanged and are not decoded: the switch reads a few bytes at fixed offsets.
 """
 
 from collections import Counter
@@ -66,7 +66,7 @@ def flow_of(frame: bytes) -> bytes:
 
 
 class Routing(Protocol):
-    """What a switch knows of other switches."""
+    """A routing gives a switch its ports to other switches."""
 
     def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
         """Return the ports on the shortest paths to a node; none for an address that no node has."""
@@ -76,7 +76,7 @@ class Routing(Protocol):
 
 
 class GroupCount(NamedTuple):
-    """Number of frames to groups, and of their bytes, that were meant for a port or came to a switch."""
+    """A group count is a number of frames to groups and of their bytes, at a port or at a switch."""
 
     frames: int
     bytes: int
@@ -84,7 +84,7 @@ class GroupCount(NamedTuple):
 
 @dataclass(slots=True)
 class MulticastEntry:
-    """The ports by which frames of one source to one group leave, and how many frames left."""
+    """A multicast entry has the ports by which frames of one source to one group leave, and counts these frames."""
 
     trunks: tuple[OutputQueue, ...]
     ports: tuple[OutputQueue, ...]
@@ -97,22 +97,23 @@ class MulticastEntry:
 
 
 FLOWS = 1 << 16
-"""Number of flows, and of multicast entries, that a switch keeps; a full cache is emptied and filled as before."""
+"""Number of flows, and of multicast entries, that a switch caches; a full cache is emptied."""
 
 _EARLIER = 1 << 12
-"""Number of old multicast entries whose counters are kept apart."""
+"""Number of replaced multicast entries that are kept for their counters."""
 
 MOST_GROUPS = 0xFFFF - 0xC000
-"""Number of multicast groups that a switch holds by default: InfiniBand has as many local identifiers for them."""
+"""Number of multicast groups that a switch holds by default: that of InfiniBand's local identifiers for groups."""
 
 
 class Switch:
     """A switch has one output queue for each port and finds it by the destination MAC address.
 
-    Ports lead to nodes, but for those of `routing`, which lead to other switches. With `trimming` it trims data that
-    finds no room. A frame to a group leaves by all ports but that of its source, or by the ports that joined; to other
-    switches it leaves by the links of its tree. Inner ports, those of aggregation nodes, get no frames of a group that
-    they have not joined. Other group addresses, such as that of PFC, belong to the link and are not forwarded.
+    Ports lead to nodes, except those of `routing`, which lead to other switches. With `trimming` the switch trims data
+    packets that do not fit into a queue. A frame to a group leaves by the ports that joined, or, if no port joined, by
+    all ports but that of its source; to other switches it leaves by the links of its tree. Inner ports, those of
+    aggregation nodes, get only frames of groups that they have joined. Other group addresses, such as that of PFC,
+    belong to the link and are not forwarded.
     """
 
     __slots__ = (
@@ -138,17 +139,17 @@ class Switch:
         self._open: dict[bytes, OutputQueue] = {}  # ports for groups that no node joined
         self._names: dict[bytes, str] = {}
         self._groups: dict[bytes, dict[bytes, OutputQueue]] = {}
-        self._entries: dict[bytes, MulticastEntry] = {}  # by group and source: the first bytes of a frame
-        self._earlier: list[MulticastEntry] = []  # those that held until a node joined or left
+        self._entries: dict[bytes, MulticastEntry] = {}  # by group and source, the first 12 bytes of a frame
+        self._earlier: list[MulticastEntry] = []  # entries that were replaced because a node joined or left
         self._outcomes = outcomes or FrameOutcomes()
         self._size_of = size_of
         self.dscp = dscp
         self.trimming = trimming
         self.most_groups = most_groups
         self.forwarded = 0
-        """Number of frames, and copies of them, that found room."""
+        """Number of frames, and of copies, that fitted into their queue."""
         self.dropped = 0
-        """Number of frames that found no room in their queue."""
+        """Number of frames that were dropped as their queue was full."""
         self.trimmed = 0
         self.unknown = 0
         """Number of frames with an address that no node has."""
@@ -173,25 +174,27 @@ class Switch:
         self.renew()
 
     def check_room(self, group: bytes) -> None:
-        """Raise `LocalError` for a group that the switch does not hold, if it holds as many as it can."""
+        """Raise `LocalError` for a new group if the switch holds as many groups as it can."""
         if group not in self._groups and len(self._groups) >= self.most_groups:
             held = f"{self.name} holds {len(self._groups)} of them"
             raise LocalError("group", held, f"at most {self.most_groups}")
 
     def hold(self, group: bytes) -> None:
-        """Make frames to `group` leave only by ports that joined. Raises `LocalError` if it holds too many groups."""
+        """Make frames to `group` leave only by ports that joined. Raises `LocalError` if the switch is full of
+        groups.
+        """
         self.check_room(group)
         if group not in self._groups:
             self._groups[group] = {}
             self.renew()
 
     def leave(self, group: bytes, port: bytes) -> None:
-        """Let no more frames to `group` leave by this port."""
+        """Stop frames to `group` from leaving by this port."""
         self._groups[group].pop(port, None)
         self.renew()
 
     def forget(self, group: bytes) -> None:
-        """Forget that any port joined the group."""
+        """Remove the group, with all ports that joined."""
         self._groups.pop(group, None)
         self.renew()
 
@@ -215,7 +218,7 @@ class Switch:
 
     @property
     def group_ports(self) -> dict[str, GroupCount]:
-        """Return the counts of copies of group frames for each port by name, with those that found no room."""
+        """Return the counts of copies of group frames for each port by name, including copies that were dropped."""
         counts: dict[str, GroupCount] = {}
         for entry in (*self._earlier, *self._entries.values()):
             for name in entry.names if entry.frames else ():
@@ -225,13 +228,13 @@ class Switch:
 
     @property
     def group_frames(self) -> GroupCount:
-        """Return the frames to groups that came to the switch, before they were copied."""
+        """Return the count of frames to groups that entered the switch, before they were copied."""
         entries = (*self._earlier, *self._entries.values())
         return GroupCount(sum(entry.frames for entry in entries), sum(entry.bytes for entry in entries))
 
     @property
     def copies(self) -> dict[bytes, int]:
-        """Return the copies of frames to groups that were meant for each node here, by its MAC address."""
+        """Return the number of copies of group frames for each node at this switch, by the MAC address of the node."""
         counts: Counter[bytes] = Counter()
         for entry in (*self._earlier, *self._entries.values()):
             counts.update(dict.fromkeys(entry.macs, entry.frames))
@@ -263,7 +266,7 @@ class Switch:
                 return
             if len(self._flows) >= FLOWS:
                 self._flows.clear()
-            # a hash, another one in each switch: else all switches would make the same choice
+            # The hash depends on the name of the switch, as otherwise all switches would make the same choice.
             number = int.from_bytes(blake2s(flow, digest_size=4, key=self.name.encode()[:32]).digest(), "big")
             self._flows[flow] = queue = hops[number % len(hops)]
         if queue.put(frame):
@@ -301,7 +304,7 @@ class Switch:
         self._outcomes.lost(frame)
 
     def _entry(self, group: bytes, source: bytes) -> MulticastEntry:
-        """Return where this switch forwards frames of a source to a group, and keep it."""
+        """Make and keep the entry that says by which ports frames from `source` to a group leave."""
         trunks = {} if self._routing is None else self._routing.ports(group, source)
         ports = {mac: queue for mac, queue in self._groups.get(group, self._open).items() if mac != source}
         names = (*trunks, *(self._names[mac] for mac in ports))

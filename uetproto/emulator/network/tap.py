@@ -1,4 +1,4 @@
-"""Captures: taps before a sink or a link record the frames that pass, and pass them on unchanged.
+"""This module has captures: taps before a sink or a link record each frame and pass it on unchanged.
 
 If the network drops, trims or damages a frame after it has left, its record has a comment that says so (pcapng only).
 """
@@ -20,11 +20,11 @@ _PS = 1000
 """Picoseconds in a nanosecond."""
 
 _TapRecord = tuple[int, int, bytes, int, FrameInTransit | None]
-"""Time in picoseconds, order of entry, frame, interface, and what happens to the frame."""
+"""Type of a record: time in picoseconds, order of entry, frame, interface, and the frame's transit, if followed."""
 
 
 class RecordWriter(Protocol):
-    """Takes frames, as the writers of `wire.capture` do."""
+    """A record writer takes frames, as the writers of `wire.capture` do."""
 
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None: ...
 
@@ -38,8 +38,9 @@ class FrameWriter(RecordWriter, Protocol):
 class Capture:
     """A capture sorts the records of all taps of a run by time.
 
-    A frame that waits for a busy link leaves later. Its record waits until that time, and `patience` picoseconds more,
-    in which the network tells its outcome; None: until all copies of the frame have arrived or are lost.
+    A frame that waits for a busy link leaves later than it is recorded. Its record is kept until that time and for
+    `patience` picoseconds more, in which the network reports the outcome of the frame. With `patience` None the record
+    is kept until all copies of the frame have arrived or are lost.
     """
 
     __slots__ = ("_clock", "_number", "_patience", "_pending", "_several", "_wait", "_writer", "frames", "outcomes")
@@ -48,9 +49,9 @@ class Capture:
         self._clock = clock
         self._writer = writer
         self._patience = patience
-        self._wait = _BATCH  # number of records until the next check of what may be written
+        self._wait = _BATCH  # number of records at which `add` writes records next
         self.outcomes = FrameOutcomes()
-        """Outcomes of frames; whatever drops or changes frames tells them."""
+        """Outcomes of frames, reported by the parts of the network that drop or change frames."""
         self._number = count()
         self._pending: list[_TapRecord] = []
         self._several = False
@@ -67,14 +68,14 @@ class Capture:
             self._wait = 2 * len(self._pending) + _BATCH
 
     def close(self) -> None:
-        """Write the records that are left, but for those of frames that have not left their node."""
+        """Write the remaining records, except those of frames that have not left their node."""
         self._drain(self._clock.now)
         self._pending.clear()
 
     def _drain(self, until: int, settled: bool = False) -> None:
-        """Write the records up to `until`: those that come later have later times.
+        """Write the records up to the time `until`; later records cannot have earlier times.
 
-        `settled`: only up to the first frame that is still under way.
+        With `settled`, write only the records before the first frame that is still on its way.
         """
         pending = self._pending
         pending.sort()

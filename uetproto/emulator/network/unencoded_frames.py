@@ -1,7 +1,7 @@
-"""Frames that are not encoded, for long runs without a capture: `wire = "objects"`.
+"""This module has frames that are not encoded, for long runs without a capture: `wire = "objects"`.
 
-Such a frame consists of its lower headers, which switches read, of its packet and of its size. Links, queues and
-switches count as with bytes, at the same instants. Whatever would change bytes on the way is refused.
+Such a frame consists of its lower headers, which switches read, of its packet and of its size. Times and counters of
+links, queues and switches are the same as with bytes. Features that change bytes on the way are refused.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ NOT_ENCODED = ("capture", "trimming", "red", "pfc")
 
 
 class UnencodedFrame(bytes):
-    """Has the headers before the transport header of an unencoded frame. All copies of the frame are one object."""
+    """An unencoded frame has as its bytes the headers before the transport header; all its copies are one object."""
 
     arrived: Datagram
     """The packet that all receivers get and share."""
@@ -32,7 +32,7 @@ payload_of: Callable[[bytes], int] = attrgetter("payload")
 
 
 class UnencodedFramer:
-    """A framer that makes unencoded frames; `framer` encodes each frame only for a `meter`, which counts payload."""
+    """This framer makes unencoded frames; with a `meter`, which counts payload, `framer` encodes each frame for it."""
 
     bad_crc = bad_header = 0
 
@@ -61,5 +61,5 @@ class UnencodedFramer:
         return arrived
 
     def repeats(self, packet: Datagram) -> bool:
-        """Return whether the packet was sent before."""
+        """Return whether the packet is a retransmission."""
         return self._framer.repeats(packet)

@@ -1,4 +1,4 @@
-"""The two ends of a transfer: the input file, and the memory of the target, in RAM or in a temporary file."""
+"""This module has the two ends of a transfer: the input file, and the target's memory, in RAM or a temporary file."""
 
 import tempfile
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ IN_MEMORY = 64 << 20
 
 
 class FileTransfer:
-    """An input and the memory that it is written to."""
+    """A file transfer has an input file and the memory to which the run writes it."""
 
     def __init__(self, run: RunConfig, owned: ExitStack) -> None:
         """Open the files; `owned` closes them. Raises `LocalError` or `OSError` for an input that cannot be read."""
@@ -29,5 +29,5 @@ class FileTransfer:
             self.memory = BufferMemory(bytearray(self.extent.length))
 
     def memories(self, extent: Extent) -> Memories:
-        """Compare a part of the input with the memory."""
+        """Compare the part `extent` of the input with the memory."""
         return compare(self.file, extent, self.memory)

@@ -1,4 +1,4 @@
-"""This module has the files of a run: the input, where its data start, and the comparison of input and target."""
+"""This module reads the input file of a run, finds its data, and compares input and target."""
 
 import ast
 import hashlib
@@ -22,16 +22,16 @@ _NPY = b"\x93NUMPY"
 
 
 class Extent(NamedTuple):
-    """The part of a file that is data."""
+    """An extent is the part of a file that is data."""
 
     start: int
     length: int
 
 
 def data_extent(path: Path, file: BinaryIO) -> Extent:
-    """Return where the data of a file is: the whole file; in a .npy file, all bytes behind the header.
+    """Return where the data of a file are: the whole file; in a .npy file, all bytes behind the header.
 
-    Raises `LocalError` for a .npy that is none, and for what has no size, as pipes and devices.
+    Raises `LocalError` for a .npy file without a valid header, and for a file without a size, such as a pipe or device.
     """
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
@@ -62,7 +62,7 @@ def data_extent(path: Path, file: BinaryIO) -> Extent:
 
 
 class SourceFile:
-    """A file as the `Source` of a message, or as memory that is only read; it is read in windows, front to back."""
+    """A source file is the `Source` of a message, or memory that is only read; it is read in windows, front to back."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._fd = file.fileno()
@@ -103,7 +103,7 @@ def compare(source: BinaryIO, extent: Extent, target: Memory) -> Memories:
         for at in range(0, extent.length, WINDOW):
             size = min(WINDOW, extent.length - at)
             sent = source.read(size)
-            arrived = bytes(target.read(at, size))  # views compare slowly
+            arrived = bytes(target.read(at, size))  # bytes compare faster than views
             hashed.result()
             if other is None and arrived != sent:
                 other = digest.copy()

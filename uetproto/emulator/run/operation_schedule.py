@@ -1,7 +1,7 @@
-"""Scenarios of operations, whatever their transport: when each row begins, how it ends, and what is in memory.
+"""This module plays scenarios of operations over any transport: when rows begin, how they end, what is in memory.
 
-A `MemoryArea` holds the bytes that the engines see and, beside them, those that should be there. Operations change the
-latter when they end; both are compared.
+A `MemoryArea` holds the actual bytes, which the engines use, and the expected bytes, which operations change when they
+end; both are compared.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _DRAW = 1 << 20  # bytes drawn at once: a generator gives less than 2^31 bits
 
 @dataclass(slots=True, eq=False)
 class ScheduledOperation:
-    """Holds an operation of a scenario, from its row to its end."""
+    """A scheduled operation is an operation of a scenario with its state, from its row to its end."""
 
     number: int
     row: OperationRow
@@ -43,7 +43,7 @@ class ScheduledOperation:
         return self.row.fields.get(name, default)
 
     def outcome(self, match: bool) -> OperationOutcome:
-        """Return how the operation ended; `match` says whether its effects are as expected."""
+        """Return the outcome of the operation; `match` says whether its effects are as expected."""
         row = self.row
         return OperationOutcome(
             self.number, row.do, row.node, self.length, self.status, row.expect, match, self.ended_at
@@ -55,13 +55,13 @@ OperationT = TypeVar("OperationT", bound=ScheduledOperation)
 
 @dataclass
 class OperationSchedule(Generic[OperationT]):
-    """Begins rows in order, each when its time has come and all rows that it waits for have ended."""
+    """A schedule begins rows in order, each when its time has come and all rows that it waits for have ended."""
 
     clock: Clock
     operations: Sequence[OperationT]
     begin: Callable[[OperationT], None]
     wake: Callable[[object], None]
-    """Called when the time of a row has come; it should call `advance`."""
+    """Function that is called when the time of a row has come; it should call `advance`."""
     _next: int = 0
     _alarm: int = 0
 
@@ -78,7 +78,9 @@ class OperationSchedule(Generic[OperationT]):
         return following.row.at > self.clock.now or self._may_begin(following)
 
     def advance(self) -> bool:
-        """Begin all rows that may begin; return whether none is left. Raises `LocalError` for an impossible one."""
+        """Begin all rows that may begin; return whether all rows have begun. Raises `LocalError` for an
+        impossible row.
+        """
         while not self.all_begun:
             operation = self.operations[self._next]
             if operation.row.at > self.clock.now:
@@ -110,7 +112,7 @@ class OperationSchedule(Generic[OperationT]):
 
 
 def drawn(rng: Rng, length: int) -> bytes:
-    """Return random bytes."""
+    """Return `length` random bytes."""
     sizes = (min(_DRAW, length - start) for start in range(0, length, _DRAW))
     return b"".join(rng.getrandbits(8 * size).to_bytes(size, "little") for size in sizes)
 
@@ -145,7 +147,7 @@ def result_of(
 
 
 class MemoryArea:
-    """Memory with the content that it has, and the content that it should have."""
+    """A memory area has its actual content and the content that it should have."""
 
     __slots__ = ("actual", "base", "expected")
 
@@ -155,19 +157,20 @@ class MemoryArea:
         self.base = base
 
     def put(self, at: int, data: bytes) -> bool:
-        """Expect `data` at a place; return whether it is there."""
+        """Set `data` as the expected bytes from offset `at` on; return whether the actual bytes are the same."""
         self.expected[at : at + len(data)] = data
         return self.same(at, len(data))
 
     def same(self, at: int, length: int) -> bool:
-        """Return whether these bytes are as expected."""
+        """Return whether the `length` actual bytes from offset `at` on are the expected ones."""
         return self.actual[at : at + length] == self.expected[at : at + length]
 
     def may_put(self, at: int, data: bytes, mtu: int, waits: bool = False) -> bool:
-        """Expect that each packet of a failed message is stored whole or not at all; return whether memory shows this.
+        """Expect each packet of a failed message, of `mtu` bytes, to be stored whole or not at all (ses.md §12, roce.md
+        §8).
 
-        A message of one packet has changed nothing, unless it `waits` for others after it is stored. ses.md §12,
-        roce.md §8.
+        Return whether memory is so. A failed message of one packet stores nothing, unless it `waits` for others after
+        it is stored.
         """
         for start in range(0, len(data), mtu) if len(data) > mtu or waits else ():
             piece = data[start : start + mtu]

@@ -20,16 +20,16 @@ from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 
 class PlayableRun(Protocol):
-    """A run of one kind of scenario; its methods are called in this order, `guard` only with a judge."""
+    """A playable run plays one kind of scenario; its methods are called in this order, `guard` only with a judge."""
 
     def guard(self, judge: FrameJudge) -> None:
-        """Have the invariants of the engines checked, and report violations to the judge."""
+        """Check the invariants of the engines during the run, and report violations to the judge."""
 
     def connect(self, writer: FrameWriter | None) -> None:
-        """Join the nodes; what passes the taps goes to `writer`."""
+        """Join the nodes; frames that pass the taps are written to `writer`."""
 
     def play(self, progress: Progress | None) -> None:
-        """Play to the end. Raises `LocalError` for a step that is impossible."""
+        """Play the run to its end. Raises `LocalError` for a step that is impossible."""
 
     def close(self) -> None:
         """Complete the capture, also after an error."""
@@ -50,7 +50,7 @@ RUNS: dict[tuple[bool, str], Callable[[Scenario, ExitStack, bool], PlayableRun]]
 
 
 def kind_of(scenario: Scenario) -> str:
-    """Return what a scenario does: play operations, play a script with generated data, or transfer a file."""
+    """Return the kind of a scenario: operations, a script with generated data, or the transfer of a file."""
     if scenario.operations:
         return "operations"
     return "script" if scenario.run.input is None else "transfer"
@@ -59,7 +59,7 @@ def kind_of(scenario: Scenario) -> str:
 def run(
     scenario: Scenario, *, output: str | None = None, check: bool = False, progress: Progress | None = None
 ) -> RunResult:
-    """Run `scenario` to its end; write what passes the taps to the file `output` ("-": standard output).
+    """Run `scenario` to its end; write frames that pass the taps to the file `output` ("-": standard output).
 
     With `check` every frame is judged and every invariant of the engines checked. Raises `LocalError` for a scenario
     that cannot be played, `OSError` for a file. An interrupt leaves a valid capture.

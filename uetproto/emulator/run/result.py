@@ -1,4 +1,4 @@
-"""The result of a run, and what it is made of."""
+"""This module has the result of a run, and the records that are parts of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from uetproto.engine.pds.sublayer import Pds
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """All memory that a run changes, as it should be (the source) and as it is (the target)."""
+    """Memories compare all memory that a run changes: as it should be (the source) and as it is (the target)."""
 
     same: bool
     sha256_source: str
@@ -70,12 +70,12 @@ class RunResult:
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
     """Counters of each node (pds.md §17), where they are not 0."""
     checked: int | None = None
-    """Number of frames that were judged; None without `check`."""
+    """Number of frames that the `FrameJudge` checked; None without `check`."""
     findings: tuple[str, ...] = ()
     operations: tuple[dict[str, Any], ...] = ()
     """Fields of the `OperationOutcome` of each operation, in a scenario of operations."""
     wire_bytes: int = 0
-    """Number of bytes of these frames."""
+    """Number of bytes of the frames that the nodes have sent."""
     queue_peaks: dict[str, int] = field(default_factory=dict)
     """Most bytes that each queue of a switch has held, where that is not 0."""
     data_paths: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class RunResult:
 
 
 def comment_of(scenario: Scenario) -> str:
-    """Return the comment of a capture: what its reader has to know (interfaces.md §3)."""
+    """Return the comment of a capture, with the settings that its reader has to know (interfaces.md §3)."""
     if scenario.run.transport != UET:
         config = next(iter(scenario.nodes.values())).roce
         what = f"RoCEv2, UDP port {config.udp_port}; icrc {'on' if config.icrc else 'off'}"

@@ -1,7 +1,7 @@
-"""The effects on memory of operations over RoCE: a model beside the adapters, which sees completions only.
+"""This module computes the memory that operations over RoCE should leave, from their completions only.
 
-Completions change what is expected as roce.md §8 to §12 say. An operation that ended without success, or without a
-completion, may have stored some of its packets: at the end one of them must explain each byte.
+A completion changes the expected memory as roce.md §8 to §12 say. An operation that ended without success, or without a
+completion, may have stored some of its packets: at the end each byte that differs must come from such a packet.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ _RIGHTS = {
     "compare_swap": Access.REMOTE_ATOMIC,
     "fetch_add": Access.REMOTE_ATOMIC,
 }
-"""Operations on the memory of the peer, and the right that queue pair and region must give."""
+"""Access right that queue pair and region must give to each operation on the memory of the peer."""
 
 _REFUSED = ("REM_INV_REQ_ERR", "REM_ACCESS_ERR")
-"""Statuses of a request whose refused packet has changed nothing."""
+"""Completion statuses of a request whose refused packet was not stored."""
 
 
 @dataclass(slots=True, eq=False)
 class RoceOperation(ScheduledOperation):
-    """An operation that is played over RoCE."""
+    """A RoCE operation is a scheduled operation that is played over RoCE."""
 
     settled: bool = False
     """Whether the expected memory includes the effects of the operation."""
@@ -44,14 +44,14 @@ class RoceOperation(ScheduledOperation):
 
 
 class _Leftovers:
-    """Packets that may have been stored or not, in any order."""
+    """Leftovers are packets that may have been stored or not, in any order."""
 
     def __init__(self) -> None:
         self._packets: list[tuple[MemoryArea, int, bytes]] = []
         self._likely: dict[int, bytearray] = {}
 
     def likely(self, area: MemoryArea) -> bytearray:
-        """Return the bytes of an area if every added packet is stored."""
+        """Return the bytes that an area has if every added packet is stored."""
         if id(area) not in self._likely:
             self._likely[id(area)] = bytearray(area.expected)
         return self._likely[id(area)]
@@ -65,7 +65,7 @@ class _Leftovers:
             self._packets.append((area, at + start, data[start : start + mtu]))
 
     def explain(self) -> None:
-        """Expect bytes that are in memory, where a packet explains them."""
+        """Make actual bytes the expected ones wherever one of the packets has them."""
         found = True
         while found:
             found = False
@@ -78,7 +78,7 @@ class _Leftovers:
 
 
 class RoceEffects:
-    """All memory of a run, and the content that it should have."""
+    """RoCE effects hold all memory of a run, and set the content that it should have."""
 
     def __init__(self, scenario: Scenario, hcas: Mapping[str, Hca], operation: Sequence[RoceOperation]) -> None:
         self.scenario = scenario
@@ -90,7 +90,7 @@ class RoceEffects:
         """Registered memory by node and key."""
 
     def peer(self, operation: RoceOperation) -> str:
-        """Return the node at the other end."""
+        """Return the node at the other end of the operation's queue pair."""
         peer = self.scenario.qps[operation.get("qp")].peer
         assert peer is not None
         return self.scenario.qps[peer].node
@@ -98,7 +98,7 @@ class RoceEffects:
     # Completions
 
     def sent(self, operation: RoceOperation, event: WorkCompletion) -> None:
-        """Note that a send has completed, and with it unsignaled sends before it."""
+        """Note that a work request has completed, and with it the unsignaled ones before it on its queue pair."""
         for before in self.operations[: operation.number]:
             unsignaled = before.row.do in POSTED and not before.get("signaled", True)
             if unsignaled and before.began and before.ended_at is None and before.get("qp") == operation.get("qp"):
@@ -107,13 +107,16 @@ class RoceEffects:
             self._settle(operation)
 
     def _settle(self, operation: RoceOperation) -> None:
-        """Expect the effects of an operation. On UC completion means that it has left; `settle_last` looks at it."""
+        """Set the effects of an operation on RC in the expected memory.
+
+        On UC a completion says only that the packets have left; `settle_last` handles these operations.
+        """
         if operation.settled or operation.row.do == "send" or self.kind is not QpType.RC:
             return
         operation.settled = True
         area, at = self._place(operation)
         if area is None:
-            operation.match = not operation.length  # no checks for a message of no bytes (roce.md §8 check 8)
+            operation.match = not operation.length  # no key check for 0 bytes (roce.md §8 check 8)
         elif operation.row.do == "write":
             area.put(at, operation.data)
         elif operation.row.do == "read":
@@ -124,7 +127,7 @@ class RoceEffects:
             self._store(operation, answer)
 
     def _place(self, operation: RoceOperation) -> tuple[MemoryArea | None, int]:
-        """Return where at the peer an operation works: area and byte; None: nowhere."""
+        """Return the area and the byte in it on which an operation acts at the peer; area None: the peer refuses it."""
         area, region = self.regions.get((self.peer(operation), operation.get("key")), (None, None))
         at = operation.get("offset", 0)
         if area is None or region is None or not 0 <= at <= at + operation.length <= len(area.actual):
@@ -173,7 +176,10 @@ class RoceEffects:
             area.put(start, sent.data)
 
     def _sender_of(self, event: WorkCompletion, length: int, stored: bytes | None) -> RoceOperation | None:
-        """Return the oldest send that it can be; a send to a group may arrive often, a duplicated one twice."""
+        """Return the oldest send that the received message can be.
+
+        A send to a group may arrive at several receives, a duplicated one twice.
+        """
         do = "write" if stored is None else "send"
         copied = self.kind is not QpType.RC and self.scenario.faults.duplicate
         for operation in self.operations:
@@ -190,7 +196,9 @@ class RoceEffects:
     # The end
 
     def settle_last(self) -> None:
-        """Explain memory by operations that failed or did not complete, and by writes on UC."""
+        """Set the effects of operations that failed or did not complete, and of writes on UC, as far as memory has
+        them.
+        """
         leftovers = _Leftovers()
         for operation in self.operations:
             if not operation.began or operation.settled:
@@ -219,7 +227,7 @@ class RoceEffects:
             leftovers.add(operation.area, 0, answer, mtu)
 
     def _must_be_there(self, operation: RoceOperation) -> bool:
-        """Return whether a WRITE must be stored: a receive says so, or, on UC, nothing can have stopped it."""
+        """Return whether a WRITE must be stored: a receive completed for it, or, on UC, no fault can have lost it."""
         left = operation.status == (Status.SUCCESS.name if operation.get("signaled", True) else NONE)
         stopped = self.scenario.faults or "imm" in operation.row.fields
         return operation.delivered or bool(left and not stopped and self.kind is QpType.UC)

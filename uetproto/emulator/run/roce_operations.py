@@ -1,4 +1,4 @@
-"""Runs of operations over RoCE: the work requests of both ends, each posted at its time, and how each ended."""
+"""This module plays operations over RoCE: it posts the work requests of both ends, each at its time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,13 +33,13 @@ from uetproto.wire.headers.roce import MULTICAST_QP
 _FLAGS = {"fence": SendFlags.FENCE, "solicited": SendFlags.SOLICITED, "inline": SendFlags.INLINE}
 
 _LOOK = 2_000
-"""Number of events between two checks whether the run has ended."""
+"""Number of events from one check whether the run has ended to the next."""
 _REFUSALS = 10
 """Number of successive RNR NAKs after which a requester counts as stuck."""
 
 
 class RoceOperationsRun(RoceRun):
-    """A run that plays operations over RoCE."""
+    """This run plays operations over RoCE."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -68,7 +68,10 @@ class RoceOperationsRun(RoceRun):
         self.run_out()
 
     def _never_ready(self) -> bool:
-        """Return whether what is left waits for receives that no row will post: rnr_retry 7 is endless (roce.md §9)."""
+        """Return whether all busy requesters wait for receives that no row will post.
+
+        With rnr_retry 7 they would retry without end (roce.md §9).
+        """
         requesters = [qp.requester for hca in self.hcas.values() for qp in hca.qps.values()]
         busy = [requester for requester in requesters if requester is not None and requester.busy]
         refused = [requester.refused if isinstance(requester, RcRequester) else 0 for requester in busy]
@@ -88,7 +91,7 @@ class RoceOperationsRun(RoceRun):
     # What a row does
 
     def _area(self, operation: RoceOperation, length: int, base: int = 0) -> MemoryArea:
-        """Return memory of a row: equal bytes, or bytes drawn from the seed."""
+        """Return new memory for a row, filled with equal bytes or with bytes drawn from the seed."""
         if "value" in operation.row.fields:
             content = bytes([operation.get("value")]) * length
         else:
@@ -210,5 +213,5 @@ _ACTIONS: dict[str, Callable[[RoceOperationsRun, RoceOperation], None]] = {
     "deregister": RoceOperationsRun._deregister,
     "modify": RoceOperationsRun._modify,
 }
-"""What a row does, by `do`."""
+"""Functions that play a row, by its `do`."""
 assert _ACTIONS.keys() == KINDS.keys()

@@ -23,7 +23,7 @@ _NAK = ("NAK ", "RNR NAK")
 
 
 class RoceRun(ScenarioRun):
-    """A run over RoCEv2; a subclass is the application, in `play` and `on_event`."""
+    """This is the base of runs over RoCEv2; a subclass is the application, in `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -81,7 +81,7 @@ class RoceRun(ScenarioRun):
         return self._srqs[setup.node, setup.srq] if setup.srq is not None else None
 
     def _bring_up(self, setup: QpSetup) -> None:
-        """Bring a queue pair to RTS, with what the ends of a connection exchange out of band."""
+        """Bring a queue pair to RTS, with the values that the ends of a connection exchange out of band."""
         kind: QpType = self.scenario.run.transport
         hca = self.hcas[setup.node]
         wanted: dict[str, Any] = {

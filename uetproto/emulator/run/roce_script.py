@@ -1,4 +1,4 @@
-"""Runs of a script over RoCE, on a `RoceSimulator`."""
+"""This module plays a script over RoCE, with a `RoceSimulator`."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from uetproto.wire.headers.roce import Nak, Operation
 
 
 class RoceScript(ScriptRun[RoceStep]):
-    """A run that plays a script over RoCE."""
+    """This run plays a script over RoCE."""
 
     step_type = RoceStep
     simulator: RoceSimulator
@@ -38,7 +38,7 @@ class RoceScript(ScriptRun[RoceStep]):
         self.naks: Counter[str] = Counter()
 
     def _queue_pair(self, node: str) -> dict[str, Any]:
-        """Return what `[qp.NAME]` says of the queue pair of a node."""
+        """Return the settings that `[qp.NAME]` gives the queue pair of a node."""
         setup = next((qp for qp in self.scenario.qps.values() if qp.node == node), None)
         if setup is None:
             raise LocalError(self.scenario.name, f"a script needs a queue pair of node {node}", "one of each end")

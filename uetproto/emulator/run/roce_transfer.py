@@ -1,4 +1,4 @@
-"""Transfers over RoCE: a file is written into the memory of the target by RDMA WRITE, over RC or UC."""
+"""This module transfers a file over RoCE: it writes the file to the target's memory by RDMA WRITE, over RC or UC."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ from uetproto.engine.roce.contract import FULL_ACCESS, Access, Opcode, PostSend,
 
 
 class RoceTransfer(RoceRun):
-    """A run that writes a file to the memory of the target, in as many RDMA WRITEs as the file needs."""
+    """This run writes a file to the memory of the target, in as many RDMA WRITEs as the file needs."""
 
     def __init__(self, scenario: Scenario, owned: ExitStack) -> None:
         super().__init__(scenario)

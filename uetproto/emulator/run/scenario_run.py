@@ -20,7 +20,7 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
 
 Progress = Callable[[int, int], None]
-"""Is called as `progress(done, total)`, with bytes in the memory of the target."""
+"""Type of a function `progress(done, total)`: bytes that are in the memory of the target, of all bytes."""
 
 SLICE = 20_000
 """Number of events between two reports of progress."""
@@ -31,7 +31,9 @@ def ignore(event: Any) -> None:
 
 
 class ScenarioRun(ABC):
-    """A run on a network; a subclass makes the engines and is the application, in `play` and `on_event`."""
+    """This is the base of runs on a network; a subclass makes the engines, and is the application in `play` and
+    `on_event`.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -41,21 +43,21 @@ class ScenarioRun(ABC):
         self.network = BuiltNetwork()
         self.capture: Capture | None = None
         self.done_at: int | None = None
-        """When the application ended; None while it runs."""
+        """Virtual time in picoseconds at which the application ended; None while it runs."""
         self.failure: str | None = None
 
     # The application
 
     @abstractmethod
     def play(self, progress: Progress | None) -> None:
-        """Run until the application has ended or the time limit is reached; then let frames under way arrive."""
+        """Run until the application has ended or the time limit is reached; then let frames in transit arrive."""
 
     @abstractmethod
     def on_event(self, name: str) -> Callable[[Any], None]:
         """Return the function that takes the events of the engine of a node."""
 
     def end(self, failure: str | None) -> None:
-        """End the application, with the reason if the run failed."""
+        """End the application; `failure` is the reason if the run failed."""
         if self.done_at is None:
             self.failure = failure
             self.done_at = self.clock.now
@@ -75,11 +77,11 @@ class ScenarioRun(ABC):
         """Do nothing: no invariants are checked over this transport."""
 
     def chance(self, *component: str) -> random.Random:
-        """Return the random number generator of a component: each has its own, so that none disturbs another."""
+        """Return the random number generator of a component; no other component draws from it."""
         return random.Random("/".join((str(self.scenario.run.seed), *component)))
 
     def connect(self, writer: FrameWriter | None) -> None:
-        """Join the nodes; what passes the taps goes to `writer`."""
+        """Join the nodes; frames that pass the taps are written to `writer`."""
         scenario, config = self.scenario, self.scenario.fabric
         nodes = {
             name: NodeAttachment(
@@ -101,7 +103,7 @@ class ScenarioRun(ABC):
     # The end
 
     def run_out(self) -> None:
-        """Stop the NICs and let frames under way arrive; the run has failed unless the application has ended."""
+        """Stop the NICs and let frames in transit arrive; the run has failed unless the application has ended."""
         clock = self.clock
         if self.done_at is None:
             self.done_at = clock.now

@@ -1,8 +1,8 @@
-"""Runs of a script: a simulator of the checks, played row by row on real frames.
+"""This module plays a script row by row on a simulator of `uetproto.check`, with encoded frames.
 
-`check.simulator` holds both ends, the time and the invariants, which are checked after every step. Here each packet
-that leaves becomes a frame, which the taps record; a step on the wire changes the frame; and an arriving packet is read
-from its frame, so that the CRC detects damage.
+`check.simulator` holds both ends, the time and the invariants, which are checked after every step. This module encodes
+each packet that leaves as a frame, which the taps record. A step on the wire changes the frame. An arriving packet is
+decoded from its frame, so that the CRC detects damage.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ from uetproto.framing.framer import Framer
 
 
 class FrameSink(Protocol):
-    """Takes the frames that pass the taps, as `tap.Capture` does."""
+    """A frame sink takes the frames that pass the taps, as `tap.Capture` does."""
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None: ...
 
 
 class FramedWire(DatagramWire):
-    """A wire that keeps the frame of each packet too, as it left or as a step has changed it since."""
+    """A framed wire also keeps the frame of each packet, with the changes that steps have made to it."""
 
     __slots__ = ("_encode", "frames", "outcomes")
 
@@ -79,13 +79,13 @@ class FramedWire(DatagramWire):
 
 
 class ScriptRun(ABC, Generic[StepT]):
-    """A run that plays a script; a subclass knows the transport. `step` plays a single row."""
+    """This is the base of runs of a script; a subclass has the parts of one transport. `step` plays a single row."""
 
     step_type: ClassVar[Callable[..., Any]]
     """The class of the simulator's steps."""
     simulator: Simulator[StepT, DatagramWire]
     framers: Sequence[Framer]
-    """The framer of each end; a subclass makes both attributes."""
+    """The framer of each end; a subclass sets it."""
 
     def __init__(self, scenario: Scenario) -> None:
         run_ = scenario.run
@@ -99,9 +99,9 @@ class ScriptRun(ABC, Generic[StepT]):
         self._capture: Capture | None = None
         self._interfaces = {name: number for number, name in enumerate(scenario.taps)}
         self._changed: set[bytes] = set()
-        """Frames as `corrupt` has made them."""
+        """Frames after the change by `corrupt`."""
         self.damaged = 0
-        """Number of frames that `corrupt` changed or `inject` made; the judge must not report them."""
+        """Number of frames that `corrupt` changed or `inject` made; so many wrong frames are no finding."""
         self.sent = self.bytes = self.repeated = 0
 
     # The run (`play.PlayableRun`)
@@ -110,7 +110,7 @@ class ScriptRun(ABC, Generic[StepT]):
         """Do nothing: the simulator checks the invariants."""
 
     def connect(self, writer: FrameWriter | None) -> None:
-        """Write what passes the taps to `writer`."""
+        """Write frames that pass the taps to `writer`."""
         if writer is not None:
             self.sink = self._capture = Capture(self.clock, writer, patience=None)
             self.wire.outcomes = self._capture.outcomes
@@ -141,9 +141,9 @@ class ScriptRun(ABC, Generic[StepT]):
         return replace(found, checked=judge.frames if judge else None, findings=texts)
 
     def finish(self) -> InvariantViolation | None:
-        """Deliver packets still under way, past no tap, and return the liveness invariant that is broken, if any.
+        """Deliver the packets still in transit, without a capture; return the violated liveness invariant, if any.
 
-        pds.md §18 items 49–52, roce.md §15 item 9.
+        The invariants are pds.md §18 items 49–52 and roce.md §15 item 9.
         """
         self.sink = None
         try:
@@ -171,7 +171,7 @@ class ScriptRun(ABC, Generic[StepT]):
         """Return why the run failed."""
 
     def result(self, output: str | None) -> RunResult:
-        """Return what the rows did: all that was to arrive is compared with what arrived."""
+        """Return the result of the played rows: the bytes that had to arrive are compared with those that arrived."""
         source, target = hashlib.sha256(), hashlib.sha256()
         match, size, nacks = True, 0, self.nacks()
         for data, found in self.compared():
@@ -219,7 +219,7 @@ class ScriptRun(ABC, Generic[StepT]):
         self.simulator.apply(row.step)
 
     def _told(self) -> str:
-        """Return what an error text says besides."""
+        """Return a text that a transport adds to error messages of a row."""
         return ""
 
     def _there(self, step: Any) -> list[int]:
@@ -231,7 +231,7 @@ class ScriptRun(ABC, Generic[StepT]):
         return [step.number]
 
     def _deliver(self, number: int, step: Any) -> None:
-        """Show the frame to the tap, then hand it to the end, if its CRC and its lower headers are right."""
+        """Record the frame, then deliver it to its node, if its CRC and its lower headers are right."""
         simulator = self.simulator
         node = self.wire.flight[number].dst - ADDRESSES[0]
         frame = self.wire.frames[number]
@@ -240,7 +240,7 @@ class ScriptRun(ABC, Generic[StepT]):
         packet = self.framers[node].packet(frame)
         if packet is None:
             simulator.apply(self.step_type("drop", number=number))
-        elif frame in self._changed:  # no CRC has detected the damage: these bytes were never sent
+        elif frame in self._changed:  # damage that no CRC detected: the simulator must take these bytes as injected
             simulator.apply(self.step_type("drop", number=number))
             simulator.apply(self.step_type("inject", node, data=bytes(packet.header)))
         else:
@@ -249,7 +249,7 @@ class ScriptRun(ABC, Generic[StepT]):
         self._delivered(node)
 
     def _delivered(self, node: int) -> None:
-        """Do what an end has to do after a frame has arrived, besides what its engine does."""
+        """Do what a transport requires after a frame has arrived at a node; most require nothing."""
 
     def _drop(self, number: int, step: Any) -> None:
         self.simulator.apply(self.step_type("drop", number=number))
@@ -257,7 +257,7 @@ class ScriptRun(ABC, Generic[StepT]):
 
     def _mark(self, number: int, step: Any) -> None:
         marked = mark(self.wire.frames[number])
-        if marked is not None:  # it is ECN-capable
+        if marked is not None:  # the frame is ECN-capable
             self.wire.change(number, marked)
             self.simulator.apply(self.step_type("mark", number=number))
 
@@ -271,7 +271,7 @@ class ScriptRun(ABC, Generic[StepT]):
         self.damaged += 1
 
     def _inject(self, step: Any) -> None:
-        """Show a frame that no end has sent to the tap, and hand its bytes to the end."""
+        """Record a frame that no node has sent, and deliver its bytes."""
         frame = self.framers[1 - step.node].frame(self.forged(step))
         self._tap(step.node, frame, self.simulator.now)
         self.damaged += 1
@@ -282,7 +282,7 @@ class ScriptRun(ABC, Generic[StepT]):
         """Return the packet of an `inject`, as its peer would send it."""
 
     def _encode(self, packet: Datagram, now: int) -> bytes:
-        """Return the frame of a packet that leaves; the tap of its node sees it."""
+        """Encode and record the frame of a packet that leaves; return the frame, empty if it must not leave."""
         node = packet.src - ADDRESSES[0]
         framer = self.framers[node]
         frame = framer.frame(replace(packet, src=self.nodes[node].address, dst=self.nodes[1 - node].address))
@@ -315,4 +315,4 @@ _FRAME_ACTIONS: dict[str, Callable[[ScriptRun[Any], int, Any], None]] = {
     "mark": ScriptRun._mark,
     "corrupt": ScriptRun._corrupt,
 }
-"""Actions that concern frames on the wire, one frame at a time."""
+"""Functions that play the actions on one frame of the wire, by the name of the action."""

@@ -1,4 +1,4 @@
-"""A fabric endpoint that answers chosen requests as a script says, for scripts `[[step]]` with a real SES."""
+"""This module has a fabric endpoint that answers chosen requests as a script says, for scripts with a real SES."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,19 +13,22 @@ from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
 
 
 def never_came(rows: Iterable[tuple[Location, int]]) -> list[str]:
-    """Return the text on `respond` rows, {where, PSN}, that answered nothing: the first row, and their number."""
+    """Return a text about `respond` rows, {where, PSN}, whose PSN did not arrive: the first row, and their number.
+
+    The list is empty without such rows.
+    """
     found = list(rows)
     more = f", and {len(found) - 1} more such rows" if found[1:] else ""
     return [f"{where}: PSN {psn} ({psn:#x}) did not come before the last step{more}" for where, psn in found[:1]]
 
 
 class ScriptedFep(Fep):
-    """Answers some requests as a script says; the data of these requests are discarded."""
+    """A scripted FEP answers some requests as a script says; it discards the data of these requests."""
 
     def __init__(self, address: int, rng: Rng, **more: Any) -> None:
         super().__init__(address, rng, **more)
         self.script: dict[int, FrameStep] = {}
-        """Rows `respond` by PSN."""
+        """Rows `respond` of the script, by PSN."""
         self.asked: set[int] = set()
         """PSNs of `script` that have arrived."""
 

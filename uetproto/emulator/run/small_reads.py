@@ -1,4 +1,7 @@
-"""Reads of one packet with the small header, which has no message id, so that the data tells the PSN (pds.md §10)."""
+"""This module has reads of one packet with the small header.
+
+That header has no message id, so the response with the data has the PSN of the request (pds.md §10).
+"""
 
 from uetproto.check.uet.scripted_ses import content
 from uetproto.check.uet.steps import MessageSpec
@@ -14,7 +17,7 @@ _JOB, _RESOURCE_INDEX = 101, 15
 
 
 class _OnePacket:
-    """A message that has one packet (`service.Outgoing`)."""
+    """This is a message of one packet (`service.Outgoing`)."""
 
     def __init__(self, peer: int, mode: Mode, next_hdr: int, header: bytes, payload: Buffer = b"") -> None:
         self.peer = peer
@@ -36,7 +39,7 @@ def small_read(peer: int, what: MessageSpec, length: int) -> _OnePacket:
 
 
 class SmallReads:
-    """The target of small reads: it returns a status in the ACK, then the data in the return direction."""
+    """The target of small reads returns a status in the ACK, then the data in the return direction."""
 
     def __init__(self) -> None:
         self._asked: list[tuple[Connection, int, int]] = []

@@ -1,4 +1,6 @@
-"""Runs of operations over UET: two applications, and a model of all memory that they change (ses.md §5, §6)."""
+"""This module plays operations over UET: two applications, and a model of all memory that they change (ses.md
+§5, §6).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,14 +40,14 @@ from uetproto.wire.headers.uet_ses import AtomicOpcode, Opcode, ReturnCode
 _TAGGED_ATOMICS = (Opcode.TSEND_ATOMIC, Opcode.TSEND_FETCH_ATOMIC)
 _NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)
 _ADDRESS = ("mode", "job_id", "pid_on_fep", "resource_index", "relative", "delivery_complete")
-_LOOK = 200  # events between two checks whether anything but waiting is left
+_LOOK = 200  # events from one check whether all operations only wait to the next
 _PATIENCE = 200 * MILLISECOND
-"""How long operations wait for a receive before the run ends: longer than any retransmission."""
+"""Time in picoseconds that operations wait for a receive before the run ends: longer than any retransmission."""
 
 
 @dataclass(slots=True, eq=False)
 class UetOperation(ScheduledOperation):
-    """An operation that is played over UET."""
+    """A UET operation is a scheduled operation that is played over UET."""
 
     data: bytes = b""
     """The bytes of a write or a send; the operands of an atomic."""
@@ -55,7 +57,7 @@ class UetOperation(ScheduledOperation):
 
 
 class UetOperationsRun(UetRun):
-    """A run that plays operations over UET."""
+    """This run plays operations over UET."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -107,9 +109,9 @@ class UetOperationsRun(UetRun):
         return [d for d in self.operations if d.began and d.ended_at is None and d.row.do in WORK]
 
     def _stuck(self) -> bool:
-        """Return whether all that was left for `_PATIENCE` is waiting for a receive.
+        """Return whether all open operations have only waited for a receive for the time `_PATIENCE`.
 
-        The ends then exchange requests and RCVD_SES_PROCG without limit.
+        The nodes then exchange requests and RCVD_SES_PROCG without end.
         """
         waiting = [operation.number for operation in self._open()] if self._only_waits() else []
         if waiting != self._waiting:
@@ -138,7 +140,7 @@ class UetOperationsRun(UetRun):
         )
 
     def _held(self, name: str) -> set[tuple[int, int]]:
-        """Return the complete messages that wait for a receive at a node: {its address, message id}."""
+        """Return the complete messages that wait for a receive at a node: {address of the node, message id}."""
         queues = (index for space in self.processes[name].spaces.values() for index in space.values())
         return {
             (self._address(name), message.request.message_id or 0)
@@ -174,7 +176,7 @@ class UetOperationsRun(UetRun):
     # What a row does
 
     def _content(self, operation: UetOperation) -> bytes:
-        """Return the bytes of a row: equal elements, or bytes drawn from the seed."""
+        """Return the content of a row's memory or message: equal elements, or bytes drawn from the seed."""
         length: int = operation.get("length", 0)
         if "value" in operation.row.fields:
             element = elements(operation.get("datatype"), (operation.get("value"),))
@@ -187,7 +189,7 @@ class UetOperationsRun(UetRun):
         return area
 
     def _addressed(self, operation: UetOperation, *names: str) -> dict[str, Any]:
-        """Return fields of work for the other end; keys that the row lacks are those of [run]."""
+        """Return the fields that address work to the other node; keys that the row lacks are those of [run]."""
         run_, row = self.scenario.run, operation.row
         fields = {name: operation.get(name, getattr(run_, name)) for name in _ADDRESS}
         given = {name: row.fields[name] for name in names if name in row.fields}
@@ -289,7 +291,7 @@ class UetOperationsRun(UetRun):
         self._advance(None)
 
     def _place(self, operation: UetOperation) -> tuple[MemoryArea, int] | None:
-        """Return where at the peer an operation works: area and byte; None: nowhere."""
+        """Return the area and the byte in it on which an operation acts at the peer; None if there is none."""
         if operation.get("tag") is not None:
             return operation.taken.pop() if operation.taken else None
         area = self.regions.get((self.ends[operation.row.node], self._key(operation)))
@@ -411,7 +413,7 @@ _ACTIONS: dict[str, Callable[[UetOperationsRun, UetOperation], Work | None]] = {
     "disable": lambda run, operation: run._index(operation).disable(),
     "enable": lambda run, operation: run._index(operation).enable(),
 }
-"""What a row does, by `do`; the result is work for the node's engine, if there is any."""
+"""Functions that play a row, by its `do`; they return work for the node's engine, or None."""
 assert _ACTIONS.keys() == KINDS.keys()
 
 _CHECKS: dict[str, Callable[[UetOperationsRun, UetOperation, tuple[MemoryArea, int] | None, bool], bool]] = {
@@ -419,4 +421,6 @@ _CHECKS: dict[str, Callable[[UetOperationsRun, UetOperation, tuple[MemoryArea, i
     "read": UetOperationsRun._check_read,
     "atomic": UetOperationsRun._check_atomic,
 }
-"""Whether the effects of an operation are as expected, by `do`: {run, operation, place at the peer, success}."""
+"""Functions that return whether the effects of an operation are as expected, by its `do`.
+
+The arguments are {run, operation, place at the peer, success}."""

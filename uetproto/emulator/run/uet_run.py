@@ -17,7 +17,7 @@ from uetproto.framing.uet import UetFramer
 
 
 class UetRun(ScenarioRun):
-    """A run over UET; a subclass is the application, in `play` and `on_event`."""
+    """This is the base of runs over UET; a subclass is the application, in `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -43,7 +43,7 @@ class UetRun(ScenarioRun):
             pds.preset(node.preset)
 
     def guard(self, judge: FrameJudge) -> None:
-        """Have the invariants of initiator and target checked."""
+        """Check the invariants of initiator and target during the run."""
         run_ = self.scenario.run
         guards = EngineGuards(self.feps[run_.initiator], self.feps[run_.target], judge.find)
         for name in (run_.initiator, run_.target):

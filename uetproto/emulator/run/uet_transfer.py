@@ -1,4 +1,4 @@
-"""Transfers over UET: a file is written into the memory of the target."""
+"""This module transfers a file over UET: it writes the file to the memory of the target."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,13 +18,13 @@ from uetproto.errors import LocalError
 
 
 class UetTransfer(UetRun):
-    """A run that writes a file to the memory of the target, in one message or as many as a script submits."""
+    """This run writes a file to the memory of the target, in one message or as many as a script submits."""
 
     def __init__(self, scenario: Scenario, owned: ExitStack) -> None:
         super().__init__(scenario)
         self.transfer = FileTransfer(scenario.run, owned)
         self.extent = self.transfer.extent
-        """The part of the input that is written; a script may end before its end."""
+        """The part of the input that is written; a script may write less."""
         self.source = SourceFile(self.transfer.file)
         run_ = scenario.run
         job = run_.job_id if run_.relative else None
@@ -50,7 +50,7 @@ class UetTransfer(UetRun):
         self.run_out()
 
     def _play_steps(self) -> None:
-        """Play the script row by row; what is on the wire at its end stays there."""
+        """Play the script row by row; frames that are on the wire at its end are not delivered."""
         clock, wire = self.clock, self.network.wire
         assert wire is not None
         target = self.feps[self.scenario.run.target]

@@ -1,9 +1,9 @@
-"""With `--check`, every frame that a tap records is judged, and the engines are checked by numbered invariants.
+"""This module checks the frames and the engines of a run with `--check`.
 
-`FrameJudge` looks at one frame at a time: it must decode without an error, encode to the same bytes, end with the right
-CRC32C (or none, where the network has none), and have lower headers as UET sends them. A sealed frame must open with
-the keys of the run, and its plain text is judged. `EngineGuards` check all invariants of `uetproto.check` after every
-call of two endpoints (pds.md §18, ses.md §15).
+`FrameJudge` checks each frame that a tap records: the frame must decode without an error, encode to the same bytes, end
+with the right CRC32C (or none, where the network has none), and have lower headers as UET sends them. A sealed frame
+must open with the keys of the run, and its plain text is checked. `EngineGuards` check all invariants of
+`uetproto.check` after every call of two endpoints (pds.md §18, ses.md §15).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ _MOST = 1000  # findings that are kept
 
 
 class FrameJudge:
-    """Judges the frames of a capture, and collects what the guards of the engines find."""
+    """A frame judge checks the frames of a capture, and collects the violations that the engine guards find."""
 
     def __init__(self, scenario: Any) -> None:
         self._how = how = scenario.encapsulation
@@ -67,7 +67,7 @@ class FrameJudge:
             self._on_engines.append(text)
 
     def watch(self, writer: FrameWriter | None) -> FrameWriter:
-        """Return a writer that judges each frame, then hands it on to `writer`."""
+        """Return a writer that judges each frame, and then writes it to `writer`, if there is one."""
         return JudgingWriter(self, writer)
 
     def judge(self, frame: bytes, interface: int) -> None:
@@ -130,13 +130,16 @@ _ACKS = ("pds.ack",)
 
 
 def _class(packet: Packet, ip: Any, dscp: Dscp, capable: bool) -> Iterator[str]:
-    """Yield what is wrong with DSCP and ECN (cms.md §1); ToS is 0 in data that is not ECN-capable (observed.md)."""
+    """Yield a text for each wrong value of DSCP and ECN of a UET packet (cms.md §1).
+
+    In data that are not ECN-capable the DSCP and ECN are 0 (observed.md).
+    """
     is_data = any(layer.form.startswith(_DATA) for layer in packet.layers)
     long_ack = packet.payload and any(layer.form.startswith(_ACKS) for layer in packet.layers)
     if is_data:
         legal = (dscp.data, dscp.data_rtx) if capable else (0,)
     else:
-        legal = (dscp.control, dscp.data) if long_ack else (dscp.control,)  # with read data it may be trimmed
+        legal = (dscp.control, dscp.data) if long_ack else (dscp.control,)  # an ACK with read data may be trimmed
     if ip["dscp"] not in legal:
         yield f"DSCP {ip['dscp']}; legal here: {', '.join(map(str, legal))}"
     if is_data and capable and ip["ecn"] == Ecn.NOT_ECT:
@@ -146,7 +149,7 @@ def _class(packet: Packet, ip: Any, dscp: Dscp, capable: bool) -> Iterator[str]:
 
 
 def _roce_class(packet: Packet, ip: Any, config: RoceConfig) -> Iterator[str]:
-    """Yield what is wrong with DSCP and ECN, by the configuration of the sender (roce.md §1, §13)."""
+    """Yield a text for each value of DSCP and ECN that is not in the sender's configuration (roce.md §1, §13)."""
     notifies = "cnp" in packet
     dscp = config.cnp_dscp if notifies else config.dscp
     ecn = ECN[config.cnp_ecn if notifies else config.ecn]
@@ -173,7 +176,10 @@ class JudgingWriter:
 
 
 class EngineGuards:
-    """The invariants of two endpoints that NICs drive. Only the first violation is reported: others follow from it."""
+    """Engine guards check the invariants of two endpoints that NICs drive.
+
+    Only the first violation is reported, as later ones follow from it.
+    """
 
     def __init__(self, a: Fep, b: Fep, find: Callable[[str], None]) -> None:
         self._find = find
@@ -183,7 +189,7 @@ class EngineGuards:
         self.broken = False
 
     def of(self, fep: Fep) -> Engine:
-        """Return the engine to be driven in place of `fep`."""
+        """Return the guarded engine, which the NIC must drive in place of `fep`."""
         return self._guards[fep.address]
 
     def tell(self, violation: InvariantViolation) -> None:
@@ -193,7 +199,7 @@ class EngineGuards:
 
 
 class _GuardedEngine(Guard):
-    """A guard that tells its violation, and continues without checks after one."""
+    """This guard reports its first violation, and then continues without checks."""
 
     def __init__(self, guards: EngineGuards, fep: Fep) -> None:
         super().__init__(fep)

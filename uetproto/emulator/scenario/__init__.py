@@ -1,1 +1,1 @@
-"""This package reads the TOML file of a scenario: its keys, rows, operations and settings."""
+"""This package reads the TOML file of a scenario: settings, operations and script steps."""

@@ -1,22 +1,23 @@
-"""Rows `[[operation]]` of a scenario: what the applications at both ends do, in order.
+"""This module reads rows `[[operation]]` of a scenario: the operations of the applications at both nodes, in order.
 
     do = "write"       length, key, offset, completion_data, sync = [group, total]
     do = "read"        length, key, offset
     do = "atomic"      opcode, datatype, operand (a number, or several), compare, fetch, key or tag, offset, control,
                        sync
     do = "send"        length, tag, completion_data, kind = "plain", "rendezvous", "deferrable", offset
-    do = "nop"         of these five also mode, job_id, pid_on_fep, resource_index, initiator, relative,
-                       delivery_complete, as in `engine.contract`; what is left out is that of [run]
+    do = "nop"         all five also take mode, job_id, pid_on_fep, resource_index, initiator, relative,
+                       delivery_complete, as in `engine.contract`; a missing key has the value of [run]
     do = "receive"     posts a buffer: length, tag, ignore, source, only_job, least, pid_on_fep, resource_index
     do = "region"      registers memory: length, key, base, remote_read, remote_write, job_restriction
-    do = "withdraw"    the region `key` disappears
-    do = "disable"     a resource index: space = "rma", "send", "tagged", resource_index; "enable": its next generation
+    do = "withdraw"    removes the region `key`
+    do = "disable"     disables a resource index: space = "rma", "send", "tagged", resource_index; "enable" starts its
+                       next generation
 
-`node` does it: by default the initiator, and the target from `receive` on; its peer is the other of the two. A row
-begins after the row before it has begun, and not before the time `at`; with `after` it waits until the row before
-("previous"), or every row before ("all"), has ended. `expect` is the return code with which it must end: by default OK;
-TIMED_OUT for a message that no receive asks for in time; NONE for a receive that gets no message, or a send that no
-receive takes, when nothing is left to do.
+`node` names the node that performs the operation: by default the initiator, for `receive` and the operations below it
+the target; its peer is the other node. A row begins after the row before it has begun, and not before the time `at`;
+with `after` it waits until the row before ("previous"), or every row before ("all"), has ended. `expect` is the return
+code with which the operation must end: by default OK; TIMED_OUT for a message that no receive matches in time; NONE for
+a receive that gets no message, or a send that no receive takes, before the run ends.
 
 Bytes come from the seed; `value` and `datatype` fill a region or a receive with equal elements instead.
 """
@@ -50,7 +51,7 @@ OUTCOMES = (*(code.name for code in ReturnCode if code not in (ReturnCode.NULL, 
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """An operation, as its checked row describes it."""
+    """An operation row is a checked row that describes an operation."""
 
     where: Location
     """Place of the row: file, line and key."""
@@ -142,7 +143,7 @@ _FILL = ("datatype", "value")
 
 @dataclass(frozen=True, slots=True)
 class OperationKind:
-    """A kind of operation: the keys that it takes, and the keys that it needs."""
+    """An operation kind has the keys that its rows take, and those that they need."""
 
     keys: tuple[str, ...]
     needed: tuple[str, ...] = ()
@@ -172,13 +173,13 @@ KINDS = {
     "enable": OperationKind(("resource_index", "space"), ("space",), by_target=True),
 }  # fmt: skip
 WORK = ("write", "read", "atomic", "send", "nop")
-"""Operations that end in a completion."""
+"""Operations that end with a completion."""
 
 Table = Callable[[str, Mapping[str, KeyType], Any], dict[str, Any]]
 
 
 class CheckedRow(NamedTuple):
-    """A row whose keys are legal for its kind."""
+    """A checked row has only keys that are legal for its kind."""
 
     path: str
     row: Any
@@ -191,7 +192,10 @@ class CheckedRow(NamedTuple):
 def checked_rows(
     rows: Sequence[Any], keys: Mapping[str, KeyType], kinds: Mapping[str, OperationKind], table: Table, refuse: Refuse
 ) -> Iterator[CheckedRow]:
-    """Yield the rows after checks that hold for any transport: kind, keys and order of time."""
+    """Check rows for any transport, and yield them: kind, keys, and times in ascending order.
+
+    `keys` are the types of all keys, `kinds` the operations of the transport.
+    """
     latest = 0
     for number, row in enumerate(rows):
         path = f"operation.{number}"
@@ -216,7 +220,7 @@ def checked_rows(
 def operations_of(
     rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], Location], refuse: Refuse
 ) -> tuple[OperationRow, ...]:  # fmt: skip
-    """Return the checked rows. `table` checks the keys of a row, `run` is `[run]`."""
+    """Return the checked rows; `table` checks the keys of a row, `run` holds the values of `[run]`."""
     found = []
     for path, row, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         node = values.pop("node", run.target if kind.by_target else run.initiator)
@@ -271,7 +275,7 @@ _CARRIED = {
     "write": (Opcode.WRITE,), "read": (Opcode.READ,), "atomic": (Opcode.ATOMIC,), "nop": (Opcode.NO_OP,),
     "send": (Opcode.SEND, Opcode.DATAGRAM_SEND),
 }  # fmt: skip
-"""Requests that a row stands for; of other operations the engine decides when they are played."""
+"""Request opcodes of each operation, to check the mode; for other operations the engine checks when they are played."""
 
 # Elements -------------------------------------------------------------------------------------------------------------
 
@@ -282,16 +286,16 @@ _FLOATS = {
 
 
 def elements(datatype: AtomicDatatype, numbers: Sequence[int | float]) -> bytes:
-    """Return numbers as elements in host order, complex ones without an imaginary part.
+    """Return the bytes of numbers as elements in host order; complex elements have no imaginary part.
 
-    Raises `ValueError` or `OverflowError` for what the datatype does not have.
+    Raises `ValueError` or `OverflowError` for a number that the datatype cannot hold.
     """
     return b"".join(_element(datatype, number) for number in numbers)
 
 
 def _element(datatype: AtomicDatatype, number: int | float) -> bytes:
     if datatype in _FLOATS:
-        return struct.pack(_FLOATS[datatype], float(number))  # a whole number that is too large: OverflowError
+        return struct.pack(_FLOATS[datatype], float(number))  # OverflowError if too large
     if datatype is AtomicDatatype.BF16:
         return struct.pack("<f", float(number))[2:]
     if type(number) is not int or "INT" not in datatype.name:
@@ -307,7 +311,7 @@ _LARGEST = {
 
 
 def range_of(datatype: AtomicDatatype) -> str:
-    """Return a text that says what numbers a datatype has."""
+    """Return a text that says which numbers a datatype can hold."""
     if datatype in _LARGEST:
         return f"a number, up to {_LARGEST[datatype]} in magnitude"
     if "INT" not in datatype.name:

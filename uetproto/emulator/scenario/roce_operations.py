@@ -1,23 +1,23 @@
-"""Rows `[[operation]]` of a scenario over RoCE: the work requests that both ends post, in order.
+"""This module reads rows `[[operation]]` of a scenario over RoCE: the work requests of both nodes, in order.
 
     do = "send"          length, imm, invalidate (a key), to (ud: a queue pair, or the address of a group), qkey
     do = "write"         length, key, offset, imm
     do = "read"          length, key, offset
     do = "compare_swap"  key, offset, compare, swap
     do = "fetch_add"     key, offset, add
-                         of these five also qp, signaled, solicited, fence, inline, lkey
+                         all five also take qp, signaled, solicited, fence, inline, lkey
     do = "receive"       posts a buffer: length, qp, lkey
     do = "region"        registers memory: length, key, base, access
-    do = "deregister"    the region `key`
-    do = "modify"        the queue pair `qp` goes to the state `to_state`: rts, sqd, err
+    do = "deregister"    removes the region `key`
+    do = "modify"        brings the queue pair `qp` to the state `to_state`: rts, sqd, err
 
-`node` does it: by default the initiator, and the target from `receive` on; or the node of `qp`. `offset` counts from
-the start of the peer's region `key`, and may lie outside. When rows begin is told by `at` and `after`, as in
-`operations`; `expect` is the status of the completion: SUCCESS by default, NONE where none comes, as of a row that is
-not signaled.
+`node` names the node that performs the operation: by default the node of `qp`, or the initiator; for `receive` and the
+operations below it the target. `offset` counts from the start of the peer's region `key`, and may lie outside. `at` and
+`after` say when a row begins, as in `operations`. `expect` is the status of the completion: by default SUCCESS; NONE
+for a row without a completion, such as one that is not signaled.
 
-Bytes come from the seed; `value` fills a region with equal bytes instead. What writes where a READ before it reads
-needs `fence`: the READ may find it.
+Bytes come from the seed; `value` fills a region with equal bytes instead. A row that writes to memory which an earlier
+READ reads needs `fence`, as otherwise the READ may return the new bytes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -98,7 +98,7 @@ def operations_of(
     rows: Sequence[Any], run: Any, qps: Mapping[str, QpSetup], nodes: Mapping[str, Any], table: Table,
     where: Callable[[str], Location], refuse: Refuse,
 ) -> tuple[OperationRow, ...]:  # fmt: skip
-    """Return the checked rows. `table` checks the keys of a row, `run` is `[run]`."""
+    """Return the checked rows; `table` checks the keys of a row, `run` holds the values of `[run]`."""
     found = []
     for path, _, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         node = _node(path, values, run.target if kind.by_target else run.initiator, qps, nodes, refuse)
@@ -126,7 +126,7 @@ def _node(
 
 
 def _qp(path: str, values: Mapping[str, Any], node: str, qps: Mapping[str, QpSetup], refuse: Refuse) -> str:
-    """Return the queue pair that a row names, or the first of its node."""
+    """Return the queue pair that a row names, or the first queue pair of its node."""
     here = [name for name, setup in qps.items() if setup.node == node]
     name = values.get("qp", here[0] if here else None)
     if name not in here:

@@ -1,20 +1,20 @@
-"""The sections `[roce]` and `[qp.NAME]` of a scenario: parameters of adapters, queue pairs and who talks to whom.
+"""This module reads the sections `[roce]` and `[qp.NAME]` of a scenario: adapters, and queue pairs with their peers.
 
     [run]
-    transport = "rc"            # or uc, ud: of all queue pairs
+    transport = "rc"            # or uc, ud: transport of all queue pairs
 
     [roce]                      # `RoceConfig`; [nodes.NAME.roce] for one node
     path_mtu = 4096
 
     [qp.left]
-    node = "a"                  # left out where the queue pair is called as its node
+    node = "a"                  # default: the node with the name of the queue pair
     peer = "right"              # queue pair at the other end; RC and UC
     number = 0x11
     sq_psn = 5
     p_key = 0xffff
-    pd = "other"                # where it is not in the protection domain of its node
+    pd = "other"                # default: the protection domain of the node
 
-Without `[qp.NAME]` the two ends of the run have one queue pair each, called as they are, and connected.
+Without `[qp.NAME]` the two nodes of the run have one queue pair each, with the name of the node; both are connected.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ _FROM_CONFIG = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpSetup:
-    """Holds a queue pair, as `[qp.NAME]` sets it up."""
+    """A setup has the settings that `[qp.NAME]` gives a queue pair."""
 
     name: str
     node: str
@@ -58,7 +58,7 @@ class QpSetup:
     groups: tuple[int, ...] = ()
     """Multicast groups that the queue pair joins."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Attributes of libibverbs, in place of those of the node's configuration."""
+    """Attributes, by their names in libibverbs, that replace those of the node's configuration."""
 
 
 def _access(value: Any) -> Access:
@@ -105,7 +105,7 @@ def check_sections(reader: SectionReader, kind: Any) -> None:
 def queue_pairs(
     reader: SectionReader, kind: QpType, ends: tuple[str, str], nodes: Mapping[str, Any]
 ) -> dict[str, QpSetup]:
-    """Return all queue pairs of a run. Raises `LocalError`."""
+    """Return all queue pairs of a run, by name. Raises `LocalError` for settings that are not legal."""
     tables = reader.data.get("qp")
     if tables is None:
         tables = {name: {} for name in ends}

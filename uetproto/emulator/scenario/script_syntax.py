@@ -3,7 +3,7 @@
 A `ScriptSyntax` is the table of one kind of script. With a real SES a row is a `FrameStep`; frames on the wire are
 numbered from 0, and time passes only when a row says so:
 
-    submit = 4096               the initiator writes the next 4096 bytes of the input ("all": what is left)
+    submit = 4096               the initiator writes the next 4096 bytes of the input ("all": all that remain)
     deliver = 2                 frame 2 arrives; [2, 3] several, "all" every frame on the wire, oldest first
     drop = 2                    frame 2 is lost; a list and "all" are legal here, too
     dup = 2                     a copy of frame 2, with a number of its own, is on the wire
@@ -11,15 +11,15 @@ numbered from 0, and time passes only when a row says so:
     corrupt = 2, at = 60        the lowest bit of byte 60 of frame 2 changes
     advance = "1 ms"            time passes, timers run
     respond = 333, gtd = true, code = "NO_MATCH"
-                                the target gives this answer to the request with PSN 333 when that arrives; a PSN
-                                that does not arrive before the last row fails the run
+                                the target gives this answer when the request with PSN 333 arrives; if it does not
+                                arrive before the last row, the run fails
 
 With a scripted SES (`ses = "scripted"`) a row stands for steps of `check.uet.steps`, which the fuzzer shares; nodes
 have the names of the scenario:
 
     submit = 3                  the initiator hands over a message of 3 packets; also node, message (its id), mode,
                                 op = "send", "read", "write", answer (how the other SES answers), reserved, context,
-                                header = "small": of a read of one packet, in place of the standard one
+                                header = "small" (for a read of one packet; default: the standard header)
     allow = 1                   congestion control lets one more first transmission leave; "all": any number; node
     deliver = 2                 packet 2 arrives; [2, 3] or "2-9" several, "all" every packet on the wire, oldest
                                 first; likewise drop, dup, trim, mark (CE)
@@ -27,10 +27,10 @@ have the names of the scenario:
                                 is counted
     corrupt = 2, at = 60        the lowest bit of byte 60 of frame 2 changes
     advance = "1 ms"            time passes, timers run
-    respond = 333               the target answers that PSN: answer, or gtd, or code; node; a PSN that does not arrive
-                                before the last row fails the run
-    close = "a"                 likewise ask_close, noop, probe, restart: what the node does
-    negotiate = 7               likewise ask_credit, give_credit, lose (the response stored for a PSN); node
+    respond = 333               the target answers the packet with PSN 333: answer, or gtd, or code; node; if it does
+                                not arrive before the last row, the run fails
+    close = "a"                 node a closes its PDC; likewise ask_close, noop, probe, restart
+    negotiate = 7               likewise ask_credit, give_credit, lose (removes the response stored for a PSN); node
     inject = "08 00 …"          transport bytes arrive at the target, as if its peer had sent them; node
 """
 
@@ -56,7 +56,7 @@ _StepT = TypeVar("_StepT")
 
 
 class ScriptRow(NamedTuple, Generic[_StepT]):
-    """A step of a script that a simulator plays; `where` is the place of its row."""
+    """A script row is a step that a simulator plays; `where` is the place of the row in the file."""
 
     where: Location
     step: _StepT
@@ -66,17 +66,17 @@ class ScriptRow(NamedTuple, Generic[_StepT]):
 
 @dataclass(frozen=True, slots=True)
 class ScriptSyntax:
-    """The rows of one kind of script: keys that are actions, and keys that go with them."""
+    """A script syntax has the keys of the rows of one kind of script: actions, and keys that go with an action."""
 
     actions: Mapping[str, KeyType]
     others: Mapping[str, KeyType]
     together: Mapping[str, tuple[str, ...]]
-    """The other keys that an action takes."""
+    """Other keys that each action takes."""
     needed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"corrupt": ("at",)})
-    """The other keys that an action needs."""
+    """Other keys that each action needs."""
 
     steps: Callable[[str, Any, Mapping[str, Any], "RowContext"], Iterator[Any]] | None = None
-    """Yields the steps that a row stands for: {action, value, other keys, context}; None with a real SES."""
+    """Function that yields the steps of a row, from {action, value, other keys, context}; None with a real SES."""
 
     @property
     def keys(self) -> dict[str, KeyType]:
@@ -84,7 +84,7 @@ class ScriptSyntax:
 
 
 _MOST_FRAMES = 1 << 16
-"""Most frames that one row may name."""
+"""Number of frames that one row may name at most."""
 
 
 def _numbers(value: Any) -> tuple[int, ...]:
@@ -118,22 +118,22 @@ REAL = ScriptSyntax(
 )  # fmt: skip
 
 _CODES = {"OK": "ok", **{code.name: code.name.lower() for code in NackCode if code.name.lower() in ANSWERS}}
-"""Answer for each `code` of a response: OK, or the name of the NACK that a refusal causes."""
+"""Answer of the scripted SES for each `code` of a response: OK, or the name of a NACK code."""
 
 
 _BY_TARGET = ("respond", "give_credit", "lose", "inject")
-"""Actions of the target, where the row names no node."""
+"""Actions that the target performs unless the row names a node."""
 
 
 class Refuse(Protocol):
-    """Returns the error for a key of the row, with file and line; key "" stands for the row."""
+    """This function returns the error for a key of a row, with file and line; key "" stands for the row."""
 
     def __call__(self, key: str, value: object, legal: str = "", /) -> LocalError: ...
 
 
 @dataclass(frozen=True, slots=True)
 class RowContext:
-    """Values that a row needs besides its keys, so that its steps are determined."""
+    """A row context has the values that, with the keys of a row, determine its steps."""
 
     nodes: tuple[str, str]
     """The names of initiator and target, which are nodes 0 and 1 of a step."""
@@ -170,7 +170,7 @@ def uet_steps(action: str, value: Any, more: Mapping[str, Any], context: RowCont
 
 
 def _message(packets: int, more: Mapping[str, Any], context: RowContext) -> MessageSpec:
-    """Return the message that SES hands over, if its mode may carry it (pds.md §3)."""
+    """Return the message that SES hands to PDS; refuse one that its mode cannot carry (pds.md §3)."""
     refuse = context.refuse
     mode = more.get("mode", context.mode)
     op = more.get("op", "send")

@@ -1,6 +1,6 @@
 """This module reads scenario files: TOML to validated dataclasses (interfaces.md §5).
 
-Every fault of a file is a `LocalError` that says file, line, key, and what is legal.
+Every error in a file raises a `LocalError` with file, line, key, and the legal values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -77,7 +77,7 @@ ALIASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """The keys of `[run]`, which say what is played: a transfer in one or more messages, operations, or a script."""
+    """A run configuration has the keys of `[run]`, which say what is played: a transfer, operations, or a script."""
 
     # fmt: off
     description: str = knob("", TEXT, "", "A text for the reader.")
@@ -110,7 +110,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """Holds a node of the scenario, with the parameters and presets that apply to it."""
+    """A node configuration has the parameters and presets that apply to one node of the scenario."""
 
     name: str
     address: int
@@ -127,12 +127,12 @@ class NodeConfig:
     ssi: int | None = None
     """Secure source identifier, in sealed packets (tss.md §3)."""
     data_path: DataPath | None = None
-    """How the bytes of the node come to the NIC, for the report; None: it has no such line."""
+    """Model of the path between memory and NIC of the node, for its costs in the report; None: no costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A scenario holds all that a run needs."""
+    """A scenario has all settings of a run."""
 
     name: str
     run: RunConfig
@@ -145,7 +145,7 @@ class Scenario:
     steps: tuple[FrameStep, ...]
     """Steps that say what happens on the wire, if the run is scripted."""
     script: tuple[ScriptRow[Any], ...]
-    """Steps of a script with scripted SES, and over RoCE."""
+    """Steps of a script with scripted SES, or over RoCE."""
     operations: tuple[OperationRow, ...] = ()
     """Operations of the applications, if there is no input."""
     target_faults: tuple[TargetFault, ...] = ()
@@ -239,7 +239,7 @@ _MATCH = {
     "key": integer(0, 2**64 - 1).says("The memory key of the request."),
     "buffer_offset": integer(0, 2**64 - 1).says("The buffer_offset of the request."),
 }
-"""Fields of `SesRequest`; `packet`: which of the requests that fit all others."""
+"""Keys of `match`: fields of `SesRequest`, and `packet`, the number among the requests that fit the other keys."""
 
 _NODE = {
     "address": ADDRESS.says("The address of the node; it is required."),
@@ -252,7 +252,7 @@ _NODE = {
         "How the bytes of the node come to the NIC; the report tells the time."
     ),
 }
-_BANDWIDTH = KeyType(lambda value: RATE.check(value) // 8, RATE.legal)  # told in bits a second, kept in bytes
+_BANDWIDTH = KeyType(lambda value: RATE.check(value) // 8, RATE.legal)  # written in bits a second, stored in bytes
 _PATH: dict[str, KeyType] = {
     name: _BANDWIDTH.says(f"The {name.replace('_', ' ')} of data paths.", f"{8 * default // 10**9} Gb/s")
     if name.endswith("bandwidth") else time().says(f"The {name.replace('_', ' ')} of data paths.", time_text(default))
@@ -270,7 +270,7 @@ _PRESET = {
     "pkt_id": PSN.says("The pkt_id of the first RUDI request."),
 }
 _LIVE = ("pdcid", "peer_pdcid", "forward_next", "return_next")
-"""Presets that together make a PDC in the middle of its life."""
+"""Presets that together make an established PDC; all must be given."""
 
 _PDS = keys_of(PdsConfig)
 _SES = keys_of(SesConfig)
@@ -307,9 +307,9 @@ names = _FILES.names
 
 
 def load(name: str, settings: Iterable[str] = ()) -> Scenario:
-    """Read the scenario `name`, change it by `settings` ("key=value"), check it.
+    """Read the scenario `name`, change keys by `settings` ("key=value"), and check all values.
 
-    Raises `LocalError` for what is not legal, `OSError` for a file that cannot be read.
+    Raises `LocalError` for an illegal key or value, `OSError` for a file that cannot be read.
     """
     reader = _Reader(_FILES.find(name))
     reader.change(settings)
@@ -317,7 +317,7 @@ def load(name: str, settings: Iterable[str] = ()) -> Scenario:
 
 
 class _Reader(TomlFile):
-    """Reads one file into a `Scenario`."""
+    """A reader converts one file to a `Scenario`."""
 
     aliases = ALIASES
 
@@ -346,7 +346,9 @@ class _Reader(TomlFile):
         return table
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
-        """Return the error for `key`; what was set by hand is named first, if it is `key` or made its table."""
+        """Return the error for `key`, with the setting ("key=value") in place of the file if one set `key` or its
+        table.
+        """
         for at in upwards(key):
             by_hand = next((given for given in self.given if at == given or given.startswith(f"{at}.")), None)
             if by_hand is not None and (at == by_hand or at not in self.lines):
@@ -357,7 +359,9 @@ class _Reader(TomlFile):
         return super().refuse(key, value, legal)
 
     def table(self, path: str, keys: Mapping[str, KeyType], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return the checked values of one table; `nested` names sub-tables, left out. Raises `LocalError`."""
+        """Return the checked values of one table; `nested` names sub-tables, which are left out. Raises
+        `LocalError`.
+        """
         if not isinstance(value, dict):
             raise self.refuse(path, "is a value", f"the table [{path}]")
         checked = {}
@@ -372,7 +376,7 @@ class _Reader(TomlFile):
                 raw = self.given.get(where, raw)
             try:
                 checked[name] = key.check(raw)
-            except LocalError as error:  # of a region: it says what is legal
+            except LocalError as error:  # raised by a region: it has the legal values
                 raise self.refuse(where, error.value, error.legal) from None
             except ValueError:
                 raise self.refuse(where, f"{harmless(repr(raw))} is not legal", key.legal) from None
@@ -427,7 +431,7 @@ class _Reader(TomlFile):
         )
 
     def array(self, name: str, rows: Any) -> list[Any]:
-        """Return `rows`, if they are rows [[name]]. Raises `LocalError`."""
+        """Return `rows` if they are rows [[name]]. Raises `LocalError` for any other value."""
         if not isinstance(rows, list):
             kind = "a table" if isinstance(rows, dict) else "a value"
             raise self.refuse(name, f"is {kind}", f"rows [[{name}]]")
@@ -436,7 +440,9 @@ class _Reader(TomlFile):
         return rows
 
     def nodes(self, start: Mapping[str, str]) -> dict[str, NodeConfig]:
-        """Return the nodes; `start` holds parameters of PDS that security implies. Raises `LocalError`."""
+        """Return the nodes; `start` holds PDS parameters that security implies. Raises `LocalError` for illegal
+        values.
+        """
         tables = self.data.get("nodes", {})
         if not isinstance(tables, dict) or len(tables) < 2:
             raise self.refuse("nodes", "there must be two nodes at least, each a table [nodes.NAME]")
@@ -482,22 +488,22 @@ class _Reader(TomlFile):
         self, kind: type[_Config], keys: dict[str, KeyType], section: str, node: str, personality: str,
         more: Mapping[str, Any] = MappingProxyType({}),
     ) -> _Config:  # fmt: skip
-        """The parameters of a node: those of its personality, `more`, of the section, of its own table.
+        """Return a configuration of a node: values of its personality, of `more`, of the section, and of its own table.
 
-        The last one wins.
+        Later values replace earlier ones.
         """
         shared = self.table(section, keys, self.data.get(section, {}))
         own = self.table(f"{node}.{section}", keys, self.data["nodes"][node.partition(".")[2]].get(section, {}))
         try:
             return kind(**PERSONALITIES[personality].get(section, {}) | dict(more) | shared | own)
-        except LocalError as error:  # it names the key and what is legal
+        except LocalError as error:  # it has the key and the legal values
             tables = ((f"{node}.{section}", own), (section, shared))
             where = next((f"{path}.{error.name}" for path, table in tables if error.name in table), None)
             value = error.value if where else f"{error.name}: {error.value}"
             raise self.refuse(where or node, value, error.legal) from None
 
     def preset(self, path: str, table: Any, pds: PdsConfig) -> tuple[Preset, int | None]:
-        """Return the preset numbers of a PDC, and the first pkt_id. Raises `LocalError`."""
+        """Return the preset numbers of a PDC, and the first pkt_id. Raises `LocalError` for illegal values."""
         values = self.table(path, _PRESET, table)
         live = [key for key in (*_LIVE, "ack_gen_count") if key in values]
         missing = [key for key in _LIVE if key not in values]
@@ -510,7 +516,7 @@ class _Reader(TomlFile):
         return Preset(**values), pkt_id
 
     def rows(self, rows: list[Any], words: ScriptSyntax) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
-        """Yield the key of each row, its action, the value, and the keys that go with it. Raises `LocalError`."""
+        """Yield path, action, value of the action, and other keys of each row. Raises `LocalError` for illegal keys."""
         for number, row in enumerate(rows):
             path = f"step.{number}"
             values = self.table(path, words.keys, row)
@@ -528,7 +534,7 @@ class _Reader(TomlFile):
             yield path, action, value, values
 
     def where(self, path: str) -> Location:
-        """Return the place of a row, for errors that are found only when the row is played."""
+        """Return the place of a row in the file, for errors that occur only when the row is played."""
         return Location(str(self.path), self.lines.get(path, 1), path)
 
     def steps(self, rows: list[Any]) -> tuple[FrameStep, ...]:
@@ -598,7 +604,11 @@ class _Reader(TomlFile):
         return RunConfig(**values)
 
     def input(self, path: Path) -> Path:
-        """Return the path of the input: set by hand, from here; in a file, from beside it, or of a shipped file."""
+        """Return the path of the input.
+
+        A path from `--set` is relative to the current folder; one in a file is relative to the folder of the file, or
+        names a file of the package.
+        """
         if "run.input" in self.given:
             return path
         beside = self.path.parent / path
@@ -635,7 +645,7 @@ class _Reader(TomlFile):
         security: Security | None,
         extension: int,
     ) -> None:
-        """Raise `LocalError` for a link MTU below the longest packet; `extension` is that of the SES header."""
+        """Raise `LocalError` for a link MTU below the longest packet; `extension`: bytes of SES extension headers."""
         section, name = ("ses", "payload_mtu") if uet else ("roce", "path_mtu")
         sealing = None if security is None else security.domain.overhead
         payload, version = max((getattr(getattr(node, section), name), node.ip_version) for node in nodes)
@@ -661,7 +671,10 @@ class _Reader(TomlFile):
             raise self.refuse(f"fabric.{name}", error.value, error.legal) from None
 
     def optional(self, kind: type[_Optional], name: str, values: dict[str, Any], default: bool) -> _Optional | None:
-        """Return an optional part of the fabric: wanted by `name`, or by default if one of its keys is there."""
+        """Return an optional part of the fabric, or None.
+
+        The key `name` switches the part on or off; without this key the part is on if one of its keys is set.
+        """
         own = {f.name: values.pop(f"{name}_{f.name}") for f in fields(kind) if f"{name}_{f.name}" in values}
         wanted = values.pop(name, bool(own) or default)
         if own and not wanted:
@@ -672,7 +685,7 @@ class _Reader(TomlFile):
             raise self.refuse("fabric", f"{error.name}: {error.value}", error.legal) from None
 
     def roce_fabric(self, values: dict[str, Any], nodes: dict[str, NodeConfig]) -> None:
-        """Raise `LocalError` for what RoCEv2 does not have; `crc` is its ICRC."""
+        """Raise `LocalError` for fabric keys that RoCEv2 does not have; `crc` switches the ICRC."""
         if "trim" in self.data.get("faults", {}):
             raise self.refuse("faults.trim", "does not go with RoCEv2, which has no trimming", "drop")
         for key in values:
@@ -690,7 +703,7 @@ class _Reader(TomlFile):
         return Faults(**values), at_risk
 
     def target_faults(self, run: RunConfig) -> tuple[TargetFault, ...]:
-        """Return the rows `[[faults.target]]`. Raises `LocalError`."""
+        """Return the rows `[[faults.target]]`. Raises `LocalError` for illegal values."""
         rows = self.array("faults.target", self.data.get("faults", {}).get("target", []))
         if rows and run.ses == "scripted":
             raise self.refuse("faults.target", "does not go with ses = 'scripted'", "real")
@@ -722,7 +735,7 @@ _UET_ONLY = (
     "mode", "ses", "payload", "job_id", "resource_index", "pid_on_fep", "initiator_id", "relative", "delivery_complete",
     "completion_data", "close",
 )  # fmt: skip
-"""Keys of `[run]` that mean nothing over RoCE."""
+"""Keys of `[run]` that are illegal over RoCE."""
 _UET_FABRIC = (
     "trimming", "udp_port", "ip_protocol", "dscp_data", "dscp_data_rtx", "dscp_trimmed", "dscp_trimmed_last_hop",
     "dscp_control",

@@ -1,4 +1,4 @@
-"""Rows `[[faults.target]]`: requests that a target refuses although they are valid (ses.md §10 step 18)."""
+"""This module has rows `[[faults.target]]`: valid requests that a target refuses (ses.md §10 step 18)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from uetproto.wire.headers.uet_ses import ReturnCode
 
 @dataclass(frozen=True, slots=True)
 class TargetFault:
-    """A rule of a target: which requests it refuses, and with which return code."""
+    """A target fault is a rule that says which requests a target refuses, and with which return code."""
 
     node: str
     fits: Mapping[str, int]
@@ -20,9 +20,9 @@ class TargetFault:
 
 
 def refusals(rules: Iterable[TargetFault]) -> Callable[[SesRequest], ReturnCode | None] | None:
-    """Return a function that gives the answer to a packet before its execution: the code of the first rule that fits.
+    """Return a function that returns, before a request is executed, the code of the first rule that fits it, or None.
 
-    Return None if there are no rules.
+    Return None in place of the function if there are no rules.
     """
     rules = tuple(rules)
     seen = [0] * len(rules)
