@@ -1,4 +1,5 @@
-"""Collectives as schedules that know no transport: who sends what to whom in which step (collectives.md §3).
+"""This package has collectives as schedules, independent of the transport (collectives.md §3).
 
-`catalogue.schedule(op, algorithm, size, count)` makes one; `check` proves it, `show` prints it, `draw` draws it.
+A schedule says which rank sends which elements to which rank in which step. `catalogue.schedule(op, algorithm, size,
+count)` makes one; `check` proves that it is correct, `show` prints it, `draw` draws it.
 """

@@ -1,4 +1,4 @@
-"""All messages of a schedule as columns, one entry for each message: a schedule of millions needs no objects."""
+"""This module has the messages of a schedule as columns, so that millions of messages need no objects."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from uetproto.collectives.algorithms.schedule import Ints
 
 
 class MessageColumns(NamedTuple):
-    """Holds messages in ranks and elements: the columns of `Schedule.arrays`."""
+    """Message columns hold messages as arrays with one entry for each message, as `Schedule.arrays` defines them."""
 
     step: Ints
     src: Ints
@@ -41,7 +41,7 @@ class MessageColumns(NamedTuple):
         return cls(*(once[id(columns[name]), _TYPES.get(name)] for name in cls._fields))
 
     def select(self, which: NDArray[np.bool_] | Ints) -> "MessageColumns":
-        """Return the messages at a mask, or at indices in their order."""
+        """Return the messages that a mask selects, or those at indices, in the order of the indices."""
         return MessageColumns(*(column[which] for column in self))
 
     def by_step(self) -> "MessageColumns":

@@ -1,7 +1,7 @@
-"""Defines the element types that collectives move and reduce (collectives.md §1.6), as NumPy dtypes.
+"""This module defines the element types that collectives move and reduce (collectives.md §1.6), as NumPy dtypes.
 
-bfloat16 and float8 are those of `ml_dtypes`, which is imported only when one of them is named: an array of such a type
-has imported it already.
+bfloat16 and float8 are types of `ml_dtypes`, which is imported only when one of them is named; whoever made an array
+of such a type has imported it already.
 """
 
 from enum import Enum
@@ -17,7 +17,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 
 
 class ElementKind(Enum):
-    """Class of element types that a reduction distinguishes."""
+    """An element kind is a class of element types that a reduction treats alike."""
 
     BOOL = "bool"
     INT = "int"
@@ -41,7 +41,7 @@ REAL_OF = {"complex64": "float32", "complex128": "float64"}
 
 
 def dtype(name: str) -> np.dtype[Any]:
-    """Return the type with a name of collectives.md §1.6, of NumPy or of ml_dtypes. Raises `LocalError`."""
+    """Return the type with a name of collectives.md §1.6, NumPy or ml_dtypes. Raises `LocalError` for another name."""
     name = _EXTENSIONS.get(name, name)
     if name not in KINDS:
         raise LocalError("dtype", f"{name!r}", ", ".join(KINDS))
@@ -63,7 +63,7 @@ def kind_of(type_: np.dtype[Any]) -> ElementKind:
 
 
 def is_whole(array: Array) -> bool:
-    """Return whether the elements are contiguous, so that the bytes can be sent as they are."""
+    """Return whether the elements are contiguous in memory, so that they can be sent without a copy."""
     return bool(array.flags.c_contiguous)
 
 

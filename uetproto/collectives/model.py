@@ -1,7 +1,8 @@
-"""A network without packets, in which each message takes alpha and the time of its bytes.
+"""This module has a network without packets: each message takes alpha and the time of its bytes.
 
-It is the time model of collectives.md §3.0: a message occupies the sender's port and the receiver's for `alpha + len *
-beta`, both directions at once, from the instant at which both ends are ready.
+This is the time model of collectives.md §3.0: a message occupies the sender's sending port and the receiver's receiving
+port for `alpha + len * beta`, from the instant at which both ends are ready. A port can send and receive at the same
+time.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from uetproto.errors import LocalError
 
 
 class Path(NamedTuple):
-    """Describes the time that messages between two ranks take."""
+    """This record describes the time that messages between two ranks take."""
 
     alpha: int = 1_000_000
     """Picoseconds for each message."""
@@ -38,7 +39,7 @@ class Path(NamedTuple):
 
 @dataclass(slots=True)
 class _ModelEnd:
-    """The `RankTransport` of a rank of the model."""
+    """A model end is the `RankTransport` of a rank of the model."""
 
     network: "ModelNetwork"
     rank: int
@@ -62,10 +63,10 @@ class _ModelEnd:
 
 
 class ModelNetwork(CollectiveNetwork):
-    """Implements a network of ranks with a `Path` between each two."""
+    """This class implements a network of ranks with a `Path` between each two."""
 
     def __init__(self, size: int, path: Path | Callable[[int, int], Path] | None = None) -> None:
-        """Makes the network. `path`: the same between all ranks, or a function of source and destination."""
+        """Make the network. `path`: one path for all pairs of ranks, or a function of source and destination."""
         self.size = size
         self.timers = CollectiveTimers()
         self.messages = 0
@@ -86,18 +87,18 @@ class ModelNetwork(CollectiveNetwork):
         return self._ends[rank]
 
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
-        """Return True: nothing is in progress but timers."""
+        """Return True: only timers are in progress, as messages are timers too."""
         return True
 
     def advance(self, instant: int) -> None:
         self._now = max(self._now, instant)
 
     def fail(self, rank: int, why: str) -> None:
-        """Makes all later messages of a rank fail with a reason."""
+        """Make all later messages of a rank fail with a reason."""
         self._ends[rank].dead = why
 
     def post(self, source: int, destination: int, tag: Tag, half: MessageHalf, sends: bool) -> None:
-        """Posts a send or a receive; the message moves when both are posted."""
+        """Post a send or a receive; the message moves when both are posted."""
         for rank in (source, destination):
             if not 0 <= rank < self.size:
                 raise LocalError("peer", rank, f"0 … {self.size - 1}")

@@ -1,4 +1,4 @@
-"""Collectives that a network carries out without a schedule: in its switches, or by multicast.
+"""This module has collectives that a network carries out without a schedule: in its switches, or by multicast.
 
 See collectives.md §3.9 and §3.10.
 """
@@ -17,11 +17,11 @@ from uetproto.errors import LocalError, UetError
 
 @dataclass(slots=True)
 class CollectiveCounters:
-    """Holds the steps, messages and bytes of one rank in collectives."""
+    """This class holds the steps, messages and bytes of one rank in collectives."""
 
     steps: int = 0
     messages: int = 0
-    """Messages sent, with those of no bytes."""
+    """Number of messages sent, including those of no bytes."""
     bytes_sent: int = 0
     bytes_received: int = 0
     bytes_reduced: int = 0
@@ -36,20 +36,20 @@ class CollectiveCounters:
 
 
 class CollectivePart(Protocol):
-    """Describes one rank's part of a collective, such as `runner.Execution`."""
+    """This protocol describes one rank's part of a collective, such as `runner.Execution`."""
 
     counted: CollectiveCounters
     ended: bool
 
     def start(self) -> None:
-        """Begins the part, after all ranks have got their parts."""
+        """Begin the part, after all ranks have got their parts."""
 
     def fail(self, error: UetError) -> None:
-        """Fails the part from outside."""
+        """End the part with an error from outside."""
 
 
 Ended: TypeAlias = Callable[[UetError | None], None]
-"""Function that is called once at the end: with None, or with the failure. Buffers are free then."""
+"""Function that is called once at the end, with None or with the failure; the caller may then reuse the buffers."""
 PartFactory: TypeAlias = Callable[[int, Array, Array, Ended], CollectivePart]
 """Function that makes the part of a rank from its group rank, INPUT and OUTPUT (both contiguous), and `Ended`. It is
 called for all ranks in order before the first part starts."""
@@ -57,7 +57,7 @@ called for all ranks in order before the first part starts."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadRequest:
-    """Describes a collective that all its ranks have asked for."""
+    """This record describes a collective that all its ranks have asked for."""
 
     op: str
     """Operation of the catalogue."""
@@ -83,24 +83,25 @@ class OffloadRequest:
 
     @property
     def folding(self) -> "OffloadRequest":
-        """Return the request without what its reduction does before and after, for one stage of a larger collective."""
+        """Return the request with a reduction that has no `prepare` and `finish`, for a stage of a larger
+        collective.
+        """
         return replace(self, reduce_op=None if self.reduce_op is None else self.reduce_op.folding)
 
 
 class Offload(ABC):
-    """The algorithms that a network carries out."""
+    """An offload has the algorithms that a network carries out."""
 
     algorithms: Mapping[str, tuple[str, ...]]
     """Names of the algorithms, by operation."""
 
     @abstractmethod
     def maker(self, request: OffloadRequest) -> PartFactory:
-        """Return a function that makes each rank's part. Raises `LocalError` for what is not supported, with what is
-        legal."""
+        """Return a function that makes each rank's part. Raises `LocalError` for a request that is not supported."""
 
 
 class Offloads(Offload):
-    """Joins several offloads; if two have an algorithm of the same name, the first one is used."""
+    """This class joins several offloads; if two have an algorithm of the same name, the first one is used."""
 
     def __init__(self, *members: Offload) -> None:
         self.members = list(members)

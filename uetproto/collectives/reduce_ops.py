@@ -1,4 +1,4 @@
-"""The reduce operations (collectives.md §1.6): how two elements are combined, and what is done before and after.
+"""This module has the reduce operations (collectives.md §1.6): combining two elements, and scaling before and after.
 
 Integers wrap. MIN and MAX propagate NaN. AVG multiplies floats by 1/N before they are summed, and divides the sum of
 integers, towards zero. PREMUL_SUM(k) multiplies by k first.
@@ -19,7 +19,7 @@ _NUMBERS = frozenset({ElementKind.INT, ElementKind.FLOAT})
 
 @dataclass(frozen=True, slots=True)
 class ReduceOp:
-    """Represents a reduce operation; the constants are those of torch.distributed."""
+    """A reduce operation combines elements; the class has the constants of torch.distributed."""
 
     name: str
     kinds: frozenset[ElementKind]
@@ -43,18 +43,18 @@ class ReduceOp:
         return ReduceOp("PREMUL_SUM", frozenset({ElementKind.FLOAT}), np.add, float(factor))
 
     def check(self, type_: np.dtype[Any]) -> None:
-        """Raises `LocalError` for a type that the operation cannot reduce."""
+        """Raise `LocalError` for a type that the operation cannot reduce."""
         if kind_of(type_) not in self.kinds:
             legal = ", ".join(sorted(kind.value for kind in self.kinds))
             raise LocalError("op", f"{self.name} on {type_.name}; legal for {self.name}: {legal}")
 
     def fold(self, own: Array, incoming: Array, how: Fold) -> None:
-        """Combines `incoming` into `own`, in the order that the schedule says."""
+        """Combine `incoming` into `own`, with the operands in the order `how`."""
         if how is Fold.STORE:
             own[...] = incoming
             return
         first, second = (incoming, own) if how is Fold.INCOMING_FIRST else (own, incoming)
-        with np.errstate(all="ignore"):  # numbers overflow as they do on the wire: silently
+        with np.errstate(all="ignore"):  # overflow is no error
             self.element(first, second, out=own)
 
     @property
@@ -67,16 +67,16 @@ class ReduceOp:
         return self.factor is not None or (self.name == "AVG" and kind_of(type_) is ElementKind.FLOAT)
 
     def prepare(self, array: Array, ranks: int) -> None:
-        """Multiplies a rank's own elements in place, before its first message."""
+        """Multiply a rank's own elements in place, before its first message."""
         if self.prepares(array.dtype):
             factor = 1 / ranks if self.factor is None else self.factor
             with np.errstate(all="ignore"):
                 np.multiply(array, np.array(factor).astype(array.dtype), out=array)
 
     def finish(self, array: Array, ranks: int) -> None:
-        """Divides the result in place, after the last fold, if the operation needs it."""
+        """Divide the result in place, after the last fold, if the operation needs it."""
         if self.name == "AVG" and kind_of(array.dtype) is ElementKind.INT:
-            # In two's complement of any width: the quotient of C, towards zero. N may be more than the type holds.
+            # The quotient is rounded towards zero, as in C. N may be more than the type can hold.
             wide = np.uint64 if array.dtype.kind == "u" else np.int64
             sums = array.astype(wide)
             array[...] = ((sums - np.fmod(sums, wide(ranks))) // wide(ranks)).astype(array.dtype)

@@ -1,8 +1,7 @@
-"""Runs one rank's part of a collective: the steps of a `Schedule` over a `RankTransport`, by callbacks, without a
-thread.
+"""This module runs one rank's part of a collective: the steps of a `Schedule` over a `RankTransport`, by callbacks.
 
-A step posts its sends and receives, and ends when all of them are complete. Data that is to be folded arrives in
-scratch memory first, so that the order of additions is that of the schedule, whatever the order of arrival.
+A step posts its sends and receives, and ends when all of them are complete. Data to fold are received in scratch memory
+first, so that the order of additions is that of the schedule, whatever the order of arrival.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ from uetproto.errors import LocalError, UetError
 
 
 class ScratchPool:
-    """Scratch memory that is reused, by size, rounded up to a power of two."""
+    """A scratch pool keeps blocks of memory for reuse; sizes are rounded up to powers of two."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Bytes]] = {}
@@ -38,17 +37,17 @@ class ScratchPool:
         return free.pop() if free else np.empty(size, dtype=np.uint8)
 
     def give(self, block: Bytes) -> None:
-        """Gives back a block that `take` returned."""
+        """Give back a block that `take` returned."""
         self._free.setdefault(block.nbytes, []).append(block)
 
 
 class Execution:
-    """Executes one rank's part of a schedule.
+    """An execution is one rank's part of a schedule.
 
-    `ranks`: the rank in the transport of each rank of the schedule. `input`, `output`: contiguous, with the counts of
-    the schedule; the same array where the operation is in place, and without elements where the rank has none. `gamma`:
-    picoseconds for each reduced byte. `done` is called once: with None, or with the failure of a message; buffers are
-    free then.
+    `ranks`: the rank in the transport of each rank of the schedule. `input`, `output`: contiguous arrays with as many
+    elements as the schedule says, possibly none; one array if the operation is in place. `gamma`: picoseconds for each
+    reduced byte. `done` is called once, with None or with the failure of a message; the caller may then reuse the
+    buffers.
     """
 
     def __init__(
@@ -82,11 +81,11 @@ class Execution:
         self._steps: Iterator[ScheduleStep] = iter(())
         self._folds: list[tuple[ScheduledReceive, Bytes]] = []
         self._open = 0
-        """Messages of this step that are not complete, and one more while they are being posted."""
+        """Number of messages of this step that are not complete, plus one while messages are being posted."""
         self._nested = False
 
     def start(self) -> None:
-        """Copies the input where needed, and begins the first step."""
+        """Copy the input where needed, and begin the first step."""
         source, output = self._input, self._output
         if self.schedule.op in IN_PLACE:
             if source.ctypes.data != output.ctypes.data:
@@ -103,13 +102,13 @@ class Execution:
         self._go()
 
     def fail(self, error: UetError) -> None:
-        """Ends the part from outside; its messages have no effect any more."""
+        """End the part from outside; its messages have no effect any more."""
         self._end(error)
 
     # One step after the other
 
     def _go(self) -> None:
-        """Begins steps until one has to wait. It is a loop, as a transport may call back at once in every step."""
+        """Begin steps until one has to wait; this is a loop, not a recursion, as a transport may call back at once."""
         if self._nested:
             return
         self._nested = True
@@ -150,7 +149,7 @@ class Execution:
         self._completed(None)
 
     def _completed(self, failure: TransportError | None) -> None:
-        """Counts a complete message; with the last one, ends the step."""
+        """Count a complete message; with the last one, end the step."""
         if self.ended:
             return
         if failure is not None:
@@ -191,7 +190,7 @@ class Execution:
         if self.ended:
             return
         self.ended = True
-        if error is None:  # else the transport may still write into it
+        if error is None:  # after an error the transport may still write to the scratch memory
             for block in self._taken:
                 self._pool.give(block)
         self._taken.clear()

@@ -1,6 +1,6 @@
-"""What a collective needs from a network: messages between ranks, and time (collectives.md §5).
+"""This module defines what a collective needs from a network: messages between ranks, and time (collectives.md §5).
 
-Results come by callbacks in virtual time and nothing blocks. A `RankTransport` is the end of one rank; a
+Results come by callbacks in virtual time; nothing blocks. A `RankTransport` is the end of one rank; a
 `CollectiveNetwork` holds all ends and the time that they share.
 """
 
@@ -23,7 +23,7 @@ class TransportError(UetError):
 
 
 Done: TypeAlias = Callable[[TransportError | None], None]
-"""Function that is called once: with None when the message is there or the buffer may be reused, or with the
+"""Function that is called once: with None when the message is received or the send buffer may be reused, or with the
 failure."""
 
 
@@ -35,7 +35,7 @@ class Purpose(IntEnum):
 
 
 class Tag(NamedTuple):
-    """The identity of a message: no two messages in progress between two ranks have the same tag."""
+    """A tag identifies a message: no two messages in progress between two ranks have the same tag."""
 
     purpose: Purpose
     group: int
@@ -68,7 +68,7 @@ WIDTHS = (1, 13, 18, 18, 14)
 
 
 class RankTransport(Protocol):
-    """Describes the end of a rank in a network.
+    """This protocol describes the end of a rank in a network.
 
     A send and a receive with the same tag match, in either order. The receive has room for exactly the bytes sent;
     otherwise it fails. The send then fails too and nothing is written, except where only the target knows both lengths
@@ -83,17 +83,19 @@ class RankTransport(Protocol):
         """Return virtual time in picoseconds."""
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        """Sends bytes; `done` is called when the peer has them, or when the transport no longer needs the buffer."""
+        """Send bytes; `done` is called when the peer has received them, or when the transport no longer needs the
+        buffer.
+        """
 
     def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        """Receives bytes; `done` is called when all bytes are there."""
+        """Receive bytes; `done` is called when all bytes have arrived."""
 
     def after(self, delay: int, action: Callable[[], None]) -> None:
-        """Calls `action` after `delay` picoseconds of local time, such as a reduction takes."""
+        """Call `action` after `delay` picoseconds of local work, such as a reduction."""
 
 
 class Timer:
-    """An action at an instant, which can be cancelled."""
+    """A timer is an action at an instant; the timer can be cancelled."""
 
     __slots__ = ("action", "instant", "vital")
 
@@ -104,16 +106,16 @@ class Timer:
 
 
 class CollectiveTimers:
-    """The timers of a network; those of the same instant fire in the order in which they were set."""
+    """This class has the timers of a network; timers of the same instant fire in the order in which they were set."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._count = 0
         self.vital = 0
-        """Number of timers that fire although nothing else is in progress. The others only limit waits."""
+        """Number of vital timers, which fire even if nothing else is in progress; the others only limit waits."""
 
     def at(self, instant: int, action: Callable[[], object], vital: bool = True) -> Timer:
-        """Sets a timer and returns it. `vital`: it fires although nothing else is in progress."""
+        """Set a timer and return it. A `vital` timer fires even if nothing else is in progress."""
         timer = Timer(instant, action, vital)
         self._count += 1
         self.vital += vital
@@ -121,7 +123,7 @@ class CollectiveTimers:
         return timer
 
     def cancel(self, timer: Timer) -> None:
-        """Cancels a timer that has not fired."""
+        """Cancel a timer that has not fired."""
         if timer.action is not None:
             timer.action = None
             self.vital -= timer.vital
@@ -134,7 +136,7 @@ class CollectiveTimers:
         return self._heap[0][0] if self._heap else None
 
     def fire(self, now: int) -> bool:
-        """Runs the first action that is due; returns False if none is."""
+        """Run the first action that is due; return False if none is."""
         instant = self.next
         if instant is None or instant > now:
             return False
@@ -147,14 +149,14 @@ class CollectiveTimers:
 
 
 class MessageHalf(NamedTuple):
-    """A send or a receive that waits for the other half of the message."""
+    """A message half is a send or a receive that waits for the other half of the message."""
 
     buffer: memoryview
     done: Done
 
 
 class HalfMatching:
-    """Halves of messages that a network moves itself; halves with equal ends and tag match, first in, first out."""
+    """This class matches the halves of messages: those with equal ranks and tag match, first in, first out."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, int, Tag, bool], deque[MessageHalf]] = {}
@@ -174,7 +176,7 @@ class HalfMatching:
 
 
 def deliver(source: int, target: int, send: MessageHalf, receive: MessageHalf, lost: str | None = None) -> bool:
-    """Copies a message and ends both halves; returns whether they succeed. `lost`: why the message cannot arrive."""
+    """Copy a message and complete both halves; return whether they succeed. `lost`: reason why the message is lost."""
     if lost is None and send.buffer.nbytes != receive.buffer.nbytes:
         lost = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"
     failure = None
@@ -188,7 +190,7 @@ def deliver(source: int, target: int, send: MessageHalf, receive: MessageHalf, l
 
 
 class CollectiveNetwork(ABC):
-    """Holds all ends of a network, and its time."""
+    """This class holds all ends of a network, and its time."""
 
     size: int
     timers: CollectiveTimers
@@ -211,11 +213,13 @@ class CollectiveNetwork(ABC):
 
     @abstractmethod
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
-        """Runs what is in progress until `ready()` or `limit`; returns True if nothing more happens without timers."""
+        """Run the network until `ready()` is true or the time `limit`; return True if only timers are still in
+        progress.
+        """
 
     @abstractmethod
     def advance(self, instant: int) -> None:
-        """Lets time pass until an instant."""
+        """Let time pass until an instant."""
 
     def close(self, drain: bool) -> None:  # noqa: B027 (most have nothing to close)
-        """Closes the network. `drain`: messages in flight arrive first."""
+        """Close the network. `drain`: messages in flight arrive first."""

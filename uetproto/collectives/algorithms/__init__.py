@@ -1,1 +1,1 @@
-"""Schedules of the collective algorithms: who sends what to whom in which step."""
+"""This package has the schedules of the collective algorithms: which rank sends which elements where in which step."""

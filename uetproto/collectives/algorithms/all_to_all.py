@@ -1,4 +1,4 @@
-"""all_to_all: every rank sends one block to every other rank (collectives.md §3.6)."""
+"""This module plans all_to_all: every rank sends one block to every other rank (collectives.md §3.6)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -40,7 +40,7 @@ linear = partial(pairwise, at_once=True)
 
 
 class _Blocks:
-    """Positions of the block from i to j, at both ends."""
+    """This class gives the positions of the block from rank i to rank j, in the input of i and the output of j."""
 
     def __init__(self, request: ScheduleRequest) -> None:
         splits = request.splits
@@ -137,5 +137,5 @@ def bruck(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def _travelling(size: int, k: int) -> list[int]:
-    """Return the distances that have bit k."""
+    """Return the distances, below `size`, whose bit k is set."""
     return [i for i in range(size) if i >> k & 1]

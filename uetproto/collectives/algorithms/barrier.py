@@ -1,4 +1,4 @@
-"""Barriers: no rank leaves before the last one has come; all variants but one send messages without bytes.
+"""This module plans barriers: no rank leaves before all ranks have entered; most send only messages without bytes.
 
 See collectives.md §3.7.
 """
@@ -21,7 +21,9 @@ RADIX = 4
 
 @dataclass(frozen=True, slots=True)
 class Dissemination(Pattern):
-    """Sends a token to rank r+2^k in round k, after which a rank knows of 2^(k+1) ranks: no barrier has fewer steps."""
+    """This pattern sends a token to rank r+2^k in round k, after which a rank knows of 2^(k+1) ranks: no barrier has
+    fewer steps.
+    """
 
     size: int
 
@@ -36,7 +38,9 @@ class Dissemination(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class TwoPasses(Pattern):
-    """A token goes around the ring twice: the first pass says that all have come, the second one releases them."""
+    """This pattern sends a token twice around the ring: after the first pass all ranks have entered, the second
+    releases them.
+    """
 
     size: int
 
@@ -52,7 +56,7 @@ class TwoPasses(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class Knomial(Pattern):
-    """Runs recursive k-ing: in round i, groups of k ranks at distances of k^i exchange tokens, all at once.
+    """This pattern is recursive k-ing: in round i, groups of k ranks at distances of k^i exchange tokens, all at once.
 
     The ranks that take part are a multiple of the largest power of k, and the last round has groups of that multiple.
     Of the first 2e ranks the odd ones are extras and the even ones their proxies, as in recursive doubling
@@ -110,7 +114,7 @@ def counter(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def service(request: ScheduleRequest) -> PlannedSchedule:
-    """Return an all_reduce of one element, which is 0 on all ranks: a rank with the sum knows that all have come."""
+    """Return an all_reduce of one element, which is 0 on all ranks: a rank that has the sum knows that all entered."""
     part = PatternPhase(RecursiveDoubling(request.size), everyone(request.size), np.array([[0, 1]]), Buffer.SCRATCH)
     return PlannedSchedule(request.op, request.algorithm, request.size, lambda _: Counts(0, 0, 1), (part,))
 

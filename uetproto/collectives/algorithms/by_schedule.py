@@ -1,4 +1,4 @@
-"""Makes the parts of a collective that the ranks carry out by a schedule."""
+"""This module makes the parts of a collective that the ranks carry out by a schedule."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +16,8 @@ def by_schedule(
 ) -> PartFactory:  # fmt: skip
     """Return a function that makes each rank's part. Raises `LocalError` if there is no such schedule.
 
-    `end_of`: returns the transport of a rank of the network. `pool`, `gamma`: as `Execution` takes them. `options`:
-    further ones of `catalogue.schedule`.
+    `end_of` returns the transport of a rank of the network. `pool` and `gamma` are arguments of `Execution`, `options`
+    further arguments of `catalogue.schedule`.
     """
     plan = schedule(
         request.op, algorithm, len(request.ranks), request.count, root=request.root, sizes=request.sizes, **options

@@ -1,4 +1,4 @@
-"""The registry of algorithms by operation; `schedule` makes the schedule of any of them, `expected` says its costs.
+"""This module has the registry of algorithms; `schedule` makes the schedule of one, `expected` returns its costs.
 
 To add an algorithm, write its file and add its row to `ALGORITHMS`: command line, API, tests and benchmarks take their
 lists from there.
@@ -27,7 +27,7 @@ Maker: TypeAlias = Callable[[ScheduleRequest], PlannedSchedule]
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """Describes an algorithm of one operation, in a row of the registry."""
+    """This record describes an algorithm of one operation, in a row of the registry."""
 
     make: Maker | None
     """Function that makes the schedule; None: the network carries out the algorithm, without a schedule."""
@@ -143,16 +143,16 @@ def schedule(
     sockets: int = 1,
     between: str = "ring",
 ) -> Schedule:
-    """Return the schedule of one collective among `size` ranks. Raises `LocalError` for what is not legal.
+    """Return the schedule of one collective among `size` ranks. Raises `LocalError` for an illegal argument.
 
-    `count`: elements of the full vector, which is what a rank holds of all_reduce, reduce and broadcast, and all blocks
-    together for the others: reduce_scatter's input, all_gather's output and so on. Blocks are cut by the rule of chunks
-    (collectives.md §3.1) unless `sizes` gives one size for each rank or, for all_to_all, `splits` one row for each
-    sender. `root`: of a rooted operation, and of naive_star.
+    `count`: elements of the full vector. This is each rank's vector in all_reduce, reduce and broadcast; in other
+    operations it is all blocks together, such as the input of reduce_scatter or the output of all_gather. Blocks are
+    cut by the rule of chunks (collectives.md §3.1) unless `sizes` gives one size for each rank or, for all_to_all,
+    `splits` one row for each sender. `root`: rank of the root in a rooted operation, or in naive_star.
 
-    `nodes`: their number, to which ranks are assigned in order, or the ranks of each. `slices`: pieces of the pipeline
-    of a tree. `channels`: parallel channels of NCCL's algorithms over nodes. `sockets`: sockets of a node, for hcoll.
-    `between`: the all_reduce between nodes.
+    `nodes`: number of nodes, to which ranks are assigned in order, or the ranks of each node. `slices`: pieces of the
+    pipeline of a tree. `channels`: parallel channels of NCCL's algorithms over nodes. `sockets`: sockets of a node, for
+    hcoll. `between`: algorithm of the all_reduce between nodes.
     """
     maker = maker_of(op, algorithm)
     if size < 1:
@@ -190,9 +190,9 @@ def expected(
     sockets: int = 1,
     channels: int = 1,
 ) -> Expected:
-    """Return what the formula says of one collective on `length` bytes. Raises `LocalError` if there is no formula.
+    """Return the costs, by formula, of one collective on `length` bytes. Raises `LocalError` if there is no formula.
 
-    `costs` are between nodes, `inside` within one. The options are those of `schedule`.
+    `costs` is the cost model between nodes, `inside` that within a node. The options are those of `schedule`.
     """
     rows = ALGORITHMS.get(op, {})
     formula = rows[algorithm].formula if algorithm in rows else None

@@ -1,4 +1,4 @@
-"""How a vector is cut into chunks (collectives.md §3.1)."""
+"""This module cuts a vector into chunks (collectives.md §3.1)."""
 
 from collections.abc import Sequence
 
@@ -14,23 +14,25 @@ def size_of(chunk: int, count: int, chunks: int) -> int:
 
 
 def offset_of(chunk: int, count: int, chunks: int) -> int:
-    """Return the element at which a chunk starts."""
+    """Return the index of the element at which a chunk starts."""
     base, extra = divmod(count, chunks)
     return chunk * base + min(chunk, extra)
 
 
 def integers(limit: int) -> type[np.signedinteger]:
-    """Return an integer type for numbers up to a limit: memory limits the arrays of a large schedule."""
+    """Return the smallest integer type for numbers up to a limit, as the arrays of a large schedule take much
+    memory.
+    """
     return np.int32 if limit < 2**31 else np.int64
 
 
 def bounds(count: int, chunks: int) -> Ints:
-    """Return the elements at which the chunks start, and the end of the vector."""
+    """Return the indices of the elements at which the chunks start, and the end of the vector."""
     index = np.arange(chunks + 1, dtype=np.int64)
     base, extra = divmod(count, chunks)
     return (index * base + np.minimum(index, extra)).astype(integers(count))
 
 
 def bounds_of(sizes: Sequence[int]) -> Ints:
-    """Return the elements at which blocks of given sizes start, and the end of the vector."""
+    """Return the indices of the elements at which blocks of given sizes start, and the end of the vector."""
     return np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))]).astype(integers(sum(sizes)))

@@ -1,4 +1,4 @@
-"""Recursive doubling and halving: partners at distances that are powers of two (collectives.md §3.5)."""
+"""This module plans recursive doubling and halving: partners at distances of powers of two (collectives.md §3.5)."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,11 @@ from uetproto.errors import LocalError
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """Reduces N ranks to a power of two: of the first 2e, the odd ones are extras and the even ones their proxies."""
+    """A folding reduces N ranks to a power of two, N'; e = N - N'.
+
+    Of the first 2e ranks the odd ones are extras: each sends its vector to the even rank before it, its proxy. The
+    virtual ranks 0 … N'-1 are the ranks without the extras.
+    """
 
     size: int
 
@@ -50,13 +54,15 @@ class Folding:
 
 
 def _lower_first(sender: Ints, receiver: Ints) -> Ints:
-    """Return the folds with which both partners put the lower rank's operand first, so that both get the same bits."""
+    """Return how each receiver folds, so that the lower rank's operand is first and both partners get the same bits."""
     return np.where(sender < receiver, Fold.INCOMING_FIRST, Fold.OWN_FIRST)
 
 
 @dataclass(frozen=True, slots=True)
 class RecursiveDoubling(Pattern):
-    """The full vector is exchanged in each step, with a partner twice as far as before."""
+    """In this pattern ranks exchange the full vector in each step, with a partner twice as far as in the step
+    before.
+    """
 
     size: int
 
@@ -82,10 +88,10 @@ class RecursiveDoubling(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoubling(Pattern):
-    """The range is halved until each rank has reduced its part, then doubled until each has gathered all.
+    """In this pattern the range is halved until each rank has reduced its part, then doubled until each has all parts.
 
-    In all_reduce (Rabenseifner) each of the 2^K virtual ranks has a block. In one half alone (`own_blocks`) each of the
-    N ranks has one, and a proxy works on two.
+    In all_reduce (Rabenseifner) each of the 2^K virtual ranks has a block. In reduce_scatter or all_gather alone
+    (`own_blocks`) each of the N ranks has a block, and a proxy works on two.
     """
 
     size: int
@@ -165,7 +171,7 @@ def bruck_all_gather(request: ScheduleRequest) -> PlannedSchedule:
     size, bounds = request.size, request.bounds
     around_twice = np.concatenate(
         [bounds, bounds[1:] + np.int64(request.count)]
-    )  # ranks r .. r+i have a range without a seam
+    )  # the blocks of ranks r .. r+i are one contiguous range
     rounds = steps_for(size)
 
     def table(rank: int | None) -> MessageColumns:

@@ -1,4 +1,6 @@
-"""Plans an all_reduce over nodes of several ranks: within a node, between nodes, and back (collectives.md §3.8)."""
+"""This module plans an all_reduce over nodes of several ranks: within a node, between nodes, and back (collectives.md
+§3.8).
+"""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -17,8 +19,8 @@ from uetproto.collectives.algorithms.trees import double_tree
 from uetproto.errors import LocalError
 
 Between: TypeAlias = Callable[[Ints, Ints, int], "tuple[PatternPhase, ...]"]
-"""Function that makes an all_reduce in each of some groups, from the groups, the bounds of their elements and the
-first step."""
+"""Function that makes an all_reduce within each group, from the groups, the bounds of their elements and the first
+step."""
 
 
 def nccl_tree(request: ScheduleRequest) -> PlannedSchedule:
@@ -33,7 +35,7 @@ def nccl_tree(request: ScheduleRequest) -> PlannedSchedule:
     for channel, (start, count) in enumerate(_shares(request)):
         chain = np.roll(request.places, -channel, axis=1)
         trees = double_tree(chain[:, :1].T, start, count, slices=request.slices, first=local - 1)
-        # A slice of the share is one of each half, which lie side by side only if there are no more.
+        # A slice of the share consists of a slice of each half. Only with a single slice are both contiguous.
         rows = [tree.bounds for tree in trees] if request.slices > 1 else [np.array([[start, start + count]])]
         for bounds in rows:
             ends = np.tile(bounds, (nodes, 1))

@@ -1,7 +1,8 @@
-"""Runs an all_reduce in three stages: to the leader of each node, among the leaders by the network, and back.
+"""This module runs an all_reduce in three stages: to the leader of each node, among the leaders by the network, and
+back.
 
-See HCOLL in collectives.md §3.8. The stages within nodes are schedules; the middle stage is whatever `among` makes,
-such as SHARP. With sockets in the place of nodes it is HCOLL's multichannel.
+See HCOLL in collectives.md §3.8. The stages within nodes are schedules; `among` makes the middle stage, such as SHARP.
+With sockets in the place of nodes this is HCOLL's multichannel.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +20,13 @@ EndOf = Callable[[int], RankTransport]
 
 
 class LeaderPart:
-    """Implements one rank's part: of the ranks of a node only the first, its leader, joins the middle stage."""
+    """This class is one rank's part: only the first rank of a node, its leader, takes part in the middle stage."""
 
     def __init__(
         self, request: OffloadRequest, node: Sequence[int], place: int, end: RankTransport, output: Array,
         among: Callable[[Ended], CollectivePart], done: Ended,
     ) -> None:  # fmt: skip
-        """Makes the part. `node`: the group ranks that share a node, with this one."""
+        """Make the part. `node`: the group ranks that share a node, with this one."""
         self.counted = CollectiveCounters()
         self.ended = False
         self._request, self._node, self._own = request, node, node.index(place)
@@ -85,7 +86,7 @@ class LeaderPart:
 
 
 def nodes_of(request: OffloadRequest) -> list[list[int]]:
-    """Return the group ranks of each node or, with several sockets, of each socket; the first one is its leader."""
+    """Return the group ranks of each node or, with several sockets, of each socket; the first rank is the leader."""
     size, nodes = len(request.ranks), request.nodes
     found = spread_over(size, size if nodes is None else nodes)
     return [socket for node in found for socket in _sockets(node, request.sockets)]
@@ -110,8 +111,10 @@ def _sockets(node: list[int], sockets: int) -> list[list[int]]:
 def by_leaders(
     request: OffloadRequest, nodes: Sequence[Sequence[int]], among: PartFactory, end_of: EndOf
 ) -> PartFactory:
-    """Return a function that makes each rank's part. `among` makes the parts of the leaders, who are numbered as the
-    nodes are."""
+    """Return a function that makes each rank's part.
+
+    `among` makes the parts of the leaders; a leader has the number of its node.
+    """
     node_of = {place: number for number, node in enumerate(nodes) for place in node}
 
     def make(place: int, input_: Array, output: Array, done: Ended) -> CollectivePart:

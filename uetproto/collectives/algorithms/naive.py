@@ -1,4 +1,6 @@
-"""Plans the simplest all_reduce: everything over one rank, or every vector to every rank (collectives.md §3.2)."""
+"""This module plans the simplest all_reduce: everything over one rank, or every vector to every rank (collectives.md
+§3.2).
+"""
 
 import numpy as np
 

@@ -1,8 +1,9 @@
-"""Defines patterns: messages among the members 0 .. size-1 of a group, over blocks of a vector that all members hold.
+"""This module defines patterns: messages among the members 0 .. size-1 of a group, over blocks of a vector that all
+members hold.
 
-A block that moves keeps its position. This is what makes an algorithm a pattern, and lets a hierarchical algorithm run
-the same pattern among the ranks of a node and among the nodes. An algorithm that moves blocks elsewhere writes its
-messages itself (`Table`).
+In a pattern a block has the same position in the vectors of sender and receiver. A hierarchical algorithm can therefore
+run the same pattern among the ranks of a node and among the nodes. An algorithm that moves blocks to other positions
+makes its messages itself (`Table`).
 """
 
 from abc import ABC, abstractmethod
@@ -17,15 +18,15 @@ from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 
 class Moves(NamedTuple):
-    """Holds the messages of a pattern. Columns go together by broadcasting, and all have as many axes."""
+    """This record holds the messages of a pattern as columns, which have the same number of axes and are broadcast."""
 
     step: Ints
     src: Ints
     dst: Ints
     fold: Ints
     start: Ints
-    """First element of each message. The array has one more axis than the others, the first one, for the groups; so
-    has `count`."""
+    """First element of each message. This array, as `count`, has one more axis than the others: the first, for the
+    groups."""
     count: Ints  # type: ignore[assignment]
 
     @classmethod
@@ -52,7 +53,7 @@ class Moves(NamedTuple):
 
 
 class Pattern(ABC):
-    """A pattern: who sends which blocks to whom in which step."""
+    """A pattern says which member sends which blocks to which member in which step."""
 
     size: int
 
@@ -80,7 +81,7 @@ def steps_for(size: int) -> int:
 
 
 class SchedulePart(Protocol):
-    """Describes a piece of a schedule, with messages in the steps from `first` on."""
+    """This protocol describes a piece of a schedule, with messages in the steps from `first` on."""
 
     @property
     def first(self) -> int:
@@ -96,13 +97,13 @@ class SchedulePart(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PatternPhase:
-    """Holds a pattern that groups of ranks run at once, each on its own range of elements."""
+    """This record holds a pattern that groups of ranks run at once, each on its own range of elements."""
 
     pattern: Pattern
     groups: Ints
-    """Holds one row for each group: the ranks that are its members."""
+    """Ranks of the members of each group, one row for each group."""
     bounds: Ints
-    """Holds one row for each group: the starts of its blocks in the buffer, and the end of the last one."""
+    """Starts of the blocks of each group in the buffer, and the end of the last one, one row for each group."""
     buffer: Buffer = Buffer.OUTPUT
     first: int = 0
 
@@ -130,7 +131,7 @@ class PatternPhase:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A piece of a schedule that writes its messages itself."""
+    """A table is a piece of a schedule whose messages an algorithm computes itself, without a pattern."""
 
     length: int
     table: Callable[[int | None], MessageColumns]
@@ -141,5 +142,5 @@ class Table:
 
 
 def everyone(size: int) -> Ints:
-    """Return the one group of an algorithm that is not hierarchical."""
+    """Return the single group, with all ranks, of an algorithm that is not hierarchical."""
     return np.arange(size, dtype=np.int32)[None, :]

@@ -1,4 +1,4 @@
-"""Makes a schedule of parts: patterns follow one another, or share the same steps."""
+"""This module makes a schedule of parts: patterns follow one another, or share the same steps."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,13 +29,15 @@ _FOLDS = tuple(Fold)
 
 @dataclass(frozen=True, slots=True)
 class PlannedSchedule(Schedule):
-    """Holds the parts of a schedule and the local work around them. Nothing is computed before it is needed."""
+    """This record holds the parts of a schedule and the local work around them. Nothing is computed before it is
+    needed.
+    """
 
     op: str
     algorithm: str
     size: int
     buffers: Callable[[int], Counts]
-    """Function that returns the counts of a rank."""
+    """Function that returns the number of elements in each buffer of a rank."""
     parts: tuple[SchedulePart, ...]
     local_plan: LocalPlan = lambda rank: {}
     root: int | None = field(default=None, kw_only=True)

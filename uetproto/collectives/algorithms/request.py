@@ -1,4 +1,4 @@
-"""The arguments of a schedule, and what the algorithms of one operation have in common: buffers and local copies."""
+"""This module has the arguments of a schedule, and the buffers and local copies that each operation needs."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from uetproto.collectives.algorithms.schedule import Buffer, Counts, Ints, Local
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRequest:
-    """Holds the checked arguments of `catalogue.schedule`."""
+    """This record holds the checked arguments of `catalogue.schedule`."""
 
     op: str
     algorithm: str
     size: int
     count: int
-    """Number of elements of the full vector, which is all blocks together where there are blocks."""
+    """Number of elements of the full vector: for an operation on blocks, those of all blocks together."""
     places: Ints
     """Ranks of node m in row m, in their local order."""
     root: int = 0
@@ -35,7 +35,7 @@ class ScheduleRequest:
         return chunks.bounds(self.count, self.size) if self.sizes is None else chunks.bounds_of(self.sizes)
 
     def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> PatternPhase:
-        """Return a pattern among all ranks, on the blocks of the ranks if it has as many, otherwise on chunks."""
+        """Return a pattern among all ranks: on the ranks' blocks if it has one block for each rank, else on chunks."""
         if bounds is None:
             bounds = self.bounds if pattern.blocks == self.size else chunks.bounds(self.count, pattern.blocks)
         return PatternPhase(pattern, everyone(self.size), bounds[None, :], buffer)

@@ -1,4 +1,7 @@
-"""The ring (collectives.md §3.3): every rank sends to the next one only, N-1 steps to reduce, N-1 to gather."""
+"""This module plans the ring (collectives.md §3.3): every rank sends only to the next one.
+
+It needs N-1 steps to reduce and N-1 steps to gather.
+"""
 
 from dataclasses import dataclass
 
@@ -13,10 +16,10 @@ from uetproto.collectives.algorithms.schedule import Buffer, Fold, Ints
 
 @dataclass(frozen=True, slots=True)
 class Ring(Pattern):
-    """The canonical schedule: reduce-scatter leaves chunk r at rank r, and all-gather starts from there.
+    """This pattern is the canonical ring: reduce-scatter leaves chunk r at rank r, and all-gather starts from there.
 
-    In step s rank r sends chunk r-1-s. This holds for both phases if the steps of the second are counted on from N-1:
-    they are one pattern, of which each standalone operation is one half.
+    In step s rank r sends chunk r-1-s, modulo N. This holds for both phases if the steps of the second phase continue
+    at N-1: both are one pattern, of which reduce_scatter alone, or all_gather alone, is one half.
     """
 
     size: int
@@ -43,13 +46,13 @@ class Ring(Pattern):
         )  # fmt: skip
 
     def _chunks(self, of_chunk: Ints, since: int, ranks: Ints) -> Ints:
-        """Return what belongs to chunk (r-1-s) mod N, by group, step and rank.
+        """Return the value in `of_chunk` of chunk (r-1-s) mod N, by group, step s and rank r.
 
-        The result is a view on the chunks in which each step moves the window by one: it takes no memory.
+        The result is a view of the chunks whose window each step moves by one, so that it takes no memory.
         """
         n = self.size
         windows = sliding_window_view(np.tile(of_chunk, 3), n, axis=1)
-        first = 2 * n - 1 - since  # rank 0's chunk is one before, in the middle copy
+        first = 2 * n - 1 - since  # index, in the middle copy, of the chunk of rank 0 in the first step
         rows = windows[:, first : first - self.length : -1]
         return rows if len(ranks) == n else rows[:, :, ranks]
 

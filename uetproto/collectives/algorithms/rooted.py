@@ -1,4 +1,5 @@
-"""Plans operations with a root (broadcast, reduce, scatter, gather) by a binomial tree or one peer after the other.
+"""This module plans operations with a root (broadcast, reduce, scatter, gather) by a binomial tree or one peer after
+the other.
 
 See collectives.md §3.2. Patterns are written for root 0: virtual rank v stands for rank v + root.
 """
@@ -17,9 +18,11 @@ from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints,
 
 @dataclass(frozen=True, slots=True)
 class Rooted(Pattern):
-    """A tree of messages with member 0 at its root: upwards it reduces or gathers, downwards it broadcasts or scatters.
+    """This pattern sends messages along a tree whose root is member 0: up (reduce, gather) or down (broadcast,
+    scatter).
 
-    With `own_blocks` each member has a block, and an edge carries the blocks of its subtree; otherwise it carries all.
+    With `own_blocks` each member has a block, and an edge carries the blocks of its subtree; otherwise each edge
+    carries the whole vector.
     """
 
     size: int
@@ -40,8 +43,10 @@ class Rooted(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class Binomial(Rooted):
-    """The parent of v is v without its lowest bit; v sends to its largest child first, and receives from the smallest
-    first. An up edge thus reduces the own value, then the children in ascending order.
+    """This tree is binomial: the parent of member v is v without its lowest bit.
+
+    A member sends to its largest child first, and receives from its smallest child first; it thus combines its own
+    value, then those of its children in ascending order.
     """
 
     @property
@@ -51,14 +56,14 @@ class Binomial(Rooted):
     def moves(self, bounds: Ints, member: int | None = None) -> Moves:
         child = np.arange(1, self.size)
         low = child & -child
-        level = np.frexp(low)[1] - 1  # the index of that bit
+        level = np.frexp(low)[1] - 1  # the index of the lowest bit
         step = level if self.up else self.length - 1 - level
         return self._moves(bounds, step, child, child - low, np.minimum(child + low, self.size))
 
 
 @dataclass(frozen=True, slots=True)
 class Star(Rooted):
-    """The root exchanges messages with each member itself: in a step of its own, or with all at once."""
+    """In this tree the root exchanges messages with each member directly: one member in each step, or all at once."""
 
     at_once: bool = False
 
@@ -73,9 +78,10 @@ class Star(Rooted):
 
 @dataclass(frozen=True, slots=True)
 class Chain(Rooted):
-    """A chain: each member sends to the one before it, or back: member v combines own op all of those behind it.
+    """In this chain each member sends to the one before it (up) or behind it (down); v combines its own value with all
+    behind it.
 
-    With slices it is a pipeline: a slice moves while the slice before it is one hop further.
+    With slices the chain is a pipeline: a slice moves while the slice before it is one hop further.
     """
 
     slices: int = 1

@@ -1,10 +1,10 @@
-"""What a schedule of a collective says: who sends which elements to whom in which step, and nothing about the
-transport.
+"""This module defines schedules of collectives: which rank sends which elements to which rank in which step.
 
-A rank executes its steps in order. In each step it first does the local work `before`, then posts all sends and all
-receives and waits until all of them are complete; then it folds what it received, in the order listed, then it does the
-local work `after`. A fold may therefore write where the step sent from; a plain receive never does. Only messages
-synchronise the ranks: the k-th send of a rank to a peer matches the k-th receive of the peer from it.
+A schedule is independent of the transport. A rank executes its steps in order. In each step it first does the local
+work `before`, then posts all sends and all receives and waits until all of them are complete; then it folds the
+received elements, in the order listed; then it does the local work `after`. A fold may therefore write to elements that
+the step has sent; a receive without a fold never does. Only messages synchronise the ranks: the k-th send of a rank to
+a peer matches the k-th receive of the peer from this rank.
 
 An empty chunk is a message of no bytes that is sent like any other (collectives.md §3.1). A step in which a rank has
 nothing to do is missing from its steps; step numbers are those of the whole schedule.
@@ -22,18 +22,18 @@ Ints: TypeAlias = NDArray[np.integer[Any]]
 
 
 class Buffer(IntEnum):
-    """An array of elements that each rank has."""
+    """A buffer is an array of elements that each rank has."""
 
     INPUT = 0
     """Input of the caller; a schedule only reads it."""
     OUTPUT = 1
-    """Result of the collective. The operations IN_PLACE work in it: who runs them copies INPUT there first."""
+    """Result of the collective. The operations IN_PLACE work in this buffer: the runner copies INPUT to it first."""
     SCRATCH = 2
-    """Memory of the run, released with it."""
+    """Temporary memory, which is released at the end of the run."""
 
 
 class Fold(IntEnum):
-    """How received elements are combined with own ones: a reduction has a documented order (collectives.md §1.6)."""
+    """A fold says how received elements are combined with own ones, in a defined order (collectives.md §1.6)."""
 
     STORE = 0
     INCOMING_FIRST = 1
@@ -49,7 +49,7 @@ REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 
 
 class ScheduledSend(NamedTuple):
-    """Elements that are sent to a peer."""
+    """A scheduled send names the elements that are sent to a peer."""
 
     peer: int
     buffer: Buffer
@@ -58,7 +58,7 @@ class ScheduledSend(NamedTuple):
 
 
 class ScheduledReceive(NamedTuple):
-    """Elements that are received from a peer."""
+    """A scheduled receive names the elements that are received from a peer, and how they are folded."""
 
     peer: int
     buffer: Buffer
@@ -68,7 +68,7 @@ class ScheduledReceive(NamedTuple):
 
 
 class Local(NamedTuple):
-    """Elements that are copied or folded within a rank: the source is incoming, the target is own."""
+    """Local work copies or folds elements within a rank; in a fold the source is `incoming`, the target is `own`."""
 
     source: Buffer
     source_start: int
@@ -79,7 +79,7 @@ class Local(NamedTuple):
 
 
 class ScheduleStep(NamedTuple):
-    """Describes what one rank does in one step."""
+    """This record describes what one rank does in one step."""
 
     number: int
     before: tuple[Local, ...]
@@ -97,14 +97,16 @@ class Counts(NamedTuple):
 
 
 class LocalWork(NamedTuple):
-    """Holds the local work of a rank around one step."""
+    """This record holds the local work of a rank around one step."""
 
     before: tuple[Local, ...] = ()
     after: tuple[Local, ...] = ()
 
 
 class Schedule(ABC):
-    """Describes a collective over ranks 0 .. size-1: the steps of a rank alone, or all messages as arrays."""
+    """This class describes a collective over ranks 0 .. size-1: the steps of a rank alone, or all messages as
+    arrays.
+    """
 
     op: str
     algorithm: str
@@ -132,8 +134,9 @@ class Schedule(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, Ints]:
-        """Return all messages, one entry each in every array, ordered by step and, at one receiver, by listing.
+        """Return all messages as arrays with one entry for each message.
 
-        `step`, `src`, `dst`; `buffer` and `start` at the sender, `target_buffer` and `target` at the receiver; `count`;
-        `fold`. Columns may be read-only and share memory.
+        The order is that of steps and, within a step at one receiver, that of the folds. The arrays are `step`, `src`,
+        `dst`; `buffer` and `start` at the sender, `target_buffer` and `target` at the receiver; `count`; `fold`. They
+        may be read-only and share memory.
         """

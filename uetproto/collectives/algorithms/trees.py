@@ -1,4 +1,6 @@
-"""Builds binary trees over the ranks, which reduce towards the root and broadcast back (collectives.md §3.4)."""
+"""This module builds binary trees over the ranks, which reduce towards the root and broadcast back (collectives.md
+§3.4).
+"""
 
 from dataclasses import dataclass
 
@@ -50,7 +52,7 @@ def _parents_a(size: int) -> Ints:
 
 
 def _relabelled(of_rank: Ints, second: bool) -> Ints:
-    """Return tree B: tree A mirrored if the number of ranks is even, otherwise shifted by one."""
+    """Return `of_rank` for tree B (`second`): tree A mirrored for an even number of ranks, else shifted by one."""
     if not second:
         return of_rank
     size = len(of_rank)
@@ -63,7 +65,7 @@ def _relabelled(of_rank: Ints, second: bool) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class TreePattern(Pattern):
-    """Reduces up one tree and broadcasts down: a rank combines `own op left op right`.
+    """This pattern reduces up one tree and broadcasts down: a rank combines `own op left op right`.
 
     With slices the levels are a pipeline: a slice goes up while the slice before it is one level further, and while
     earlier slices come down.
@@ -99,7 +101,7 @@ class TreePattern(Pattern):
 def double_tree(
     groups: Ints, start: int, count: int, *, slices: int = 1, first: int = 0, buffer: Buffer = Buffer.OUTPUT
 ) -> tuple[PatternPhase, PatternPhase]:
-    """Return both trees at once, each with one half of the elements."""
+    """Return the patterns of both trees, which run at the same time on one half of the elements each."""
     size = groups.shape[1]
     half = chunks.bounds(count, 2)
     ends = [start + int(half[tree]) + chunks.bounds(chunks.size_of(tree, count, 2), slices) for tree in (0, 1)]

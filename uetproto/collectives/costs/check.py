@@ -1,9 +1,10 @@
-"""Proves a schedule: every element arrives where it belongs, and every contribution is in every result exactly once.
+"""This module proves a schedule: every element arrives where it belongs, and every contribution is in every result
+exactly once.
 
 The proof runs the schedule on labels in place of values. An element of rank i's input has the label `A[i] * B[j]` of
 two odd random numbers of 64 bits, and a reduction adds labels. Two sums of labels are equal only if they contain the
-same elements, each equally often, except with a probability of about 2^-48: an element that is missing, doubled or
-misplaced is found. Elements that always travel together are one cell, so that the cost depends on the messages and
+same elements, each equally often, except with a probability of about 2^-48, so that a missing, doubled or misplaced
+element is found. Elements that all messages move together form one cell, so that the cost depends on the messages and
 hardly on the length of the vector.
 """
 
@@ -19,11 +20,11 @@ from uetproto.errors import LocalError
 Labels: TypeAlias = NDArray[np.uint64]
 
 _AT_ONCE = 1 << 18
-"""Messages whose bytes are added up in one pass: as many as the cache holds."""
+"""Number of messages whose elements are summed in one pass, so that they fit into the cache."""
 
 
 class CheckedSchedule(NamedTuple):
-    """The counts of a schedule that was proved."""
+    """A checked schedule has the counts of a schedule that was proved correct."""
 
     steps: int
     """Number of steps in which there are messages."""
@@ -37,7 +38,7 @@ class CheckedSchedule(NamedTuple):
 
 
 class _Copies(NamedTuple):
-    """Elements that are copied from one place to another, one entry each, in the order in which they are folded."""
+    """These columns describe ranges that are copied or folded, one entry for each, in the order of the folds."""
 
     from_rank: Ints
     from_buffer: Ints
@@ -53,7 +54,7 @@ class _Copies(NamedTuple):
 
 
 def check(schedule: Schedule) -> CheckedSchedule:
-    """Runs the schedule on labels and returns its counts. Raises `LocalError` that names a rank with a wrong result."""
+    """Run the schedule on labels and return its counts. Raises `LocalError` with a rank whose result is wrong."""
     columns = schedule.arrays()
     step, sender, receiver, length = columns["step"], columns["src"], columns["dst"], columns["count"]
     messages = _Copies(
@@ -75,7 +76,7 @@ def check(schedule: Schedule) -> CheckedSchedule:
 
 
 def _check_barrier(size: int, sender: Ints, receiver: Ints, of_step: list[slice]) -> None:
-    """Runs a barrier: a message carries no bytes, but the knowledge of which ranks have come."""
+    """Check a barrier: each message tells its receiver which ranks are known to have entered."""
     knows = np.eye(size, dtype=np.bool_)
     for messages in of_step:
         order = np.argsort(receiver[messages], kind="stable")
@@ -116,18 +117,18 @@ def _row(rank: int, item: Local) -> tuple[int, ...]:
 
 
 class _Memory:
-    """The labels in all buffers of all ranks, one for each cell."""
+    """This class holds the labels in all buffers of all ranks, one for each cell."""
 
     def __init__(self, schedule: Schedule, copies: list[_Copies]) -> None:
         self.schedule = schedule
         self.counts = np.array([schedule.counts(rank) for rank in range(schedule.size)], dtype=np.int64)
         if schedule.op in IN_PLACE:
-            self.counts[:, Buffer.INPUT] = 0  # it is in OUTPUT
+            self.counts[:, Buffer.INPUT] = 0  # INPUT was copied to OUTPUT
         if any((part.to_buffer == Buffer.INPUT).any() for part in copies):
             raise LocalError("the schedule writes to INPUT, which is the caller's")
         promise = [] if schedule.op in IN_PLACE else [_promise(schedule, self.counts)]
         cuts = _cuts(self.counts.max(axis=0), copies + promise)
-        self.first = np.cumsum([0, *(np.count_nonzero(at) - 1 for at in cuts)])  # a rank's cells, by buffer
+        self.first = np.cumsum([0, *(np.count_nonzero(at) - 1 for at in cuts)])  # by buffer
         self.cells = int(self.first[-1])
         self.places = [np.cumsum(at) - 1 + first for at, first in zip(cuts, self.first, strict=False)]
         random = np.random.default_rng(1)
@@ -162,7 +163,7 @@ class _Memory:
         return _spans(source, number), _spans(target, number), np.repeat(copies.fold, number)
 
     def run(self, copies: _Copies) -> None:
-        """Runs the messages of one step: all are read before any is written."""
+        """Run the messages of one step: all elements are read before any is written."""
         if not len(copies.length):
             return
         source, target, fold = self._spread(copies)
@@ -175,7 +176,7 @@ class _Memory:
             np.add.at(self.labels, target[~stored], values[~stored])
 
     def run_in_turns(self, copies: _Copies) -> None:
-        """Runs local work: the k-th item of every rank at once, because ranks do not share memory."""
+        """Run local work: the k-th item of every rank at the same time, as ranks do not share memory."""
         order = np.argsort(copies.to_rank, kind="stable")
         rank = copies.to_rank[order]
         turn = np.empty_like(order)
@@ -184,7 +185,7 @@ class _Memory:
             self.run(copies.only(turn == k))
 
     def compare(self) -> None:
-        """Compares OUTPUT with what the operation promises."""
+        """Compare OUTPUT with the result that the operation defines; raise `LocalError` for a difference."""
         op, root = self.schedule.op, self.schedule.root
         output = self.view(Buffer.OUTPUT)
         everyone = self.of_rank.sum(dtype=np.uint64)
@@ -199,7 +200,7 @@ class _Memory:
             expected = self.labels[source]
             if op == "reduce_scatter":
                 expected = everyone * self.of_place[source % self.cells]
-            if op == "all_gather":  # the promise is made to rank 0, and alike to all
+            if op == "all_gather":  # the expected result of rank 0 is that of all ranks
                 wrong = np.flatnonzero((self.rows[:, target] != expected).any(axis=1)).tolist()
             else:
                 wrong = np.unique(target[self.labels[target] != expected] // self.cells).tolist()
@@ -208,7 +209,7 @@ class _Memory:
 
 
 def _promise(schedule: Schedule, counts: Ints) -> _Copies:
-    """Return where the elements of the inputs have to be in the outputs (collectives.md §1.3)."""
+    """Return the copies that make the right outputs from the inputs (collectives.md §1.3)."""
     op, size = schedule.op, schedule.size
     rank, zero, root = np.arange(size), np.zeros(size, dtype=np.int64), np.full(size, schedule.root or 0)
     offset = {buffer: np.cumsum(counts[:, buffer]) - counts[:, buffer] for buffer in (Buffer.INPUT, Buffer.OUTPUT)}
@@ -230,7 +231,10 @@ def _moved(sender: Ints, start: Ints, receiver: Ints, target: Ints, length: Ints
 
 
 def _cuts(counts: Ints, copies: list[_Copies]) -> list[NDArray[np.bool_]]:
-    """Return the elements of each buffer at which a cell starts: a copied range starts or ends there, here or later."""
+    """Return the elements of each buffer at which a cell starts.
+
+    A copied range starts or ends at such an element, or does so at the place to which the element is copied.
+    """
     cuts = [np.zeros(int(count) + 1, dtype=np.bool_) for count in counts]
     for at in cuts:
         at[[0, -1]] = True
@@ -238,7 +242,7 @@ def _cuts(counts: Ints, copies: list[_Copies]) -> list[NDArray[np.bool_]]:
     for part in copies:
         _mark(cuts, part.from_buffer, part.from_start, part.length)
         if part.to_start is part.from_start and part.to_buffer is part.from_buffer:
-            continue  # all stay in their places
+            continue  # source and target have the same positions
         _mark(cuts, part.to_buffer, part.to_start, part.length)
         moved = (part.from_start != part.to_start) | (part.from_buffer != part.to_buffer)
         moves.append(np.stack([column[moved] for column in part[1:3] + part[4:7]], axis=1))
@@ -263,7 +267,7 @@ def _mark(cuts: list[NDArray[np.bool_]], buffer: Ints, start: Ints, length: Ints
 
 
 def _carry(cuts: list[NDArray[np.bool_]], moves: Ints) -> bool:
-    """Adds the cuts within a copied range to its target; returns whether any was new."""
+    """Add the cuts within a copied range to its target; return whether any was new."""
     new = False
     for source, target in itertools.product(Buffer, Buffer):
         if cuts[target].all():
@@ -278,5 +282,5 @@ def _carry(cuts: list[NDArray[np.bool_]], moves: Ints) -> bool:
 
 
 def _spans(start: Ints, number: Ints) -> Ints:
-    """Return start, start+1, ... for each start."""
+    """Return `number` consecutive integers from each start on, joined."""
     return np.asarray(np.arange(int(number.sum())) + np.repeat(start - (np.cumsum(number) - number), number))

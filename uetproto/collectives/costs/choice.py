@@ -1,4 +1,4 @@
-"""The choice of an algorithm as NCCL makes it: the candidates, the time of each, and why some are not possible.
+"""This module chooses an algorithm as NCCL does: by the time of each candidate that is possible.
 
 The times are those of the formulas (collectives.md §3.0, §3.8; sharp.md §4.4) on the given fabric. A candidate that is
 not possible stays in the list with its reason, so that the report can say why SHARP was not used.
@@ -12,7 +12,7 @@ from uetproto.collectives.costs.in_network import SharpCosts, sharp_time
 
 
 class Candidate(NamedTuple):
-    """An algorithm that was considered."""
+    """A candidate is an algorithm that was considered."""
 
     algorithm: str
     time: float | None
@@ -22,7 +22,7 @@ class Candidate(NamedTuple):
 
 
 class AlgorithmChoice(NamedTuple):
-    """Holds the chosen algorithm and its candidates."""
+    """This record holds the chosen algorithm and its candidates."""
 
     op: str
     length: int
@@ -53,7 +53,9 @@ class AlgorithmChoice(NamedTuple):
 
 
 class SharpOffer(NamedTuple):
-    """What a fabric offers: costs and the size from which vectors are streamed, or why it offers nothing."""
+    """A SHARP offer has the costs of SHARP on a fabric and the size from which vectors are streamed, or why SHARP is
+    not available.
+    """
 
     costs: SharpCosts | None
     threshold: int | None = None

@@ -1,8 +1,8 @@
-"""The formulas of each algorithm: steps, bytes and time, with which a run compares what it measured.
+"""This module has the formulas of each algorithm for steps, bytes and time, to compare with measured values.
 
-The formulas are those of collectives.md §3.0, with the exact form for sizes that are no power of two where the page
-gives one (collectives.md §3.5). Bytes are `D` of the full vector: what a rank holds of all_reduce, reduce and
-broadcast, and the blocks of all ranks together for the other operations, so that a block is `n = D/N`.
+The formulas are those of collectives.md §3.0, in the exact form for sizes that are no power of two where the page gives
+one (collectives.md §3.5). `D` is the number of bytes of the full vector: a rank's vector in all_reduce, reduce and
+broadcast, and the blocks of all ranks together in other operations, where a block has `n = D/N` bytes.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from uetproto.collectives.algorithms.pattern import steps_for
 
 
 class Costs(NamedTuple):
-    """Defines the time model (collectives.md §0.1, §2): a message of `len` bytes takes alpha + len*beta, a fold
-    len*gamma.
+    """This record defines the time model (collectives.md §0.1, §2): a message of `len` bytes takes alpha + len*beta, a
+    fold len*gamma.
     """
 
     alpha: float
@@ -27,7 +27,7 @@ class Costs(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """Holds steps, bytes and time of one collective by its formula."""
+    """This record holds steps, bytes and time of one collective by its formula."""
 
     steps: int
     sent: float
@@ -40,7 +40,7 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CostCase:
-    """Holds the arguments of a formula."""
+    """This record holds the arguments of a formula."""
 
     N: int
     D: float
@@ -114,7 +114,7 @@ def ring(c: CostCase) -> Expected:
 def tree(c: CostCase) -> Expected:
     a, b, _ = c.costs
     steps, q = 2 * c.lg, c.D / c.slices
-    edges = min(3, c.N - 1)  # of the busiest rank, whose port is the limit of a pipeline
+    edges = min(3, c.N - 1)  # edges of the busiest rank, whose port limits a pipeline
     time = steps * (a + c.D * b) if c.slices == 1 else steps * (a + q * b) + edges * c.D * b
     return Expected(_pipelined(steps, c), edges * c.D, 2 * (c.N - 1) * c.D, time)
 
@@ -141,7 +141,7 @@ def recursive_doubling(c: CostCase) -> Expected:
 
 def halving_doubling(c: CostCase) -> Expected:
     a, b, g = c.costs
-    part = c.D - c.D / (1 << c.K)  # (N'-1)/N' * D, each way
+    part = c.D - c.D / (1 << c.K)  # (N'-1)/N' * D in each direction
     fold = c.folds * c.D
     time = (2 * c.K + 2 * c.folds) * a + (2 * part + 2 * fold) * b + (part + fold) * g
     return Expected(2 * c.K + 2 * c.folds, 2 * part + fold, 2 * (c.N - 1) * c.D, time)
@@ -155,7 +155,7 @@ def ring_half(c: CostCase, reduces: bool) -> Expected:
 
 def halving(c: CostCase) -> Expected:
     a, b, g = c.costs
-    part = c.D - (2 * c.n if c.folds else c.n)  # a proxy keeps two blocks, and hands one over in the end
+    part = c.D - (2 * c.n if c.folds else c.n)  # a proxy keeps two blocks, and sends one to its extra at the end
     most = max(part + c.folds * c.n, c.D if c.folds else 0)
     steps = c.K + 2 * c.folds
     time = steps * a + ((c.N - 1) * c.n + c.folds * (c.D + c.n)) * b + ((c.N - 1) * c.n + c.folds * c.D) * g
@@ -247,7 +247,7 @@ def nccl_ring(c: CostCase) -> Expected:
     """
     flat, chunk = ring(c), c.share / c.N
     outside = (c.M > 1) * (c.costs.alpha + chunk * c.costs.beta)
-    chunks = c.channels - (c.M > 1 and c.channels == c.G)  # with so many channels each rank is the last of one
+    chunks = c.channels - (c.M > 1 and c.channels == c.G)  # at most G-1 stay inside
     inside = (c.G > 1) * chunks * (c.inside.alpha + chunk * c.inside.beta)
     return flat._replace(time=2 * (c.N - 1) * max(outside, inside) + flat.sent / 2 * c.costs.gamma)
 
@@ -261,7 +261,10 @@ def nccl_tree(c: CostCase) -> Expected:
 
 
 def _tree_sent(c: CostCase, at_head: float) -> list[float]:
-    """Return the bytes of each rank of the node that sends most: to both sides of every chain, but for its ends."""
+    """Return the bytes that each rank of the busiest node sends.
+
+    A rank sends its share to each neighbour in every chain; a head also sends `at_head` bytes in the trees.
+    """
     chains = [[(index - channel) % c.G for channel in range(c.channels)] for index in range(c.G)]
     return [
         sum(c.share * ((place > 0) + (place < c.G - 1)) + at_head * (place == 0) for place in places)
@@ -285,8 +288,10 @@ def split_rail(c: CostCase) -> Expected:
 
 
 def hcoll(c: CostCase) -> Expected:
-    """Return the costs with one step through shared memory per level; one socket, or one rank per socket, saves a
-    level."""
+    """Return the costs of hcoll, with one step through shared memory for each level of the node.
+
+    A node of one socket, or of one rank for each socket, has one level less.
+    """
     middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
     levels = [size for size in (c.G // c.sockets, c.sockets) if size > 1]
     up = len(levels) * (c.inside.alpha + c.D * c.inside.beta)
@@ -295,7 +300,7 @@ def hcoll(c: CostCase) -> Expected:
 
 
 def _sum(c: CostCase, first: Expected, middle: Expected, last: Expected, *, sent: float) -> Expected:
-    """Return the costs of a phase in every node, one between nodes, and one in every node."""
+    """Return the costs of three phases: one within each node, one between nodes, and one within each node."""
     return Expected(
         first.steps + middle.steps + last.steps, sent,
         c.M * first.injected + middle.injected + c.M * last.injected, first.time + middle.time + last.time,
@@ -339,7 +344,7 @@ def bus_bandwidth(op: str, size: int, length: float, time: float) -> float:
 
 
 class _Protocol(NamedTuple):
-    """A column of NCCL's tuner: (tree, ring) in microseconds (collectives.md §3.8)."""
+    """This record is a column of NCCL's tuner: (tree, ring) in microseconds (collectives.md §3.8)."""
 
     base: tuple[float, float]
     nvlink: tuple[float, float]

@@ -1,4 +1,6 @@
-"""Computes collectives in switches by formulas: SHARP (sharp.md §4.4) and multicast (collectives.md §3.10.7)."""
+"""This module computes collectives in switches by formulas: SHARP (sharp.md §4.4) and multicast (collectives.md
+§3.10.7).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ HEADER = 32
 
 
 class SharpCosts(NamedTuple):
-    """Holds the symbols of the cost model (sharp.md §4.4)."""
+    """This record holds the symbols of the cost model (sharp.md §4.4)."""
 
     levels: int
     """Number of aggregation nodes between a host and the root, `L`."""
@@ -77,7 +79,7 @@ def multicast_traversals(size: int, leaves: int, block: int, roots: int) -> int:
 
 
 class MulticastCosts(NamedTuple):
-    """Holds the costs of a fabric for multicast (collectives.md §3.0)."""
+    """This record holds the costs of a fabric for multicast (collectives.md §3.0)."""
 
     alpha: float
     """Seconds of a message of the barriers at the start."""
@@ -94,7 +96,7 @@ NOTHING = Costs(0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InNetworkCase:
-    """Holds the arguments of a formula."""
+    """This record holds the arguments of a formula."""
 
     size: int
     """Number of ranks: N."""
@@ -146,7 +148,9 @@ def _leaders(case: InNetworkCase) -> Expected:
 
 
 def _multicast(case: InNetworkCase, blocks: int) -> Expected:
-    """Return the costs of the first barriers, of blocks whose roots pass a token on, and of the last handshake."""
+    """Return the costs of multicast: two barriers, the blocks, the tokens between their roots, and the last
+    handshake.
+    """
     assert case.multicast is not None
     alpha, way, rate, roots = case.multicast
     block, steps = case.length // blocks, blocks // roots

@@ -1,6 +1,6 @@
-"""The bytes that a schedule, or any list of messages, puts on every link of a topology (collectives.md §2).
+"""This module computes the bytes that messages put on every link of a topology (collectives.md §2).
 
-Where several shortest paths are equal, each carries its share. `trav` and `egress` do not depend on that and are exact.
+Equal shortest paths carry equal shares. `trav` and `egress` do not depend on the choice of path and are exact.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ PART = 1 << 18
 
 @dataclass(frozen=True)
 class LinkBytes:
-    """Holds the bytes that messages put on links."""
+    """This record holds the bytes that messages put on links."""
 
     topology: Topology
     links: Floats
     """Bytes of each link, in the order of `topology.links`."""
     tx: Ints
-    """Bytes that each rank's NIC sends, with those that it forwards for others."""
+    """Bytes that each rank's NIC sends, including those that it forwards for other ranks."""
     rx: Ints
     within: Ints
     """Bytes that each rank sends within its node, without packets."""
@@ -43,7 +43,7 @@ class LinkBytes:
 
     @property
     def egress(self) -> int:
-        """Return the bytes that leave switches: all but those that ranks send."""
+        """Return the bytes that leave switches: all bytes on links except those that ranks send."""
         return self.trav - self.inj
 
     def table(self) -> list[tuple[str, float]]:
@@ -80,7 +80,7 @@ def _columns(*given: ArrayLike) -> tuple[NDArray[Any], ...]:
 
 
 def _pairs(ranks: int, *columns: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Return the pairs of ranks as source * ranks + target, each once, and the bytes between them."""
+    """Return each pair of ranks once, as source * ranks + target, and the bytes that it exchanges."""
     for name, values, most in zip(("source", "target", "size"), columns, (ranks, ranks, 1 << 62), strict=True):
         if values.size and (values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= most):
             raise LocalError(name, f"{values.dtype} from {values.min()} to {values.max()}", f"0 … {most - 1}")
@@ -103,7 +103,9 @@ def _sums(index: NDArray[Any], amounts: NDArray[Any], length: int) -> Ints:
 
 
 def _spread(topology: Topology, a: Ints, b: Ints, amounts: Ints, tx: Ints, rx: Ints) -> tuple[Floats, int]:
-    """Return the bytes of each link and their sum. Bytes to one leaf follow the decreasing distances to it."""
+    """Return the bytes of each link and their sum. All bytes to one leaf are moved together, from far switches to near
+    ones.
+    """
     size, vertices = topology.size, topology.size + len(topology.switches)
     links = np.zeros(len(topology.links))
     ups = np.array([topology.up(rank) for rank in range(size)])

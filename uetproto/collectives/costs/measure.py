@@ -1,4 +1,4 @@
-"""Measures a collective at its transport, and computes the numbers of its formula.
+"""This module counts steps and bytes of a collective at its transport, and computes those of its formula.
 
 `MeasuredCollective` is the JSON object of `uetproto collective` (interfaces.md §10).
 """
@@ -19,10 +19,10 @@ from uetproto.collectives.transport import SECOND, CollectiveNetwork, Collective
 
 
 class MeasuredNetwork(CollectiveNetwork):
-    """A network that wraps another and counts its messages: the steps with messages, the bytes of each sender."""
+    """A measured network wraps another network and counts messages: steps that have any, and bytes of each sender."""
 
     def __init__(self, network: CollectiveNetwork, tick: Callable[[int], None] = lambda messages: None) -> None:
-        """Wraps a network. `tick` is called with the number of messages so far, for every message."""
+        """Wrap a network. `tick` is called with the number of messages so far, for every message."""
         self.network = network
         self.size = network.size
         self.offload = network.offload
@@ -57,7 +57,7 @@ class MeasuredNetwork(CollectiveNetwork):
         self.network.close(drain)
 
     def count(self, rank: int, step: int, length: int) -> None:
-        """Counts a message that a rank sends."""
+        """Count a message that a rank sends."""
         self.steps.add(step)
         self.messages += 1
         self.sent[rank] += length
@@ -65,7 +65,7 @@ class MeasuredNetwork(CollectiveNetwork):
 
 
 class _WatchedEnd:
-    """The `RankTransport` of a rank, with its messages counted."""
+    """A watched end is the `RankTransport` of a rank, and counts the messages of the rank."""
 
     def __init__(self, network: MeasuredNetwork, end: RankTransport) -> None:
         self._network = network
@@ -85,7 +85,7 @@ class _WatchedEnd:
 
 
 class FormulaResult(NamedTuple):
-    """The numbers of a formula; the bytes are those of the busiest rank."""
+    """A formula result has steps, bytes and time by a formula; the bytes are those of the busiest rank."""
 
     steps: int
     bytes_per_rank: float
@@ -106,7 +106,7 @@ def formula(
 
 
 def in_picoseconds(found: Expected) -> FormulaResult:
-    """Return the numbers in the units of a report."""
+    """Convert expected costs to the units of a report."""
     return FormulaResult(found.steps, found.sent, found.time * SECOND)
 
 
@@ -118,19 +118,19 @@ def promised(schedule: Schedule, topology: Topology, itemsize: int, *, relay: bo
 
 
 class LinkCount(NamedTuple):
-    """Holds the counts of one direction of a cable."""
+    """This record holds the counts of one direction of a cable."""
 
     link: str
-    """Names of its ends, as in "rank0 > leaf0"."""
+    """Names of the ends of the link, as in "rank0 > leaf0"."""
     frames: int
     wire: int
-    """Bytes of all frames: headers, acknowledgements and all others."""
+    """Bytes of all frames, with headers and acknowledgements."""
     payload: int
     """Bytes of the collective's messages."""
 
 
 class GroupPort(NamedTuple):
-    """Tells how many copies of multicast frames a switch made for one of its ports."""
+    """This record tells how many copies of multicast frames a switch made for one of its ports."""
 
     switch: str
     port: str
@@ -140,7 +140,7 @@ class GroupPort(NamedTuple):
 
 
 class AggregationPort(NamedTuple):
-    """Holds the counters of an aggregation node for one of its ports."""
+    """This record holds the counters of an aggregation node for one of its ports."""
 
     node: str
     port: str
@@ -150,7 +150,7 @@ class AggregationPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InNetwork:
-    """Describes how the network carried out a collective."""
+    """This record describes how the network carried out a collective."""
 
     groups: tuple[GroupPort, ...] = ()
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class InNetwork:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCollective:
-    """Holds the measurements of one collective."""
+    """This record holds the measurements of one collective."""
 
     op: str
     algorithm: str
@@ -201,7 +201,7 @@ class MeasuredCollective:
     network: InNetwork | None = None
     """Report of the network, if it carried out the collective."""
     choice: AlgorithmChoice | None = None
-    """Choice of --algorithm auto."""
+    """Choice that `--algorithm auto` made; None without it."""
 
     @property
     def wire(self) -> int | None:
@@ -221,7 +221,7 @@ class MeasuredCollective:
 
     @property
     def busiest_nic(self) -> int:
-        """Return the bytes that the busiest NIC sends, with those that it forwards for others."""
+        """Return the bytes that the busiest NIC sends, including those that it forwards for other ranks."""
         return max((link.payload for link in self.links or () if link.link.startswith("rank")), default=0)
 
     @property

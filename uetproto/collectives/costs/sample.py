@@ -1,7 +1,7 @@
-"""Makes real tensors for a collective, and checks its results against NumPy.
+"""This module makes real tensors for a collective, and checks its results against NumPy.
 
-Elements are drawn from a seed. Floats are small whole numbers, whose sums have the same bits in any order of additions;
-where they round all the same, as narrow types and AVG do, a result may be off by one rounding for each rank.
+Elements are random numbers from a seed. Floats are small whole numbers, whose sums have the same bits in any order of
+additions. Narrow types and AVG may round nevertheless; their results may be off by one rounding for each rank.
 """
 
 import random
@@ -33,8 +33,8 @@ _UFUNCS: dict[str, Any] = {
 def check_sample(op: str, size: int, length: int, dtype: Dtype, reduce_op: ReduceOp) -> int:
     """Return the elements of a full vector of `length` bytes.
 
-    Raises `LocalError` for a type that the operation cannot reduce, and for bytes that are no whole elements or do not
-    make equal blocks.
+    Raises `LocalError` for a type that the operation cannot reduce, and for a length that is no whole number of
+    elements or of equal blocks.
     """
     if op in REDUCING:
         reduce_op.check(dtype)
@@ -48,8 +48,8 @@ def check_sample(op: str, size: int, length: int, dtype: Dtype, reduce_op: Reduc
 
 
 class Sample:
-    """Holds the tensors of all ranks: `inputs`, and `outputs`, which are the same arrays if the collective is in
-    place."""
+    """This class holds the tensors of all ranks: `inputs`, and `outputs`, which are the same arrays if the collective
+    is in place."""
 
     def __init__(self, schedule: Schedule, dtype: Dtype, reduce_op: ReduceOp, seed: int) -> None:
         self.op = schedule.op
@@ -87,7 +87,7 @@ class Sample:
         if self.op == "all_to_all":
             rows = [array.reshape(self.size, -1) for array in self.inputs]
             return all(_same_bits(output, np.concatenate([row[j] for row in rows])) for j, output in enumerate(outputs))
-        return True  # a barrier moves nothing
+        return True  # a barrier moves no elements
 
     def _reduced(self) -> Array:
         """Return the reduction by NumPy, rank after rank."""

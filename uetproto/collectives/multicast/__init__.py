@@ -1,1 +1,1 @@
-"""Broadcast and all_gather over multicast groups: sender, receiver, barrier and recovery."""
+"""This package has broadcast and all_gather over multicast groups: sender, receiver, barrier and recovery."""

@@ -1,6 +1,6 @@
-"""Implements the barriers of multicast by messages of no bytes: a schedule of collectives.md §3.7.
+"""This module implements the barriers of multicast by messages of no bytes: a schedule of collectives.md §3.7.
 
-All barriers are of this kind, because ring control messages have no room for the number of a round.
+Ring control messages cannot be used for barriers, as they have no field for the number of a round.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,12 @@ from uetproto.collectives.transport import RankTransport
 
 
 class TransportBarrier:
-    """Implements the barrier of one rank. It has its own group, so that no other collective uses its tags."""
+    """This class implements the barrier of one rank. It has its own group, so that no other collective uses its
+    tags.
+    """
 
     def __init__(self, transport: RankTransport, group: int = 0, ranks: Sequence[int] | None = None) -> None:
-        """Makes the barrier. `ranks`: those of the transport that take part; None: all."""
+        """Make the barrier. `ranks`: those of the transport that take part; None: all."""
         self._transport = transport
         self._group = group
         self._ranks = range(transport.size) if ranks is None else ranks
@@ -25,7 +27,7 @@ class TransportBarrier:
         self._count = 0
 
     def __call__(self, done: Done) -> None:
-        """Enters the barrier; `done`: every rank has entered as often as this one."""
+        """Enter the barrier; `done` is called when every rank has entered as often as this one."""
         empty = np.empty(0, dtype=np.uint8)
         self._count += 1
         Execution(

@@ -1,4 +1,4 @@
-"""The configuration of multicast, which is the same on all ranks of a group (collectives.md §3.10.1)."""
+"""This module has the configuration of multicast, the same on all ranks of a group (collectives.md §3.10.1)."""
 
 from dataclasses import asdict, dataclass
 
@@ -15,29 +15,30 @@ _COUNTS = ("mtu", "roots", "subgroups", "batch", "depth", "rate", "most_bytes", 
 
 @dataclass(frozen=True, slots=True)
 class MulticastConfig:
-    """The parameters of multicast; defaults are those of the released code where collectives.md §3.10.1 has them."""
+    """These are the parameters of multicast; defaults are those of the released code (collectives.md §3.10.1)."""
 
     mtu: int = 4096
     """Bytes of a chunk, except the last one of a block."""
     roots: int = 2
-    """Number of ranks that send at once, M, if it divides the number of ranks; otherwise one."""
+    """Number of ranks that send at the same time, M; 1 is used if it does not divide the number of ranks."""
     subgroups: int = 1
     """Number of multicast groups among which each block is divided: W."""
     batch: int = 128
     """Number of chunks that are posted together; the last one is signalled."""
     depth: int = 128
-    """Number of slots of the staging ring, RQ_DEPTH, for the owner of the receives."""
+    """Number of posted receives, each with a slot of the staging ring: RQ_DEPTH."""
     scale: float = 5.0
     """Factor by which the cutoff timer exceeds the time that the bytes need."""
     rate: int = 7 * 10**9
     """Bytes per second with which the cutoff timer is computed: B."""
     least: int = 0
-    """Shortest time of the cutoff timer in picoseconds: barrier and tokens take time even for few bytes."""
+    """Shortest time of the cutoff timer in picoseconds, as barrier and tokens take time even for few bytes."""
     link_rate: int | None = None
     """Bytes per second of a link, of which each root uses 1/M; None: as fast as the network takes them (collectives.md
     §3.10.2)."""
     fetch_from: int = -1
-    """Offset F(r) - r: the left neighbour; the released code has the right one."""
+    """Offset F(r) - r of the rank from which rank r fetches: -1 is the left neighbour; the released code has the right
+    one."""
     order: str = "ascending"
     most_bytes: int = 512 << 20
     """Largest size of a receive buffer in bytes."""

@@ -1,6 +1,7 @@
-"""What multicast uses of a network, one rank's end: datagrams to a group, and a reliable ring (collectives.md §3.10).
+"""This module defines what multicast needs of a network: datagrams to a group, and a ring (collectives.md §3.10).
 
-Results come by callbacks in virtual time and nothing blocks. An end passes what arrives to its `MulticastRank`.
+The ring is a reliable connection of each rank with its two neighbours. Results come by callbacks in virtual time;
+nothing blocks. An end passes messages that arrive to its `MulticastRank`.
 """
 
 from collections.abc import Callable
@@ -17,11 +18,11 @@ Cancel: TypeAlias = Callable[[], None]
 
 
 class MulticastEnd(Protocol):
-    """Describes what one rank's end does. Messages to one peer arrive in the order in which they were sent; chunks may
-    be lost.
+    """This protocol is one rank's end of the network.
 
-    Token, control and grant have different forms, so that they may share a queue pair: no bytes without immediate data,
-    no bytes with it, and 12 bytes. Only neighbours on the ring exchange them.
+    Reliable messages to one peer arrive in the order in which they were sent; chunks may be lost. Only neighbours on
+    the ring exchange tokens, control messages and grants. These can share a queue pair, as their forms differ: a token
+    has no bytes and no immediate data, a control message has only immediate data, a grant has 12 bytes.
     """
 
     rank: int
@@ -32,39 +33,41 @@ class MulticastEnd(Protocol):
         """Return virtual time in picoseconds."""
 
     def after(self, delay: int, action: Callable[[], None]) -> Cancel:
-        """Runs an action after `delay` picoseconds."""
+        """Run an action after `delay` picoseconds."""
 
     def barrier(self, done: Done) -> None:
-        """Enters the barrier; `done` is called when every rank has entered as often as this one."""
+        """Enter the barrier; `done` is called when every rank has entered as often as this one."""
 
     def chunk(self, subgroup: int, immediate: int, data: memoryview, done: Done | None) -> None:
-        """Sends a chunk, a UD SEND with immediate data, to the multicast group of a subgroup.
+        """Send a chunk, a UD SEND with immediate data, to the multicast group of a subgroup.
 
         `done`: this chunk and all before it have left and their bytes may change; None: it is not signalled.
         """
 
     def token(self, peer: int, done: Done) -> None:
-        """Sends a reliable message of no bytes, which tells the peer that it is its turn."""
+        """Send the token, a reliable message of no bytes, which tells the peer to begin to send its block."""
 
     def control(self, peer: int, immediate: int, done: Done) -> None:
-        """Sends a reliable message of no bytes with immediate data."""
+        """Send a reliable message of no bytes with immediate data."""
 
     def grant(self, peer: int, record: bytes, done: Done) -> None:
-        """Sends a reliable message of 12 bytes."""
+        """Send a reliable message of 12 bytes."""
 
     def read(self, peer: int, address: int, rkey: int, length: int, into: memoryview | None, done: Done) -> None:
-        """Reads remote memory by RDMA READ. `into` has `length` bytes; None: the bytes are dropped."""
+        """Read remote memory by RDMA READ. `into` has `length` bytes; None: the bytes are dropped."""
 
     def register(self, buffer: memoryview | None, length: int) -> ReadGrant:
-        """Lets peers read a buffer of `length` bytes; buffer None: one whose content is not used."""
+        """Let peers read a buffer of `length` bytes; with None, a buffer whose content is not used."""
 
     def unregister(self, grant: ReadGrant) -> None:
-        """Withdraws the access of peers to a buffer."""
+        """Withdraw the access of peers to a buffer."""
 
 
 @dataclass(slots=True)
 class MulticastCounters:
-    """Holds the counters of one rank in one operation. Chunks that come before the next one is armed count here."""
+    """This class holds the counters of one rank in one operation. Chunks that come before the next one is armed count
+    here.
+    """
 
     chunks_sent: int = 0
     bytes_sent: int = 0
@@ -75,7 +78,7 @@ class MulticastCounters:
     loopback: int = 0
     """Number of copies of this rank's own chunks."""
     foreign: int = 0
-    """Number of chunks with another task id."""
+    """Number of chunks with the task id of another operation."""
     late: int = 0
     """Number of chunks that came when the receiver had stopped polling."""
     malformed: int = 0
@@ -92,7 +95,7 @@ class MulticastCounters:
     fins: int = 0
     """Number of FIN messages sent."""
     strays: int = 0
-    """Reliable messages without a meaning here: from the wrong rank, of an unknown kind, or at the wrong time."""
+    """Number of reliable messages from a wrong rank, of an unknown kind, or at a wrong time; they are ignored."""
     cutoff: bool = False
     """Whether the cutoff timer fired."""
     armed_at: int = -1

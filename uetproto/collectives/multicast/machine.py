@@ -1,4 +1,6 @@
-"""Runs state machines by tables of guard, action and next state, as in collectives.md §3.10.3 and §3.10.5."""
+"""This module runs state machines by tables of guard, action and next state, as in collectives.md §3.10.3 and
+§3.10.5.
+"""
 
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -12,7 +14,7 @@ State = TypeVar("State", bound=Enum)
 
 
 class TransitionRow(NamedTuple, Generic[State]):
-    """Holds a row: names of methods, and the next state."""
+    """A transition row has the name of the guard method, the name of the action method, and the next state."""
 
     when: str
     do: str
@@ -20,23 +22,25 @@ class TransitionRow(NamedTuple, Generic[State]):
 
 
 Table: TypeAlias = Mapping[State, tuple[TransitionRow[State], ...]]
-"""Rows of each state; the first row whose guard holds is taken. A state without rows is the last one."""
+"""Rows of each state; the machine takes the first row whose guard is true. A state without rows is a final one."""
 
 
 class MachineContext(NamedTuple):
-    """Holds what the machines of an operation share."""
+    """A machine context holds the objects that all machines of an operation share."""
 
     plan: MulticastPlan
     rank: int
     end: MulticastEnd
     counted: MulticastCounters
     moved: Callable[[], None]
-    """Called after rows were taken, when no further row can be taken."""
+    """Function that is called after rows were taken, when no further row can be taken."""
     failed: Callable[[UetError], None]
 
 
 class Machine(Generic[State]):
-    """Takes rows while a guard holds. An action that waits for completions ends its row with the last of them.
+    """A machine takes rows of its table as long as a guard is true.
+
+    The row of an action that waits for completions (`waited`) ends with the last of them.
 
     A subclass names its table. Its rows are compiled when the class is made: an unknown method fails at import.
     """
@@ -65,7 +69,9 @@ class Machine(Generic[State]):
         return not self._rows.get(self.state)
 
     def advance(self) -> None:
-        """Takes rows whose guards hold now. It is not recursive, because completions may come at once."""
+        """Take rows as long as a guard is true; a call from within an action returns at once, and the loop
+        continues.
+        """
         if self._nested:
             return
         self._nested, moved = True, False
@@ -82,11 +88,14 @@ class Machine(Generic[State]):
             self._moved()
 
     def stop(self) -> None:
-        """Stops the machine: the operation has failed."""
+        """Stop the machine: the operation has failed."""
         self._stopped = True
 
     def waited(self, then: Callable[[], None] | None = None) -> Done:
-        """Return a function to call at a completion that the current row waits for."""
+        """Make the current row wait for one more completion; return the function to call at it.
+
+        The function calls `then`, if given, and continues the machine; an error fails the operation.
+        """
         self._open += 1
 
         def done(error: UetError | None) -> None:
@@ -103,15 +112,15 @@ class Machine(Generic[State]):
         return done
 
     def unwaited(self, error: UetError | None) -> None:
-        """Handles a completion that no row waits for; only an error has an effect."""
+        """Handle a completion for which no row waits: an error fails the operation, success has no effect."""
         if error is not None:
             self._failed(error)
 
-    # What tables say
+    # Guards and actions of tables
 
     def always(self) -> bool:
-        """Return True: the guard of a row that needs none."""
+        """Return True; this is the guard of a row that may always be taken."""
         return True
 
     def nothing(self) -> None:
-        """Does nothing: the action of a row that only changes the state."""
+        """Do nothing; this is the action of a row that only changes the state."""

@@ -1,4 +1,5 @@
-"""Runs one rank's part of a multicast operation, from the first barrier to the last FIN (collectives.md §3.10).
+"""This module runs one rank's part of a multicast operation, from the first barrier to the last FIN (collectives.md
+§3.10).
 
 The phases are: barrier 1 (all have entered), arm, barrier 2 (all are armed), send and receive, recover, done. Requests
 and grants carry no task id: barrier 1 separates those of two operations.
@@ -16,7 +17,9 @@ from uetproto.errors import UetError
 
 
 class MulticastOperation:
-    """Runs an operation by callbacks. `done` is called once, with None or with a failure; buffers are free then."""
+    """This class runs an operation by callbacks. `done` is called once, with None or with a failure; buffers are free
+    then.
+    """
 
     def __init__(
         self, plan: MulticastPlan, rank: int, task: int, end: MulticastEnd, receivers: Sequence[Receiver],
@@ -37,32 +40,32 @@ class MulticastOperation:
         self.responder = ChunkResponder(context, holdings, self._grant)
 
     def start(self) -> None:
-        """Enters the operation."""
+        """Enter the operation."""
         if self.sender is not None:
             self.sender.post()
         self.end.barrier(self._arm)
 
     def fail(self, error: UetError) -> None:
-        """Ends the operation; later messages have no effect."""
+        """End the operation; later messages have no effect."""
         for machine in (self.sender, self.requester, self.responder):
             if machine is not None:
                 machine.stop()
         self._end(error)
 
-    # What arrives
+    # Messages that arrive
 
     def on_token(self, peer: int) -> None:
-        """Handles a token: it is this rank's turn to send."""
+        """Handle a token, which makes this rank begin to send."""
         before = (self.rank - 1) % self.plan.size
         if not self._open or self.sender is None or peer != before or not self.sender.token():
             self.counted.strays += 1
 
     def on_control(self, peer: int, immediate: int) -> None:
-        """Handles a control message: V(r) requests a block, or V(r) has ended. It is answered when this rank recovers
-        too.
+        """Handle a control message: V(r) requests a block, or V(r) has ended; the answer waits until this rank
+        recovers.
 
-        V(r) may have passed barrier 1 and cut off before this rank learns that the barrier is complete: that counts
-        too.
+        The message is accepted even before this rank learns that barrier 1 is complete, as V(r) may have passed the
+        barrier and reached its cutoff earlier.
         """
         if self.ended or not self.responder.arrive(peer, immediate):
             self.counted.strays += 1
@@ -70,18 +73,18 @@ class MulticastOperation:
             self.responder.advance()
 
     def on_grant(self, peer: int, record: bytes | memoryview) -> None:
-        """Handles a grant: F(r) lets this rank read."""
+        """Handle a grant, by which F(r) lets this rank read its receive buffer."""
         if not self._open or not self.requester.granted_by(peer, record):
             self.counted.strays += 1
 
-    # Its course
+    # Phases of the operation
 
     @property
     def _open(self) -> bool:
         return self.armed and not self.ended
 
     def _arm(self, error: UetError | None) -> None:
-        """Arms the receivers after barrier 1."""
+        """Arm the receivers after barrier 1."""
         if self._refused(error):
             return
         self.armed, self.counted.armed_at = True, self.end.now
@@ -92,7 +95,7 @@ class MulticastOperation:
         self._full()
 
     def _go(self, error: UetError | None) -> None:
-        """Begins to send after barrier 2."""
+        """Begin to send after barrier 2."""
         if not self._refused(error) and self.sender is not None:
             self.sender.arm()
 
@@ -102,14 +105,14 @@ class MulticastOperation:
             self._recover()
 
     def _cut_off(self) -> None:
-        """Handles the cutoff timer: some chunks are missing."""
+        """Stop the receivers when the cutoff timer fires, as some chunks are missing."""
         self.counted.cutoff = True
         for receiver in self._receivers:
             receiver.cut_off()
         self._recover()
 
     def _recover(self) -> None:
-        """Begins recovery (R2): both machines run until both have ended."""
+        """Begin recovery (R2): both machines run until both have ended."""
         if self.ended or self.recovering:
             return
         self.recovering, self.counted.recovery_at = True, self.end.now
@@ -118,7 +121,7 @@ class MulticastOperation:
         self.requester.advance()
 
     def _moved(self) -> None:
-        """Handles a change of state: a block may be complete for V(r), or the operation may be over."""
+        """Continue after a machine has changed its state: grant a block to V(r), or end the operation."""
         if self.recovering and not self.ended:
             self.responder.advance()
             machines = (self.sender, self.requester, self.responder)
@@ -126,7 +129,7 @@ class MulticastOperation:
                 self._end(None)
 
     def _refused(self, error: UetError | None) -> bool:
-        """Return whether a barrier has no effect: it failed, or the operation has failed."""
+        """Return whether the completion of a barrier must be ignored, as the barrier or the operation has failed."""
         if error is not None:
             self.fail(error)
         return self.ended
@@ -149,7 +152,7 @@ class MulticastOperation:
     # For people
 
     def __str__(self) -> str:
-        """Return what it waits for, to explain an operation that never ends."""
+        """Return a text that says for what the operation waits, to explain one that does not end."""
         if self.ended:
             return f"rank {self.rank}: done"
         if not self.armed:

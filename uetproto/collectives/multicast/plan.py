@@ -1,7 +1,7 @@
-"""Plans an operation by multicast, the same for all ranks (collectives.md §3.10.1, §3.10.2).
+"""This module plans an operation by multicast, the same for all ranks (collectives.md §3.10.1, §3.10.2).
 
-A plan is made once and used by every rank. Its blocks are contiguous in the receive buffer: for all_gather one for each
-rank, for broadcast the root's alone.
+A plan is made once and used by every rank. Its blocks are contiguous in the receive buffer: all_gather has one block
+for each rank, broadcast only that of the root.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from uetproto.errors import LocalError
 
 
 class Subgroup(NamedTuple):
-    """Describes a byte range of every block, with its own multicast group and chunk ids."""
+    """This record describes a byte range of every block, with its own multicast group and chunk ids."""
 
     number: int
     start: int
@@ -39,7 +39,7 @@ class Subgroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MulticastPlan:
-    """Holds the plan of one operation. `all_gather` and `broadcast` make it."""
+    """This record holds the plan of one operation. `all_gather` and `broadcast` make it."""
 
     op: str
     size: int
@@ -64,7 +64,7 @@ class MulticastPlan:
     # Blocks
 
     def block(self, owner: int) -> int | None:
-        """Return the block that a rank sends, or None."""
+        """Return the number of the block that a rank sends, or None."""
         if self.op == "all_gather":
             return owner
         return 0 if owner == self.owners[0] else None
@@ -87,11 +87,11 @@ class MulticastPlan:
         return len(self.owners) // self.roots
 
     def starts(self, owner: int) -> bool:
-        """Return whether a rank sends at once; the others wait for a token."""
+        """Return whether a rank sends without a token, as the first of its chain; the others wait for a token."""
         return self.op == "broadcast" or owner % self._chain == 0
 
     def finishes(self, owner: int) -> bool:
-        """Return whether a rank passes no token on."""
+        """Return whether a rank is the last of its chain, which passes no token on."""
         return self.op == "broadcast" or (owner + 1) % self._chain == 0
 
     # The ring of recovery

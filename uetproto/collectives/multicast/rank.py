@@ -1,4 +1,4 @@
-"""Implements a rank of a multicast group: runs operations one after the other, and handles what its end receives.
+"""This module has a rank of a multicast group: it runs one operation after the other, and handles arriving messages.
 
 See collectives.md §3.10.
 """
@@ -17,7 +17,7 @@ from uetproto.errors import LocalError, UetError
 
 @dataclass(slots=True)
 class PostedOperation:
-    """An operation that a rank has posted."""
+    """A posted operation is one that a rank has posted, from then to its end."""
 
     plan: MulticastPlan
     source: memoryview | None
@@ -29,7 +29,7 @@ class PostedOperation:
     """Error that ended the operation before it began."""
 
     def fail(self, error: UetError) -> None:
-        """Fails this operation and all later ones from outside; earlier operations continue."""
+        """Fail this operation and all later ones from outside; earlier operations continue."""
         if self.operation is not None:
             self.operation.fail(error)
         elif self.error is None:
@@ -37,13 +37,14 @@ class PostedOperation:
 
 
 class MulticastRank:
-    """Implements a rank of a group (collectives.md §3.10). All ranks of a group post the same plans in the same order.
+    """This class implements a rank of a group (collectives.md §3.10). All ranks of a group post the same plans in the
+    same order.
 
     The end calls `receivers[subgroup].on_chunk`, `on_token`, `on_control` and `on_grant`.
     """
 
     def __init__(self, end: MulticastEnd, config: MulticastConfig | None = None, counter: int = 0) -> None:
-        """Makes the rank. `counter`: operations before the first one."""
+        """Make the rank. `counter`: number of operations before the first one, from which its task id is computed."""
         self.end = end
         self.config = config or MulticastConfig()
         self.counter = counter
@@ -51,18 +52,18 @@ class MulticastRank:
         self.operation: MulticastOperation | None = None
         """The operation in progress, or the last one."""
         self.strays = 0
-        """Reliable messages before the first operation."""
+        """Number of reliable messages that arrived before the first operation."""
         self.error: UetError | None = None
-        """Error of the first operation that failed. Later ones fail too, because the ranks are no longer in step."""
+        """Error of the first operation that failed. Later operations fail too, as ranks may differ in what they ran."""
         self._waiting: deque[PostedOperation] = deque()
 
     def post(
         self, plan: MulticastPlan, source: memoryview | None, into: memoryview | None, done: Done
     ) -> PostedOperation:
-        """Posts an operation, which begins after all operations that were posted before.
+        """Post an operation, which begins after all operations that were posted before.
 
-        `source`: the own block, of a rank that sends one. `into`: room for all blocks; None: chunks are only counted.
-        The operation owns both until `done` is called, once.
+        `source`: this rank's block, if it sends one. `into`: buffer for all blocks; None: chunks are only counted. The
+        operation owns both until it calls `done`, once.
         """
         owns = plan.owns(self.end.rank)
         if plan.size != self.end.size or plan.config != self.config:
@@ -80,24 +81,24 @@ class MulticastRank:
         self._next()
         return posted
 
-    # What arrives, chunks apart
+    # Messages that arrive, other than chunks
 
     def on_token(self, peer: int) -> None:
-        """Handles a token of a peer."""
+        """Handle a token of a peer."""
         if self.operation is None:
             self.strays += 1
         else:
             self.operation.on_token(peer)
 
     def on_control(self, peer: int, immediate: int) -> None:
-        """Handles a ring control message of a peer."""
+        """Handle a ring control message of a peer."""
         if self.operation is None:
             self.strays += 1
         else:
             self.operation.on_control(peer, immediate)
 
     def on_grant(self, peer: int, record: bytes | memoryview) -> None:
-        """Handles a grant of a peer."""
+        """Handle a grant of a peer."""
         if self.operation is None:
             self.strays += 1
         else:

@@ -1,6 +1,6 @@
-"""Receives the chunks of one subgroup at one rank: a bitmap and a short path for each (collectives.md §3.10.4).
+"""This module receives the chunks of one subgroup at one rank, with a bitmap (collectives.md §3.10.4).
 
-It lives as long as its rank, and is armed for one operation after the other.
+A receiver exists as long as its rank, and is armed for one operation after the other.
 """
 
 from collections.abc import Callable
@@ -43,15 +43,15 @@ RECEIVER: dict[tuple[ReceiverState, ReceiverInput], ReceiverState] = {
 
 
 class Receiver:
-    """Chunks of one subgroup; each datagram counts as the first of these kinds that applies.
+    """A receiver takes the datagrams of one subgroup; each counts as the first of these kinds that applies.
 
-    foreign          another task id, or no operation is armed
-    late             the receiver polls no more: all is here, or the cutoff is over
-    malformed        no such chunk id
-    loopback         in the own id range
-    duplicates       its bit is set
-    malformed        not the chunk's length
-    chunks_received  else: its bytes are copied, its bit is set
+    foreign          the task id is another one, or no operation is armed
+    late             the receiver has stopped: all chunks are received, or the cutoff timer has fired
+    malformed        the plan has no such chunk id
+    loopback         the chunk id is one of this rank's own block
+    duplicates       the bit of the chunk is set
+    malformed        the length is not that of the chunk
+    chunks_received  any other: the bytes are copied, and the bit of the chunk is set
     """
 
     __slots__ = (
@@ -64,10 +64,10 @@ class Receiver:
         self.seen = bytearray()
         """State of each chunk id."""
         self.recvd: list[int] = []
-        """Chunks received of each block."""
+        """Number of chunks received of each block."""
         self.to_recv = 0
         self._polled = self._armed = -1
-        """Task ids of the datagrams that are taken, and of the operation; -1: none."""
+        """Task id of the datagrams that are accepted, and that of the armed operation; -1: none."""
         self._counted = MulticastCounters()
 
     def arm(
@@ -75,7 +75,7 @@ class Receiver:
         counted: MulticastCounters,
         full: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Begins to poll; calls `full` when all chunks have come in time, or at once if none are to come.
+        """Begin to poll; call `full` when all chunks have come in time, or at once if none are to come.
 
         `into` None: chunks are counted, and their bytes are dropped.
         """
@@ -96,7 +96,7 @@ class Receiver:
             self._stop(ReceiverInput.FULL)
 
     def on_chunk(self, immediate: int, data: memoryview | bytes | None) -> None:
-        """Handles a datagram. `data` is used only during the call: its slot may be posted again."""
+        """Handle a datagram. `data` is used only during the call: its slot may be posted again."""
         if immediate & TASK_MASK != self._polled:
             if immediate & TASK_MASK == self._armed:
                 self._counted.late += 1
@@ -131,7 +131,7 @@ class Receiver:
             self._full()
 
     def cut_off(self) -> None:
-        """Handles the cutoff timer: missing chunks will be fetched."""
+        """Stop receiving, as the cutoff timer has fired; missing chunks will be fetched."""
         self._stop(ReceiverInput.CUTOFF)
 
     def finalize(self) -> None:
@@ -161,7 +161,7 @@ class Receiver:
         self.recvd[block] += chunks
         self.to_recv -= chunks
 
-    # To look at
+    # For inspection
 
     @property
     def bitmap(self) -> int:
@@ -169,7 +169,7 @@ class Receiver:
         return sum(1 << chunk for chunk, seen in enumerate(self.seen) if seen == _HERE)
 
     def _stop(self, event: ReceiverInput) -> None:
-        """Stops polling: late datagrams stay in their queue until they are foreign."""
+        """Stop receiving for the operation; later datagrams count as late, then as foreign."""
         self._polled = -1
         if self.state is ReceiverState.POLL:
             here = (len(self.recvd) - (self._own is not None)) * self._chunks - self.to_recv

@@ -1,6 +1,6 @@
-"""Recovery around the ring: missing chunks are read from F(r), and V(r) reads from r (collectives.md §3.10.5).
+"""This module has recovery around the ring: r reads missing chunks from F(r), and V(r) from r (collectives.md §3.10.5).
 
-There is one ring for a rank, because a request has no room for a subgroup. A block is held when every subgroup holds
+All subgroups share one ring, as a request has no field for a subgroup. A rank holds a block when every subgroup holds
 its part.
 """
 
@@ -58,11 +58,11 @@ RESPONDER: Table[ResponderState] = {
                         TransitionRow("fin_arrived",         "take_fin",      _P.FINALIZE)),
     _P.WAIT_LN_FETCH:  (TransitionRow("fetch_of_held",       "send_grant",    _P.WAIT_REQ),),
 }  # fmt: skip
-"""Table of the responder. A request that cannot be granted stays first until the own requester has made progress."""
+"""Table of the responder. A request for a block that this rank does not hold yet waits for this rank's requester."""
 
 
 class Gap(NamedTuple):
-    """Describes a maximal run of missing chunks in one block."""
+    """This record describes a maximal run of missing chunks in one block."""
 
     part: Subgroup
     idx: int
@@ -70,7 +70,7 @@ class Gap(NamedTuple):
 
 
 class Holdings:
-    """The blocks that a rank holds, over all its subgroups."""
+    """Holdings say which blocks a rank holds, over all its subgroups."""
 
     def __init__(self, plan: MulticastPlan, receivers: Sequence[Receiver]) -> None:
         self._plan = plan
@@ -82,11 +82,13 @@ class Holdings:
         return block
 
     def holds(self, owner: int) -> bool:
-        """Return whether the rank holds a block, its own or a complete one, which others may read."""
+        """Return whether the rank holds the block of `owner` (its own block, or a complete one), so that others may
+        read it.
+        """
         return all(receiver.holds(self._block(owner)) for receiver in self._receivers)
 
     def missing(self) -> list[int]:
-        """Return the owners of all other blocks."""
+        """Return the owners of all blocks that the rank does not hold."""
         return [owner for owner in self._plan.owners if not self.holds(owner)]
 
     def gap(self, owner: int) -> Gap | None:
@@ -107,7 +109,7 @@ class Holdings:
 
 
 class ChunkRequester(Machine[RequesterState], table=REQUESTER):
-    """Requests one block after the other from F(r), and reads its gaps."""
+    """This class requests one block after the other from F(r), and reads its gaps."""
 
     def __init__(self, context: MachineContext, holdings: Holdings, into: memoryview | None) -> None:
         super().__init__(RequesterState.INIT, context)
@@ -126,7 +128,7 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
         return self._owners[0] if self._owners else None
 
     def granted_by(self, peer: int, record: bytes | memoryview) -> bool:
-        """Handles a grant; returns False if it has no meaning here."""
+        """Handle a grant; return False for a grant that was not requested, which is ignored."""
         grant = ReadGrant.unpack(record)
         if grant is None or peer != self.source or self.state is not RequesterState.WAIT_ACK:
             return False
@@ -166,7 +168,7 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
         self._grant, self._arrived = self._arrived, None
 
     def read_gap(self) -> None:
-        """Reads a gap from the same position of F(r)'s buffer; the tail is short only if the run ends with it."""
+        """Read a gap from the same position of F(r)'s buffer; the tail is short only if the run ends with it."""
         owner = self._owners[0]
         gap = self.holdings.gap(owner)
         assert gap is not None
@@ -186,7 +188,7 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
         self._owners.popleft()
 
     def send_fin(self) -> None:
-        """Sends FIN, which is also the final handshake: F(r) may use its buffer again."""
+        """Send FIN, the final handshake, after which F(r) may use its buffer again."""
         self._owners.clear()
         self.counted.fins += 1
 
@@ -199,7 +201,7 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
 
 
 class ChunkResponder(Machine[ResponderState], table=RESPONDER):
-    """Grants V(r) the blocks that this rank holds, until its FIN."""
+    """This class grants V(r) the blocks that this rank holds, until its FIN."""
 
     def __init__(self, context: MachineContext, holdings: Holdings, grant: ReadGrant) -> None:
         super().__init__(ResponderState.INIT, context)
@@ -214,7 +216,7 @@ class ChunkResponder(Machine[ResponderState], table=RESPONDER):
         return self._arrived[0].owner if self._arrived else None
 
     def arrive(self, peer: int, immediate: int) -> bool:
-        """Keeps a ring control message until the machine takes it; returns False if it has no meaning here."""
+        """Keep a ring control message until the machine takes it; return False for an illegal one, which is ignored."""
         message = RingImmediate.unpack(immediate)
         known = message == FIN or (
             message.type == RingMessage.NEED_FETCH and message.owner < self.plan.size and self.plan.owns(message.owner)

@@ -1,4 +1,6 @@
-"""The sender of one rank: it sends its own block in batches, at its turn (collectives.md §3.10.3).
+"""This module has the sender of one rank, which sends the rank's block in batches (collectives.md §3.10.3).
+
+It begins when it has the token, or at once if its rank is the first of a chain.
 
 Subgroups send in parallel: a row posts a batch for each of them. All share one token.
 """
@@ -40,7 +42,7 @@ SENDER: Table[SenderState] = {
 
 
 class ChunkSender(Machine[SenderState], table=SENDER):
-    """The sender of a rank that has a block to send. Its inputs are `post`, `token` and `arm`."""
+    """A chunk sender sends the block of its rank. Its inputs are `post`, `token` and `arm`."""
 
     def __init__(self, context: MachineContext, task: int, source: memoryview, into: memoryview | None) -> None:
         super().__init__(SenderState.IDLE, context)
@@ -61,7 +63,7 @@ class ChunkSender(Machine[SenderState], table=SENDER):
         self.advance()
 
     def token(self) -> bool:
-        """Handles the token of the rank before; returns False if no token is awaited."""
+        """Handle the token of the rank before; return False if no token is awaited."""
         awaited = not self._turn
         self._turn = True
         self.advance()
@@ -95,18 +97,18 @@ class ChunkSender(Machine[SenderState], table=SENDER):
     # Actions
 
     def place_own(self) -> None:
-        """Copies the rank's own block to the receive buffer before a grant can be given: peers read it there."""
+        """Copy the rank's own block to the receive buffer before a grant can be given: peers read it there."""
         if self._into is not None:
             start = self._block * self.plan.length
             self._into[start : start + self.plan.length] = self._source
 
     def post_batch(self) -> None:
-        """Posts a full batch of every subgroup that has one."""
+        """Post a full batch of every subgroup that has one."""
         batch = self.plan.config.batch
         self._post([(part, batch) for part in self.plan.subgroups if self._left(part) >= batch])
 
     def post_rest(self) -> None:
-        """Posts all full chunks, then the short one."""
+        """Post all full chunks, then the short one."""
         self._post([(part, self._left(part)) for part in self.plan.subgroups if self._left(part)])
 
     def pass_token(self) -> None:

@@ -1,4 +1,6 @@
-"""Defines the contents of multicast messages: immediate data of 32 bits, and the grant (collectives.md §3.10.1)."""
+"""This module defines the contents of multicast messages: immediate data of 32 bits, and the grant (collectives.md
+§3.10.1).
+"""
 
 from enum import IntEnum
 from struct import Struct
@@ -13,7 +15,7 @@ CHUNK_IDS = 1 << 24
 
 
 class ChunkImmediate(NamedTuple):
-    """Packs the immediate data of a chunk: bits 0-7 hold the task id, bits 8-31 the chunk id."""
+    """This record packs the immediate data of a chunk: bits 0-7 hold the task id, bits 8-31 the chunk id."""
 
     task_id: int
     chunk_id: int
@@ -29,18 +31,18 @@ class ChunkImmediate(NamedTuple):
 
 
 class RingMessage(IntEnum):
-    """Defines the types of ring control messages."""
+    """Types of ring control messages are a request for a block, and the end of the requester."""
 
     NEED_FETCH = 0
     FIN = 1
 
 
 FIN_OWNER = 0xDEAD
-"""Owner field of a FIN, which names no owner."""
+"""Value of the owner field in a FIN, which is about no block."""
 
 
 class RingImmediate(NamedTuple):
-    """Packs the immediate data of a ring control message: bits 0-2 hold the type, bits 3-31 the owner."""
+    """This record packs the immediate data of a ring control message: bits 0-2 hold the type, bits 3-31 the owner."""
 
     type: int
     owner: int
@@ -58,11 +60,11 @@ class RingImmediate(NamedTuple):
 FIN = RingImmediate(RingMessage.FIN, FIN_OWNER)
 
 _GRANT = Struct(">QI")
-"""Layout of a grant. The page has the fields; network byte order is our choice."""
+"""Layout of a grant. collectives.md has the fields; network byte order is a choice of the project."""
 
 
 class ReadGrant(NamedTuple):
-    """The grant of a receive buffer, which the peer may read from now on."""
+    """A read grant has address and key of a receive buffer, which the peer may read from now on."""
 
     address: int
     rkey: int

@@ -1,1 +1,1 @@
-"""Describes topologies: graphs of nodes and switches, and the GPU matrix of a host. Draws schedules."""
+"""This package has topologies (graphs of nodes and switches), the GPU matrix of a host, and drawings of schedules."""

@@ -1,7 +1,8 @@
-"""Draws a schedule as SVG, without a library: a line for each rank, time downwards, an arrow for each message.
+"""This module draws a schedule as SVG, without a library: a line for each rank, time downwards, an arrow for each
+message.
 
-The colour of an arrow shows where in the vector its elements are. Elements of full arrows are folded, those of dashed
-arrows stored.
+The colour of an arrow shows the position of its elements in the vector. The receiver folds the elements of full arrows,
+and stores those of dashed arrows.
 """
 
 from xml.sax.saxutils import escape
@@ -12,9 +13,9 @@ from uetproto.errors import LocalError
 MOST_RANKS, MOST_MESSAGES = 64, 4096
 """Limits of a readable drawing."""
 
-_LEFT, _TOP = 80, 84  # where the first rank's line stands, and where it starts
+_LEFT, _TOP = 80, 84  # x of the first rank's line, and y of its start
 _GAP, _ROW = 96, 56  # from rank to rank, from step to step
-_LABELS = 240  # with more messages there is no room for their ranges
+_LABELS = 240  # drawings of more messages have no labels
 
 _STYLE = """
   .card { fill: #ffffff; stroke: #d0d7de } text { font: 12px monospace; fill: #1f2328 }
@@ -79,7 +80,7 @@ def _arrows(schedule: Schedule, *, labelled: bool) -> list[str]:
             f'<line{style} x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="hsl({hue} 70% 42%)" stroke-width="1.5" '
             'marker-end="url(#head)"/>'
         )
-        if labelled and count:  # beside the sender: there arrows are apart
+        if labelled and count:  # beside the sender, where arrows are apart from each other
             part = min(0.3, 0.3 * _GAP / abs(x2 - x1))
             x, y = x1 + part * (x2 - x1), y1 + part * (y2 - y1)
             lines.append(f'<text class="range" x="{x:.0f}" y="{y:.0f}">{start}:{start + count}</text>')

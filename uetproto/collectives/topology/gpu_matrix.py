@@ -1,4 +1,5 @@
-"""Holds the distances between the devices of one host: the matrix of `nvidia-smi topo -m` (collectives.md §4.1).
+"""This module holds the distances between the devices of one host: the matrix of `nvidia-smi topo -m` (collectives.md
+§4.1).
 
 `gpu_matrix_text` parses and prints it.
 """
@@ -13,7 +14,7 @@ from uetproto.errors import LocalError
 
 
 class Class(NamedTuple):
-    """Describes a class of connection, a label of the matrix."""
+    """This record describes a class of connection, a label of the matrix."""
 
     label: str
     rank: int
@@ -41,7 +42,7 @@ _ORDER = {label: place for place, label in enumerate(CLASSES)}
 
 
 class GpuConnection(NamedTuple):
-    """Describes a connection between two devices: a label, and the number of NVLinks."""
+    """This record describes a connection between two devices: a label, and the number of NVLinks."""
 
     label: str
     nvlinks: int = 0
@@ -86,7 +87,7 @@ SOCKET = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speeds:
-    """Holds the bytes per second, in one direction, of the parts of a path."""
+    """This record holds the bytes per second, in one direction, of the parts of a path."""
 
     nvlink: int = NVLINK["A100"]
     pcie: int = 12 * GB
@@ -114,7 +115,7 @@ def worst(connections: Iterable[GpuConnection]) -> GpuConnection:
 
 @dataclass(frozen=True)
 class GpuMatrix:
-    """Holds the devices of one host, GPUs first and then NICs, and the connection between any two."""
+    """This record holds the devices of one host, GPUs first and then NICs, and the connection between any two."""
 
     devices: tuple[str, ...]
     rows: tuple[tuple[GpuConnection, ...], ...]
@@ -166,7 +167,7 @@ class GpuMatrix:
         return self.rows[self._index(a)][self._index(b)]
 
     def along(self, path: Sequence[int | str]) -> GpuConnection:
-        """Return the worst class that a path over devices crosses."""
+        """Return the worst connection on a path over devices."""
         return worst(self.between(a, b) for a, b in pairwise(path))
 
     def bandwidth(self, a: int | str, b: int | str, speeds: Speeds | None = None) -> int:
@@ -180,7 +181,10 @@ class GpuMatrix:
         return tuple(nic for nic, connection in zip(self.nics, row, strict=True) if connection.order == best)
 
     def nearest_nic(self, gpu: int | str) -> str | None:
-        """Return one NIC for a GPU; GPUs equally near to the same NICs take turns. None: the host has no NIC."""
+        """Return one NIC for a GPU, or None in a host without NICs.
+
+        GPUs with equal distances to the same NICs get these NICs in turn.
+        """
         number, near = self._gpu(gpu), self.nearest_nics(gpu)
         turn = sum(self.nearest_nics(other) == near for other in range(number))
         return near[turn % len(near)] if near else None
@@ -229,7 +233,7 @@ class GpuMatrix:
 
 
 _STEPS = 200_000
-"""Step limit of the search for a ring: enough for any host of 8 GPUs."""
+"""Number of steps after which the search for a ring ends: enough for any host of 8 GPUs."""
 
 
 def is_gpu(name: str) -> bool:
@@ -239,7 +243,8 @@ def is_gpu(name: str) -> bool:
 def generated(gpus: int, *, nics: bool = True, nvlinks: int = 12) -> GpuMatrix:
     """Return a host like a DGX A100 (collectives.md §4.2).
 
-    NVLink joins all GPUs (0: none); each has a NIC beside it, two pairs share a PCIe switch, and there are two sockets.
+    `nvlinks` NVLinks join each two GPUs (0: none). Each GPU has a NIC beside it, two pairs of GPU and NIC share a PCIe
+    switch, and the host has two sockets.
     """
     if gpus < 1:
         raise LocalError("gpus", gpus, "1 and more")

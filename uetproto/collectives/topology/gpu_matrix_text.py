@@ -1,4 +1,4 @@
-"""Parses the text of `nvidia-smi topo -m`, and prints it in the same form (collectives.md §4.1)."""
+"""This module parses the text of `nvidia-smi topo -m`, and prints it in the same form (collectives.md §4.1)."""
 
 import re
 from typing import NamedTuple
@@ -76,7 +76,7 @@ def _header(words: list[_Word]) -> tuple[list[str], list[str]]:
 
 
 class _Rows:
-    """The rows parsed so far, with the positions of their words."""
+    """This class holds the rows parsed so far, with the positions of their words."""
 
     def __init__(self, devices: list[str], affinities: list[str]) -> None:
         self.devices = devices
@@ -162,7 +162,7 @@ def show(matrix: GpuMatrix, *, underlined: bool = False, legend: bool = True) ->
 
 
 def _behind(column: int, value: str) -> str:
-    """Return a cell behind the connections: titles are wide, so that from the third column on there are two tabs."""
+    """Return a cell of a column behind the connections; from the third one on it has two tabs, as titles are wide."""
     return "\t" * (2 if column > 1 else 1) + value
 
 

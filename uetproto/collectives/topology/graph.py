@@ -1,7 +1,8 @@
-"""The graph of ranks, switches and cables, its shortest routes and its multicast trees (collectives.md §4.2).
+"""This module has the graph of ranks, switches and cables, its shortest routes and multicast trees (collectives.md
+§4.2).
 
 A rank is a GPU with a NIC of its own, and has one cable. Ranks of one node also reach each other within the node,
-without packets (`together`). Vertices are numbers: the ranks, then the switches. `kinds` builds the usual ones.
+without packets (`together`). Vertices are numbers: the ranks, then the switches. `kinds` builds the usual graphs.
 """
 
 from collections import deque
@@ -15,7 +16,7 @@ from uetproto.errors import LocalError
 
 
 class TopologyLink(NamedTuple):
-    """Describes one direction of a cable, from vertex to vertex."""
+    """This record describes one direction of a cable, from vertex to vertex."""
 
     source: int
     target: int
@@ -23,7 +24,7 @@ class TopologyLink(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """Holds the ranks 0 … `size` - 1, the switches, and the cables between them."""
+    """This record holds the ranks 0 … `size` - 1, the switches, and the cables between them."""
 
     kind: str
     size: int
@@ -98,17 +99,17 @@ class Topology:
         return {place: rank for rank, place in enumerate(self.places)}
 
     def relay(self, source: int, destination: int) -> int:
-        """Return the rank in the node of `source` on the rail of `destination`: over it a message stays on one rail
+        """Return the rank in the node of `source` on the rail of `destination`, over which a message stays on one rail
         (PXN).
 
-        The result is `source` itself if no relay is needed, or there is none.
+        Return `source` itself if no relay is needed, or the node has no such rank.
         """
         if self.together(source, destination):
             return source
         return self._at.get(self.node(source) * self.gpus_per_node + self.local(destination), source)
 
     def rail_ring(self, rail: int) -> tuple[int, ...]:
-        """Return the ring of a rail: node after node, each from GPU `rail` on (collectives.md §4.2)."""
+        """Return the ring of a rail: all ranks, node after node, each node from GPU `rail` on (collectives.md §4.2)."""
         gpus = self.gpus_per_node
         if not 0 <= rail < gpus:
             raise LocalError("rail", rail, f"0 … {gpus - 1}")
@@ -123,7 +124,7 @@ class Topology:
     # Routes
 
     def hops(self, source: int, destination: int) -> int:
-        """Return the number of links that a packet crosses on any shortest path; 0 to the rank itself."""
+        """Return the number of links of a shortest path between two ranks; 0 from a rank to itself."""
         if source == destination:
             return 0
         start, end = self.neighbour(source), self.neighbour(destination)

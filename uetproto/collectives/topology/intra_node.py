@@ -1,4 +1,4 @@
-"""Moves messages within a node: they take time, but no packets (collectives.md §4.1)."""
+"""This module moves messages within a node: they take time, but no packets (collectives.md §4.1)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,18 +8,20 @@ from uetproto.errors import LocalError
 
 
 class IntraNode:
-    """The links within nodes: each GPU has one out and one in, and a message occupies both at once.
+    """This class has the links within nodes: each GPU has one link out and one in.
+
+    A message occupies the link out of its sender and the link in of its receiver at the same time.
 
     `bandwidth` returns the bytes per second between two ranks, as `GpuMatrix.bandwidth` does. The instant of arrival is
     computed when a message is sent, without events.
     """
 
     def __init__(self, bandwidth: Callable[[int, int], int], *, latency: int = 1_000_000) -> None:
-        """Makes the links. `latency`: picoseconds for each message."""
+        """Make the links. `latency`: picoseconds for each message."""
         if latency < 0:
             raise LocalError("latency", latency, "0 picoseconds and more")
         self._bandwidth = bandwidth
-        self._out: dict[int, int] = {}  # until when each link is occupied
+        self._out: dict[int, int] = {}  # time until which each link is occupied
         self._in: dict[int, int] = {}
         self.latency = latency
         self.sent: Counter[int] = Counter()
@@ -28,7 +30,9 @@ class IntraNode:
         self.messages = 0
 
     def arrival(self, now: int, source: int, target: int, size: int) -> int:
-        """Sends a message now and returns the instant at which its last byte arrives; to the rank itself: at once."""
+        """Send a message now and return the instant at which its last byte arrives; one to the rank itself takes no
+        time.
+        """
         if size < 0:
             raise LocalError("size", size, "0 bytes and more")
         if source == target:

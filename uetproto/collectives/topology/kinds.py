@@ -1,4 +1,4 @@
-"""Builds the usual topologies by name: pair, switch, leaf-spine, fat-tree, rails (collectives.md §4.2).
+"""This module builds the usual topologies by name: pair, switch, leaf-spine, fat-tree, rails (collectives.md §4.2).
 
 `topology(kind, ranks, **parameters)` makes one. Ranks fill its slots in order, or as `places` says.
 """
@@ -16,16 +16,16 @@ MOST_CABLES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Switches and cables without ranks. Switches are numbered from 0."""
+    """A shape has the switches and cables of a topology without ranks. Switches are numbered from 0."""
 
     slots: int
-    """Room for ranks."""
+    """Number of ranks for which the switches have ports."""
     leaf: Callable[[int], int]
-    """Returns the switch of each slot."""
+    """Function that returns the switch of a slot."""
     switches: tuple[str, ...]
     trunks: tuple[tuple[int, int], ...]
     room: str
-    """Description of how more ranks would fit."""
+    """Text for errors that says how more ranks would fit."""
 
 
 def _switch(ranks: int, gpus_per_node: int) -> _Shape:
@@ -113,7 +113,9 @@ GPUS_PER_NODE = {"pair": 1, **{name: kind.gpus_per_node for name, kind in _KINDS
 
 
 def topology(kind: str, ranks: int, *, places: Sequence[int] | None = None, **parameters: Any) -> Topology:
-    """Return a topology. Raises `LocalError` for what is not legal, and for ranks that do not fit, with what would."""
+    """Return a topology. Raises `LocalError` for an illegal parameter, and for more ranks than the topology can
+    hold.
+    """
     if kind not in PARAMETERS:
         raise LocalError("topology", f"{kind!r}", ", ".join(PARAMETERS))
     for name, value in (("ranks", ranks), *parameters.items()):

@@ -1,4 +1,4 @@
-"""A schedule as text: a row for each step, a column for each rank, with what the rank sends."""
+"""This module prints a schedule as text: a row for each step, and a column for each rank, with its sends."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ SHOWN = 8
 
 
 def show(schedule: Schedule, ranks: Sequence[int] | None = None) -> str:
-    """Return what the ranks send: `→1 12:16` are elements 12 .. 15 to rank 1; `+`: the receiver folds them.
+    """Return the text of a schedule: `→1 12:16` sends elements 12 .. 15 to rank 1; with `+` the receiver folds them.
 
-    `ranks`: those whose columns are shown; by default the first ones.
+    `ranks`: the ranks whose columns are shown; by default the first `SHOWN` ranks.
     """
     shown = list(range(min(schedule.size, SHOWN)) if ranks is None else ranks)
     folds = _folds(schedule, shown)
