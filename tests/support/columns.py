@@ -1,4 +1,4 @@
-"""Parts that several tests of common share: columns."""
+"""This module writes captures, and compares the columns of `uetproto.columns` with the packets of `decode`."""
 
 from collections import defaultdict
 from collections.abc import Iterable

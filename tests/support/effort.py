@@ -1,6 +1,6 @@
-"""How much the tests try, by profile: `ci` in minutes, `full` ten times as much, `deep` for hours.
+"""This module sets how many random cases the tests try, by profile: `ci` (minutes), `full` (ten times), `deep` (hours).
 
-`HYPOTHESIS_PROFILE` chooses. Every number of runs, seeds or examples of a test that draws by chance goes through here.
+`HYPOTHESIS_PROFILE` selects the profile. Every random test takes its number of runs, seeds or examples from here.
 """
 
 import os

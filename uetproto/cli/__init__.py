@@ -1,1 +1,1 @@
-"""Holds the commands: a command is one file or one folder, loaded when it is invoked."""
+"""This package has the commands: each is one file or one folder, and is loaded when it is invoked."""

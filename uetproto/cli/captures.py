@@ -1,4 +1,4 @@
-"""Holds what the commands that read captures share: options, decoding of a record, report of damage."""
+"""This module has the parts that commands for captures share: options, decoding of a record, report of damage."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -14,15 +14,18 @@ from uetproto.wire.capture.pcap import LINK_NAMES, CaptureReader, Record
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.stack import CRC_MODES, RD_MODES
 
-if TYPE_CHECKING:  # it needs cryptography
+if TYPE_CHECKING:  # this import needs the package cryptography
     from uetproto.cli.keys import Keys
 
 F = TypeVar("F", bound=Callable[..., None])
 
 
 class Decoding(NamedTuple):
-    """Decodes records as the options say: `--crc`, `--udp-port`, `--ip-protocol`, `--roce-port`, `--rd`, and for some
-    commands `--sharp`, `--mcast`, `--keys`."""
+    """A decoding holds the options by which records are decoded.
+
+    These are `--crc`, `--udp-port`, `--ip-protocol`, `--roce-port`, `--rd`, and for some commands `--sharp`, `--mcast`,
+    `--keys`.
+    """
 
     crc: str = "auto"
     udp_port: int = UDP_PORT
@@ -95,7 +98,7 @@ def read_keys(file: str | None) -> "Keys | None":
 
 
 def read_key_ring(file: str | None) -> KeyRing | None:
-    """Read the keys alone, for code that opens packets itself. Raises what `read_keys` raises."""
+    """Read the keys alone, for code that opens packets itself. Raises the errors of `read_keys`."""
     return None if file is None else KeyRing.read(file)
 
 

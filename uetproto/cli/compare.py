@@ -1,4 +1,4 @@
-"""Compares scenarios for `uetproto run --compare`: the same bytes are transferred without loss and with it."""
+"""This module compares scenarios for `uetproto run --compare`: it runs each as it is, and then a transfer with loss."""
 
 import random
 import tempfile
@@ -26,7 +26,7 @@ Show = Callable[[str], None]
 
 
 class Spread(NamedTuple):
-    """Holds median and extremes over several runs."""
+    """This record holds median and extremes over several runs."""
 
     median: float
     low: int
@@ -39,13 +39,13 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Holds the results of one scenario."""
+    """This record holds the results of one scenario."""
 
     name: str
     plain: RunResult
-    """Holds the result of the unchanged scenario."""
+    """Result of the unchanged scenario."""
     lossy: tuple[RunResult, ...]
-    """Holds the results of `LENGTH` bytes with `LOSS`, one run for each seed."""
+    """Results of `LENGTH` bytes with `LOSS`, one run for each seed."""
 
     @property
     def ok(self) -> bool:
@@ -79,7 +79,7 @@ _NUMBERS: dict[str, Callable[[RunResult], int]] = {
 
 
 def overhead(result: RunResult) -> float:
-    """Return the bytes on the wire beyond those of the user, as a share of the latter; 0 for an empty transfer."""
+    """Return the bytes on the wire beyond the user's bytes, as a share of the user's bytes; 0 for an empty transfer."""
     return result.wire_bytes / result.bytes - 1 if result.bytes else 0.0
 
 
@@ -103,7 +103,7 @@ def compare(names: Sequence[str], settings: Sequence[str], show: Show) -> list[C
 
 @contextmanager
 def _input() -> Iterator[Path]:
-    """Yield a file of `LENGTH` bytes, which are the same each time."""
+    """Yield the path of a file of `LENGTH` bytes, which are the same in every run."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "input")
         path.write_bytes(drawn(random.Random(0), LENGTH))

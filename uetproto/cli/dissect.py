@@ -1,4 +1,4 @@
-"""`uetproto dissect`: prints the packets of a capture, as lines of JSON or as text."""
+"""This module has the command `uetproto dissect`: it prints the packets of a capture, as lines of JSON or as text."""
 
 import json
 import sys
@@ -39,7 +39,9 @@ from uetproto.wire.serial import add32
 
 
 def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
-    """Return the object of a packet (interfaces.md §3) as one line; with `file`, it names the file."""
+    """Return the object of a packet (interfaces.md §3) as one line; with `file`, the object has the name of the
+    file.
+    """
     error = packet.error
     return _PACKET % (
         record.index,
@@ -58,7 +60,7 @@ def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
     )
 
 
-# Nearly all values are numbers, so that templates suffice, and are four times as fast as `json.dumps`.
+# Nearly all values are numbers, so a text template is enough, and four times as fast as `json.dumps`.
 _PACKET = (
     '{"index": %d, "time_ns": %d, "length": %d, "captured": %d, "interface": %d, "layers": [%s], '
     '"payload": {"offset": %d, "length": %d}, "trailer": %s, "notes": [%s], "error": %s%s%s}\n'
@@ -184,7 +186,7 @@ def fields_of(layer: Layer) -> Iterator[tuple[str, str]]:
 
 # For people: packets --------------------------------------------------------------------------------------------------
 
-_SHOWN = 32  # bytes of payload
+_SHOWN = 32  # bytes of payload that are shown
 _YEAR = 365 * 86_400 * 1_000_000_000  # ns; a younger capture was made in virtual time
 _NOTES = {
     "trimmed": "trimmed: a switch removed the end",

@@ -1,4 +1,4 @@
-"""`uetproto fuzz`: random steps drive two endpoints and the wire between them until an invariant fails."""
+"""This module has the command `uetproto fuzz`: random steps drive two endpoints and a wire until an invariant fails."""
 
 import json
 import os
@@ -28,16 +28,16 @@ from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
 
 PULSE = 0.25
-"""Seconds between two reports of a worker."""
+"""Time in seconds from one report of a worker to the next."""
 GRACE = 10.0
-"""Seconds within which a worker has to end when it is told to."""
+"""Time in seconds within which a worker has to end after it was told to."""
 CORES = len(os.sched_getaffinity(0))
 MOST_JOBS = 4 * CORES
-"""The most processes; more would only compete for time and memory."""
+"""Largest number of processes; more would only compete for time and memory."""
 
 
 class FuzzPlan(NamedTuple):
-    """Holds what is run, and by how many processes."""
+    """This record holds what is run, and by how many processes."""
 
     machine: str
     seed: int
@@ -45,7 +45,7 @@ class FuzzPlan(NamedTuple):
     seconds: int
     jobs: int
     episode: int | None = None
-    """Holds the only episode to run; None: all."""
+    """Number of the only episode to run; None: all episodes."""
 
     def share(self, worker: int) -> int | None:
         """Return the number of steps of a worker; None: no limit."""
@@ -120,7 +120,7 @@ def command(
 def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[FuzzTally, int, float]:
     """Run the plan; return counts, the exit status of a signal that ended it (0: none did), and seconds.
 
-    `tell` gets one finding a kind.
+    `tell` gets one finding of each kind.
     """
     total, kinds = FuzzTally(), set[str]()
     start = perf_counter()
@@ -201,14 +201,16 @@ def _work(plan: FuzzPlan, number: int, connection: Connection) -> None:
 def _send(connection: Connection, message: FuzzTally | None) -> bool:
     try:
         connection.send(message)
-    except OSError:  # the other one has ended
+    except OSError:  # the process at the other end has ended
         return False
     return True
 
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C in processes that are started meanwhile: it reaches all of them, and their parent decides."""
+    """Ignore Ctrl-C in processes that are started in this context, as it reaches all of them; their parent
+    handles it.
+    """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -220,22 +222,22 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 class Kept(NamedTuple):
-    """Holds the names of the files of a finding."""
+    """This record holds the names of the files of a finding."""
 
     file: Path
     capture: Path | None
-    """Names the capture; None: the replay failed before it wrote one."""
+    """Path of the capture; None: the replay failed before it wrote one."""
     replay: str
-    """Says what the replay with real frames found; empty: nothing."""
+    """Text of the violation that the replay with encoded frames found; empty: none."""
     again: str = ""
-    """Holds the command that replays the finding, if the file is no scenario."""
+    """Command that replays the finding, if the file is no scenario."""
 
 
 NOT_REPLAYED = "not replayed to the end: the time was up"
 
 
 def keep(finding: FuzzFinding, folder: Path, give_up: Stop) -> Kept:
-    """Write the scenario and its capture; the capture ends when `give_up` says so."""
+    """Write the scenario of a finding and its capture; the capture ends early if `give_up` returns True."""
     folder.mkdir(parents=True, exist_ok=True)
     if not isinstance(finding.settings, ScenarioSettings):
         text = folder / f"{finding.name}.txt"
@@ -250,7 +252,7 @@ def keep(finding: FuzzFinding, folder: Path, give_up: Stop) -> Kept:
         replay = "; ".join(result.findings)
     except GivenUp:
         replay = NOT_REPLAYED
-    except Exception as error:  # the fuzzer looks for these; `uetproto run` shows them
+    except Exception as error:  # such an error is what the fuzzer looks for; `uetproto run` shows it
         replay = f"{type(error).__name__}: {error}"
     return Kept(file, capture if capture.exists() else None, replay)
 

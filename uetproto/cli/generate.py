@@ -1,4 +1,4 @@
-"""`uetproto generate`: writes stateful traffic of a profile as a capture, with mutations on request."""
+"""This module has the command `uetproto generate`: it writes traffic of a profile as a capture, optionally mutated."""
 
 import json
 import sys
@@ -167,7 +167,7 @@ def _summary(outcome: TrafficResult) -> Iterator[str]:
 
 
 def _sealed(security: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return the counts of all endpoints together."""
+    """Return the security counts of all endpoints together."""
     found: Counter[str] = Counter()
     for told in security.values():
         found += Counter({"sealed": told["sealed"], "opened": told["opened"]})

@@ -1,4 +1,4 @@
-"""Opens sealed packets for `--keys FILE`, and counts those that stay sealed."""
+"""This module opens sealed packets for `--keys FILE`, and counts those that stay sealed."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,18 +12,18 @@ from uetproto.engine.tss.cipher import Refused
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.engine.tss.opener import Opened, Opener
 
-_LISTED = 64  # SDIs told apart, and reasons of each: a capture of noise must not fill the memory
+_LISTED = 64  # SDIs counted separately, and reasons of each: noise must not fill the memory
 _OTHERS = "other reasons"
 
 
 @dataclass(slots=True)
 class KeyTally:
-    """Holds the numbers of sealed and opened packets of one SDI."""
+    """This class holds the numbers of sealed and opened packets of one SDI."""
 
     sealed: int = 0
     opened: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    """Counts the packets that did not open, by reason."""
+    """Number of packets that did not open, by reason."""
 
     @property
     def closed(self) -> int:
@@ -31,7 +31,7 @@ class KeyTally:
 
     @property
     def why(self) -> str:
-        """Return the share that did not open, and the reasons."""
+        """Return a text with the share of packets that did not open, and the reasons."""
         reasons = "; ".join(f"{reason} ({number})" for reason, number in self.reasons.most_common())
         return f"{self.closed / self.sealed:.1%}: {reasons}"
 
@@ -45,7 +45,7 @@ class KeyTally:
 
 
 class Keys:
-    """Opens packets with the keys of a file, and counts them."""
+    """This class opens packets with the keys of a file, and counts them."""
 
     def __init__(self, path: str) -> None:
         """Read the file. Raises `LocalError` that names file and key, `OSError` for a file that cannot be read."""
@@ -53,7 +53,7 @@ class Keys:
         self._opener = Opener(self._ring)
         self._tallies: dict[int | None, KeyTally] = {}
         self.total = KeyTally()
-        """Counts the packets of all SDIs."""
+        """Counts of the packets of all SDIs together."""
 
     def open(self, frame: bytes, sealed: Packet) -> Opened | Refused:
         """Try the keys on a sealed packet, and count it."""
@@ -76,7 +76,7 @@ class Keys:
         return sealed, tried.reason
 
     def _fit(self, sealed: Packet) -> bool:
-        """Return whether there is a key to try on a packet: if none opens it, its ICV is wrong."""
+        """Return whether there is a key for a packet; a packet that does not open with its key has a wrong ICV."""
         tss = sealed["tss"]
         domain = self._ring.get(tss["sdi"])
         return domain is not None and any(key.epoch in (None, tss["epoch"]) for key in domain.keys[tss["an"]])
@@ -102,8 +102,8 @@ def sdi_name(sdi: int | None) -> str:
 def _opened(sealed: Packet, frame: bytes, plain: Packet) -> Packet:
     """Return a sealed packet with its contents (interfaces.md §3): its own layers, then those of `plain`.
 
-    `plain` is the same packet opened, which `frame` holds. Offsets are those of the sealed frame; what cannot be read
-    inside is payload.
+    `plain` is the opened packet, decoded; `frame` is the sealed frame. Offsets are those of the sealed frame; opened
+    bytes that cannot be decoded are payload.
     """
     tss = sealed.layers[-1]
     inside = plain.layers[len(sealed.layers) - 1 :]

@@ -1,7 +1,7 @@
-"""Holds the list of commands and the exit statuses; `uetproto.cli.entry` starts the program.
+"""This module has the list of commands and the exit statuses; `uetproto.cli.entry` starts the program.
 
-The module of a command is imported when the command is invoked or its help is printed. It exports `command`, and lets
-`UetError` and `OSError` pass: this module prints them as one line on standard error.
+The module of a command is imported when the command is invoked or its help is printed. It exports `command`, and does
+not catch `UetError` and `OSError`: this module prints these errors as one line on standard error.
 """
 
 import errno
@@ -37,7 +37,7 @@ EXIT_STATUS = "Exit status: 0; 1 a fault was found; 2 misuse, a missing file too
 
 
 class Commands(click.Group):
-    """Holds commands by name, and imports them when they are used."""
+    """This group has the commands by name, and imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -74,7 +74,7 @@ class Commands(click.Group):
     def status(self, args: list[str]) -> int:
         """Run a command line and return its exit status (interfaces.md §4). All output is written on return."""
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # a terminal that cannot show µ gets a question mark, not an exception
+            if hasattr(stream, "reconfigure"):  # print a question mark for a µ that the encoding lacks
                 stream.reconfigure(errors="replace")
         status = self._run(args)
         try:
@@ -115,12 +115,14 @@ def _failed(error: OSError | UetError) -> int:
 
 
 def _discard_output() -> None:
-    """Redirect standard output to nowhere after it was closed, so that buffered output cannot fail again at exit."""
+    """Redirect standard output to the null device after it was closed, so that buffered output does not fail at
+    exit.
+    """
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
-    except (OSError, ValueError):  # standard output is no file
+    except (OSError, ValueError):  # standard output has no file descriptor
         pass
 
 

@@ -1,4 +1,4 @@
-"""`uetproto open`: writes a capture with its sealed packets opened, for tools that have no keys."""
+"""This module has the command `uetproto open`: it opens the sealed packets of a capture, for tools without the keys."""
 
 import json
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ def command(ctx: click.Context, file: str, keys_file: str, output: str, as_json:
 
 
 def _opened(record: Record, decoding: Decoding, keys: Keys) -> Rewritten:
-    """Return the frame to write, its length on the wire, and a comment if it was sealed."""
+    """Return the frame to write, its length on the wire, and a comment if the frame was sealed."""
     packet = decoding.packet(record)
     if "sealed" not in packet.notes:
         return Rewritten(record.data, record.length)

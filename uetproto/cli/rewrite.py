@@ -1,4 +1,7 @@
-"""Writes a capture again as pcapng, record by record: interfaces, times and comments stay, comments may be added."""
+"""This module copies a capture to a pcapng, record by record, with its interfaces, times and comments.
+
+Frames may be changed and comments added.
+"""
 
 from collections.abc import Callable
 from itertools import chain
@@ -8,25 +11,25 @@ from uetproto.cli.summary import count
 from uetproto.cli.terminal import status
 from uetproto.wire.capture.pcap import CaptureReader, PcapngWriter, Record
 
-_EVERY = 4096  # packets between two reports of progress
-_TEXT = 16_000  # characters kept of a name or comment, which has 65,535 bytes
+_EVERY = 4096  # packets from one report of progress to the next
+_TEXT = 16_000  # characters kept of a name or comment, which may have 65,535 bytes
 _TIMES = range(2**64)  # nanoseconds that a pcapng can hold
 
 
 class Rewritten(NamedTuple):
-    """Holds the frame and the comment that are written for a record."""
+    """This record holds the frame and the comment that are written for a record."""
 
     frame: bytes
     length: int
     """Length of the frame on the wire in bytes."""
     said: str = ""
-    """Holds a comment that is added to the comment of the record."""
+    """Comment that is added to the comment of the record."""
 
 
 def rewrite(reader: CaptureReader, output: str, about: str, change: Callable[[Record], Rewritten]) -> int:
     """Write all records as `change` returns them, and return their number. `about`: a comment about the capture."""
     packets = described = 0
-    first = next(reader, None)  # reading it reads the comments about the whole capture
+    first = next(reader, None)  # the reader has the comments about the whole capture once it has read a record
     about = "\n".join((*(comment[:_TEXT] for comment in reader.comments[:1]), about))
     with status() as show, PcapngWriter(output, about) as writer:
         for record in () if first is None else chain((first,), reader):

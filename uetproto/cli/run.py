@@ -1,4 +1,4 @@
-"""`uetproto run`: runs scenarios in virtual time, compares every byte, and captures frames."""
+"""This module has the command `uetproto run`: it runs scenarios in virtual time, compares memory, captures frames."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ from uetproto.errors import MissingPackageError
 
 
 def _shipped() -> list[str]:
-    """Return names for the help; of the ladders the first and the last, of failures their pattern."""
+    """Return the names of shipped scenarios for the help: ladders and failures are abbreviated."""
     ladders = [name for name in names() if name.startswith("ladder-")]
     others = [name for name in names() if name not in ladders and not name.startswith("ses-fail-")]
     return [*others, "ses-fail-bad-mkey, … (one for each return code)", f"{ladders[0]} … {ladders[-1]} (pds.md §19)"]
@@ -209,7 +209,7 @@ def _transport(scenario: Scenario) -> str:
     return f"{run_.mode.name}, {f'payload MTU {node.ses.payload_mtu}' if run_.ses == 'real' else 'scripted SES'}"
 
 
-_MOST = 20  # findings shown
+_MOST = 20  # findings that are shown
 
 
 def _counts(counts: Mapping[str, int]) -> str:

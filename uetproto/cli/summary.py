@@ -1,4 +1,4 @@
-"""Describes packets in words: the one-line summary, and short texts that the commands share."""
+"""This module describes packets in words: the one-line summary, and short texts that the commands share."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -34,7 +34,7 @@ def address(value: int, bits: int) -> str:
     if bits == 32:
         return ".".join(map(str, raw))
     if bits == 128:
-        from ipaddress import IPv6Address  # a millisecond that few captures need
+        from ipaddress import IPv6Address  # costs a millisecond, and few captures need it
 
         return str(IPv6Address(raw))
     return raw.hex(":")
@@ -87,7 +87,7 @@ def ranges(numbers: list[tuple[int, int]], most: int = 64) -> str:
     return ", ".join(shown)
 
 
-# What the fields of a header mean together ---------------------------------------------------------------------------
+# Meaning of fields that belong together ---------------------------------------------------------------------------
 
 
 def sack_base(values: Values) -> int:
@@ -144,7 +144,9 @@ def from_to(packet: Packet) -> str:
 
 
 def tone(packet: Packet) -> str:
-    """Return what matters most about a packet: bad, trimmed, nack, retx, control, ack, data, or other (no UET)."""
+    """Return the category of a packet for its colour: bad, trimmed, nack, retx, control, ack, data, or other
+    (no UET).
+    """
     if packet.error is not None:
         return "bad" if packet.error.kind == "malformed" else "other"
     if packet.trailer is not None and packet.trailer.ok is False:

@@ -1,4 +1,4 @@
-"""Describes RoCE packets: "RC_RDMA_WRITE_ONLY PSN 5 QP 18 a · 0x20000000 r_key 0x1234 5 bytes"."""
+"""This module describes RoCE packets: "RC_RDMA_WRITE_ONLY PSN 5 QP 18 a · 0x20000000 r_key 0x1234 5 bytes"."""
 
 from uetproto import Packet
 from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, BthOpcode, Nak, Operation, Transport, count_of, rnr_wait_us
@@ -17,7 +17,7 @@ def syndrome(value: int) -> str:
 
 
 def roce_tone(packet: Packet) -> str:
-    """Return what matters most about a packet, as `summary.tone` does for UET: nack, ack, control or data."""
+    """Return the category of a packet for its colour, as `summary.tone` does for UET: nack, ack, control or data."""
     if "aeth" in packet and packet["aeth"]["syndrome"] & 0x60:
         return "nack"
     opcode = packet["bth"]["opcode"]

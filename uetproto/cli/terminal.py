@@ -1,4 +1,4 @@
-"""Fits output to its destination: colours, width, progress."""
+"""This module adapts output to its destination: colours, width, progress."""
 
 import os
 import re
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # loaded where a table is printed
 PLAIN_WIDTH = 100  # columns, where standard output is no terminal
 
 Paint = Callable[[str, str], str]
-"""Returns a text in a style of `STYLES`, or unchanged, as `paint(text, style)`."""
+"""Type of a function `paint(text, style)` that returns the text in a style of `STYLES`, or unchanged."""
 
 STYLES = {
     "": "",
@@ -30,7 +30,9 @@ STYLES = {
 
 
 def painter() -> Paint:
-    """Return a painter: it uses colours on a terminal that is not dumb, unless NO_COLOR (no-color.org) is set."""
+    """Return a paint function: it uses colours on a terminal that is not dumb, unless NO_COLOR (no-color.org)
+    is set.
+    """
     plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return _plain if plain else _coloured
 
@@ -44,13 +46,13 @@ def _coloured(text: str, style: str) -> str:
 
 
 def width() -> int:
-    """Return the number of columns to write in."""
+    """Return the number of columns of the output."""
     return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if sys.stdout.isatty() else PLAIN_WIDTH
 
 
 @contextmanager
 def status() -> Iterator[Callable[[str], None]]:
-    """Show a line of progress on standard error, where that is a terminal; yields the function that sets its text."""
+    """Yield a function that sets the text of a line of progress on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -100,5 +102,5 @@ def write_text(path: str, text: str) -> None:
 
 
 def shortened(text: str, room: int) -> str:
-    """Return at most `room` characters of `text`."""
+    """Return `text`, shortened to at most `room` characters."""
     return text if len(text) <= room else text[: max(0, room - 1)] + "…"[:room]

@@ -1,4 +1,4 @@
-"""`uetproto wireshark`: installs the dissector, or prints where it is."""
+"""This module has the command `uetproto wireshark`: it installs the dissector, or prints its path."""
 
 import os
 import shutil

@@ -1,1 +1,1 @@
-"""This package makes traffic from a profile: endpoints communicate over a direct wire, and a capture records it."""
+"""This package makes traffic from a profile: endpoints communicate over a direct wire, and a capture records frames."""

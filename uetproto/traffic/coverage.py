@@ -1,5 +1,6 @@
-"""This module counts the kinds of packets in traffic, and tells how many kinds are possible (interfaces.md §7). Each
-transport has a `Coverage`.
+"""This module counts the kinds of packets in traffic, and says how many kinds are possible (interfaces.md §7).
+
+Each transport has a subclass of `Coverage`.
 """
 
 from abc import ABC, abstractmethod
@@ -9,11 +10,11 @@ from enum import IntEnum
 
 
 class Coverage(ABC):
-    """Counts what frames contain when they leave the endpoints, before they are written to a capture."""
+    """This class counts what frames contain when they leave the endpoints, before they are written to a capture."""
 
     def __init__(self, possible: Mapping[str, int]) -> None:
         self.possible = possible
-        """Number of things of each kind that there are."""
+        """Number of possible names of each kind."""
         self.counts: dict[str, Counter[str]] = {kind: Counter() for kind in possible}
 
     def __call__(self, frames: list[bytes]) -> list[bytes]:

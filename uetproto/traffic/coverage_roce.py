@@ -39,7 +39,9 @@ def _possible(transports: Iterable[QpType]) -> dict[str, int]:
 
 
 class RoceCoverage(Coverage):
-    """Counts what the transports of a profile send; the applications report the statuses of sends and receives."""
+    """This class counts what the transports of a profile send; the applications report the statuses of sends and
+    receives.
+    """
 
     def __init__(self, profile: RoceProfile) -> None:
         super().__init__(_possible(profile.transports))

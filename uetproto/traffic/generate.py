@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 run.
 """
 
-_SLICE = 2000  # events between two looks at the progress
+_SLICE = 2000  # events from one report of progress to the next
 
 
 class _Transport(NamedTuple):
@@ -54,7 +54,7 @@ _TRANSPORTS: dict[type[TrafficProfile], _Transport] = {
 
 @dataclass(frozen=True, slots=True)
 class TrafficResult:
-    """Tells what was written. Times are virtual, in picoseconds."""
+    """A traffic result has counts of the written traffic. Times are virtual, in picoseconds."""
 
     profile: str
     seed: int
@@ -75,18 +75,18 @@ class TrafficResult:
     security: Mapping[str, Any]
     """By address: packets sealed, opened and refused, AN and epoch in use, counters (tss.md §9). Empty: in clear."""
     failure: str | None
-    """Tells why the traffic is wrong: a nonce was used twice."""
+    """Reason why the traffic is wrong, such as a nonce that was used twice; None: the traffic is right."""
     capture: str
     side_file: str | None
     keys_file: str | None
-    """Name of the file of keys that stands beside a capture of sealed packets."""
+    """Name of the file with the keys of a capture of sealed packets."""
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 class TrafficRun:
-    """Runs two endpoints or more over one wire; the tap writes to `writer`."""
+    """This class runs two endpoints or more over one wire; the tap writes to `writer`."""
 
     def __init__(
         self, profile: TrafficProfile, writer: RecordWriter, *, packets: int | None = None, until: int = NEVER,
@@ -104,11 +104,11 @@ class TrafficRun:
             self.workload.join(profile.address(number), initiates, partial(self.chance, number))
 
     def chance(self, *component: object) -> Random:
-        """Return a random generator for one component; no component disturbs the draws of another."""
+        """Return the random generator of a component; no other component draws from it."""
         return Random("/".join(map(str, (self.profile.seed, *component))))
 
     def run(self, events: int = -1) -> bool:
-        """Run a number of events. Return False when all is written, or nothing is left to happen."""
+        """Run a number of events. Return False when the capture is complete, or no event is left."""
         if not self._started:
             self._started = True
             self.workload.start()
@@ -125,11 +125,12 @@ def generate(
     coverage: bool = False,
     progress: Progress | None = None,
 ) -> TrafficResult:
-    """Write traffic of `profile` to the file `output` ("-": standard output) and, of mutations, what was changed; of
-    sealed packets, the keys.
+    """Write traffic of `profile` to the file `output` ("-": standard output).
 
-    It ends after so many `packets`, or `duration` of virtual time in picoseconds, whatever comes first. Raises
-    `LocalError` for what cannot be, `OSError` for a file. What `progress` raises leaves a valid capture.
+    Beside `output`, write a file that lists the changes by `mutations`, and one with the keys of sealed packets. The
+    traffic ends after `packets` packets or `duration` picoseconds of virtual time, whatever comes first. Raises
+    `LocalError` for arguments that are not legal, `OSError` for a file. If `progress` raises an exception, the capture
+    is valid nevertheless.
     """
     security = profile.security
     if security is not None and output == "-":
@@ -198,7 +199,9 @@ def generate(
 
 
 def _is_silenced(world: TrafficRun) -> bool:
-    """Return whether endpoints hold packets for which no counter is left under their key (tss.md §8)."""
+    """Return whether endpoints hold packets that cannot be sealed, as all counters of their key are used
+    (tss.md §8).
+    """
     secured = world.workload.secured
     framers = () if secured is None else secured.framers.values()
     return any(framer.domain.counters.out_invoke_fail for framer in framers)

@@ -1,7 +1,7 @@
 """This module writes the keys of a capture of sealed packets to a file, for `--keys` of other commands (interfaces.md
 §9).
 
-The only place where keys are written. Nobody but its owner may read the file.
+No other module writes keys. Only its owner may read the file.
 """
 
 import os
@@ -17,9 +17,9 @@ MODE = 0o600
 
 
 def write(path: str, ring: KeyRing, capture: str) -> None:
-    """Write the keys of `capture`. Raises `OSError`.
+    """Write the keys of `capture` to the file `path`. Raises `OSError` if the file cannot be written.
 
-    Always to a new file: one that was there before may be open elsewhere, or a link that leads elsewhere.
+    An existing file is replaced by a new one, as it may be open elsewhere, or be a link to another file.
     """
     with suppress(FileNotFoundError):
         os.unlink(path)

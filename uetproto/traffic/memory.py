@@ -1,4 +1,4 @@
-"""This module has memory whose bytes repeat: it stays small, and messages of any length are read and written there."""
+"""This module has memory whose bytes repeat, so that it is small, but holds messages of any length."""
 
 from mmap import ACCESS_COPY, mmap
 
@@ -11,14 +11,14 @@ REGION_LENGTH = 1 << 40
 
 
 class Repeating:
-    """Represents memory of `length` bytes that repeats every `PERIOD` bytes; it is a `memory.Memory`."""
+    """This class represents memory of `length` bytes that repeats every `PERIOD` bytes; it is a `memory.Memory`."""
 
     __slots__ = ("_view", "length")
 
     read_only = False
 
     def __init__(self, length: int, rng: Rng | None = None) -> None:
-        """Fill the memory by chance, or with zeros, which take no room until they are written."""
+        """Fill the memory with random bytes from `rng`, or with zeros, which take no memory until they are written."""
         size = min(length, PERIOD)
         self._view = memoryview(mmap(-1, size, access=ACCESS_COPY) if size else bytearray())
         if rng is not None and size:

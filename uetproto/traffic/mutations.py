@@ -15,7 +15,7 @@ SUFFIX = ".mutations.jsonl"
 
 
 def parse(asked: tuple[str, ...]) -> dict[str, float]:
-    """Return the shares of "NAME=SHARE" texts. Raises `LocalError` for an unknown name and for what is no share."""
+    """Return the shares of "NAME=SHARE" texts, by name. Raises `LocalError` for an unknown name or an illegal share."""
     shares: dict[str, float] = {}
     for text in asked:
         name, equals, value = text.partition("=")
@@ -36,9 +36,9 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
 
 
 class Mutator:
-    """Changes frames before they are written to a capture; `side` gets the mutation of each changed record.
+    """This class changes frames before they are written to a capture; `side` gets the mutation of each changed record.
 
-    A share is that of the records to which the mutation can be applied.
+    A share counts only the records to which the mutation can be applied.
     """
 
     def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO, *, roce_port: int = ROCE_PORT) -> None:
@@ -50,7 +50,7 @@ class Mutator:
         self._watches = not MUTATIONS_OF_HISTORY.keys().isdisjoint(shares)
         self._index = 0
         self.done: Counter[str] = Counter(dict.fromkeys(shares, 0))
-        """Number of times that each mutation was applied; 0: it never could be."""
+        """Number of times that each mutation was applied."""
 
     def __call__(self, frames: list[bytes]) -> list[bytes]:
         written = []

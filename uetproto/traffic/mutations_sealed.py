@@ -1,7 +1,7 @@
 """This module changes the content of sealed packets, and seals the packets again (tss.md §7).
 
-So whoever has the keys finds what the side file tells, as in a capture in clear. Nobody gets to see the original: the
-copy is sealed with its nonce, and takes its place.
+With the keys, a reader of the capture finds the changes that the side file lists, as in a capture in clear. The changed
+packet is sealed with the nonce of the original and replaces it, so that the original is not in the capture.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode, encode
 
 OUTSIDE = ("cut", "ip-length")
-"""Mutations of the sealed frame itself: no seal covers the end of the frame and the length in the IP header."""
+"""Mutations of the sealed frame itself: they change the end of the frame, or the IP length, which no ICV covers."""
 
 
 class SealedMutator(Mutator):
-    """Changes frames of a secure domain. A trimmed frame, which does not open, stays as it is."""
+    """This class changes frames of a secure domain. A trimmed frame, which does not open, stays as it is."""
 
     def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO, ring: KeyRing) -> None:
         super().__init__(shares, rng, side)
@@ -50,14 +50,17 @@ class SealedMutator(Mutator):
             super()._watch(opened.plain_frame)
 
     def _resealed(self, packet: Packet, opened: Opened, found: Mutation) -> Mutation | None:
-        """Return the change as it is listed; None for a change of the CRC, which a sealed packet does not have."""
+        """Seal the changed packet again, and return the mutation of the sealed frame.
+
+        Return None for a change of the CRC, which a sealed packet does not have.
+        """
         *_, tss = packet.layers
         before, after = opened.plain_frame, found.frame
         inner = after[tss.offset : -CRC_SIZE]
         if len(before) == len(after) and before[:-CRC_SIZE] == after[:-CRC_SIZE]:
             return None
         frame = bytearray(encode(replace(packet, payload=inner), fill=True))
-        if len(before) == len(after):  # else lengths differ, which are right already
+        if len(before) == len(after):  # otherwise the lengths were changed, and are right already
             for at in range(tss.offset):
                 frame[at] ^= before[at] ^ after[at]
         where = place(bytes(frame), decode(bytes(frame)))

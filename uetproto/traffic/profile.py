@@ -1,6 +1,6 @@
-"""This module reads profiles, which describe traffic. TOML to a validated dataclass (interfaces.md §7).
+"""This module reads profiles, which describe traffic, from TOML to a validated dataclass (interfaces.md §7).
 
-`profile_file` has what all profiles share, `profile_uet` and `profile_roce` the keys of a transport.
+`profile_file` has the common keys, `profile_uet` and `profile_roce` the keys of a transport.
 """
 
 from collections.abc import Iterable
@@ -31,9 +31,9 @@ names = _FILES.names
 
 
 def load(name: str, settings: Iterable[str] = ()) -> TrafficProfile:
-    """Read the profile `name`, change it by `settings` ("key=value"), and check it.
+    """Read the profile `name`, change keys by `settings` ("key=value"), and check all values.
 
-    Raises `LocalError` for what is not legal, `OSError` for a file that cannot be read.
+    Raises `LocalError` for an illegal key or value, `OSError` for a file that cannot be read.
     """
     file = ProfileFile(_FILES.find(name))
     file.change(settings)

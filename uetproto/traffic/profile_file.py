@@ -1,6 +1,6 @@
 """This module has the common part of all profiles: common keys, and the reader of a file (interfaces.md §7).
 
-Every fault of a profile is a `LocalError` that says file, line, key, and what is legal.
+Every error in a profile raises a `LocalError` with file, line, key, and the legal values.
 """
 
 import re
@@ -32,7 +32,7 @@ ROCE: dict[str, QpType] = {kind.name.lower(): kind for kind in QpType}
 
 
 class Mix(Generic[_T]):
-    """Draws one of several things by their shares, which need not add up to 1."""
+    """A mix draws one of several items by their shares, whose sum need not be 1."""
 
     __slots__ = ("_limits", "things")
 
@@ -42,7 +42,7 @@ class Mix(Generic[_T]):
 
     @classmethod
     def among(cls, shares: Mapping[_T, float], legal: Container[_T]) -> Self:
-        """Return the mix without the things that are not legal."""
+        """Return the mix of the items in `legal` only."""
         return cls({thing: share for thing, share in shares.items() if thing in legal})
 
     def draw(self, rng: Rng) -> _T:
@@ -55,7 +55,7 @@ class Mix(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Draws the size of a message in bytes, from `low` to `high` with equal chance."""
+    """Sizes draw the size of a message in bytes, each from `low` to `high` with equal chance."""
 
     low: int
     high: int
@@ -66,8 +66,8 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficProfile(ABC):
-    """Holds the parameters of traffic that all transports have: `COMMON` says what they mean. Rates are bits a second,
-    times are picoseconds.
+    """This record holds the parameters of traffic that all transports have: `COMMON` says what they mean. Rates are
+    bits a second, times are picoseconds.
     """
 
     name: str
@@ -76,8 +76,8 @@ class TrafficProfile(ABC):
     sizes: Mix[Sizes]
     endpoints: int = 2
     pdcs: int = 1
-    """Connections from one endpoint to another: PDCs of each mode, or queue pairs of each transport. Of UD, which has
-    no connections, queue pairs of an endpoint."""
+    """Number of connections from one endpoint to another: PDCs of each mode, or queue pairs of each transport. For UD,
+    which has no connections, number of queue pairs of an endpoint."""
     operations_per_pdc: int = 0
     depth: int = 8
     ip: int = 4
@@ -90,8 +90,8 @@ class TrafficProfile(ABC):
     rate: int = 400 * 10**9
     delay: int = MICROSECOND
     tap: str = "initiator"
-    """Place of the capture. initiator or target: frames that pass their ports, in both directions; frames lost before
-    are missing. wire: all frames that were sent.
+    """Place of the capture. initiator or target: frames that pass the ports of these endpoints, in both directions,
+    without frames that were lost before. wire: all frames that were sent.
     """
     seed: int = 0
     security: Security | None = None
@@ -140,7 +140,7 @@ def address_of(number: int, endpoints: int, ip: int) -> int:
 
 
 def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
-    """Return a check for a mix: one thing, a list, or a table of shares; a text may be a list with commas."""
+    """Return a check for a mix: one item, a list, or a table of shares; a text may be a list with commas."""
 
     def check(value: Any) -> dict[_T, float]:
         if isinstance(value, str):
@@ -150,7 +150,7 @@ def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
         shares = value if isinstance(value, dict) else dict.fromkeys(value, 1)
         if not all(map(_is_share, shares.values())) or not sum(shares.values()):
             raise ValueError(value)
-        found: dict[_T, float] = defaultdict(float)  # two texts may stand for one thing
+        found: dict[_T, float] = defaultdict(float)  # two texts may stand for one item
         for thing, share in shares.items():
             found[item(thing)] += share
         return dict(found)
@@ -159,7 +159,7 @@ def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
 
 
 def mix_of(names: Mapping[str, _T]) -> KeyType:
-    """Return the type of keys that take a mix of things with names."""
+    """Return the type of keys that take a mix of named items."""
     return KeyType(mix(named(names)), f"one of these, a list, or a table of shares: {', '.join(names)}")
 
 
@@ -173,7 +173,7 @@ def named(names: Mapping[str, _T]) -> Callable[[Any], _T]:
 
 
 def _size(value: Any) -> Sizes:
-    """Return the sizes that a value means: a number of bytes, or a range."""
+    """Convert a value, a number of bytes or a range, to sizes."""
     if isinstance(value, str) and ".." in value:
         low, high = (BYTES.check(_bytes(part)) for part in value.split("..", 1))
     else:
@@ -184,7 +184,7 @@ def _size(value: Any) -> Sizes:
 
 
 def _bytes(value: Any) -> Any:
-    """Return a text of digits as a number: keys of tables and parts of ranges are texts."""
+    """Convert a text of digits to a number, as keys of tables and parts of ranges are texts."""
     return int(value) if isinstance(value, str) and re.fullmatch(r"\s*\d+\s*", value) else value
 
 
@@ -199,7 +199,7 @@ def _is_share(value: Any) -> bool:
 
 
 def _transport(value: Any) -> dict[QpType, float] | str:
-    """Return UET, or the mix of RoCE transports that a value means."""
+    """Convert a value to UET, or to a mix of RoCE transports."""
     return UET if value == UET else mix(named(ROCE))(value)
 
 
@@ -241,7 +241,7 @@ _MIXES = ("transport", "operations", "modes", "sizes")
 
 
 class ProfileFile(TomlFile):
-    """Reads one file into a profile, with the keys of its transport."""
+    """This class reads one file into a profile, with the keys of its transport."""
 
     aliases: ClassVar[Mapping[str, str]] = {"payload_mtu": "ses.payload_mtu", "path_mtu": "roce.path_mtu"}
 
@@ -263,8 +263,8 @@ class ProfileFile(TomlFile):
         return table
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
-        """Return the error for `key`; a `--set` of a part of the key, or of a table that contains the key, is named
-        first.
+        """Return the error for `key`, with the `--set` option in place of the file if one set a part of the key or its
+        table.
         """
         below = next((given for given in self.given if given.startswith(f"{key}.")), None)
         if below is not None:
@@ -286,7 +286,7 @@ class ProfileFile(TomlFile):
 
     @property
     def transport(self) -> str:
-        """Return the name of the transport, or the names of several. Raises `LocalError`."""
+        """Return the name of the transport, or the names of several. Raises `LocalError` for an illegal name."""
         if "transport" not in self.data:
             return UET
         found = self.check({"transport": self.data["transport"]}, ABOUT)["transport"]
@@ -320,7 +320,7 @@ class ProfileFile(TomlFile):
                 raw = self.given.get(where, raw)
             try:
                 checked[name] = keys[name].check(raw)
-            except LocalError as error:  # of a key of security: it says what is legal
+            except LocalError as error:  # raised by a key of security: it has the legal values
                 raise self.refuse(where, error.value, error.legal) from None
             except (ValueError, TypeError):
                 where, raw = self._wrong(where, raw, keys)
@@ -328,7 +328,7 @@ class ProfileFile(TomlFile):
         return checked
 
     def _wrong(self, where: str, raw: Any, keys: Mapping[str, KeyType]) -> tuple[str, Any]:
-        """Return key and value for an error: of a mix, the first part that is not legal alone, by name or by share."""
+        """Return key and value for an error; in a mix, those of the first item whose name or share is not legal."""
         parts = raw.items() if isinstance(raw, dict) else ((part, 1) for part in raw) if isinstance(raw, list) else ()
         for name, share in parts if where in _MIXES else ():
             try:
@@ -347,5 +347,5 @@ class ProfileFile(TomlFile):
         values = self.check(table, self.tables[section], f"{section}.")
         try:
             return kind(**implied | values)
-        except LocalError as error:  # it names the key and what is legal
+        except LocalError as error:  # it has the key and the legal values
             raise self.refuse(f"{section}.{error.name}", error.value, error.legal) from None

@@ -44,8 +44,8 @@ TABLES = {"roce": keys_of(RoceConfig)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoceProfile(TrafficProfile):
-    """Holds a profile of RoCE: errors as in `roce_errors`, and unexpected messages, which find no receive (roce.md
-    §8).
+    """This record holds a profile of RoCE: errors as in `roce_errors`, and unexpected messages, which find no receive
+    (roce.md §8).
     """
 
     operations: Mix[Opcode]
@@ -82,7 +82,7 @@ def read(file: ProfileFile) -> RoceProfile:
 
 
 def _possible(file: ProfileFile, profile: RoceProfile) -> None:
-    """Raise `LocalError` for keys that are legal one by one and do not go together."""
+    """Raise `LocalError` for keys that contradict each other."""
     has = [name for name, code in CHOICES.items() if set(KINDS[code].services) & profile.transports.keys()]
     used = {name: code for name, code in CHOICES.items() if code in profile.operations.things}
     for name in used:

@@ -1,7 +1,7 @@
 """This module reads `[security]` of a profile, where all endpoints are nodes (tss.md §3, interfaces.md §7).
 
-Two keys differ. `ssi` is that of the first endpoint, and each one more has the next; there is no `server`: in mode
-client-server, the targets are the servers.
+Two keys differ from those of a scenario. `ssi` is the SSI of the first endpoint; the next endpoints have the next
+numbers. There is no `server`, as in mode client-server the targets are the servers.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _NOT_HERE = ("server",)
 
 @dataclass(frozen=True, slots=True)
 class ProfileMember:
-    """Describes a member of the domain, for the reader of the section and for the sealing of packets."""
+    """This record describes a member of the domain, for the reader of the section and for the sealing of packets."""
 
     name: str
     address: int
@@ -44,7 +44,7 @@ def endpoint_name(number: int) -> str:
 
 
 class _AsScenario:
-    """Presents a profile to the reader of scenarios: all nodes are alike, and none has keys of its own."""
+    """This class presents a profile to the reader of scenarios: all nodes are alike, and none has keys of its own."""
 
     def __init__(self, file: ProfileFile, names: tuple[str, ...] = ()) -> None:
         self._file = file
@@ -62,7 +62,9 @@ class _AsScenario:
 
 
 class SecuritySection:
-    """Reads the section of one profile in two steps: its parameters of PDS, then the security of the endpoints."""
+    """This class reads the section of one profile in two steps: its parameters of PDS, then the security of the
+    endpoints.
+    """
 
     def __init__(self, file: ProfileFile) -> None:
         """Read the section. Raises `LocalError` for keys and values that are not legal."""
@@ -74,7 +76,7 @@ class SecuritySection:
         return start_of(_AsScenario(self._file), self._values)
 
     def security(self, endpoints: int, ip: int, pds: PdsConfig) -> Security | None:
-        """Return the security of the endpoints; None: traffic in clear. Raises `LocalError`."""
+        """Return the security of the endpoints; None: traffic in clear. Raises `LocalError` for illegal values."""
         values = self._values
         if values is None:
             return None

@@ -24,7 +24,7 @@ from uetproto.traffic.profile_security import SecuritySection
 from uetproto.wire.headers.uet_ses import ATOMICS, OPCODE_PROFILES, SYNCS, Opcode, Selects
 
 _CONSEQUENCES = {Opcode.DEFERRABLE_RTR, Opcode.MSG_ERROR}
-"""Opcodes of requests that follow from others, and that no application submits."""
+"""Opcodes of requests that an endpoint makes itself, as a consequence of others; no application submits them."""
 CHOICES: dict[str, Opcode] = {code.name.lower(): code for code in OPCODE_PROFILES if code not in _CONSEQUENCES}
 """Operations that a profile can ask for, by name."""
 MODES: dict[str, Mode] = {mode.name.lower(): mode for mode in Mode}
@@ -46,7 +46,7 @@ TABLES = {"pds": keys_of(PdsConfig), "ses": keys_of(SesConfig), profile_security
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UetProfile(TrafficProfile):
-    """Holds a profile of UET. Its errors name a job, process, index, key or address that does not exist."""
+    """This record holds a profile of UET. Its errors name a job, process, index, key or address that does not exist."""
 
     operations: Mix[Opcode]
     modes: Mapping[Mode, float]
@@ -72,7 +72,8 @@ def read(file: ProfileFile) -> UetProfile:
     how = Encapsulation(udp=values.pop("encapsulation", True), crc=values.pop("crc", True))
     endpoints = values.get("endpoints", 2)
     pdcs = values.get("pdcs", 1) * endpoints * len(PDC_MODES)
-    # Names of PDCs rest as long as packets can live here, else frequent closing would use them up.
+    # The quarantine of PDCIDs is the lifetime of packets here; with a longer one, frequent closing would use up all
+    # PDCIDs.
     life = max(MILLISECOND, 100 * values.get("delay", MICROSECOND))
     section = SecuritySection(file)
     most = min(max(1000, pdcs), MAX_CONNECTIONS)
@@ -89,7 +90,7 @@ def read(file: ProfileFile) -> UetProfile:
 
 
 def _possible(file: ProfileFile, profile: UetProfile) -> None:
-    """Raise `LocalError` for keys that are legal one by one and do not go together."""
+    """Raise `LocalError` for keys that contradict each other."""
     modes = ", ".join(mode.name.lower() for mode in profile.modes)
     has = profile_of(profile.ses.profile)
     for code in profile.operations.things:
@@ -114,7 +115,7 @@ def _possible(file: ProfileFile, profile: UetProfile) -> None:
 
 
 def _room(file: ProfileFile, profile: UetProfile) -> None:
-    """Raise `LocalError` for what does not fit into queues, messages or memory."""
+    """Raise `LocalError` for values that are too large for queues, messages or memory."""
     processes, ses = profile.jobs * profile.endpoints, profile.ses
     if processes > MAX_PROCESSES:
         message = f"{profile.jobs} jobs at {profile.endpoints} endpoints are {processes:,} processes"

@@ -1,7 +1,7 @@
 """This module has RoCE in traffic: adapters, queue pairs that are brought up when needed, and their operations.
 
-A queue pair of RC that has ended in an error is given up with its peer, and a fresh pair takes its place; one of UC or
-UD goes from SQE back to RTS (roce.md §6).
+When an RC queue pair is in error, it is destroyed with its peer, and the next operation makes a new connection. A UC or
+UD queue pair goes from SQE back to RTS (roce.md §6).
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ _LINGER = 32
 
 
 class DatagramFramer(RoceFramer):
-    """Passes packets on as objects; a datagram includes its IP header (roce.md §11)."""
+    """This class passes packets on as objects; a datagram includes its IP header (roce.md §11)."""
 
     def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
         super().__init__(address, ip_version, config)
@@ -70,7 +70,7 @@ class DatagramFramer(RoceFramer):
 
 
 class RoceStation:
-    """Represents an adapter, and the resources of its applications."""
+    """This class represents an adapter, and the resources of its applications."""
 
     def __init__(
         self, address: int, profile: RoceProfile, wire: DirectWire, initiates: bool, chance: Callable[[str], Random],
@@ -88,15 +88,15 @@ class RoceStation:
         self.ends: dict[int, QueuePairEnd] = {}
         """Queue pairs by number."""
         self.datagrams: dict[int, QueuePairEnd] = {}
-        """Queue pairs of UD, in the order of their turns."""
+        """Queue pairs of UD, by their turn."""
         self.memory = Repeating(REGION_LENGTH)
         """Memory that peers read and write."""
         register, self.pd = self.hca.reg_mr, self.hca.alloc_pd()
         source = Repeating(REGION_LENGTH, chance("data") if initiates else None)
         self.source = register(self.pd, source, addr=BASE, access=Access(0))
-        """Memory that messages are read from."""
+        """Memory from which messages are sent."""
         self.scratch = register(self.pd, Repeating(REGION_LENGTH), addr=BASE)
-        """Memory that reads and receives write to."""
+        """Memory in which reads and receives store data."""
         register(self.pd, self.memory, addr=BASE, access=FULL_ACCESS, rkey=_PLAIN)
         register(self.pd, self.memory, addr=BASE, rkey=PRIVATE)
         register(self.hca.alloc_pd(), self.memory, addr=BASE, access=FULL_ACCESS, rkey=FOREIGN)
@@ -123,20 +123,22 @@ class RoceStation:
 
 @dataclass(slots=True, eq=False)
 class QueuePairEnd:
-    """Represents a queue pair as one end of a connection; a queue pair of UD is an end of many connections."""
+    """This class represents a queue pair as one end of a connection; a queue pair of UD is an end of many
+    connections.
+    """
 
     station: RoceStation
     number: int
     psn: int
     """PSN of the first request."""
     receive: PostRecv
-    """Receive that is posted again and again."""
+    """Receive work request that is posted for each message."""
     most: int
     posted: int = 0
     """Number of receives that are posted and unused."""
 
     def bring_up(self, kind: QpType, peer: "QueuePairEnd | None", now: int) -> None:
-        """Bring the queue pair to INIT, RTR and RTS, with what the two ends exchange out of band."""
+        """Bring the queue pair to INIT, RTR and RTS, with the values that both ends exchange out of band."""
         hca = self.station.hca
         wanted: dict[str, Any] = {
             "pkey_index": 0, "port": 1, "access_flags": FULL_ACCESS, "qkey": _QKEY, "sq_psn": self.psn,
@@ -162,7 +164,7 @@ _Key = tuple[int, int, QpType, int]  # addresses of initiator and target, transp
 
 @dataclass(slots=True, eq=False)
 class RoceConnection:
-    """Represents a connection from an initiator to a target: a queue pair at each end."""
+    """This class represents a connection from an initiator to a target: a queue pair at each end."""
 
     key: _Key
     kind: QpType
@@ -177,12 +179,12 @@ class RoceConnection:
 
 
 class RoceWorkload(Workload[RoceProfile, RoceStation]):
-    """Draws the operations of a profile of RoCE."""
+    """This class draws the operations of a profile of RoCE."""
 
     def __init__(self, profile: RoceProfile, wire: DirectWire, rng: Rng) -> None:
         super().__init__(profile, wire, rng)
         self.received: Counter[str] = Counter()
-        """Number of receives that have ended, by status."""
+        """Number of receives that have completed, by status."""
         self.connections: dict[_Key, RoceConnection] = {}
         self.open: dict[int, RoceConnection] = {}
         """Operations that are open, by wr_id."""
@@ -243,7 +245,7 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
             fields |= {"remote_addr": BASE + place, "rkey": _PLAIN}
             if code is Opcode.ATOMIC_FETCH_AND_ADD:
                 fields["compare_add"] = rng.getrandbits(64)
-            elif code is Opcode.ATOMIC_CMP_AND_SWP:  # it swaps unless another is faster
+            elif code is Opcode.ATOMIC_CMP_AND_SWP:  # it swaps unless another atomic changes the value first
                 there = connection.far.station.memory.read(place, ATOMIC_SIZE)
                 order = self.profile.roce.atomic_order
                 fields |= {"compare_add": int.from_bytes(there, order), "swap": rng.getrandbits(64)}
@@ -260,10 +262,10 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
         )  # fmt: skip
 
     def _go_wrong(self, work: PostSend, connection: RoceConnection) -> PostSend:
-        """Start an operation that is wrong in one of the ways of `roce_errors`."""
+        """Return `work` with one of the errors of `roce_errors`, drawn at random, and prepare the target for it."""
         ways, far = self._ways[connection.kind, work.opcode], connection.far
         way = ways[int(self.rng.random() * len(ways))]
-        # Keys are looked at only if there are bytes.
+        # Keys are checked only for messages that have bytes.
         work = replace(work, sg_list=tuple(replace(part, length=max(1, part.length)) for part in work.sg_list))
         if way.peer_gone:
             self._retire(connection)
@@ -275,11 +277,11 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
                 bad = tuple(replace(part, lkey=MISSING) for part in far.receive.sg_list)
                 self._post(far, replace(far.receive, sg_list=bad))
             elif connection.kind is QpType.RC and self.profile.roce.rnr_retry == ENDLESS:
-                self._post_late(far)  # else it would be asked for without end
+                self._post_late(far)  # otherwise the requester would retry without end
         return way.change(work, self._largest)
 
     def _to_group(self, work: PostSend, connection: RoceConnection) -> PostSend:
-        """Send a datagram to all targets: each has a queue pair in the group of this turn."""
+        """Return `work` addressed to the group of this turn, after each target has posted a receive in the group."""
         for target in self.stations[self.profile.initiators :]:
             self._post_in_time(self._datagram_end(target, connection.turn))
         return replace(work, ah=AddressVector(self._group(connection.turn)), remote_qpn=MULTICAST_QP)
@@ -290,7 +292,7 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
     # The target's part
 
     def _post_in_time(self, end: QueuePairEnd) -> None:
-        """Post a receive for a message: before it arrives or, if it is unexpected, some time after."""
+        """Post a receive for a message: before the message arrives or, if it is to be unexpected, later."""
         if self.profile.unexpected and self.rng.random() < self.profile.unexpected:
             self._post_late(end)
         else:
@@ -300,7 +302,7 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
         self.clock.at(self.clock.now + LATE_BY * self.profile.delay, self._post, end)
 
     def _post(self, end: QueuePairEnd, receive: PostRecv | None = None) -> None:
-        """Post one more receive, unless lost messages have left as many as can be open."""
+        """Post one more receive, unless there are as many posted receives as messages can be open."""
         if end.alive and end.posted < end.most:
             end.posted += 1
             end.station.port.submit(receive or end.receive)
@@ -327,7 +329,7 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
         return connection
 
     def _datagram_end(self, station: RoceStation, turn: int) -> QueuePairEnd:
-        """Return the queue pair of UD of this turn; that of a target is in the group of the turn."""
+        """Return the UD queue pair of this turn; a target's queue pair is a member of the group of the turn."""
         end = station.datagrams.get(turn)
         if end is None:
             most = self.profile.depth * self.profile.initiators
@@ -339,7 +341,7 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
         return end
 
     def _retire(self, connection: RoceConnection) -> None:
-        """Start nothing more on a connection: the next operation brings up another."""
+        """Start no more operations on a connection; the next operation brings up another connection."""
         if self.connections.get(connection.key) is connection:
             del self.connections[connection.key]
 
@@ -347,7 +349,7 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
         connection.near.destroy()
         connection.far.destroy()
 
-    # What comes of it
+    # Events
 
     def _on_event(self, station: RoceStation, event: Any) -> None:
         """Handle an event of any station; only completions matter."""

@@ -31,7 +31,7 @@ NOBODY = MULTICAST_QP - 1
 
 
 class MetReceive(Enum):
-    """Tells which receive a message finds, if it uses one."""
+    """This value says which receive a message finds, if it uses one."""
 
     GOOD = "long enough, in a region"
     BAD = "in no region"
@@ -39,10 +39,10 @@ class MetReceive(Enum):
 
 
 class ErrorKind(NamedTuple):
-    """Holds a row of the table of errors."""
+    """This record holds a row of the table of errors."""
 
     change: Callable[[PostSend, int], PostSend]
-    """Changes a work request so that it has the error; the number is the bytes that fit into a receive."""
+    """Function that gives a work request the error; its second argument is the number of bytes of a receive."""
     kinds: Set[QpType]
     opcodes: Set[Opcode]
     meets: MetReceive = MetReceive.GOOD
@@ -100,5 +100,5 @@ def ways_of(kind: QpType, code: Opcode, profile: RoceProfile, room: int) -> tupl
         if kind in way.kinds
         and code in way.opcodes
         and (way.change is not _too_long or room < longest)
-        and not (way.peer_gone and not profile.roce.timeout)  # it would wait for ever
+        and not (way.peer_gone and not profile.roce.timeout)  # without a timeout the requester would wait for ever
     )

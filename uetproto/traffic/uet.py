@@ -66,15 +66,15 @@ _Asked = Write | Read | Atomic | Send | Nop
 
 @dataclass(slots=True, eq=False)
 class UetStation:
-    """Holds an endpoint, and the resources of its applications."""
+    """This class holds an endpoint, and the resources of its applications."""
 
     address: int
     fep: Fep
     port: TrafficPort
     source: Repeating
-    """Memory that messages are read from."""
+    """Memory from which messages are sent."""
     scratch: Repeating
-    """Memory that reads and receives write to."""
+    """Memory in which reads and receives store data."""
     done: Counter[tuple[int, Mode]] = field(default_factory=Counter)
     """Number of operations since the PDCs to a peer were closed, by peer and mode."""
     posted: Counter[int] = field(default_factory=Counter)
@@ -92,7 +92,9 @@ class UetStation:
         )
 
     def attach(self, job: int) -> None:
-        """Attach the process of a job with its regions, when first needed: traffic may use only a few of many jobs."""
+        """Attach the process of a job with its regions, when the job is first used, as traffic may use few of many
+        jobs.
+        """
         if job in self._jobs:
             return
         self._jobs.add(job)
@@ -104,7 +106,7 @@ class UetStation:
 
 @dataclass(slots=True, eq=False)
 class OpenOperation:
-    """Represents one open operation; it is the context of its `Completion`."""
+    """This class represents one open operation; it is the context of its `Completion`."""
 
     station: UetStation
     target: UetStation
@@ -117,11 +119,12 @@ class OpenOperation:
 
 _CELLS = tuple((opcode, datatype) for opcode, datatypes in LEGAL.items() for datatype in sorted(datatypes))
 _STRIDE = 101
-"""Step through the table: a prime above the size of any row, so that neighbours differ in both indices."""
+"""Step through the table of legal cells: a prime above the size of any row, so that successive cells differ in both
+indices."""
 
 
 class UetWorkload(Workload[UetProfile, UetStation]):
-    """Draws the operations of a profile of UET."""
+    """This class draws the operations of a profile of UET."""
 
     def __init__(self, profile: UetProfile, wire: DirectWire, rng: Rng) -> None:
         super().__init__(profile, wire, rng)
@@ -174,7 +177,7 @@ class UetWorkload(Workload[UetProfile, UetStation]):
         if station.done[key] >= limit * self.profile.pdcs:
             station.done[key] = 0
             pdcs = station.fep.pds.pdcs.values()
-            own = (pdc for pdc in pdcs if pdc.role is Role.INITIATOR)  # the peer may have opened others
+            own = (pdc for pdc in pdcs if pdc.role is Role.INITIATOR)  # the peer may have opened other PDCs
             if any(pdc.peer == key[0] and pdc.mode is doing.mode for pdc in own):
                 station.port.submit(Close(peer=key[0], mode=doing.mode))
 
@@ -263,7 +266,9 @@ class UetWorkload(Workload[UetProfile, UetStation]):
         return self._tag
 
     def _next_cell(self, fetches: bool) -> tuple[AtomicOpcode, AtomicDatatype]:
-        """Return the next of the legal cells, so that all are met soon: READ fetches, INVAL does not (ses.md §6.1)."""
+        """Return the next legal cell (AMO, datatype), so that all occur soon; READ must fetch, INVAL must not (ses.md
+        §6.1).
+        """
         while True:
             cell = _CELLS[self._cell * _STRIDE % len(_CELLS)]
             self._cell += 1
@@ -273,7 +278,7 @@ class UetWorkload(Workload[UetProfile, UetStation]):
     # The target's part
 
     def _post(self, doing: OpenOperation, work: _Asked) -> None:
-        """Post the buffer for a message: before it arrives or, if it has a tag, perhaps some time after."""
+        """Post the buffer for a message: before the message arrives or, if it has a tag, possibly later."""
         tag = getattr(work, "tag", None)
         if tag is None:
             self._post_untagged(doing.target, work.job_id)
@@ -289,7 +294,7 @@ class UetWorkload(Workload[UetProfile, UetStation]):
             doing.target.port.submit(doing.receive)
 
     def _post_untagged(self, target: UetStation, job: int) -> None:
-        """Post one more buffer, unless lost datagrams have left as many as messages can be open."""
+        """Post one more buffer, unless there are as many posted buffers as messages can be open."""
         if target.posted[job] < self._most:
             target.posted[job] += 1
             target.port.submit(self._buffer(target, job, None))
@@ -300,10 +305,10 @@ class UetWorkload(Workload[UetProfile, UetStation]):
     # What goes wrong on purpose
 
     def _wrong(self, work: _Asked) -> _Asked:
-        """Start an operation on something that does not exist."""
+        """Return `work` with an address, index, job or key that does not exist."""
         ways: list[dict[str, int]] = [{"pid_on_fep": 0xBAD}, {"resource_index": 0xBAD}]
-        if not (isinstance(work, Send) and work.kind is SendKind.RENDEZVOUS):  # which is read from a process of its job
-            ways.append({"job_id": 0xBAD0})  # more than a profile can have
+        if not (isinstance(work, Send) and work.kind is SendKind.RENDEZVOUS):  # its data come from a process of the job
+            ways.append({"job_id": 0xBAD0})  # larger than the number of any job of a profile
         if not isinstance(work, Send | Nop) and getattr(work, "tag", None) is None:
             ways += [{"key": _MISSING | work.key & IDEMPOTENT_SAFE}, {"offset": 2 * REGION_LENGTH}]
         if isinstance(work, Write) and work.mode is not Mode.RUDI:

@@ -31,7 +31,7 @@ _BATCH = 1024
 _PS = 1000
 """Picoseconds in a nanosecond."""
 _LEFT = MIN_TRIM_SIZE[IpProtocol.UDP] - UDP.size
-"""Number of bytes that trimming leaves of a packet, from the PDS header on; with native IP there are as many."""
+"""Number of bytes from the PDS header on that trimming leaves; the number is the same with native IP."""
 _DSCP = Dscp()
 
 _WireRecord = tuple[int, int, bytes]
@@ -43,7 +43,9 @@ Change = Callable[[list[bytes]], list[bytes]]
 
 
 class TrafficTap:
-    """Writes records in the order of time to `writer`, up to `packets` records or up to the instant `until`."""
+    """This class writes records in the order of time to `writer`, up to `packets` records or up to the instant
+    `until`.
+    """
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class TrafficTap:
         return _BATCH if self._left is None else min(_BATCH, max(1, self._left))
 
     def add(self, records: Iterable[tuple[int, bytes]]) -> None:
-        """Add records, with times from now on."""
+        """Add records, whose times are not before the current time."""
         pending, number = self._pending, self._number
         for at, frame in records:
             number += 1
@@ -83,7 +85,7 @@ class TrafficTap:
             self.drain()
 
     def drain(self) -> None:
-        """Write the records with times before now; records that are added later are never earlier."""
+        """Write the records with times up to now; records that are added later have no earlier times."""
         pending = self._pending
         pending.sort()
         end = bisect_right(pending, min(self._clock.now, self._until), key=itemgetter(0))
@@ -105,7 +107,7 @@ class TrafficTap:
 
 
 class DirectWire:
-    """Connects the endpoints: each packet arrives, or is lost, trimmed or late."""
+    """A direct wire connects the endpoints: each packet arrives, or is lost, trimmed or reordered."""
 
     def __init__(self, profile: TrafficProfile, clock: Clock, rng: Rng, tap: TrafficTap) -> None:
         self.clock = clock
@@ -115,15 +117,17 @@ class DirectWire:
         self.ports: dict[int, TrafficPort] = {}
         """Ports by fabric address."""
         self.groups: dict[int, list[TrafficPort]] = {}
-        """Ports that receive what is sent to a multicast group."""
+        """Ports that receive the packets to each multicast group."""
         self.faulty = bool(profile.loss or profile.trim or profile.reorder)
         self.happened: Counter[str] = Counter()
 
     def attach(
         self, address: int, engine: Engine, framer: Framer, *, initiates: bool, on_event: Callable[[Any], None]
     ) -> "TrafficPort":
-        """Connect an endpoint to the wire. Where the tap sits decides whether what it sends is recorded when it leaves,
-        or when and if it arrives.
+        """Connect an endpoint to the wire.
+
+        The place of the tap decides whether the packets of the endpoint are recorded when they leave, or when they
+        arrive (lost packets are then missing).
         """
         at_arrival = {"initiator": not initiates, "target": initiates, "wire": False}[self.profile.tap]
         kind = TrafficPort if self.profile.security is None else SealedTrafficPort
@@ -132,7 +136,7 @@ class DirectWire:
 
 
 class TrafficPort:
-    """Drives one endpoint: delivers arrivals, polls for packets, runs timers and collects events."""
+    """This class drives one endpoint: delivers arrivals, polls for packets, runs timers and collects events."""
 
     sends_frames = False
     """Whether the frame itself is sent, as the header of its packet."""
@@ -148,10 +152,10 @@ class TrafficPort:
         self._on_event = on_event
         rate = wire.profile.rate
         common = gcd(8 * SECOND, rate)
-        self._picoseconds, self._bits = 8 * SECOND // common, rate // common  # for a byte, a fraction
+        self._picoseconds, self._bits = 8 * SECOND // common, rate // common  # time of a byte, as a fraction
         self._busy_until = 0
         self._coming = False  # whether an event will take more packets when the port is idle
-        self._timer = NEVER  # the next timer event that is valid
+        self._timer = NEVER  # instant of the one timer event that is valid
 
     def submit(self, work: Any) -> None:
         """Pass work to the endpoint, and send the packets that it has ready."""
@@ -166,9 +170,7 @@ class TrafficPort:
         self.step()
 
     def step(self) -> None:
-        """Send the packets that a call has made ready, and pass on events; no packet can leave while the port is
-        busy.
-        """
+        """Send the packets that the engine has ready, unless the port is busy, and pass on its events."""
         engine, clock = self._engine, self._clock
         now = clock.now
         if not self._coming:
@@ -190,7 +192,7 @@ class TrafficPort:
         self.step()
 
     def _wake(self, due: int) -> None:
-        """Run a timer, unless an earlier one has replaced it."""
+        """Run the timers, unless an earlier event has replaced this one."""
         if due == self._timer:
             self._timer = NEVER
             self.step()
@@ -239,7 +241,7 @@ class TrafficPort:
                 self._clock.at(arrival, port.take, train)
 
     def _disturb(self, packet: Datagram, frame: bytes, arrival: int, records: list[tuple[int, bytes]]) -> bool:
-        """Return whether the packet arrives with the others; else drop, trim or delay it here."""
+        """Lose, trim or delay a packet by chance; return False for one that is lost or delayed."""
         wire = self._wire
         profile, chance = wire.profile, wire.rng.random
         if profile.loss and chance() < profile.loss:
@@ -265,7 +267,9 @@ class TrafficPort:
 
 
 class SealedTrafficPort(TrafficPort):
-    """Represents a port with security: it opens a sealed frame on arrival, with the keys of that moment (tss.md §9)."""
+    """This class represents a port with security: it opens a sealed frame on arrival, with the keys of that moment
+    (tss.md §9).
+    """
 
     sends_frames = True
 

@@ -1,7 +1,7 @@
 """This module has the applications of a profile: initiators keep operations open, targets have buffers for them.
 
-An operation is drawn when there is room for one, so that nothing but what is open is kept. Each transport has a
-`Workload`: `uet`, `roce`.
+An operation is drawn only when another one may be open, so that only open operations are kept. Each transport has a
+subclass of `Workload`, in `uet` and `roce`.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ LATE_BY = 8
 
 
 class Workload(ABC, Generic[_Profile, _Station]):
-    """Draws the operations of `profile`, and starts the next operation when one has ended."""
+    """This class draws the operations of `profile`, and starts the next operation when one has ended."""
 
     def __init__(self, profile: _Profile, wire: DirectWire, rng: Rng) -> None:
         self.profile = profile
@@ -35,13 +35,15 @@ class Workload(ABC, Generic[_Profile, _Station]):
         self.stations: list[_Station] = []
         """Stations, initiators first."""
         self._turns = cycle(range(profile.pdcs))
-        """Number of the next connection in turn: a PDC, as contexts never share one (pds.md §6.1), or a queue pair."""
+        """Number of the next connection in turn: over UET a context, which has PDCs of its own (pds.md §6.1), over RoCE
+        a queue pair.
+        """
         self.started: Counter[str] = Counter()
         """Number of operations started, by opcode."""
         self.ended: Counter[str] = Counter()
         """Number of operations ended, by return code or status."""
         self.secured: Secured | None = None
-        """Seals and opens packets; None: packets are in clear."""
+        """Framers that seal and open packets; None: packets are in clear."""
 
     @abstractmethod
     def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:
@@ -62,9 +64,9 @@ class Workload(ABC, Generic[_Profile, _Station]):
         """Return the number of refusals sent, by return code."""
 
     def _place(self, size: int) -> int:
-        """Return where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
+        """Return an offset in memory for a message of `size` bytes, a multiple of 8."""
         return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
     def statuses(self) -> Mapping[str, Counter[str]]:
-        """Return the counts of coverage that packets do not show, by kind."""
+        """Return the counts for the coverage, by kind, that packets do not contain."""
         return {}

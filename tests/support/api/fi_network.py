@@ -1,4 +1,4 @@
-"""What the tests of the API share: a network of two nodes, and the requests that went over its wire."""
+"""This module has a network of two nodes for tests of `fi`, and reads the requests on its wire from a capture."""
 
 import re
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def pair(
 
 @dataclass
 class Sent:
-    """One request of the wire."""
+    """This record is one request on the wire."""
 
     pds: str
     """rud_req, rod_req, rudi_req, uud_req."""
@@ -59,13 +59,13 @@ class Sent:
     """std, medium, small."""
     opcode: Opcode
     values: dict[str, Any]
-    """Of the SES request header."""
+    """Fields of the SES request header."""
     extension: dict[str, Any]
     payload: bytes
 
 
 def requests(path: Path, source: str = "10.0.0.1") -> list[Sent]:
-    """The SES requests of a node, in the order of the capture; it is closed before."""
+    """Return the SES requests of a node, in the order of the capture, which must be closed."""
     sent = []
     with open_capture(path) as records:
         for record in records:

@@ -1,4 +1,4 @@
-"""Ranks over RoCE whose links lose what a test says, and what they did by multicast."""
+"""This module has a RoCE network whose links lose the chunks that a test chooses, and reads its multicast counters."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ Lost = Callable[[int, ChunkImmediate], bool]
 
 
 def network(size: int, lost: Lost | None = None, **options: Any) -> RoceNetwork:
-    """With links to the ranks that lose chunks."""
+    """Return a network whose last links, to the ranks, lose the chunks for which `lost` is true."""
     made = distributed_roce.network(size, **options)
     if lost is not None:
         ranks = {f"rank{rank}": rank for rank in range(size)}
@@ -42,7 +42,7 @@ def _lose(link: Any, rank: int, lost: Lost) -> None:
 
 
 def chunk_of(frame: bytes) -> ChunkImmediate | None:
-    """None: it is no chunk."""
+    """Return the immediate of a frame with a chunk; None for any other frame."""
     if frame[30] >> 4 != 0xE:  # of the IPv4 destination
         return None
     return ChunkImmediate.unpack(immediate_of(decode(frame)) or 0)
@@ -53,7 +53,7 @@ def immediate_of(packet: Packet) -> int | None:
 
 
 def gather(size: int, length: int, rank: int, **call: Any) -> np.ndarray:
-    """all_gather of what each rank has: no two chunks are the same. Asserts the result, and returns it."""
+    """Run an all_gather in which no two chunks are equal; assert the result, and return it."""
     out = np.zeros(size * length, np.uint8)
     dist.all_gather_into_tensor(out, block(rank, length), algorithm="multicast", **call)
     assert (out == whole(size, length)).all()
@@ -69,7 +69,7 @@ def whole(size: int, length: int) -> np.ndarray:
 
 
 def counts(made: RoceNetwork, ranks: tuple[int, ...] | None = None) -> list[MulticastCounters]:
-    """Of the last operation of a group, in all its ranks."""
+    """Return the counters of the last operation of a group, for all its ranks."""
     group = made.multicast.group(tuple(range(made.size)) if ranks is None else ranks)
     operations = [machines.operation for machines in group.machines]
     return [operation.counted for operation in operations if operation is not None]
@@ -84,7 +84,7 @@ class Seen(NamedTuple):
 
     rank: int
     leaves: bool
-    """Or has arrived."""
+    """Whether the packet leaves; False: it arrives."""
     multicast: bool
     opcode: int
     immediate: int | None
@@ -92,7 +92,7 @@ class Seen(NamedTuple):
 
 
 def seen(path: Path) -> Iterator[Seen]:
-    """All of a capture; each decodes without an error."""
+    """Yield the packets of a capture; assert that each decodes without an error."""
     with open_capture(str(path)) as reader:
         for record in reader:
             packet = decode(record.data)
@@ -107,7 +107,7 @@ def seen(path: Path) -> Iterator[Seen]:
 
 
 def run(made: RoceNetwork, program: Callable[[int], Any], **world: Any) -> list[Any]:
-    """In every rank, and closes the world."""
+    """Run a program on every rank, close the world, and return the results."""
 
     def begun(rank: int) -> Any:
         dist.init_process_group()

@@ -1,4 +1,4 @@
-"""What the tests of SHARP in `distributed` share: worlds with aggregation nodes, and the expected fold."""
+"""This module has worlds of `distributed` with aggregation nodes, and computes the expected reduction."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from uetproto.api.distributed.networks.sharp import SharpOffload
 from uetproto.collectives.dtypes import Array
 
 Shape = int | Sequence[Any]
-"""Of a tree: a rank, or the children of an aggregation node in their order."""
+"""Type of a tree: a rank, or the children of an aggregation node in their order."""
 
 LEAF_SPINE = {"topology": "leaf-spine", "shape": {"hosts_per_leaf": 2}}
 FOUR = ((0, 1), (2, 3))
-"""The tree of four ranks on it."""
+"""The tree of four ranks."""
 
 UFUNCS: dict[str, Callable[..., Any]] = {
     "SUM": np.add, "AVG": np.add, "PREMUL_SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum,
@@ -52,7 +52,7 @@ def sharp_of(made: dist.World) -> SharpOffload:
 
 
 def run(program: Callable[[int], Any], made: dist.World) -> list[Any]:
-    """Results of all ranks, each of which has a process group."""
+    """Run a program on all ranks, each with a process group, and return the results."""
 
     def started(rank: int) -> Any:
         dist.init_process_group()

@@ -1,4 +1,6 @@
-"""What the tests of the verbs share: two queue pairs that are connected, and the packets that went over their wire."""
+"""This module has two connected queue pairs for tests of `verbs`, and reads the packets on their wire from a
+capture.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +28,7 @@ class Ends:
     ahs: tuple[verbs.AH, ...]
 
     def send(self, opcode: verbs.Opcode, sg_list: Any = (), **fields: Any) -> None:
-        """From `a`, with what its transport needs: the peer's region, or the way to it."""
+        """Post a send at `a`, with the peer's region, or the address of a datagram, as the transport needs."""
         if self.ahs:
             fields = {"ah": self.ahs[0], "remote_qpn": self.b.qp_num, "remote_qkey": verbs.QKEY} | fields
         fields = {"remote_addr": self.target.addr, "rkey": self.target.rkey} | fields
@@ -60,13 +62,13 @@ def ends(
 
 
 def frames(path: Path) -> list[bytes]:
-    """Those of a capture that is closed."""
+    """Return the frames of a capture, which must be closed."""
     with open_capture(path) as records:
         return [bytes(record.data) for record in records]
 
 
 def packets(path: Path, source: str | None = None) -> list[Packet]:
-    """Those of everyone, or of one MAC address; each has an ICRC, which is right."""
+    """Return the packets of all nodes, or of one MAC address; assert that each has a right ICRC."""
     found = [decode(frame) for frame in frames(path) if source is None or frame[6:12].hex(":") == source]
     for packet in found:
         assert packet.error is None, packet
@@ -76,5 +78,5 @@ def packets(path: Path, source: str | None = None) -> list[Packet]:
 
 
 def operations(path: Path, source: str | None = None) -> list[Operation]:
-    """What was sent, by everyone or by one MAC address."""
+    """Return the operations of the packets that all nodes, or one MAC address, have sent."""
     return [Operation(packet["bth"]["opcode"] & 0x1F) for packet in packets(path, source)]

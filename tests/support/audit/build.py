@@ -1,4 +1,4 @@
-"""Packets for tests of the audit: from captures, from frames, or by hand; and an audit of PDCs alone."""
+"""This module makes observed packets from captures, from frames, or by hand, and audits PDCs alone."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,12 +24,12 @@ GOLDEN = ROOT / "pcaps"
 PLAIN = Options()
 
 A, B = 0x0A000001, 0x0A000002
-"""Addresses of two ends: A opens PDCs, B takes them."""
+"""Addresses of two endpoints: A is the initiator of PDCs, B the target."""
 IPDCID, TPDCID = 7, 3
 
 
 def seen_of_frames(frames: Iterable[bytes], options: Options = PLAIN, step_ns: int = 1_000) -> Iterator[ObservedPacket]:
-    """Ethernet frames as an audit sees them, `step_ns` apart."""
+    """Yield the observed packets of Ethernet frames, `step_ns` apart."""
     for number, frame in enumerate(frames):
         packet = decode(
             frame, crc=options.crc, udp_port=options.udp_port, ip_protocol=options.ip_protocol,
@@ -39,7 +39,7 @@ def seen_of_frames(frames: Iterable[bytes], options: Options = PLAIN, step_ns: i
 
 
 def seen_of_capture(path: Path, options: Options = PLAIN) -> list[list[ObservedPacket]]:
-    """The packets of a capture, by interface."""
+    """Return the observed packets of a capture, one list for each interface."""
     found: list[list[ObservedPacket]] = []
     readings: list[Reading] = []
     with open_capture(path) as capture:
@@ -54,20 +54,20 @@ def seen_of_capture(path: Path, options: Options = PLAIN) -> list[list[ObservedP
 
 
 def head(form: str, **values: int) -> Head:
-    """A header made by hand: what is not named is 0, or the one value that its form allows."""
+    """Return a header; a field that is not given is 0, or the one value that its form allows."""
     fields = {field.name: values.pop(field.name, field.only[0] if field.only else 0) for field in FORMS[form].fields}
     assert not values, values
     return head_class(form)(**fields)
 
 
 def packet(number: int, src: int, dst: int, leads: Head, content: int | None = 0, **others: Any) -> ObservedPacket:
-    """A packet made by hand, a microsecond after the one numbered before."""
+    """Return an observed packet, a microsecond after the packet with the number before."""
     seen = ObservedPacket(number, number * 1_000, src, dst, 0, 0, 0, leads, None, (), 0, content, None)
     return seen._replace(**others)
 
 
 class NoMessages:
-    """In place of the tracker of messages: notes what it is told."""
+    """This class stands in for the tracker of messages, and records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int, Any]] = []
@@ -94,7 +94,7 @@ class NoMessages:
 
 
 class PdsAudit:
-    """PDCs alone, judged."""
+    """This class audits PDCs, without the messages on them."""
 
     def __init__(
         self, options: Options = PLAIN, rules: tuple[Rule, ...] = RULES, ses: MessageTracker | None = None,
@@ -106,7 +106,7 @@ class PdsAudit:
         self.tracker = PdsTracker(self.judge, options, self.ses)
 
     def see(self, packets: Iterable[ObservedPacket]) -> list[Finding]:
-        """The findings so far, after these packets."""
+        """Audit these packets, and return all findings so far."""
         for seen in packets:
             if type(seen.head) in self.tracker.see_by_class:
                 self.tracker.see(seen)

@@ -1,8 +1,7 @@
-"""Collectives over switches in virtual time, watched at every end and in every switch: what tests cut views from.
+"""This module runs collectives over switches in virtual time, and records the frames at every node and switch.
 
-Ranks move bytes themselves, by UET or RoCE, or aggregation nodes in the switches do it for them (SHARP). As in
-`network` frames may be lost, copied, cut, marked or held back, on the way to their first switch and on that from their
-last.
+Ranks exchange data by UET or RoCE, or aggregation nodes in the switches reduce them (SHARP). As in `network`, frames
+may be lost, copied, cut, marked or delayed, on the link to their first switch and on that from their last switch.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +36,7 @@ NETWORKS: dict[str, Callable[..., PacketNetwork]] = {"uet": distributed_uet.netw
 
 
 class Collective(NamedTuple):
-    """One, of all ranks of a group."""
+    """This record describes one collective of all ranks of a group."""
 
     op: str
     algorithm: str
@@ -47,45 +46,45 @@ class Collective(NamedTuple):
     root: int = 0
     reduce_op: ReduceOp | None = None
     at_odds: int | None = None
-    """The place of a rank that wants another result than the others."""
+    """Index of a rank that asks for another result than the others; None: no rank does."""
 
 
 class Program(NamedTuple):
-    """What a group of ranks does."""
+    """A program has the collectives of a group of ranks."""
 
     ranks: tuple[int, ...]
     collectives: tuple[Collective, ...]
     at_once: int = 1
-    """Collectives that are under way together."""
+    """Number of collectives that run at the same time."""
     leave_after: int = 0
-    """Of SHARP: after so many the ranks leave their groups, and come back for the next; 0: never."""
+    """Number of collectives after which ranks leave their SHARP groups, and join again for the next; 0: never."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FabricRun:
-    """All that one emulation is made of."""
+    """A fabric run has all settings of one emulation."""
 
     seed: int
     transport: str
     size: int
-    """Ranks."""
+    """Number of ranks."""
     given: Mapping[str, Any]
     """Cables, parameters of the transport, and options of SHARP."""
     programs: tuple[Program, ...]
     before: Faults
     behind: Faults
     most: int
-    """Frames."""
+    """Number of frames after which the run ends."""
     killed: tuple[str, int] | None = None
-    """A node that dies, and when."""
+    """Node that fails, and the time of its failure; None: no node fails."""
 
     @property
     def sharp(self) -> bool:
-        """Aggregation nodes are there."""
+        """Return whether the fabric has aggregation nodes."""
         return bool(self.given.get("sharp"))
 
     def emulate(self) -> dict[FindingPlace, list[Record]]:
-        """The frames, by place."""
+        """Run the emulation, and return the recorded frames by place."""
         network = NETWORKS[self.transport](self.size, seed=self.seed, **self.given)
         watch = _Watch(network, self)
         for number, program in enumerate(self.programs):
@@ -99,7 +98,7 @@ class FabricRun:
 
 
 def _run(network: PacketNetwork, watch: "_Watch") -> None:
-    """Until nothing more happens by itself, or enough has."""
+    """Run until no event is left, or enough frames were sent."""
     while not watch.full and network.now < LONGEST:
         if network.timers.fire(network.now):
             continue
@@ -120,7 +119,7 @@ def _is_over(network: PacketNetwork, watch: "_Watch", instant: int | None) -> bo
 
 
 class _Watch:
-    """Looks at all links, and harms what they carry."""
+    """This class records the frames of all links, and applies faults to them."""
 
     def __init__(self, network: PacketNetwork, run: FabricRun) -> None:
         self._clock = network.world.clock
@@ -138,11 +137,11 @@ class _Watch:
 
     @property
     def full(self) -> bool:
-        """As many frames have left as were wanted."""
+        """Return whether as many frames have left as the run needs."""
         return self._left <= 0
 
     def _watch(self, source: str, target: str, link: EmulatedLink) -> None:
-        """`link` hands over to this, and this to what is behind the link."""
+        """Insert this recorder between `link` and the part behind it."""
         take = link._take
         leaves, arrives = source in self._nodes, target in self._nodes
 
@@ -186,7 +185,7 @@ class _Watch:
         self._places[place].append(Record(time // _PS, self._number, frame, self._senders[frame[6:12]]))
 
     def seen(self) -> dict[FindingPlace, list[Record]]:
-        """By place, in the order of time."""
+        """Return the records by place, in the order of time."""
         return {place: sorted(records) for place, records in self._places.items()}
 
 
@@ -195,7 +194,7 @@ class _Watch:
 
 @dataclass
 class _Group:
-    """A group of ranks, with what it is to do. After a failure it does no more."""
+    """This class runs the program of a group of ranks; a failure ends it."""
 
     network: PacketNetwork
     program: Program
@@ -205,13 +204,13 @@ class _Group:
     done: int = 0
     over: bool = False
     awaited: int = 0
-    """Members that have yet to leave."""
+    """Number of members that have yet to leave."""
     left: frozenset[int] = frozenset()
-    """Groups of SHARP that they leave."""
+    """SHARP groups that the members leave."""
     listening: set[str] = field(default_factory=set)
 
     def go(self) -> None:
-        """Begins as many as may be under way."""
+        """Begin as many collectives as may run at the same time."""
         program = self.program
         while not self.over and not self.awaited and self.begun < len(program.collectives):
             apart = program.leave_after and self.begun and not self.begun % program.leave_after
@@ -262,7 +261,7 @@ class _Group:
     # Groups of SHARP, left and joined again
 
     def _leave(self) -> bool:
-        """All members of its groups do; False: there are none."""
+        """Make all members leave their SHARP groups; return False if there are none."""
         sharp: SharpOffload | None = getattr(self.network, "sharp", None)
         communicator = None if sharp is None else sharp._communicators.get(self.program.ranks)
         if sharp is None or not isinstance(communicator, Communicator):
@@ -291,7 +290,7 @@ def _start(part: CollectivePart) -> None:
 
 
 def _arrays(asked: OffloadRequest, place: int, chance: Random) -> tuple[Array, Array]:
-    """INPUT and OUTPUT of a rank."""
+    """Return INPUT and OUTPUT of a rank."""
     op, size, count = asked.op, len(asked.ranks), asked.count
     if ALGORITHMS[op][asked.algorithm].make is None:
         counts = buffers(op, asked.algorithm, size, count).counts(place)

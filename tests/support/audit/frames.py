@@ -1,4 +1,4 @@
-"""Frames for tests of the audit, right in every way, and captures of them."""
+"""This module makes frames without any fault, for tests of the audit, and captures of them."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ ROCE_ACK = (Layer("bth", {**BTH.values, "opcode": 0x11}), Layer("aeth", {"syndro
 
 
 def changed(layer: Layer, **fields: int) -> Layer:
-    """The header with other fields."""
+    """Return the header with some fields changed."""
     return Layer(layer.form, {**layer.values, **fields})
 
 
@@ -53,24 +53,24 @@ LOWER: dict[str, tuple[Layer, ...]] = {
 
 
 def frame(*layers: Layer, payload: bytes = bytes(24), trailer: Trailer | None = CRC, raw: bytes = b"") -> bytes:
-    """The headers, payload and right CRC."""
+    """Return the bytes of a frame with right lengths, checksums and CRC."""
     return encode(Packet(list(layers), payload=payload, trailer=trailer, raw=raw), fill=True)
 
 
 def roce(*layers: Layer, payload: bytes = bytes(24)) -> bytes:
-    """A RoCEv2 packet in IPv4."""
+    """Return the frame of a RoCEv2 packet over IPv4."""
     return frame(MAC, V4, ROCE_UDP, *layers, payload=payload, trailer=ICRC)
 
 
 def spoilt(data: bytes, at: int = -1) -> bytes:
-    """One bit is another."""
+    """Return the frame with one bit of the byte `at` flipped."""
     wrong = bytearray(data)
     wrong[at] ^= 1
     return bytes(wrong)
 
 
 def capture(frames: Iterable[bytes], link: int = ETHERNET, lengths: Sequence[int] | None = None) -> io.BytesIO:
-    """The frames as a pcap, a microsecond apart; `lengths` are those on the wire."""
+    """Return a pcap of the frames, a microsecond apart; `lengths` are the lengths on the wire."""
     file = io.BytesIO()
     with PcapWriter(file, link) as writer:
         for number, data in enumerate(frames):
@@ -80,16 +80,16 @@ def capture(frames: Iterable[bytes], link: int = ETHERNET, lengths: Sequence[int
 
 
 def audited(frames: Iterable[bytes], **options: object) -> AuditReport:
-    """What an audit says of frames."""
+    """Return the report of an audit of frames."""
     return audit([capture(frames)], Options(**options))  # type: ignore[arg-type]
 
 
 def found(report: AuditReport) -> list[tuple[str, int]]:
-    """Rules and the numbers of the packets that break them."""
+    """Rule and the numbers of the packets that break them."""
     return [(finding.rule.id, finding.packet) for finding in report.findings]
 
 
 def frames_of(name: str) -> list[bytes]:
-    """Of a golden capture."""
+    """Return the frames of a golden capture."""
     with open_capture(GOLDEN / name) as reader:
         return [record.data for record in reader]

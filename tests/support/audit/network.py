@@ -1,7 +1,7 @@
-"""A small network in virtual time, watched at every end and in the middle: what tests cut views for an audit from.
+"""This module emulates a small network, and records the frames at every endpoint and in the middle.
 
-The endpoints and their applications are those of generated traffic. What travels is the frame; on each half of its way
-it may be lost, copied, cut, marked or held back, so that no two places see the same.
+The endpoints and their applications are those of generated traffic. On each half of its way a frame may be lost,
+copied, cut, marked or delayed, so that no two places see the same frames.
 """
 
 from collections.abc import Callable
@@ -43,15 +43,15 @@ from uetproto.traffic.workload import Workload
 FindingPlace = int | str
 """Where frames are seen: ends are named by their addresses, switches by their names."""
 MIDDLE = 0
-"""The place between all ends."""
+"""Name of the place between all endpoints."""
 LONGEST = 30 * SECOND
-"""Virtual time after which nobody waits for more packets."""
+"""Virtual time at which a run ends at the latest."""
 _PS = 1000  # in a nanosecond
 _DSCP = Dscp()
 
 
 class Faults(NamedTuple):
-    """Shares of frames to which something happens on one half of their way."""
+    """These are the shares of frames to which each fault is applied on one half of their way."""
 
     loss: float = 0.0
     trim: float = 0.0
@@ -59,14 +59,16 @@ class Faults(NamedTuple):
     duplicate: float = 0.0
     reorder: float = 0.0
     held: int = 10 * MICROSECOND
-    """How long at most what is out of order is held back, in picoseconds."""
+    """Largest delay of a reordered frame, in picoseconds."""
 
     def __bool__(self) -> bool:
         return any(self[:-1])
 
 
 def happens(faults: Faults, rng: Rng, frame: bytes, at: int, *, trims: bool) -> list[tuple[int, bytes]]:
-    """What comes of a frame that would arrive at `at`, and when; `trims`: of its transport frames may be cut."""
+    """Return the frames, with times, that arrive instead of a frame due at `at`; `trims`: whether frames may be
+    trimmed.
+    """
     if not faults:
         return [(at, frame)]
     chance = rng.random
@@ -85,17 +87,17 @@ def happens(faults: Faults, rng: Rng, frame: bytes, at: int, *, trims: bool) -> 
 
 
 class Record(NamedTuple):
-    """A frame at a place. Records sort by time, and then as they were noted."""
+    """A record is a frame at a place. Records sort by time, then by the order of entry."""
 
     time_ns: int
     number: int
     frame: bytes
     src: int
-    """Who sent it."""
+    """Address of the sender."""
 
 
 class End(TrafficPort):
-    """An endpoint: its frames are seen when they leave and when they arrive, and only frames go in between."""
+    """This endpoint records its frames when they leave and when they arrive."""
 
     def __init__(
         self, network: "Network", address: int, engine: Engine, framer: Framer, on_event: Callable[[Any], None]
@@ -105,7 +107,7 @@ class End(TrafficPort):
         self._address = address
 
     def take(self, packets: Any) -> None:
-        """Frames have arrived."""
+        """Take frames that have arrived."""
         opened = (self._framer.packet(frame) for frame in packets)
         super().take([packet for packet in opened if packet is not None])
 
@@ -142,10 +144,10 @@ class End(TrafficPort):
 
 
 class Network(DirectWire):
-    """What is between the ends, and what was seen there."""
+    """This network connects the endpoints, applies faults, and keeps the records."""
 
     def __init__(self, profile: TrafficProfile, chance: Random, before: Faults, behind: Faults, most: int) -> None:
-        """`before` and `behind`: what happens up to the middle and from there on; it ends when `most` frames left."""
+        """Make the network: faults `before` and `behind` the middle; no more frames leave after `most`."""
         super().__init__(profile, Clock(), chance, None)  # type: ignore[arg-type]  # no tap: records are kept here
         self._before, self._behind = before, behind
         self._left = most
@@ -160,25 +162,25 @@ class Network(DirectWire):
         return end
 
     def note(self, place: int, time: int, frame: bytes, src: int) -> None:
-        """A frame is at a place, now or later."""
+        """Record a frame that is at a place, now or later."""
         self._number += 1
         self._places[place].append(Record(time // _PS, self._number, frame, src))
 
     def note_arrival(self, dst: int, time: int, frame: bytes, src: int) -> None:
-        """At an end, or at those of a group."""
+        """Record the arrival of a frame at an endpoint, or at the members of a group."""
         for place, end in self.ports.items():
             if place == dst or any(end is member for member in self.groups.get(dst, ())):
                 self.note(place, time, frame, src)
 
     def takes_one_more(self) -> bool:
-        """Whether the end is not yet: behind the last frame comes nothing but what is on its way."""
+        """Return whether another frame may leave; after the last one, only frames in transit arrive."""
         self._left -= 1
         if not self._left:
             self.clock.at(self.clock.now + 2 * self.profile.delay, lambda _: self.clock.stop())
         return self._left >= 0
 
     def carry(self, src: int, frame: bytes, now: int) -> list[tuple[int, bytes]]:
-        """What arrives of a frame that has left, and when."""
+        """Return the frames, with times, that arrive of a frame that has left."""
         half = self.profile.delay // 2
         arrived = []
         for at, passing in self._half(self._before, frame, now + half):
@@ -197,7 +199,7 @@ class Network(DirectWire):
             self.clock.at(at, end.take, frames)
 
     def seen(self) -> dict[FindingPlace, list[Record]]:
-        """By place, in the order of time, what was there until now."""
+        """Return the records up to now by place, in the order of time."""
         end = self.clock.now // _PS
         return {
             place: sorted(record for record in records if record.time_ns <= end)
@@ -207,19 +209,19 @@ class Network(DirectWire):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """All that one emulation is made of."""
+    """A run has all settings of one emulation."""
 
     seed: int
     profile: TrafficProfile
     before: Faults
     behind: Faults
     most: int
-    """Frames."""
+    """Number of frames after which the run ends."""
     requests: float = 0.0
-    """How often, a microsecond, somebody asks PDS for something that no message needs: NOOP, PROBE, credit, a close."""
+    """Mean number, for each microsecond, of requests to PDS that no message needs: NOOP, PROBE, credit, close."""
 
     def emulate(self) -> dict[FindingPlace, list[Record]]:
-        """The frames, by place."""
+        """Run the emulation, and return the recorded frames by place."""
         profile = self.profile
         network = Network(profile, self._chance("network"), self.before, self.behind, self.most)
         workload = _workload(profile, network, self._chance("workload"))
@@ -243,7 +245,7 @@ def _workload(profile: TrafficProfile, network: Network, chance: Random) -> Work
 
 
 def _ask_now_and_then(workload: UetWorkload, chance: Random, often: float) -> None:
-    """Work for PDS that comes from no message, at random times."""
+    """Make requests to PDS that no message needs, at random times."""
     clock = workload.clock
 
     def ask(_: object) -> None:

@@ -1,4 +1,4 @@
-"""Parts that several tests of audit share: rudi."""
+"""This module makes lists of RUDI and UUD packets, and audits them with the rules for these modes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ KEY = IDEMPOTENT_SAFE | 7
 
 
 class Line(NamedTuple):
-    """A packet: who sends it, its header, what it carries."""
+    """A line is a packet: its sender, its header and its payload."""
 
     src: int
     head: Head
@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 class Bench:
-    """RUDI and UUD alone, judged."""
+    """This class audits RUDI and UUD alone."""
 
     def __init__(self, options: Options = ALL) -> None:
         self.judge = Judge(RULES + SES_RULES, complete=options.complete)

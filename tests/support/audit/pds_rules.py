@@ -1,4 +1,4 @@
-"""Parts that several tests of audit share: rules."""
+"""This module makes lists of packets of one PDC, and audits them with the PDS rules."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +11,7 @@ from uetproto.wire.headers.uet_pds import CtlType, NackCode
 ALL = Options(complete=True, ordered=True)
 START = 1000
 Line = tuple[int, Head, dict[str, Any]]
-"""Who sends it (A or B), the header, other fields of `ObservedPacket`."""
+"""Type of a packet: sender (A or B), header, other fields of `ObservedPacket`."""
 
 
 def syn(psn: int, clear: int = START - 1, *, start: int = START, **others: Any) -> Line:
@@ -70,7 +70,7 @@ def packets(lines: Iterable[Line]) -> list[ObservedPacket]:
 
 
 OPEN = (syn(START), ack(START, START))
-"""A PDC with one packet, acknowledged."""
+"""Packets of a PDC with one packet, which is acknowledged."""
 TWO = (syn(START), syn(START + 1), ack(START, START), ack(START + 1, START + 1))
 
 

@@ -1,4 +1,4 @@
-"""Parts that several tests of audit share: tracker."""
+"""This module records the events that the tracker of PDCs reports for a list of packets."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -16,7 +16,7 @@ TRIMMED = {"packet": Packet(notes=("trimmed",)), "content": None, "size": -1}
 
 
 class Log:
-    """What the tracker told: events, with number of the instance and of the packet."""
+    """A log keeps the events of the tracker, with the numbers of the PDC and of the packet."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int, int]] = []

@@ -1,4 +1,4 @@
-"""Random collectives over switches: of one number all settings of a network, its ranks and what they do together."""
+"""This module makes random collectives over switches: a seed determines network, ranks and collectives."""
 
 from dataclasses import replace
 from random import Random
@@ -58,20 +58,20 @@ _SHARP: Values = {
     "rnr_retry": (1, 7),
     "heartbeat": (0, 0, 200 * MICROSECOND),
 }
-"""Options and parameters of sharp.md §5 and §3.4."""
+"""Values of the options and parameters of sharp.md §5 and §3.4."""
 _FEW_OSTS: dict[str, Any] = {
     "lazy_ost": True, "osts": 8, "sat_window": 64, "sat_chunk": 32,
     "SHARP_COLL_ENABLE_SAT": 1, "SHARP_COLL_SAT_THRESHOLD": 64, "SHARP_COLL_OSTS_PER_GROUP": 8,
     "SHARP_COLL_JOB_QUOTA_OSTS": 8, _PAYLOAD: 16, "HCOLL_ENABLE_SHARP": 1,
 }  # fmt: skip
-"""Operations are refused with a NACK, and groups that there is no room for do it themselves."""
+"""Settings with few OSTs: nodes refuse operations with a NACK, and groups without resources use no SHARP."""
 _DTYPES = ("int8", "uint8", "int16", "int32", "uint64", "float16", "float32", "float64")
 _REDUCES = (None, ReduceOp.SUM, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.AVG)
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 
 
 def random_fabric(seed: int, kind: str, chance: Random) -> FabricRun:
-    """The run of this number; `kind`: one of `random_runs.FABRICS`."""
+    """Return the run of a seed; `kind`: one of `random_runs.FABRICS`."""
     transport = chance.choice(("roce", "uet"))
     topology, shape = chance.choice(_SHAPES)
     size = chance.randint(2, 6)
@@ -147,7 +147,7 @@ def _collective(chance: Random, size: int, transport: str, kind: str) -> Collect
 
 
 def _by_ranks(op: str, size: int, transport: str) -> list[str]:
-    """How so many ranks do it, without a switch that aggregates."""
+    """Return the algorithms by which `size` ranks can run the operation without aggregation nodes."""
     names = [
         name
         for name in scheduled(op)

@@ -1,4 +1,4 @@
-"""Random runs with the habits of the reference provider: of its personality, an audit has notes of them at most."""
+"""This module makes random runs with the personality of the reference provider, on which an audit has only notes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,11 +15,11 @@ from uetproto.traffic import profile
 _REFPROV = PERSONALITIES["refprov"]
 _OPERATIONS = ("send, write", "tagged_send", "write, read", "send, write, read, fetching_atomic")
 _LOSSES = (0.05, 0.2, 0.4)
-"""What a tap missed."""
+"""Shares of frames that a tap missed."""
 
 
 def refprov_run(seed: int) -> Run:
-    """Few operations a PDC, which is closed behind them: its PSNs come again in the next."""
+    """Return a run with few operations on each PDC; the next PDC repeats the PSNs of the closed one."""
     chance = Random(f"refprov/{seed}")
     settings = [
         f"seed={seed}", "sizes=0 .. 64, 1 .. 4096", "endpoints=2", "pdcs=1", "modes=rud, rod",
@@ -42,7 +42,7 @@ def refprov_run(seed: int) -> Run:
 
 
 def refprov_views(run: Run) -> Iterator[View]:
-    """As of all runs, and with much that was missed."""
+    """Yield the views of all runs, and views that lack many frames."""
     places = run.emulate()
     yield from (_excused(view) for view in views(run, places))
     yield from map(_excused, _with_much_missed(run, places))

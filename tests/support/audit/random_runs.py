@@ -1,6 +1,6 @@
-"""Random emulator runs: of one number all settings of a network, its endpoints and their traffic.
+"""This module makes random runs of the emulator: a seed determines network, endpoints and traffic.
 
-Only what the pages allow is drawn, not the habits of another implementation: an audit has nothing to say of these runs.
+Only values that the protocol pages allow are drawn, so that an audit must have no finding.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from uetproto.wire.headers.uet_ses import OPCODE_PROFILES
 
 _KINDS = {"uet": 0.7, "sealed": 0.1, "roce": 0.2}
 FABRICS = {"sharp": 0.12, "collective": 0.08}
-"""Kinds that take their share of the numbers from all others, whose other runs stay what they are."""
+"""Share of the seeds that make a run of each of these kinds; the runs of other seeds do not depend on it."""
 _SECURITY = (
     ("security.mode=direct", "security.ssi=7"),
     ("security.mode=cluster",),
@@ -28,7 +28,7 @@ _SECURITY = (
 
 
 def random_run(seed: int, kind: str | None = None) -> Run | FabricRun:
-    """The run of this number; `kind`: one of `FABRICS`, or as the number says."""
+    """Return the run of a seed; `kind`: one of `FABRICS`; None: the seed determines it."""
     chance = Random(f"audit/fabric/{seed}")
     (drawn,) = chance.choices([*FABRICS, None], [*FABRICS.values(), 1 - sum(FABRICS.values())])
     kind = kind or drawn
@@ -68,7 +68,7 @@ def _random_run(seed: int) -> Run:
 
 
 def _uet_operations(chance: Random) -> Iterator[str]:
-    """Some operations, and of the modes some that carry one of them."""
+    """Yield settings with some operations, and some modes that can carry one of them."""
     codes = chance.sample(sorted(UET_CHOICES.values()), chance.choice((1, 2, 4, len(UET_CHOICES))))
     able = sorted({mode for code in codes for mode in OPCODE_PROFILES[code].modes})
     modes = set(chance.sample(able, chance.randint(1, len(able))))

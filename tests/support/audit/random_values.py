@@ -1,4 +1,4 @@
-"""What random runs draw from: parameters, of each the values that the pages allow, and what happens to frames."""
+"""This module has the values from which random runs draw parameters and faults."""
 
 from collections.abc import Iterator
 from random import Random
@@ -8,7 +8,7 @@ from tests.support.audit.network import Faults
 from uetproto.engine.contract import MICROSECOND
 
 MOST = 400
-"""Frames of a run."""
+"""Number of frames of a run."""
 YES_NO = (True, False)
 
 Values = dict[str, tuple[Any, ...]]
@@ -79,7 +79,8 @@ SES: Values = {
     "write_latency": ("0 s", "5 us"),
 }
 SES_OF_RANKS: Values = {name: SES[name] for name in ("payload_mtu", "optimized_headers", "message_retry_limit")}
-"""The rest must be such that a target can hold what its rank has not asked for yet."""
+"""SES parameters of ranks; the others stay as they are, so that a target can hold messages that its rank has not
+received yet."""
 ROCE: Values = {
     "path_mtu": (256, 1024, 4096),
     "timeout": (1, 4, 8),
@@ -106,18 +107,18 @@ ROCE: Values = {
 _CHANGED = 0.25
 """Share of the parameters that a run changes."""
 _SHARES = (0.0, 0.0, 0.01, 0.05, 0.2)
-"""Of frames."""
+"""Shares of frames to which a fault is applied."""
 
 
 def faults(chance: Random) -> Faults:
-    """What happens on one half of the way."""
+    """Return random faults for one half of the way."""
     held = chance.choice((MICROSECOND // 5, 5 * MICROSECOND, 100 * MICROSECOND))
     shares = {name: chance.choice(_SHARES) for name in Faults._fields[:-1]}
     return Faults(held=held, **shares)
 
 
 def some(chance: Random, prefix: str, values: Values, share: float = _CHANGED) -> Iterator[str]:
-    """Settings of some of these parameters."""
+    """Yield settings of a random part of these parameters."""
     for name, legal in values.items():
         if chance.random() < share:
             value = chance.choice(legal)

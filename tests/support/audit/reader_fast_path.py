@@ -1,4 +1,4 @@
-"""Parts that several tests of audit share: fast path."""
+"""This module compares the packets of the audit's compiled readers with those of its slow path."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from uetproto.audit.reader.observed import ObservedPacket
 
 
 class NoCrc(dict[tuple[int, int], bool]):
-    """Every flow is known to have none, so that readers of packets without one are asked as well."""
+    """In this table no flow has a CRC32C, so that readers of packets without one are used as well."""
 
     def get(self, *_: object) -> bool:  # type: ignore[override]
         return False

@@ -1,4 +1,4 @@
-"""Parts that several tests of audit share: records."""
+"""This module has frames without a CRC32C, which the audit's reader has to recognize."""
 
 from tests.support.audit import frames as f
 

@@ -1,4 +1,4 @@
-"""Parts that several tests of audit share: rules."""
+"""This module makes lists of RoCE packets of two queue pairs, and audits them with the RoCE rules."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +21,7 @@ START = 0xFFFFFE  # numbers wrap soon
 O = Operation  # noqa: E741 - the table below is wide enough
 RC, UC, UD = Transport.RC, Transport.UC, Transport.UD
 Line = tuple[int, int, Head, dict[str, Any]]
-"""From, to, BTH, other fields of `ObservedPacket`."""
+"""Type of a packet: sender, receiver, BTH, other fields of `ObservedPacket`."""
 
 
 def bth(operation: Operation, at: int, destqp: int, transport: Transport = RC, **values: int) -> Head:
@@ -30,7 +30,7 @@ def bth(operation: Operation, at: int, destqp: int, transport: Transport = RC, *
 
 
 def req(operation: Operation, at: int, size: int = 0, *more: Head, content: int = 0, **values: Any) -> Line:
-    """A request of A: its PSN counts from START. Its bytes are those of the PSN, and `content`."""
+    """Make a request of A with PSN START + `at`; PSN and `content` determine its payload."""
     fields = {"size": size, "more": more, "content": at << 8 | content}
     return A, B, bth(operation, at, QP_OF_B, **values), fields
 
@@ -103,7 +103,7 @@ def observed(lines: Iterable[Line]) -> list[ObservedPacket]:
 
 
 class RoceAudit:
-    """Queue pairs alone, judged."""
+    """This class audits queue pairs alone."""
 
     def __init__(self, options: Options = ALL) -> None:
         self.judge = Judge((*WIRE_RULES, *RULES), complete=options.complete, ordered=options.ordered)

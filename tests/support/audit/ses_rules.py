@@ -1,4 +1,4 @@
-"""Parts that several tests of audit share: rules."""
+"""This module makes lists of SES messages on one PDC, and audits them with the SES rules."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ Op, C = Opcode, ReturnCode
 
 
 class Line(NamedTuple):
-    """What the tracker is called with, and by whom sent."""
+    """A line has a packet as the tracker gets it, and its sender."""
 
     call: str
     src: int
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 class Direction:
-    """In place of that of the tracker of PDCs."""
+    """This class stands in for the direction of a PDC of the PDS tracker."""
 
     def __init__(self) -> None:
         self.other: Direction = self
@@ -46,7 +46,7 @@ class Direction:
 
 
 class Bench:
-    """A PDC whose packets are handed to the tracker of messages, and judged."""
+    """A bench hands the packets of a PDC to the tracker of messages, and audits them."""
 
     def __init__(self, options: Options = ALL, listen: Callable[[Judge], None] = lambda _: None) -> None:
         self.judge = Judge(RULES, complete=options.complete, ordered=options.ordered)
@@ -57,7 +57,7 @@ class Bench:
             one.other, one.ses = other, self.tracker.open(one)
 
     def see(self, lines: Sequence[Line]) -> list[Finding]:
-        """The findings after these packets and the end of the PDC."""
+        """Return the findings after these packets and the end of the PDC."""
         for number, line in enumerate(lines):
             seen = packet(number, line.src, A + B - line.src, line.head, number, ses=line.ses, more=line.more,
                           size=line.size)  # fmt: skip
@@ -147,13 +147,13 @@ def deferrable(**fields: Any) -> Line:
 
 
 def restart(k: int = 0, **fields: Any) -> Line:
-    """It starts again, as `rtr` says; k times before it has done so."""
+    """Make the restart that `rtr` asks for, after k earlier restarts."""
     values = {"psn": START + 1 + k, "message_id": 6 + k, "initiator_restart_token": 7, "target_restart_token": 4}
     return deferrable(**{**values, **fields})
 
 
 def sync(k: int, count: int = 0, **fields: Any) -> Line:
-    """Message k of a sync group; with a count the one that ends it."""
+    """Make message k of a sync group; a message with `count` ends the group."""
     values = {"psn": START + k, "message_id": ID + k, "opcode": Op.SYNC_WRITE, "length": 64, "hd": int(count > 0)}
     return part(0, more=(SYNC._replace(count=count),), **{**values, **fields})
 

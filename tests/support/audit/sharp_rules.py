@@ -1,4 +1,4 @@
-"""Parts that several tests of audit share: rules."""
+"""This module makes lists of SHARP messages, and audits them with the SHARP rules."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,7 +20,7 @@ ONE, TWO, NODE, ROOT = 0x0A000001, 0x0A000002, 0x0A000009, 0x0A00000A
 WHOLE = int(Flag.FIRST | Flag.LAST)
 JOB = 5
 Line = tuple[int, int, int, dict[str, Any], dict[str, Any]]
-"""From, to, opcode, fields of the message, other fields of `ObservedPacket`."""
+"""Type of a message: sender, receiver, opcode, its fields, other fields of `ObservedPacket`."""
 
 
 def join(child: int, index: int, granted: int = 2) -> Line:

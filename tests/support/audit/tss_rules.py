@@ -1,4 +1,4 @@
-"""Parts that several tests of audit share: rules."""
+"""This module makes lists of sealed packets, and audits them with the TSS rules."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,11 +16,11 @@ KEYS = ((DomainKey(bytes(32)),), ())
 RING = KeyRing({1: DomainConfig(sdi=1, mode="client-server", keys=KEYS, servers=frozenset({B}))})
 ALL = Options(complete=True, ordered=True, keys=RING)
 Line = tuple[int, int, Head, dict[str, Any]]
-"""From, to, first header, other fields of `ObservedPacket`."""
+"""Type of a packet: sender, receiver, first header, other fields of `ObservedPacket`."""
 
 
 def sealed(tsc: int, src: int = A, *, content: int | None = None, ssi: int | None = None, **values: int) -> Line:
-    """A packet from A to B, or the other way; its bytes are told apart by their place unless `content` says so."""
+    """Make a packet from `src` to the other endpoint; `content` determines its bytes, by default its TSC does."""
     form = "tss" if ssi is None else "tss.ssi"
     leads = head(form, sdi=2, tsc=tsc, **({} if ssi is None else {"ssi": ssi}), **values)
     return src, A + B - src, leads, {} if content is None else {"content": content}

@@ -1,7 +1,7 @@
-"""One emulation, seen in many ways: views cut from what was seen at the ends and in the middle, each audited.
+"""This module makes many views of one emulation from the frames recorded at its places, and audits each view.
 
-python -m tests.support.audit.views 0 1000        random runs of these numbers: what an audit says of any view
-python -m tests.support.audit.views 17 --write D  the views of one, as captures in the folder D
+python -m tests.support.audit.views 0 1000        prints the findings on all views of the random runs of these seeds
+python -m tests.support.audit.views 17 --write D  writes the views of one run as captures to the folder D
 """
 
 import argparse
@@ -31,13 +31,13 @@ Cut = Callable[[Records, Random], Records]
 
 
 def _one_direction(records: Records, chance: Random) -> Records:
-    """What one of the ends has sent."""
+    """Return the frames that one of the endpoints has sent."""
     sender = chance.choice(sorted({record.src for record in records}))
     return [record for record in records if record.src == sender]
 
 
 def _with_holes(records: Records, chance: Random) -> Records:
-    """10 % are missing."""
+    """Return the records without a random tenth of them."""
     return [record for record in records if chance.random() >= 0.1]
 
 
@@ -46,12 +46,12 @@ def _second_half(records: Records, chance: Random) -> Records:
 
 
 def _out_of_order(records: Records, chance: Random) -> Records:
-    """Several mirror ports into one file: neighbours have changed places."""
+    """Return the records with neighbours exchanged, as several mirror ports into one file cause it."""
     return [record for _, record in sorted((at + 8 * chance.random(), record) for at, record in enumerate(records))]
 
 
 def _one_direction_later(records: Records, chance: Random) -> Records:
-    """A tap of two fibres, whose clocks differ."""
+    """Return the records of a tap of two fibres whose clocks differ."""
     sender = chance.choice(sorted({record.src for record in records}))
     behind = chance.choice((2_000, 100_000))
     late = (record._replace(time_ns=record.time_ns + behind * (record.src == sender)) for record in records)
@@ -59,7 +59,7 @@ def _one_direction_later(records: Records, chance: Random) -> Records:
 
 
 def _mirrored(records: Records, chance: Random) -> Records:
-    """A port that shows what comes in and what goes out."""
+    """Return the records of a mirror port that has each frame as it enters and as it leaves."""
     return sorted(record._replace(time_ns=record.time_ns + copy * 300) for record in records for copy in range(2))
 
 
@@ -69,17 +69,17 @@ CUTS: dict[str, Cut] = {
     HOLES: _with_holes,
     "second half": _second_half,
 }
-"""What is made of the view of one place."""
+"""Functions that make a view of the records of one place."""
 MORE_CUTS: dict[str, Cut] = {
     "out of order": _out_of_order,
     "one direction later": _one_direction_later,
     "mirrored": _mirrored,
 }
-"""One of these, too."""
+"""Functions of which one more, drawn at random, is applied."""
 
 
 class View(NamedTuple):
-    """What an audit gets."""
+    """A view has the records that an audit gets."""
 
     name: str
     records: Records
@@ -87,7 +87,7 @@ class View(NamedTuple):
 
 
 def views(run: Run | FabricRun, places: dict[FindingPlace, list[Record]]) -> Iterator[View]:
-    """Each place, and each cut of one of them."""
+    """Yield the view of each place, and each cut of one of them."""
     chance = Random(f"views/{run.seed}")
     security = None if isinstance(run, FabricRun) else run.profile.security
     options = Options(keys=None if security is None else security.ring())
@@ -110,7 +110,7 @@ def views(run: Run | FabricRun, places: dict[FindingPlace, list[Record]]) -> Ite
 
 WHOLE = "whole"
 _WHOLE_SHARP = Options(complete=True, rules=("sharp-*",))
-"""Nothing that concerns SHARP is missing."""
+"""Options for a view that has all frames of SHARP."""
 
 
 def _name(place: FindingPlace) -> str:
@@ -129,13 +129,13 @@ def capture(records: Records) -> io.BytesIO:
 
 
 ON_PURPOSE: dict[str, str] = {"ROCE-ATOMIC-ALIGNED": "one of the protocol errors of a profile"}
-"""What applications do wrong in runs with `protocol_errors`."""
+"""Rules that applications break in runs with `protocol_errors`, and why."""
 NOT_TOLD_APART = ("SHARP-EDGE-LOAD", "SHARP-MISMATCH")
-"""Where all that shows that a group was left and joined again may have been removed: the notes are of two lives."""
+"""Rules with false notes in views that lack the frames by which a group was left and joined again."""
 
 
 def findings(run: Run | FabricRun) -> Iterator[tuple[str, Finding]]:
-    """What an audit says of any view of a run, and of which."""
+    """Yield the findings on all views of a run, each with the name of its view."""
     errors = not isinstance(run, FabricRun) and run.profile.protocol_errors
     for view in views(run, run.emulate()):
         for finding in audit([capture(view.records)], view.options).findings:
@@ -145,12 +145,12 @@ def findings(run: Run | FabricRun) -> Iterator[tuple[str, Finding]]:
 
 
 def is_wrong(finding: Finding) -> bool:
-    """No run gives it: an error, a warning, or a note about SHARP, whose nodes do all that they should."""
+    """Return whether a finding is false: an error, a warning, or a note about SHARP, as the nodes keep all rules."""
     return finding.severity is not Severity.NOTE or finding.rule.id.startswith("SHARP-")
 
 
 def told(seed: int, view: str, finding: Finding) -> str:
-    """A finding where there should be none."""
+    """Return the text of a false finding, with the seed and the view."""
     return (
         f"seed {seed}, {view}: {finding.severity.value} {finding.rule.id} at packet {finding.packet} {finding.packets}:"
         f" {finding.text} {dict(finding.flow)}"

@@ -1,4 +1,4 @@
-"""Parts that several tests of audit share: rules."""
+"""This module has a frame over IPv4 and UDP that breaks no rule."""
 
 from tests.support.audit import frames as f
 

@@ -1,4 +1,4 @@
-"""Hand-made frames and captures, and two ways to run the command."""
+"""This module makes frames and captures by hand, and runs the command in this process or in another one."""
 
 import os
 import subprocess
@@ -58,7 +58,7 @@ def close(psn: int) -> Layer:
 
 
 def trimmed(data: bytes, keep: int) -> bytes:
-    """What a switch leaves of a frame: `keep` bytes, another DSCP, the IP length to match."""
+    """Return a frame as a switch trims it: `keep` bytes, another DSCP, the right IP length."""
     ip = bytearray(data[14:34])
     ip[1] = 16 << 2 | ip[1] & 3
     ip[2:4] = (keep - 14).to_bytes(2, "big")
@@ -78,13 +78,13 @@ def capture(path: Path, frames: list[bytes], step_ns: int = 1000, **extra: Any) 
 
 
 def invoke(*arguments: str, data: bytes | None = None) -> Result:
-    """In this process."""
+    """Run the command in this process."""
     return CliRunner().invoke(cli, list(arguments), input=data, catch_exceptions=False)
 
 
 @contextmanager
 def program(*arguments: str, env: dict[str, str] | None = None, **popen: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """In a process of its own, which ends with the block; output is collected."""
+    """Run the command in a process of its own, which ends with the context; its output is collected."""
     defaults = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "uetproto", *arguments]
     with subprocess.Popen(command, env={**os.environ, **(env or {})}, **{**defaults, **popen}) as process:

@@ -1,4 +1,4 @@
-"""Parts that several tests of cli share: generate."""
+"""This module runs `uetproto generate` and returns its exit status."""
 
 from uetproto.cli.main import cli
 

@@ -1,4 +1,6 @@
-"""Schedules of all kinds, and what their operations promise, said once more and plainly (collectives.md §1.3)."""
+"""This module has schedules of all kinds, and computes the results of their operations by NumPy (collectives.md
+§1.3).
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ WITH_DATA = [(op, name) for op, name in NAMES if op != "barrier"]
 
 
 class Case(NamedTuple):
-    """A schedule and what it was asked for."""
+    """A case is a schedule with the sizes for which it was made."""
 
     schedule: Schedule
     splits: np.ndarray
@@ -63,18 +65,18 @@ def cases(draw: Any, names: Iterable[tuple[str, str]] = tuple(NAMES), most: int 
 
 
 def inputs(made: Schedule, make: Callable[[int, int], np.ndarray]) -> list[np.ndarray]:
-    """Each rank's input, `make(rank, elements)`."""
+    """Return the input of each rank, made by `make(rank, elements)`."""
     return [make(rank, made.counts(rank).input) for rank in range(made.size)]
 
 
 def integers(seed: int, dtype: Any = np.int32) -> Callable[[int, int], np.ndarray]:
-    """Of the whole range: sums wrap."""
+    """Return a function that makes integers of the whole range of a type, so that sums wrap."""
     random, limits = np.random.default_rng(seed), np.iinfo(dtype)
     return lambda rank, count: random.integers(limits.min, limits.max, count, dtype=dtype, endpoint=True)
 
 
 def promised(case: Case, given: list[np.ndarray], op: Any = np.add) -> dict[int, np.ndarray]:
-    """The output of each rank that has one, by NumPy."""
+    """Return the expected output of each rank that has one, computed by NumPy."""
     made = case.schedule
     size, root = made.size, made.root or 0
     starts = np.concatenate([[0], np.cumsum(case.splits[0])])

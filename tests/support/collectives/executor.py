@@ -1,8 +1,8 @@
-"""All ranks of a schedule in one process, in an order drawn by chance: what a transport may do, it does.
+"""This module executes all ranks of a schedule in one process, in a random order that a transport could have.
 
-A rank posts the sends and receives of a step; messages fly as views of the sender's memory and are read late, each at a
-time of its own; the k-th send meets the k-th receive of a pair. So a schedule that relies on an order that nobody
-promises, or that stores where it still sends from, ends with wrong numbers or hangs.
+A rank posts the sends and receives of a step. A message is a view of the sender's memory, which is read at a random
+later time; the k-th send of a pair of ranks matches the k-th receive. A schedule that relies on an undefined order, or
+that writes to memory that it still sends, thus ends with wrong numbers or hangs.
 """
 
 import random
@@ -27,7 +27,7 @@ Combine = Callable[[Any, Any], Any]
 
 
 class Rank:
-    """One rank: its memory, its steps, and what it waits for."""
+    """This class is one rank, with its memory, its steps and its open messages."""
 
     def __init__(self, schedule: Schedule, rank: int, data: np.ndarray) -> None:
         counts = schedule.counts(rank)
@@ -62,7 +62,7 @@ class Rank:
 
 
 class World:
-    """All ranks. `watch` sees every message: step of the sender, sender, receiver, the data on the wire."""
+    """A world has all ranks. `watch` is called for every message: step of the sender, sender, receiver, data."""
 
     def __init__(
         self, schedule: Schedule, inputs: list[np.ndarray], op: Combine = np.add, seed: int = 0, watch: Any = None
@@ -76,7 +76,7 @@ class World:
         self.messages = 0
 
     def run(self) -> list[np.ndarray]:
-        """Until all ranks are done: their outputs."""
+        """Run all ranks to their end, and return their outputs."""
         ready = [(self._next, rank) for rank in self.ranks]
         while ready:
             at = self.chance.randrange(len(ready))
@@ -139,5 +139,5 @@ class World:
 
 
 def execute(schedule: Schedule, inputs: list[np.ndarray], op: Combine = np.add, seed: int = 0) -> list[np.ndarray]:
-    """The outputs of all ranks."""
+    """Execute a schedule, and return the outputs of all ranks."""
     return World(schedule, inputs, op, seed).run()

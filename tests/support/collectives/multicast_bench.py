@@ -1,6 +1,6 @@
-"""An unreliable network in memory for multicast: delays, loss, reordering, duplicates, and a judge of what happens.
+"""This module has an unreliable network in memory for multicast: delays, loss, reordering and duplicates.
 
-It says what collectives.md §8 forbids the moment that it happens: AssertionError.
+It raises AssertionError as soon as an invariant of collectives.md §8 is violated.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ def all_arrive(source: int, receiver: int, subgroup: int, chunk: int) -> int:
 
 
 def lose(*lost: tuple[int, int]) -> Fate:
-    """Those of (receiver, chunk id)."""
+    """Return a fate that loses the chunks of these pairs (receiver, chunk id)."""
     return lambda source, receiver, subgroup, chunk: (receiver, chunk) not in lost
 
 
@@ -58,16 +58,16 @@ class Bursts:
 
 @dataclass
 class Fabric:
-    """All ends, and what passed."""
+    """A fabric has all ends, and records the messages."""
 
     size: int
     fate: Fate = all_arrive
     seed: int | None = None
-    """Of delays that reorder; None: every delay is the same."""
+    """Seed of random delays, which reorder; None: all delays are equal."""
     delay: int = 1_000_000
     loopback: bool = True
     late: dict[int, int] = field(default_factory=dict)
-    """Picoseconds by which a rank hears later than others that a barrier is passed."""
+    """Picoseconds by which a rank learns later than others that a barrier is complete."""
     sent: list[tuple[int, int, int]] = field(default_factory=list)
     """(rank, subgroup, immediate)."""
     tokens: list[tuple[int, int]] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Fabric:
         self.network.timers.at(self.network.now + delay, action)
 
     def wander(self) -> int:
-        """The delay of a datagram."""
+        """Return the delay of a datagram."""
         return self.delay if self.seed is None else self.random.randrange(self.delay // 10, 4 * self.delay)
 
     def run(self) -> None:
@@ -113,12 +113,12 @@ class End:
         self.fabric, self.rank, self.size = fabric, rank, fabric.size
         self.meet = TransportBarrier(fabric.network.end(rank))
         self.free = 0
-        """When the port is free."""
+        """Time at which the port is free."""
         self.ordered: dict[int, int] = {}
-        """By peer: when the last reliable message arrives."""
+        """Time at which the last reliable message arrives, by peer."""
         self.keys = 0
         self.unsignalled: Counter[int] = Counter()
-        """By subgroup: chunks since the last one that was signalled."""
+        """Number of chunks since the last signalled one, by subgroup."""
 
     @property
     def now(self) -> int:
@@ -173,7 +173,7 @@ class End:
         check_bitmap(self.owner)
 
     def reliable(self, peer: int, action: Callable[[], None], done: Done) -> None:
-        """In order; the completion comes back after the arrival."""
+        """Deliver a reliable message in order; its completion follows its arrival."""
         at = max(self.now + self.fabric.wander(), self.ordered.get(peer, 0) + 1)
         self.ordered[peer] = at
         self.fabric.later(at - self.now, action)
@@ -229,7 +229,7 @@ class End:
 
 
 def holds(rank: MulticastRank, owner: int) -> bool:
-    """Said once more and plainly: every bit of a block is set, or it is the own one."""
+    """Return whether a rank holds a block: every bit of the block is set, or the block is its own."""
     plan = rank.operation.plan
     first = plan.owners.index(owner)
     return owner == rank.end.rank or all(
@@ -239,7 +239,7 @@ def holds(rank: MulticastRank, owner: int) -> bool:
 
 
 def check_bitmap(rank: MulticastRank) -> None:
-    """Invariant 28."""
+    """Assert invariant 28."""
     if rank.operation is None or not rank.operation.armed:
         return
     plan, own = rank.operation.plan, rank.end.rank
@@ -256,7 +256,7 @@ def check_bitmap(rank: MulticastRank) -> None:
 
 @dataclass
 class Ran:
-    """One operation in all ranks."""
+    """This record is one operation on all ranks."""
 
     fabric: Fabric
     outputs: list[bytearray]
@@ -274,7 +274,7 @@ class Ran:
 
 
 def fabric_of(size: int, config: MulticastConfig, counter: int = 0, **options: object) -> Fabric:
-    """With a `MulticastRank` at every end."""
+    """Return a fabric with a `MulticastRank` at every end."""
     fabric = Fabric(size, **options)
     for end in fabric.ends:
         end.owner = MulticastRank(end, config, counter)
@@ -282,12 +282,12 @@ def fabric_of(size: int, config: MulticastConfig, counter: int = 0, **options: o
 
 
 def content(rank: int, length: int) -> bytes:
-    """What a rank sends: no two chunks of any two ranks are the same."""
+    """Return the block of a rank; no two chunks of all ranks are equal."""
     return Random(rank).randbytes(length)
 
 
 def post(fabric: Fabric, plan: MulticastPlan, salt: int = 0, skew: int = 0) -> Ran:
-    """An operation at every rank; `skew`: picoseconds among which the ranks enter."""
+    """Post an operation at every rank; `skew`: picoseconds within which the ranks enter."""
     outputs = [bytearray(plan.bytes) for _ in fabric.ends]
     told: list[list[Exception | None]] = [[] for _ in fabric.ends]
     ran = Ran(fabric, outputs, told, [MulticastCounters() for _ in fabric.ends])
@@ -311,7 +311,7 @@ def post(fabric: Fabric, plan: MulticastPlan, salt: int = 0, skew: int = 0) -> R
 
 
 def execute(plan: MulticastPlan, fate: Fate = all_arrive, counter: int = 0, skew: int = 0, **options: object) -> Ran:
-    """One operation, until nothing more happens."""
+    """Run one operation until no event is left."""
     fabric = fabric_of(plan.size, plan.config, counter, fate=fate, **options)
     ran = post(fabric, plan, skew=skew)
     fabric.run()
@@ -319,12 +319,12 @@ def execute(plan: MulticastPlan, fate: Fate = all_arrive, counter: int = 0, skew
 
 
 def expected(plan: MulticastPlan, salt: int = 0) -> bytes:
-    """The result, at every rank."""
+    """Return the result that every rank must have."""
     return b"".join(content(owner + salt, plan.length) for owner in plan.owners)
 
 
 def check_done(ran: Ran, plan: MulticastPlan, salt: int = 0) -> None:
-    """Every rank has the result, was told once, and nothing stays registered."""
+    """Assert that every rank has the result, `done` was called once, and no buffer is still registered."""
     assert ran.told == [[None]] * plan.size, "\n".join(str(rank.operation) for rank in ran.fabric.ranks)
     assert {bytes(output) for output in ran.outputs} == {expected(plan, salt)}
 

@@ -1,4 +1,4 @@
-"""Parts that several tests of collectives share: algorithms."""
+"""This module makes the cases of collective algorithms that run over packets."""
 
 from typing import Any
 

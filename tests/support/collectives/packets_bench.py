@@ -1,4 +1,4 @@
-"""Runs one schedule in all its ranks over emulated packets, and looks at what was on the wire."""
+"""This module runs one schedule on all its ranks over emulated packets, and reads the packets on the wire."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -28,18 +28,18 @@ NETWORKS: dict[str, Callable[..., PacketNetwork]] = {
 
 
 class Ran(NamedTuple):
-    """What came of it, by rank."""
+    """This record has the results of a run, by rank."""
 
     outputs: list[np.ndarray]
     counted: list[CollectiveCounters]
     errors: list[list[UetError | None]]
-    """What `done` was told, each time."""
+    """Arguments of the calls of `done`."""
     time: int
     network: PacketNetwork
 
 
 def settle(network: PacketNetwork) -> None:
-    """Until nothing more happens by itself."""
+    """Run the network until no event is left but timers."""
     while True:
         if network.timers.fire(network.now):
             continue
@@ -56,7 +56,7 @@ def execute(
     plan: Schedule, inputs: Sequence[np.ndarray], transport: str, *, op: ReduceOp = ReduceOp.SUM,
     order: Sequence[int] | None = None, network: PacketNetwork | None = None, **options: Any,
 ) -> Ran:  # fmt: skip
-    """`order`: in which the ranks start. The inputs stay as they are."""
+    """Run a schedule; the ranks start in the order `order`. The inputs are not changed."""
     network = NETWORKS[transport](plan.size, **options) if network is None else network
     inputs = [array.copy() for array in inputs]
     outputs = [
@@ -82,12 +82,14 @@ class Frame(NamedTuple):
 
     rank: int
     leaves: bool
-    """Or has arrived."""
+    """Whether the packet leaves; False: it arrives."""
     packet: Packet
 
 
 def frames(path: Path, network: PacketNetwork) -> Iterator[Frame]:
-    """All of a capture; each decodes without an error, ends with the right CRC, and encodes to itself."""
+    """Yield the packets of a capture; assert that each decodes without an error, has a right CRC, and encodes to
+    itself.
+    """
     addresses = [node.address for node in network.world.nodes.values()]
     with open_capture(str(path)) as reader:
         for record in reader:
@@ -101,7 +103,7 @@ def frames(path: Path, network: PacketNetwork) -> Iterator[Frame]:
 
 
 def captured(plan: Schedule, inputs: Sequence[np.ndarray], transport: str, **options: Any) -> tuple[Ran, list[Frame]]:
-    """Runs it with a capture of what leaves each rank and what arrives there."""
+    """Run it with a capture of what leaves each rank and what arrives there."""
     with tempfile.TemporaryDirectory() as home:
         path = Path(home) / "run.pcapng"
         ran = execute(plan, inputs, transport, capture=str(path), taps="all", **options)

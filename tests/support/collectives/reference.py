@@ -30,7 +30,7 @@ def sharp_levels(hosts: int, radix: int) -> int:
 
 
 class LeafSpine(NamedTuple):
-    """Counts as blocks what crosses a leaf-spine fabric with ranks in order (collectives.md §3.10.7)."""
+    """This record counts as blocks what crosses a leaf-spine fabric with ranks in order (collectives.md §3.10.7)."""
 
     traversals: int
     """Blocks over all links: `trav`."""

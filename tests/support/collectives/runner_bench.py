@@ -1,4 +1,4 @@
-"""Runs one schedule in all its ranks over the model network."""
+"""This module runs one schedule in all its ranks over the model network."""
 
 from typing import NamedTuple
 
@@ -14,18 +14,18 @@ from uetproto.errors import UetError
 
 
 class Ran(NamedTuple):
-    """What came of it, by rank."""
+    """This record has the results of a run, by rank."""
 
     outputs: list[np.ndarray]
     counted: list[CollectiveCounters]
     errors: list[list[UetError | None]]
-    """What `done` was told, each time."""
+    """Arguments of the calls of `done`."""
     time: int
     network: ModelNetwork
 
 
 def turn(network: ModelNetwork) -> None:
-    """Until nothing more happens."""
+    """Run the network until no event is left."""
     while (instant := network.timers.next) is not None:
         network.advance(instant)
         network.timers.fire(network.now)
@@ -35,7 +35,7 @@ def execute(
     plan: Schedule, inputs: list[np.ndarray], op: ReduceOp = ReduceOp.SUM, network: ModelNetwork | None = None,
     gamma: float = 0, order: list[int] | None = None,
 ) -> Ran:  # fmt: skip
-    """`order`: in which the ranks start."""
+    """Run a schedule; the ranks start in the order `order`."""
     network = ModelNetwork(plan.size) if network is None else network
     dtype = inputs[0].dtype
     outputs = [

@@ -1,4 +1,4 @@
-"""Parts that several tests of collectives share: graph."""
+"""This module has small topologies, and counts routes, cuts and bisections of a topology by independent code."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Parts that several tests of distributed share: collectives."""
+"""This module runs a program on ranks that have a default process group."""
 
 from uetproto.api import distributed as dist
 

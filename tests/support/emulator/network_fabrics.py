@@ -1,4 +1,4 @@
-"""Parts that several tests of emulator share: fabrics."""
+"""This module builds fabrics without engines, whose nodes keep the frames that they receive."""
 
 import random
 from collections.abc import Callable, Mapping

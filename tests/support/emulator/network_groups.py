@@ -1,4 +1,4 @@
-"""Parts that several tests of emulator share: groups."""
+"""This module has the address of a multicast group."""
 
 GROUP = 0xE0010203
 """224.1.2.3"""

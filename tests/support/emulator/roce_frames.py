@@ -37,7 +37,7 @@ def mac(address: int) -> bytes:
 
 
 class Sink:
-    """Remembers what arrived, and when."""
+    """This class remembers what arrived, and when."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

@@ -86,7 +86,7 @@ class FepWorld:
             self.deliver(number)
 
     def run(self, chance: Rng, adversity: Adversity, steps: int = 1_000_000) -> int:
-        """Lets chance deliver until both endpoints are quiet and nothing is in flight; returns the steps taken."""
+        """Let chance deliver until both endpoints are quiet and nothing is in flight; return the steps taken."""
         for step in range(steps):
             if self.wire.flight:
                 self.now += TRANSIT

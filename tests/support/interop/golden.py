@@ -1,4 +1,4 @@
-"""Parts that several tests of interop share: golden."""
+"""This module has the paths of the golden captures, over UET and over RoCE, and reads their packets."""
 
 from collections.abc import Iterator
 from pathlib import Path

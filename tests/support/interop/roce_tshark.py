@@ -1,4 +1,4 @@
-"""Parts that several tests of interop share: roce tshark."""
+"""This module reads tshark's RoCE fields, and compares them with those of `decode` by tables of names."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def flat(tree: Any, into: dict[str, str]) -> dict[str, str]:
 
 
 def same(packet: Packet, layers: dict[str, Any], what: str) -> int:
-    """Compares every field that both have; how many that were."""
+    """Compare every field that both have; how many that were."""
     assert "_ws.malformed" not in json.dumps(layers), what
     shown = flat(layers["infiniband"], {})
     compared = 0

@@ -1,4 +1,4 @@
-"""Parts that several tests of interop share: tshark."""
+"""This module has assertions that tshark, with the plugin, and `decode` show the same fields of a frame."""
 
 from tests.support.interop.tshark import (
     Shown,

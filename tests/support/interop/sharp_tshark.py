@@ -1,4 +1,4 @@
-"""Parts that several tests of interop share: sharp tshark."""
+"""This module compares the SHARP and multicast fields of tshark, with the plugin, with those of `decode`."""
 
 from tests.support.interop.tshark import Shown, number
 from uetproto import decode

@@ -60,7 +60,9 @@ class ScriptedMessage:
 
 
 class ScriptedSes:
-    """Answers each request as `script` says for its PSN: "ok" (not gtd_del), "gtd", "later", or a NackCode."""
+    """This class answers each request as `script` says for its PSN: "ok" (not gtd_del), "gtd", "later", or a
+    NackCode.
+    """
 
     def __init__(self) -> None:
         self.script: dict[int, str | NackCode] = {}
@@ -211,7 +213,7 @@ class End:
         self.poll()
 
     def sent(self, kind: str, **columns: Any) -> Sent:
-        """Takes the oldest packet out of the outbox: it is of this kind and has these numbers."""
+        """Take the oldest packet out of the outbox: it is of this kind and has these numbers."""
         assert self.outbox, f"{self.name} sent nothing; {kind} {columns} expected"
         sent = self.outbox.pop(0)
         assert sent.kind == kind, f"{self.name} sent {sent}, expected {kind} {columns}"

@@ -1,4 +1,4 @@
-"""Plays the scenario of a ladder, row by row, against the ladder as a text: one line a packet.
+"""This module plays the scenario of a ladder, row by row, against the ladder as a text: one line a packet.
 
     A REQ 7>3 psn 333 clear 332 coff -1 …   A sends it: every number and flag (`lines`)
     B rx REQ 333                            it arrives, as it was sent but for what `name` says
@@ -34,7 +34,7 @@ class Ends:
         self.pdcs: dict[int, Pdc] = {}
 
     def look(self) -> None:
-        """Keeps the PDC of the ladder, to be asked also after its end."""
+        """Keep the PDC of the ladder, to be asked also after its end."""
         for node, monitor in enumerate(self.script.simulator.monitors):
             preset = self.script.nodes[node].preset.pdcid
             found = monitor.pds.pdcs.get(preset or 0) or next(iter(monitor.pds.pdcs.values()), None)
@@ -117,7 +117,7 @@ class Player:
 
 
 def ladder(scenario: str, text: str) -> Player:
-    """Plays a scenario. Fails where it is not the ladder `text`."""
+    """Play a scenario. Fails where it is not the ladder `text`."""
     player = Player(scenario)
     wanted = [" ".join(row.split()) for row in text.strip().splitlines() if row.strip()]
     at = 0

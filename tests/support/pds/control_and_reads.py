@@ -1,4 +1,4 @@
-"""Parts that several tests of pds share: control and reads."""
+"""This module has messages of read data, ladders with a policy of secure start, and SYN packets."""
 
 from typing import Any
 

@@ -121,7 +121,7 @@ class Sender(Node, Protocol):
     def send(self, mode: Mode, items: list[Item], now: int) -> None: ...
 
     def open(self, mode: Mode, ctl: Ctl, now: int) -> None:
-        """Sends NOOP or NEGOTIATION (pds.md §13)."""
+        """Send NOOP or NEGOTIATION (pds.md §13)."""
 
     def close(self, now: int) -> None: ...
 
@@ -385,7 +385,7 @@ class Network:
         self.at(self.now + after, what)
 
     def run(self, until: Callable[[], bool]) -> bool:
-        """Goes on until this is so; False when it never was."""
+        """Go on until this is so; False when it never was."""
         while True:
             for name, node in self.nodes.items():
                 for data in node.poll(self.now):

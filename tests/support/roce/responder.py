@@ -1,4 +1,4 @@
-"""Parts that several tests of roce share: responder."""
+"""This module makes RoCE requests by hand, and returns the answers of a responder."""
 
 from tests.support.roce.world import BASE, QP_B, A, B, World
 from uetproto.engine.contract import Datagram

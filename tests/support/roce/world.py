@@ -96,7 +96,7 @@ class World:
 
     def send(self, opcode: Opcode = Opcode.SEND, length: int = 0, *, side: Side | None = None, at: int = 0,
              to: int = 0, **more: Any) -> None:  # fmt: skip
-        """Posts from `at` of the own region, for one-sided operations to `to` of the peer's, and takes what comes."""
+        """Post from `at` of the own region, for one-sided operations to `to` of the peer's, and take what comes."""
         side = side or self.a
         peer = self.b if side is self.a else self.a
         more = {"remote_addr": BASE + to, "rkey": peer.mr.rkey, "sg_list": side.sge(at, length)} | more
@@ -123,7 +123,7 @@ class World:
         return sent
 
     def deliver(self, index: int = 0) -> None:
-        """Hands one packet over, as bytes, and takes what comes of it."""
+        """Hand one packet over, as bytes, and take what comes of it."""
         packet = self.wire.pop(index)
         side = self.sides.get(packet.dst)
         if side is not None:
@@ -139,7 +139,7 @@ class World:
             self.deliver()
 
     def pass_time(self, duration: int) -> None:
-        """Runs timers that are due on the way; packets stay on the wire."""
+        """Run timers that are due on the way; packets stay on the wire."""
         end = self.now + duration
         while (due := self.deadline()) is not None and due <= end:
             self.now = max(self.now, due)

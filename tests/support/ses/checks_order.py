@@ -1,4 +1,4 @@
-"""Parts that several tests of ses share: checks order."""
+"""This module drives a target with requests that have one or more faults, to test the order of its checks."""
 
 import random
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Parts that several tests of ses share: initiator rules."""
+"""This module makes a target refuse the first requests, to test the rules of the initiator."""
 
 from tests.support.ses.operations import Peers
 from uetproto.engine.ses.headers import SesRequest

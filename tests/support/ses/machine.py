@@ -540,7 +540,7 @@ class SesMachine(RuleBasedStateMachine):
         self._judge()
 
     def _flush(self) -> None:
-        """Receives for all that is sent, until it has ended."""
+        """Receive for all that is sent, until it has ended."""
         for _ in range(400):
             self.world.run(50 * MS)
             unmet = [s for s in self.sends.values() if s.receive is None and s.ended is None]
@@ -583,7 +583,7 @@ class SesMachine(RuleBasedStateMachine):
         self._judge_buffers()
 
     def _judge_order(self) -> None:
-        """Sends on ROD of one initiator to one queue."""
+        """Send on ROD of one initiator to one queue."""
         queues: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
         for sent in self.sends.values():
             if sent.mode is Mode.ROD and sent.receive is not None:

@@ -112,7 +112,7 @@ class RegionModel:
     def atomic(
         self, offset: int, opcode: AtomicOpcode, datatype: AtomicDatatype, operands: bytes, compare: bytes = b""
     ) -> bytes:
-        """Executes one; returns the bytes before it."""
+        """Execute one; return the bytes before it."""
         size = size_of(datatype)
         before = self.read(offset, max(size, len(operands)))
         c = load(compare, datatype) if compare else Fraction(0)

@@ -1,4 +1,4 @@
-"""Parts that several tests of ses share: operations."""
+"""This module has two endpoints, each with a process of a job, which run SES operations."""
 
 import random
 from typing import Any

@@ -88,7 +88,7 @@ class Wire:
         return self.hosts[address]
 
     def attach(self, address: int, grant: JobGrant, rank: int) -> tuple[Attachment, Attachment | None]:
-        """Connects a host to its leaf, on the LLT and the SAT."""
+        """Connect a host to its leaf, on the LLT and the SAT."""
         rail = grant.rails[0]
         made = []
         for place in (rail.llt[rank], *rail.sat[rank : rank + 1]):

@@ -1,4 +1,4 @@
-"""Parts that several tests of sharp share: endpoint."""
+"""This module has a host of SHARP without a network: it keeps the messages that the host sends."""
 
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.endpoint import SharpHost

@@ -1,4 +1,4 @@
-"""Parts that several tests of sharp share: real nodes."""
+"""This module runs collectives of SHARP hosts over real aggregation nodes."""
 
 from tests.support.sharp.fabric import HOSTS, Wire
 from uetproto.engine.contract import SECOND

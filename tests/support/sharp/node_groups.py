@@ -1,4 +1,4 @@
-"""Parts that several tests of sharp share: groups."""
+"""This module sends join and lock requests to aggregation nodes, and returns the state of a lock."""
 
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LLT, SAT, Net
 from uetproto.engine.sharp.messages import JoinRequest, LockBody, SharpMessage

@@ -1,4 +1,4 @@
-"""Parts that several tests of sharp share: operations."""
+"""This module makes SHARP requests of hosts, and runs operations and streams on aggregation nodes."""
 
 import struct
 from typing import Any

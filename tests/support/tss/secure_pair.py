@@ -18,7 +18,7 @@ TARGET, FIRST, SECOND = 0x0A00010B, 0x0A00000B, 0x0A00000C
 
 
 class Bytes(ScriptedSes):
-    """Keeps what was delivered, and answers all of it."""
+    """This class keeps what was delivered, and answers all of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Domain:
         self.target.send_return(pdcid, message, self.now)
 
     def run(self) -> None:
-        """Delivers in order until nobody sends any more."""
+        """Deliver in order until nobody sends any more."""
         while True:
             packets = [packet for end in self.ends.values() for packet in end.poll(self.now)]
             if not packets:

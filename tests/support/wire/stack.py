@@ -1,4 +1,4 @@
-"""Parts that several tests of wire share: stack."""
+"""This module has layers, and stacks of layers over each lower protocol, for tests of the codec."""
 
 from uetproto import Layer, Packet, Trailer, encode
 

@@ -1,4 +1,4 @@
-"""Parts that several tests of wire share: vectors."""
+"""This module reads the test vectors, and builds frames around the bytes of one header."""
 
 import json
 from typing import Any

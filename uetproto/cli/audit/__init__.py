@@ -1,1 +1,1 @@
-"""`uetproto audit`: options, text, JUnit, annotated captures and plots."""
+"""This package has the command `uetproto audit`: options, text, JUnit, annotated captures and plots."""

@@ -1,4 +1,4 @@
-"""Writes the capture of `uetproto audit -o`, with a comment at each packet that a finding is about."""
+"""This module writes the capture of `uetproto audit -o`, with a comment at each packet that a finding is about."""
 
 import os
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,6 @@
-"""`uetproto audit`: judges captures; prints findings with packet numbers and sources, and what could be judged."""
+"""This module has the command `uetproto audit`: it judges captures, and prints findings and the rules that were
+judged.
+"""
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
@@ -25,11 +27,11 @@ from uetproto.cli.outputs import Named, check_outputs
 from uetproto.cli.summary import count
 from uetproto.cli.terminal import console, painter, printable, status, tell, width, write_text
 
-_LISTED = 8  # names in a message
+_LISTED = 8  # number of names in a message
 
 
 def _rules(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
-    """Return the completions of a rule for the shell."""
+    """Return the rules whose names begin with `begun`, for completion in the shell."""
     return [name for name in BY_ID if name.startswith(begun.upper())]
 
 
@@ -194,7 +196,7 @@ def _check(
 
 
 def _known(file: str) -> Baseline:
-    """Read a baseline, and print the rules in it that do not exist: they hide nothing."""
+    """Read a baseline, and print a warning for rules in it that do not exist."""
     known = Baseline.read(file)
     strange = [name for name in known.rules if name not in BY_ID]
     if strange:
@@ -214,7 +216,7 @@ def _list(rules: tuple[str, ...], excused: Container[str], as_json: bool) -> Non
 
 
 def _text(outcome: AuditOutcome, files: tuple[str, ...], baseline: str | None, aside: bool) -> None:
-    """Print the outcome as text. `aside`: on standard error, because standard output is used otherwise."""
+    """Print the outcome as text; with `aside` on standard error, as standard output has another use."""
     paint = painter()
     out = console(aside)
     tell((audit_text.head(files, paint), "", *audit_text.findings(outcome, paint)), aside)

@@ -1,4 +1,6 @@
-"""Writes the outcome of `uetproto audit` for programs that run tests: JUnit XML with one test case for each rule."""
+"""This module writes the outcome of `uetproto audit` for programs that run tests: JUnit XML with one test case for each
+rule.
+"""
 
 import re
 from xml.etree import ElementTree
@@ -10,7 +12,7 @@ from uetproto.cli.audit.reproduce_hints import reproduce_hints
 from uetproto.cli.audit.text import flow_words
 from uetproto.cli.summary import count
 
-_MOST = 100  # findings of a rule in full
+_MOST = 100  # number of findings of a rule that are listed in full
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0
 
 

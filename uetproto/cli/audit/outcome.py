@@ -1,4 +1,4 @@
-"""Holds the outcome of `uetproto audit` for every form of output: new findings, hidden ones, counts."""
+"""This module holds the outcome of `uetproto audit` for every form of output: new findings, hidden ones, counts."""
 
 import json
 from collections import Counter
@@ -13,23 +13,23 @@ from uetproto.audit.rule import Severity
 
 NEVER_MET = "nothing of the kind in the capture"
 UNOPENED = "nothing of the kind in the capture but for what is sealed"
-"""Say why a rule that was never asked was not judged."""
+"""Reason why a rule was not judged if only sealed packets could concern it."""
 
 _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 @dataclass(slots=True)
 class AuditOutcome:
-    """Holds the outcome of an audit of some files."""
+    """This class holds the outcome of an audit of some files."""
 
     report: AuditReport
     least: Severity
-    """Holds the severity of `--fail-on`."""
+    """Severity of `--fail-on`."""
     findings: list[Finding] = field(default_factory=list)
     hidden: list[Finding] = field(default_factory=list)
-    """Lists the findings that the baseline hides."""
+    """Findings that the baseline hides."""
     options: Sequence[str] = ()
-    """Holds the options that other commands need to read the packets in the same way."""
+    """Options that other commands need to read the packets in the same way."""
 
     def fails(self, finding: Finding) -> bool:
         """Return whether a finding makes the exit status 1."""
@@ -66,7 +66,7 @@ class AuditOutcome:
         return max(0, self.report.tallies[rule].failed - kept)
 
     def left_out(self) -> dict[str, int]:
-        """Return, in words and with their number, the things that were not audited or were dropped before their end."""
+        """Return the counts, by description, of items that were not audited, or whose tracking ended early."""
         forgotten = self.report.forgotten.items()
         return unread(self.report) | {
             f"dropped: {what.replace(': ', ' ')}": number for what, number in forgotten if number
@@ -74,7 +74,7 @@ class AuditOutcome:
 
 
 def unread(report: AuditReport) -> dict[str, int]:
-    """Return the packets that were read but not audited, or only in part, in words, with their number."""
+    """Return the counts, by description, of packets that were read but not audited, or audited only in part."""
     said = {"of other protocols": report.others, "copies of a mirror port": report.copies}
     for reason, number in report.unopened.items():
         said["sealed, which --keys would open" if reason == NO_KEYS else f"sealed, {reason}"] = number
@@ -82,7 +82,7 @@ def unread(report: AuditReport) -> dict[str, int]:
 
 
 def why(tally: RuleTally, report: AuditReport) -> dict[str, int]:
-    """Return why a rule was not judged, and how often; empty for a rule that was always judged."""
+    """Return the counts, by reason, of the cases in which a rule was not judged."""
     if tally.asked:
         return dict(tally.not_judged.most_common())
     return {UNOPENED if report.unopened else NEVER_MET: 0}

@@ -1,4 +1,4 @@
-"""Draws a flow as PNG or SVG: PSNs over time, and the distribution of its times.
+"""This module draws a flow as PNG or SVG: PSNs over time, and the distribution of its times.
 
 This module imports matplotlib only when there is something to draw.
 """
@@ -14,9 +14,9 @@ from uetproto.cli.collective.plot import check_matplotlib, check_plot
 from uetproto.errors import LocalError
 
 _LISTED = 16
-"""PDCIDs that a message lists."""
+"""Number of PDCIDs that an error message lists."""
 _MARKED = 8
-"""Findings that are marked in the picture."""
+"""Number of findings that are marked in the picture."""
 _WIDE = 20
 """Times that differ by more than this factor are drawn on a logarithmic scale."""
 
@@ -30,8 +30,10 @@ def check(path: str) -> None:
 def plot(
     measured: Sequence[Measurements], path: str, number: int | None = None, findings: Sequence[Finding] = ()
 ) -> None:
-    """Draw the flow with most findings, or with most packets, and the opposite direction of its PDC. `number`: the PDC
-    to draw. Raises `LocalError` where there is no flow."""
+    """Draw the flow with most findings, or with most packets, and the opposite direction of its PDC.
+
+    `number`: the PDC to draw. Raises `LocalError` if there is no flow.
+    """
     place, flow = _chosen(measured, number, findings)
     back = [other for other in place.drawn if _is_return(other, flow)]
     import matplotlib
@@ -121,7 +123,7 @@ def _course(axes: Any, drawn: Drawn, start: int, unit: int, name: str) -> None:
 
 
 def _label(series: Series, text: str) -> str:
-    """Return a label that says so where the picture has fewer points than there were packets."""
+    """Return the label of a series, which says so if the picture has fewer points than there were packets."""
     return text if len(series) == series.count else f"{text} ({len(series):,} of {series.count:,})"
 
 
@@ -130,7 +132,7 @@ def _points(series: Series, start: int, unit: int) -> tuple[list[float], list[in
 
 
 def _times(axes: Any, drawn: Drawn) -> None:
-    """Draw the share of requests, and of messages, that took no longer than a time."""
+    """Draw the cumulative distributions of the times of requests and of messages."""
     curves = [
         (label, times)
         for label, times in (("request to ACK", drawn.answered), ("first packet to last response", drawn.latency))

@@ -1,4 +1,4 @@
-"""Prints the commands that show the packets of a finding of `uetproto audit`."""
+"""This module prints the commands that show the packets of a finding of `uetproto audit`."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from uetproto.audit.finding import Finding
 from uetproto.audit.wire.tracker import WireEvent
 
-_AROUND = 2  # packets before and behind each of a finding, in its ladder
-_FAR = 100  # packets: what lies between two that are farther apart is not drawn
-_NUMBERS = ("spdcid", "dpdcid", "destqp", "srcqp")  # of a flow, what --pdc takes
+_AROUND = 2  # number of packets that a ladder shows before and behind each packet of a finding
+_FAR = 100  # packets; those between two packets farther apart are not drawn
+_NUMBERS = ("spdcid", "dpdcid", "destqp", "srcqp")  # fields of a flow that --pdc takes
 
 
 def reproduce_hints(finding: Finding, options: Sequence[str] = ()) -> Iterator[str]:
     """Yield a command that draws a ladder around the packets, then one that dissects the offending packet.
 
-    A packet that is judged alone needs no ladder. `options`: how the packets are read. Standard input cannot be read
-    again: there, the commands say that they need it once more.
+    A finding about a single packet needs no ladder. `options`: options by which the packets were read. Standard input
+    cannot be read again, so that a command for it says that it needs the same input.
     """
     again = "… | " if finding.file == "-" else ""
     if not isinstance(finding.rule.on, WireEvent):

@@ -1,4 +1,4 @@
-"""Prints rules for `uetproto audit --list-rules` and `--explain`, as text and as JSON."""
+"""This module prints rules for `uetproto audit --list-rules` and `--explain`, as text and as JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ def json_rules(rules: Sequence[Rule]) -> Iterator[str]:
 
 
 def named(name: str) -> Rule:
-    """Return the rule with this id. Raises `LocalError` that names similar ids, and all."""
+    """Return the rule with this id. Raises `LocalError` with similar ids, and all ids."""
     rule = BY_ID.get(name.upper())
     if rule is None:
         raise LocalError(f"--explain {name}", f"there is no such rule; {known_rules(name)}")
@@ -78,7 +78,7 @@ def explained(rule: Rule, columns: int, paint: Paint) -> Iterator[str]:
 
 
 def _statement(invariant: str) -> str:
-    """Return the text of an invariant of packet delivery; the emulator is checked against it, too."""
+    """Return the text of an invariant of packet delivery, which the emulator's checks have, too."""
     page, _, number = invariant.partition(" ")
     if page != "pds" or int(number) not in INVARIANTS:
         return ""

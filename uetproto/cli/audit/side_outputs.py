@@ -1,4 +1,6 @@
-"""Makes the side outputs of `uetproto audit` in the same pass: a picture (`--plot`) and tables (`--parquet`)."""
+"""This module makes the side outputs of `uetproto audit` in the same pass: a picture (`--plot`) and tables
+(`--parquet`).
+"""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,10 +16,14 @@ from uetproto.audit.stats.measure import Measures
 
 
 class SideOutputs:
-    """Collects the listeners of a pass and writes their outputs: a context manager around the pass."""
+    """Side outputs have the listeners of a pass, and write their outputs; they are a context manager around the
+    pass.
+    """
 
     def __init__(self, options: Options, *, plot: str | None, number: int | None, parquet: str | None) -> None:
-        """Make the listeners. `number`: the PDC to draw. Raises `LocalError` for what cannot be drawn or written."""
+        """Make the listeners. `number`: the PDC to draw. Raises `LocalError` if an output cannot be drawn or
+        written.
+        """
         self._plot, self._number, self._parquet = plot, number, parquet
         self._owned = ExitStack()
         self._factories: list[ListenerFactory] = []
@@ -45,7 +51,7 @@ class SideOutputs:
         return self._listener if self._factories else None
 
     def write(self, findings: Sequence[Finding]) -> list[str]:
-        """Write what the listeners have collected, and return the names of what was written."""
+        """Write the outputs of the listeners, and return the names of the written files."""
         written = []
         if self._parquet is not None:
             write_findings(self._parquet, findings)

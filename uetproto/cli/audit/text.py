@@ -1,4 +1,4 @@
-"""Prints the outcome of `uetproto audit` as text: findings by rule and flow, then what could be judged."""
+"""This module prints the outcome of `uetproto audit`: findings by rule and flow, then counts of judged rules."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +20,10 @@ from uetproto.cli.terminal import Paint, printable
 
 STYLES = {Severity.ERROR: "alarm", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
-_FLOWS = 4  # of a rule, in full
-_LINES = 3  # findings of a flow, in full
-_NUMBERS = 8  # further packets by number
-_WITHIN = ("message_id", "psn", "pkt_id", "tsc")  # what tells findings of one flow apart
+_FLOWS = 4  # flows of a rule that are shown in full
+_LINES = 3  # findings of a flow that are shown in full
+_NUMBERS = 8  # further packets that are listed by number
+_WITHIN = ("message_id", "psn", "pkt_id", "tsc")  # fields that tell findings of one flow apart
 _INDENT = "    "
 
 
@@ -83,7 +83,7 @@ def flow_words(flow: dict[str, Any]) -> str:
 
 
 def coverage(outcome: AuditOutcome) -> Table:
-    """Return a table of what was judged: rules with equal numbers share a row, rules that failed have their own."""
+    """Return a table of the judged rules: rules with equal counts share a row; each rule that failed has its own."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for name in _NUMBERED:
         table.add_column(name, justify="right", no_wrap=True)
@@ -103,7 +103,7 @@ def coverage(outcome: AuditOutcome) -> Table:
 
 
 def _place(row: tuple[tuple[Any, ...], list[str]]) -> tuple[Any, ...]:
-    """Return a key that sorts rules that failed first, and rules that were never asked last."""
+    """Return a key that sorts rules that failed first, and rules without any case last."""
     (judged, _, failed, not_judged), _, _ = row[0]
     return not failed, -judged, not not_judged
 
@@ -112,7 +112,7 @@ _NUMBERED = ("judged", "passed", "failed", "not judged")
 
 
 def _in_families(names: Sequence[str], known: Iterable[str]) -> Iterator[str]:
-    """Yield rules that were never asked, by family: "TSS-* (9)", "the other 30 of PDS-*"."""
+    """Yield rules without any case, by family: "TSS-* (9)", "the other 30 of PDS-*"."""
     sizes = Counter(map(_family, known))
     for family, group in groupby(names, _family):
         members = list(group)

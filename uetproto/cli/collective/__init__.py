@@ -1,1 +1,1 @@
-"""`uetproto collective`: options, runs, reports and plots."""
+"""This package has the command `uetproto collective`: options, runs, reports and plots."""

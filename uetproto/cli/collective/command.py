@@ -1,4 +1,7 @@
-"""`uetproto collective`: runs a collective over an emulated fabric and compares every number with its formula."""
+"""This module has the command `uetproto collective`: it runs a collective over an emulated fabric.
+
+It compares the measured steps, bytes and time with formulas.
+"""
 
 import json
 import sys
@@ -214,7 +217,7 @@ def command(
         try:
             with _progress(name) as progress:
                 found.append(each.run(output, taps, progress))
-        except (DistError, TransportError) as error:  # not misuse: the fabric, or a rank, has failed
+        except (DistError, TransportError) as error:  # not an error of the user: the fabric, or a rank, has failed
             tell([f"uetproto: {name}: {error}"], aside=True)
             raise click.exceptions.Exit(FAULT) from None
         except (KeyboardInterrupt, SystemExit) as end:
@@ -275,7 +278,7 @@ def _only_schedule(prepared: list[PreparedCase], plot_file: str | None, output: 
 
 
 def _as_dict(prepared: PreparedCase, steps: int, sent: list[int]) -> dict[str, Any]:
-    """Return the object of interfaces.md §10, without what only a run measures."""
+    """Return the object of interfaces.md §10 without the values that only a run can measure."""
     found = MeasuredCollective(
         op=prepared.case.op, algorithm=prepared.algorithm, ranks=prepared.case.ranks, bytes=prepared.case.length,
         steps=steps, messages=0, sent=tuple(sent), links=None, promised=prepared.promised, time=0,

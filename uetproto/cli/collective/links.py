@@ -1,4 +1,4 @@
-"""Counts the payload of collectives on every link: each frame is parsed when it arrives."""
+"""This module counts the payload of collectives on every link: each frame is parsed when it arrives."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,17 +9,17 @@ from uetproto.emulator.network.built import LinkHop
 from uetproto.emulator.network.payload import vector_size
 
 _BASE = 14 + 20 + 8
-"""Bytes of Ethernet, IPv4 and UDP."""
+"""Number of bytes of the Ethernet, IPv4 and UDP headers."""
 _RECORD_KEY = 0
 """Memory key to which UET ranks write their grants."""
 _UD_SEND_IMMEDIATE = 0x65
 _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 """BTH opcodes whose payload counts: RDMA WRITE with and without immediate, RDMA READ response, and chunks of multicast
-(roce.md §3). SENDs on connections are grants and tokens, or messages of SHARP, whose vector counts."""
+(roce.md §3). SENDs on connections do not count, as they are grants and tokens; of a SHARP message the vector counts."""
 
 
 class LinkMeter:
-    """Measures the payload of the collective's messages on links.
+    """This class measures the payload of the collective's messages on links.
 
     Frames with the same length and the same first bytes are decoded once.
     """
@@ -56,7 +56,7 @@ class LinkMeter:
         if found is None:
             packet = decode(frame)
             found = len(packet.payload)
-            if found == RECORD:  # a record or data: each has to be asked
+            if found == RECORD:  # may be a record or data: each frame is decoded
                 keys = (layer.values.get("memory_key") for layer in packet.layers)
                 return 0 if _RECORD_KEY in keys else found
             self._known[len(frame), begin] = found

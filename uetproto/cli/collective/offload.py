@@ -1,4 +1,4 @@
-"""The part of the network in `uetproto collective`: where its algorithms are legal, what they cost, what it reports.
+"""This module handles algorithms of the network for `uetproto collective`: where they are legal, costs, reports.
 
 The costs of SHARP come from the aggregation manager of a fabric of the same shape: its trees, quotas and refusals
 (sharp.md §4.2).
@@ -26,11 +26,11 @@ from uetproto.knobs import BOOL, knobs_of
 SHARP = frozenset({"sharp", "hcoll_sharp"})
 """Algorithms that need aggregation nodes."""
 CARRIERS = {"sharp": ("uet", "roce"), "hcoll_sharp": ("uet", "roce"), "multicast": ("roce",)}
-"""Transports that have each algorithm."""
+"""Transports that can carry each algorithm."""
 
 
 class Offer(NamedTuple):
-    """Describes what the manager grants to a group of ranks."""
+    """This record describes what the manager grants to a group of ranks."""
 
     costs: SharpCosts
     threshold: int | None
@@ -38,13 +38,13 @@ class Offer(NamedTuple):
     edges: int
     """Edges of the tree: E (sharp.md §4.4)."""
     window: int
-    """Bytes of a stream that may be in flight (sharp.md §3.3); the formula assumes that they suffice."""
+    """Bytes of a stream that may be in flight (sharp.md §3.3); the formula assumes that they limit nothing."""
     trees: int
-    """Number of trees of the job, of which some may not stream."""
+    """Number of trees of the job; some of them may not be able to stream."""
 
 
 def refusal(algorithm: str, transport: str, kind: str) -> str | None:
-    """Return why a fabric does not have an algorithm; None: the fabric has it."""
+    """Return why a fabric cannot carry out an algorithm; None: it can."""
     if transport not in CARRIERS[algorithm]:
         return f"{algorithm} over {transport}; legal with --transport {', '.join(CARRIERS[algorithm])}"
     if kind == "pair":
@@ -155,7 +155,7 @@ def _value(text: str) -> Any:
 
 
 class OffloadMonitor:
-    """Listens to a network in which a collective is about to run."""
+    """An offload monitor collects the reports of a network in which a collective runs."""
 
     def __init__(self, network: PacketNetwork) -> None:
         self._network = network

@@ -1,4 +1,4 @@
-"""The options of `uetproto collective`: each is checked, and refused by name with what is legal."""
+"""This module checks the options of `uetproto collective`, and refuses illegal ones with the legal values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from uetproto.toml.values import size
 _BYTES = size(0, 1 << 40)
 DEFAULT_BYTES = "1 MiB"
 _DIGITS = 6
-"""Largest number of digits of a number of a topology."""
+"""Largest number of digits of a number in the text of a topology."""
 CROSS_NIC = {"0": "never leave the rail", "1": "allow", "2": "prefer the same NIC"}
 """Policies of NCCL (collectives.md §4.2)."""
 
@@ -109,7 +109,7 @@ def _names(op: str) -> list[str]:
 
 
 def check_schedule(op: str, algorithm: str | None) -> None:
-    """Raises `LocalError` for an algorithm without a schedule."""
+    """Raise `LocalError` for an algorithm without a schedule."""
     if algorithm == AUTO:
         raise LocalError(f"--algorithm {AUTO}", "--schedule runs nothing", "ring, double_tree")
     if algorithm is not None:
@@ -143,7 +143,7 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
 
 
 def own_options(op: str, names: Sequence[str | None], length: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options of algorithms. Raises `LocalError` if none of the algorithms to run has one of them."""
+    """Return the given options of algorithms. Raises `LocalError` for one that none of the algorithms to run has."""
     named = {name: value for name, value in given.items() if value is not None}
     chosen = [choose(op, length, even=True) if name is None else name for name in names]
     for name, value in named.items():

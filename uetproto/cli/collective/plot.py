@@ -1,6 +1,7 @@
-"""Draws the results of `uetproto collective` as PNG or SVG: by ranks if there are several, otherwise by algorithm.
+"""This module draws the results of `uetproto collective` as PNG or SVG.
 
-matplotlib is imported only here, and only when there is something to draw.
+The axis is the number of ranks if there are several, otherwise the algorithm. matplotlib is imported only when a
+picture is drawn.
 """
 
 from collections.abc import Sequence
@@ -15,15 +16,14 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raises `LocalError` for a suffix not in `suffixes`, and for a file that cannot be written, before anything
-    runs."""
+    """Raise `LocalError`, before the run, for a suffix not in `suffixes`, and for a file that cannot be written."""
     if Path(path).suffix.lower() not in suffixes:
         raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}")
     check_output("--plot", path, ())
 
 
 def check_matplotlib(path: str) -> None:
-    """Raises `LocalError` if matplotlib is missing."""
+    """Raise `LocalError` if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -31,7 +31,7 @@ def check_matplotlib(path: str) -> None:
 
 
 def plot(found: Sequence[MeasuredCollective], path: str, title: str) -> None:
-    """Writes the picture."""
+    """Draw the results, and write the picture to `path`."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -90,7 +90,7 @@ def _by_ranks(axes: Any, found: Sequence[MeasuredCollective]) -> None:
 def _bars(
     axes: Any, found: Sequence[MeasuredCollective], title: str, measured: list[float], theory: list[float]
 ) -> None:
-    """Draw for each algorithm what was measured beside its formula."""
+    """Draw two bars for each algorithm: the measured value, and that of the formula."""
     places = range(len(found))
     axes.barh([place - 0.2 for place in places], measured, 0.4, label="measured")
     axes.barh([place + 0.2 for place in places], theory, 0.4, label="formula", alpha=0.5)

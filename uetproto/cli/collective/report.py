@@ -1,4 +1,6 @@
-"""Prints the results of `uetproto collective`: one collective in full, several in a table, a sweep over ranks."""
+"""This module prints the results of `uetproto collective`: one collective in full, several in a table, a sweep over
+ranks.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +22,7 @@ _TROUBLE = ("retry_packets_sent", "rnr_events", "rnr_naks", "out_of_sequence_nak
 NONE = "–"
 
 _HALVED = {("all_reduce", "sharp"), ("all_gather", "multicast")}
-"""Algorithms against which the ring moves 2(N−1)/N times as many bytes on all links (collectives.md §3.9, §3.10.7)."""
+"""Algorithms that need fewer bytes than the ring: it moves 2(N−1)/N times as many (collectives.md §3.9, §3.10.7)."""
 
 
 def heading(prepared: PreparedCase) -> str:
@@ -103,7 +105,7 @@ def _sharp_costs(offer: Offer) -> Iterator[str]:
 
 
 def _in_network(found: InNetwork) -> Iterator[str]:
-    """Yield what switches and aggregation nodes counted."""
+    """Yield lines with the counters of switches and aggregation nodes."""
     if found.made:
         yield f"  {'group made before, in':24} {microseconds(found.made):>20}"
     yield from (f"  {note}" for note in found.notes)
@@ -145,7 +147,7 @@ def _ranks(sent: Sequence[int]) -> Iterator[str]:
 
 
 def _links(links: Sequence[LinkCount]) -> Iterator[str]:
-    """Yield the links, the busiest first, and equal ones in one line."""
+    """Yield lines with the bytes of the links, the busiest first; links with equal bytes share a line."""
     alike: dict[tuple[int, int], list[LinkCount]] = {}
     for link in links:
         alike.setdefault((link.payload, link.wire), []).append(link)
@@ -221,7 +223,7 @@ def sweep(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Pa
 
 
 def verdict(found: MeasuredCollective, paint: Paint) -> str:
-    """Return whether every rank has the right result."""
+    """Return a text that says whether every rank has the right result."""
     return paint("equals NumPy's", "green") if found.correct else paint("differs from NumPy's", "alarm")
 
 

@@ -1,4 +1,4 @@
-"""Runs one operation of `uetproto collective` with real tensors over one fabric, and counts every byte."""
+"""This module runs one operation of `uetproto collective` with real tensors over one fabric, and counts every byte."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -46,23 +46,23 @@ RATE = 400 * 10**9
 DELAY = MICROSECOND
 """Delay of every cable, and of a hop within a host, in picoseconds."""
 WAYS = 3
-"""Number of times that an empty message crosses the fabric: the grant, the bytes, and the acknowledgement."""
+"""Number of times that a message crosses the fabric in one direction: as grant, as bytes, as acknowledgement."""
 MOST_RANKS = 4096
 """Largest number of ranks without packets."""
 MOST_WITH_PACKETS = 256
 MOST_HELD = 64 << 30
 """Largest size in bytes of the vectors of all ranks together in a run."""
 AUTO = "auto"
-"""Name of the choice by time, with its reasons."""
+"""Name that, in place of an algorithm, asks for a choice by time (`costs.choice`)."""
 MULTICAST = "multicast"
 
 Progress = Callable[[int, int], None]
-"""Function that is called with two numbers of messages: those so far, and all."""
+"""Function that is called with two numbers: messages sent so far, and messages of the whole run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCase:
-    """Describes a run of one operation by one algorithm."""
+    """This record describes a run of one operation by one algorithm."""
 
     op: str
     algorithm: str | None
@@ -82,16 +82,16 @@ class CollectiveCase:
     """Options `channels`, `slices`, `sockets`, `between`; algorithms that do not have them ignore them."""
     cross_nic: int = PREFER_SAME_NIC
     sharp: Mapping[str, Any] = field(default_factory=dict)
-    """Options and parameters that differ from the defaults."""
+    """Settings of SHARP that differ from the defaults."""
     multicast: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
 
 
 class PreparedCase:
-    """A legal case: its schedule, and the fabric that it will run on. Nothing runs yet."""
+    """A prepared case is a legal case with its schedule and its fabric, before the run."""
 
     def __init__(self, case: CollectiveCase) -> None:
-        """Prepares a case. Raises `LocalError` for what is not legal."""
+        """Prepare a case. Raises `LocalError` for a case that is not legal."""
         packets = case.transport in TRANSPORTS
         most = MOST_WITH_PACKETS if packets else MOST_RANKS
         if not 1 <= case.ranks <= most:
@@ -109,10 +109,10 @@ class PreparedCase:
         self.nodes = self.hosts if algorithm in HIERARCHICAL else None
         self.options = {name: value for name, value in case.options.items() if algorithm in OPTIONS[name]}
         self.groups = nodes_of(self._asked) if algorithm == "hcoll_sharp" else [[rank] for rank in range(case.ranks)]
-        """Groups of ranks with a common leader, the first one, which uses the aggregation nodes."""
+        """Groups of ranks with a common leader, the first rank; only leaders use the aggregation nodes."""
         row = ALGORITHMS[case.op].get(algorithm)
         self.offloaded = row is not None and row.make is None
-        """Whether the network carries it out, without a schedule."""
+        """Whether the network carries out the collective, without a schedule."""
         self.schedule: Schedule
         if self.offloaded:
             refused = refusal(algorithm, case.transport, case.kind)
@@ -128,7 +128,7 @@ class PreparedCase:
             )
 
     def check_memory(self) -> None:
-        """Raises `LocalError` if the tensors of the case are larger than a run may hold."""
+        """Raise `LocalError` if the tensors of the case are larger than a run may hold."""
         if self.case.length * self.case.ranks > MOST_HELD:
             most = MOST_HELD // self.case.ranks
             raise LocalError("bytes", f"{self.case.length}; legal with {self.case.ranks} ranks: at most {most}")
@@ -148,7 +148,7 @@ class PreparedCase:
 
     @property
     def between(self) -> Costs:
-        """Return alpha and beta between hosts, with those of the hop within the host where a message is relayed."""
+        """Return alpha and beta between hosts; they include the hop within the host if messages are relayed."""
         if self.case.transport not in TRANSPORTS:
             return Costs(Path().alpha / SECOND, 8 / Path().rate)
         hops, relayed = self._farthest
@@ -158,7 +158,7 @@ class PreparedCase:
 
     @cached_property
     def _farthest(self) -> tuple[int, bool]:
-        """Return the cables on the longest path of a message, and whether any message is relayed."""
+        """Return the number of cables on the longest path of a message, and whether any message is relayed."""
         if self.offloaded:
             return max((self.topology.hops(0, b) for b in range(1, self.case.ranks)), default=0), False
         columns = self.schedule.arrays()
@@ -178,7 +178,7 @@ class PreparedCase:
 
     @cached_property
     def formula(self) -> FormulaResult | None:
-        """Return the numbers of the formula, if there is one."""
+        """Return steps, bytes and time by the formula, or None if the algorithm has none."""
         case = self.case
         if self.offloaded:
             return self._formula_in_network()
@@ -213,7 +213,7 @@ class PreparedCase:
 
     @cached_property
     def _offer(self) -> Offer | str:
-        """Return the offer of the aggregation nodes, or why there is none."""
+        """Return the offer of the aggregation nodes, or the reason why there is none."""
         case = self.case
         refused = refusal("sharp", case.transport, case.kind)
         if refused is not None:
@@ -279,7 +279,7 @@ class PreparedCase:
     def run(
         self, capture: str | None = None, taps: list[str] | None = None, progress: Progress | None = None
     ) -> MeasuredCollective:
-        """Runs the case and returns the measurements. `taps`: nodes whose ports are captured."""
+        """Run the case and return the measurements. `taps`: nodes whose ports are captured."""
         case, total = self.case, len(self.schedule.arrays()["step"])
         inner = self._network(capture, taps)
         meter = LinkMeter(inner.world.network.hops, case.transport) if isinstance(inner, PacketNetwork) else None
@@ -306,7 +306,10 @@ class PreparedCase:
         )  # fmt: skip
 
     def _steps(self, network: Any, monitor: OffloadMonitor, counted: int) -> int:
-        """Return the steps: of SHARP up the tree and down again, of multicast the blocks that wait for one another."""
+        """Return the steps of an algorithm of the network.
+
+        For SHARP these are the levels of the tree, up and down; for multicast, the blocks that one chain sends in turn.
+        """
         if self.case.ranks == 1:
             return 0
         if self.algorithm == MULTICAST:
@@ -336,7 +339,9 @@ class PreparedCase:
 
     @property
     def _most_ports(self) -> int:
-        """Return the ports of a switch: its aggregation node adds the input of all of them at once (sharp.md §1.1)."""
+        """Return the number of ports of the largest switch; an aggregation node reduces the input of all ports at line
+        rate (sharp.md §1.1).
+        """
         if self.case.kind == "switch":
             return self.case.ranks
         leaving = self.topology.leaving
@@ -369,7 +374,7 @@ def _paced(progress: Progress | None, total: int) -> Callable[[int], None]:
 
 
 def _program(op: str, input_: Array, output: Array, rank: int, reduce_op: dist.ReduceOp) -> None:
-    """Runs the program of one rank; rank 0 is the root."""
+    """Run the program of one rank; rank 0 is the root."""
     dist.init_process_group()
     size = dist.get_world_size()
 

@@ -1,1 +1,1 @@
-"""`uetproto ladder` draws message sequence charts as text and as SVG."""
+"""This package has the command `uetproto ladder`, which draws message sequence charts as text and as SVG."""

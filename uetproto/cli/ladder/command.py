@@ -1,6 +1,8 @@
-"""`uetproto ladder`: draws a capture as a message sequence chart, on the terminal, as SVG, or as JSON lines.
+"""This module has the command `uetproto ladder`: it draws a capture as a message sequence chart (text, SVG, JSON
+lines).
 
-Packets become rows one after the other (rows.py), and `Chart` turns rows into lines: no part keeps the whole capture.
+`rows.py` makes rows of packets, and `Chart` makes lines of rows, one after the other, so that the whole capture is
+never in memory.
 """
 
 import os
@@ -41,13 +43,15 @@ _TEXT, _LESS_TEXT = 52, 28  # columns for the text beside more than two lifeline
 _NARROW, _WIDE = 8, 18  # columns between lifelines
 _AHEAD = 256  # rows read before the first is drawn, so that their hosts are known
 _OTHERS = "others"
-_HEADS = {"bad": "╳", "lost": "╳", "trimmed": "✂"}  # of an arrow, where its tone has one
+_HEADS = {"bad": "╳", "lost": "╳", "trimmed": "✂"}  # heads of arrows, by tone; other tones have a plain head
 _SHORT = 8  # the arrow of a lost packet ends an eighth before the lifeline
 _MARK = "▸"
 
 
 class Chart:
-    """Draws rows as lines of `columns` characters: one lifeline for each host, in the order of appearance."""
+    """This class draws rows as lines of `columns` characters: one lifeline for each host, in the order of
+    appearance.
+    """
 
     def __init__(self, columns: int, paint: Paint, numbered: bool = False) -> None:
         """Make an empty chart. `numbered`: draw packet numbers."""
@@ -55,10 +59,10 @@ class Chart:
         self._paint = paint
         self._numbered = numbered
         self._margin = _MARGIN + _NUMBER * numbered
-        self._most = max(2, (columns - self._margin - _LESS_TEXT) // _NARROW + 1)  # lifelines
-        self._hosts: dict[Host, int] = {}  # to its lane; those without one of their own are not kept
+        self._most = max(2, (columns - self._margin - _LESS_TEXT) // _NARROW + 1)  # number of lifelines
+        self._hosts: dict[Host, int] = {}  # lane of each host that has a lane of its own
         self._at: list[int] = []  # the column of each lifeline
-        self._beside = False  # text to the right instead of on the arrow
+        self._beside = False  # whether texts stand to the right of the lifelines, not on arrows
 
     def lines(self, drawn: Iterable[Row], ahead: int = _AHEAD) -> Iterator[str]:
         """Yield the lines. `ahead` rows are read before the first line; later hosts cause a new heading."""
@@ -80,7 +84,7 @@ class Chart:
         for row in new:
             if not isinstance(row, Pause):
                 for host in (row.src, row.dst):
-                    if len(self._hosts) <= self._most:  # one more host shows that there are others
+                    if len(self._hosts) <= self._most:  # one host more shows that there are others
                         self._hosts.setdefault(host, len(self._hosts))
         if len(self._hosts) == known:
             return False
@@ -111,7 +115,7 @@ class Chart:
         for lane, name in enumerate(names):
             if self._beside:
                 room = self._at[1] - self._at[0] - 1
-                name = name if len(name) <= room else f"…{name[1 - room :]}"  # the end tells hosts apart
+                name = name if len(name) <= room else f"…{name[1 - room :]}"  # names often differ only at the end
             else:
                 name = shortened(name, (self._at[-1] - self._at[0]) // 2)
             start = self._at[lane] - len(name) // 2
@@ -324,7 +328,7 @@ def _check_interface(reader: CaptureReader, wanted: str | None, file: str, tally
 
 
 def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int]) -> None:
-    """Print on standard error what was not drawn."""
+    """Print on standard error how many packets were not drawn, and why."""
     if tally.cut:
         click.echo(f"uetproto: these are the first {count(limit or 0, 'row')}; --count N draws more", err=True)
     elif not tally.drawn:

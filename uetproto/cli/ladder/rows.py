@@ -1,4 +1,6 @@
-"""Makes the rows of a ladder: an arrow for a packet, one row for a run of similar packets, one row for a pause."""
+"""This module makes the rows of a ladder: an arrow for a packet, one row for a run of similar packets, one row for a
+pause.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,17 +34,17 @@ _FATES: dict[str | None, tuple[str, str]] = {
     FrameOutcome.TRIMMED:           ("trimmed", " [trimmed on the way]"),
     FrameOutcome.DAMAGED:           ("bad",     " [damaged on the way]"),
 }  # fmt: skip
-"""Maps the comments that `uetproto run` writes about captured frames (in pcapng only) to tone and mark."""
+"""Tone and mark of an arrow, by the comment that `uetproto run` writes about a captured frame (in pcapng only)."""
 
 Host = tuple[int, int]
-"""Holds an IP address and its number of bits."""
+"""Type of a host: an IP address and its number of bits."""
 
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Arrow:
-    """Stands for one packet. `like` is equal for packets of which a run is drawn as one row."""
+    """An arrow is the row of one packet; packets with the same `like` may be drawn together as one row."""
 
     index: int
     time_ns: int  # since the first packet
@@ -57,7 +59,9 @@ class Arrow:
 
 @dataclass(slots=True)
 class More:
-    """Stands for `count` packets like the arrow before. `psns`: the first and the last, if they are consecutive."""
+    """This row stands for `count` packets like the arrow before. `psns`: first and last PSN, if they are
+    consecutive.
+    """
 
     count: int
     src: Host
@@ -72,7 +76,7 @@ class More:
 
 @dataclass(slots=True)
 class Pause:
-    """Stands for a time without packets."""
+    """This row stands for a time without packets."""
 
     ns: int
 
@@ -82,29 +86,29 @@ Row = Arrow | More | Pause
 
 @dataclass(slots=True)
 class LadderTally:
-    """Counts packets that were read, and rows that were drawn."""
+    """This class counts packets that were read, and rows that were drawn."""
 
     malformed: int = 0
-    other_packets: int = 0  # neither UET nor RoCE, or without addresses, as PFC
+    other_packets: int = 0  # packets that are neither UET nor RoCE, or have no addresses, such as PFC
     elsewhere: int = 0  # packets of other interfaces
-    marked: set[int] = field(default_factory=set)  # packets that were to be marked, and are
-    drawn: int = 0  # rows but pauses
-    cut: bool = False  # the limit was reached
+    marked: set[int] = field(default_factory=set)  # packets that are drawn as marked, on request
+    drawn: int = 0  # rows that were drawn, without pauses
+    cut: bool = False  # whether the limit of rows was reached
 
 
 @dataclass(slots=True)
 class LadderChoice:
-    """Selects the packets that are drawn, of one interface: the first if none is named."""
+    """This class selects the packets to draw, of one interface: by default the first one."""
 
     interface: str | None = None
     pdc: int | None = None
     numbers: Sequence[range] | None = None
     marks: Collection[int] = frozenset()
-    """Holds packets that are always drawn, with any PDC and number, and are never part of a run."""
+    """Numbers of packets that are always drawn, whatever PDC and numbers are chosen, each as a row of its own."""
 
     @property
     def end(self) -> int | None:
-        """Return the number of the first packet that is not drawn any more; None: there is no such number."""
+        """Return the number of the packet from which on none is drawn; None: there is no such number."""
         if self.numbers is None:
             return None
         return max([*(span.stop for span in self.numbers), *(number + 1 for number in self.marks)])
@@ -114,7 +118,7 @@ class LadderChoice:
 
 
 class LadderConversation:
-    """Selects the packets of a PDC or a queue pair, by its number.
+    """This class selects the packets of a PDC or a queue pair, by its number.
 
     A RoCE header names only the destination queue pair; datagrams also name the source. Answers are found by the source
     port: many implementations derive it from the numbers of both queue pairs, so that it is equal in both directions
@@ -183,7 +187,7 @@ def arrows(reader: CaptureReader, decoding: Decoding, choice: LadderChoice, tall
         if start_ns is None:
             start_ns = record.time_ns
         src, dst, bits = ends
-        fate = record.comment and record.comment.partition("; ")[0]  # an opened capture adds others
+        fate = record.comment and record.comment.partition("; ")[0]  # further comments may follow
         kind, mark = _FATES.get(fate, (tone(packet), ""))
         like: object = record.index
         if kind != "bad" and "bth" in packet:
@@ -226,7 +230,7 @@ def _is_uet(packet: Packet) -> bool:
 
 
 _PAUSE = 100_000  # ns: a shorter time is no pause
-_MOST_ENDS = 65_536  # ends with a source port that are kept, to find answers
+_MOST_ENDS = 65_536  # queue pairs whose source port is kept, to find answers
 _SHORT = 5  # packets: a longer run of similar ones is drawn as one row
 _PAUSE_RATIO = 10  # a pause is so many times longer than the mean time between packets
 
@@ -255,15 +259,15 @@ def rows(packets: Iterable[Arrow], collapse: bool = True) -> Iterator[Row]:
 
 
 class _Run:
-    """Holds a run of similar arrows, of which the first is drawn already."""
+    """This class holds a run of similar arrows, whose first arrow is drawn already."""
 
     __slots__ = ("count", "first", "held", "in_order", "last")
 
     def __init__(self, first: Arrow) -> None:
         self.first = self.last = first
-        self.held: list[Arrow] = []  # those after the first, as long as the run is short
+        self.held: list[Arrow] = []  # arrows after the first, as long as the run is short
         self.count = 1
-        self.in_order = True  # PSNs are consecutive
+        self.in_order = True  # whether the PSNs are consecutive
 
     def takes(self, arrow: Arrow) -> bool:
         return arrow.like == self.first.like and arrow.src == self.first.src and arrow.dst == self.first.dst

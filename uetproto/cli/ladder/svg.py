@@ -1,4 +1,6 @@
-"""Draws a ladder as SVG without a library, on a background of its own, so that it is legible on any page."""
+"""This module draws a ladder as SVG without a library, on a background of its own, so that it is legible on any
+page.
+"""
 
 from xml.sax.saxutils import escape
 
@@ -26,10 +28,10 @@ _SHORT = 0.15  # share of its length by which the arrow of a lost packet is shor
 
 _ROW = 26  # pixels from one row to the next
 _TOP = 64
-_TIME = 118  # where the first lifeline stands
-_NUMBER = 70  # before it, for a packet's number
-_TWO, _MANY = 600, 170  # between lifelines: of two hosts, of more
-_TEXT = 470  # for the text beside more than two lifelines
+_TIME = 118  # x of the first lifeline, in pixels
+_NUMBER = 70  # pixels before the first lifeline for a packet's number
+_TWO, _MANY = 600, 170  # pixels between lifelines: of two hosts, of more hosts
+_TEXT = 470  # pixels for the text beside more than two lifelines
 _CHAR = 6.7  # pixels of a character, about
 
 
@@ -68,7 +70,7 @@ def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: 
     left, right = edges
     middle = (left + right) / 2
     if isinstance(row, Pause):
-        # The card's colour covers the lifelines: time is cut here.
+        # A rectangle covers the lifelines to show that the time axis has a gap here.
         return [
             f'<rect class="card" x="{left - 8}" y="{y - 12}" width="{right - left + 16}" height="12"/>',
             f'<text class="pause" x="{middle:g}" y="{y - 2}">⋯ {duration(row.ns)} later ⋯</text>',
@@ -78,7 +80,7 @@ def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: 
         place, room = f'class="beside {row.tone}" x="{right + 14}"', int((_TEXT - 24) / _CHAR)
     else:
         place, room = f'class="label {row.tone}" x="{(a + b) / 2:g}"', int(abs(b - a) / _CHAR) - 2
-    base = y + 4 if beside else y - 5  # beside the arrow, or above it
+    base = y + 4 if beside else y - 5  # baseline of a text beside the arrow, or above it
     label = _text(shortened(f"… {row.text} …" if isinstance(row, More) else row.text, room))
     text = f'<text {place} y="{base}">{label}</text>'
     if isinstance(row, More):
@@ -109,7 +111,7 @@ def _arrow(row: Arrow, a: int, b: int, y: int) -> list[str]:
 
 
 def _legend(tones: list[str], y: int, wide: int) -> tuple[list[str], int]:
-    """Return the lines of the legend, and where it ends."""
+    """Return the elements of the legend, and the y position of its end."""
     body, x = [], 20
     for kind in tones:
         words = TONES[kind][1]
@@ -128,7 +130,9 @@ def _text(text: str) -> str:
 
 
 def _rules(column: int) -> str:
-    """Return the style rules of the light (0) or dark (1) background; not every viewer knows variables."""
+    """Return the style rules of the light (0) or dark (1) background, without CSS variables, which some viewers
+    lack.
+    """
     card, edge, ink, faint = (pair[column] for pair in _CARD)
     rules = [
         f"text {{ fill: {ink}; }}",

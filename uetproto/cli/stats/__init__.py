@@ -1,1 +1,1 @@
-"""`uetproto stats`: measurements of captures as text, JSON and plots."""
+"""This package has the command `uetproto stats`: measurements of captures as text, JSON and plots."""

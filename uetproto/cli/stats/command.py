@@ -1,4 +1,4 @@
-"""`uetproto stats`: measures captures: packets, retransmissions and their causes, windows, times, messages."""
+"""This module has the command `uetproto stats`: it measures packets, retransmissions, windows, times and messages."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Prints the measurements of `uetproto stats` as text: flows, messages by opcode, the slowest messages."""
+"""This module prints the measurements of `uetproto stats` as text: flows, messages by opcode, the slowest messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,7 +15,7 @@ from uetproto.cli.terminal import Paint, printable
 FLOWS = 16
 """Number of flows that are listed: those with most packets."""
 SLOW, EACH = 8, 64
-"""Messages that are listed: the slowest ones, or the first ones of a PDC."""
+"""Number of messages that are listed: of the slowest ones, and of the first ones of a PDC."""
 
 NONE = "–"
 
@@ -71,7 +71,7 @@ def messages(measured: Measurements, all_of_them: bool) -> Iterator[Table | str]
 
 
 def left_out(report: AuditReport) -> Iterator[str]:
-    """Yield a line about what was read and is not in the tables."""
+    """Yield a line about packets that were read and are not in the tables."""
     told = [f"{what}: {number:,}" for what, number in unread(report).items()]
     if told:
         yield printable("; ".join(told))

@@ -100,7 +100,7 @@ class MulticastOperation:
             self.sender.arm()
 
     def _full(self) -> None:
-        """Notes that a subgroup has all its chunks."""
+        """Note that a subgroup has all its chunks."""
         if all(receiver.state is ReceiverState.RECOVER for receiver in self._receivers):
             self._recover()
 

@@ -135,7 +135,7 @@ class Receiver:
         self._stop(ReceiverInput.CUTOFF)
 
     def finalize(self) -> None:
-        """Notes that both recovery machines have ended, or that the operation has ended."""
+        """Note that both recovery machines have ended, or that the operation has ended."""
         self._polled = self._armed = -1
         self.state = ReceiverState.IDLE
 
@@ -155,7 +155,7 @@ class Receiver:
         return start - first, (first + self._chunks if end < 0 else end) - start
 
     def fetched(self, block: int, idx: int, chunks: int) -> None:
-        """Records that a run of chunks was fetched."""
+        """Record that a run of chunks was fetched."""
         first = block * self._chunks + idx
         self.seen[first : first + chunks] = bytes((_HERE,)) * chunks
         self.recvd[block] += chunks

@@ -104,7 +104,7 @@ class Holdings:
         return self._block(owner) * self._plan.length + gap.part.offset(gap.idx)
 
     def fetched(self, owner: int, gap: Gap) -> None:
-        """Records that a gap was fetched."""
+        """Record that a gap was fetched."""
         self._receivers[gap.part.number].fetched(self._block(owner), gap.idx, gap.chunks)
 
 

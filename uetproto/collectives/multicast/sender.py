@@ -58,7 +58,7 @@ class ChunkSender(Machine[SenderState], table=SENDER):
     # Events
 
     def post(self) -> None:
-        """Notes that the operation was posted."""
+        """Note that the operation was posted."""
         self._posted = True
         self.advance()
 
@@ -70,7 +70,7 @@ class ChunkSender(Machine[SenderState], table=SENDER):
         return awaited
 
     def arm(self) -> None:
-        """Notes that barrier 2 is passed: every receiver is armed."""
+        """Note that barrier 2 is passed: every receiver is armed."""
         self._armed = True
         self.advance()
 
