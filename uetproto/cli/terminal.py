@@ -1,4 +1,4 @@
-"""This module adapts output to its destination: colours, width, progress."""
+"""This module has what depends on where output goes: colours, width, progress."""
 
 import os
 import re
