@@ -1,4 +1,4 @@
-"""Holds the entry point of the program: `uetproto` and `python -m uetproto` start here.
+"""This module has the entry point of the program: `uetproto` and `python -m uetproto` start here.
 
 A signal ends the program without a traceback from the first line of `run` on, also while modules are imported and
 while the interpreter ends: exit status 130 for Ctrl-C, 143 for SIGTERM.
@@ -18,7 +18,7 @@ def run() -> None:
     """Run the command line of this process; it ends with the exit status of the command."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
-    # When a standard stream is closed at the start, the next file that is opened must not get its descriptor.
+    # If a standard stream is closed at the start, no other file may get its file descriptor.
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: raised as an exception, or remembered until a command can end in order."""
+"""This module handles Ctrl-C and SIGTERM: as an exception, or remembered until a command can end in order."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def raised() -> Iterator[None]:
     """Raise `KeyboardInterrupt` for Ctrl-C and `SystemExit(143)` for SIGTERM within the block.
 
     Python drops an exception that a signal raises in a destructor or in a callback of the garbage collector, and prints
-    it. Here the signal is sent again shortly after.
+    it; this function then sends the signal again after a short time.
     """
 
     def again(dropped: "sys.UnraisableHookArgs") -> None:
@@ -50,9 +50,9 @@ def raised() -> Iterator[None]:
 
 
 class Interrupt:
-    """Remembers Ctrl-C and SIGTERM within a `with` block, so that work ends in order; a second signal raises at once.
+    """An interrupt remembers Ctrl-C and SIGTERM within a `with` block, so that work can end in order.
 
-    True once a signal was received.
+    It is true once a signal was received; a second signal raises an exception at once.
     """
 
     def __init__(self) -> None:
