@@ -57,7 +57,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        """Holds the signal received first."""
+        """Number of the signal that was received first; None: no signal."""
         self._waiting = False
 
     def __bool__(self) -> bool:
@@ -82,12 +82,12 @@ class Interrupt:
         return 128 + (self.number or 0)
 
     def check(self) -> None:
-        """Raise what the signal stands for, if there was one."""
+        """Raise the exception of the signal, if one was received."""
         if self.number is not None:
             _raise(self.number)
 
     def wait(self, call: Callable[[], T]) -> T | None:
-        """Return what `call` returns; a signal ends it at once, even while it waits for a pipe, and it is None."""
+        """Return the result of `call`, or None after a signal, which ends `call` at once, even a wait for a pipe."""
         try:
             self._waiting = True
             return None if self else call()

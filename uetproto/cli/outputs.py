@@ -1,4 +1,4 @@
-"""Checks, before a command begins, that its outputs can be written and overwrite none of its inputs."""
+"""This module checks, before a command begins, that its outputs can be written and overwrite none of its inputs."""
 
 import os
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from uetproto import LocalError
 
 Named = tuple[str, str | os.PathLike[str] | None]
-"""Holds an option or argument, and the name of its file, if it has one."""
+"""Type of an option or argument with the name of its file, if it has one."""
 
 
 def check_output(option: str, output: str | None, others: Iterable[Named]) -> None:
@@ -42,12 +42,12 @@ def check_outputs(outputs: Iterable[Named], inputs: Iterable[Named]) -> None:
 
 
 def toml_file(argument: str, name: str) -> Named:
-    """Return the file of an argument that names a TOML file, or what comes with the package (then there is none)."""
+    """Return an argument with its TOML file; without one if the argument names a scenario or profile of the package."""
     return argument, name if name.endswith(".toml") or "/" in name else None
 
 
 def _are_one(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Return whether both names are of one file, or will be once it exists."""
+    """Return whether both names mean the same file, which may not exist yet."""
     if os.path.exists(one) and os.path.exists(other):
         return os.path.samefile(one, other)
     return os.path.realpath(one) == os.path.realpath(other)

@@ -45,7 +45,7 @@ class _ModelEnd:
     rank: int
     size: int
     busy: dict[tuple[str, bool], int] = field(default_factory=dict)
-    """Maps a port and a direction (True: sends) to the instant until which it is occupied."""
+    """Instant until which a port is occupied in one direction, by port and direction (True: sending)."""
     dead: str | None = None
 
     @property

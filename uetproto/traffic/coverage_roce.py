@@ -12,7 +12,7 @@ from uetproto.wire.stack import decode
 
 ACK, RNR_NAK = "ACK", "RNR NAK"
 _TYPES = {0: ACK, 1: RNR_NAK}
-"""Names by the first two bits of a syndrome; other values are NAKs, or reserved (roce.md §2.1)."""
+"""Names of syndromes by their first two bits (roce.md §2.1); other values of the bits are NAKs, or reserved."""
 
 
 def opcodes_of(transports: Iterable[QpType]) -> set[int]:

@@ -73,7 +73,9 @@ class TrafficResult:
     possible: Mapping[str, int] | None
     """Number of possible names, for each kind in `coverage`."""
     security: Mapping[str, Any]
-    """By address: packets sealed, opened and refused, AN and epoch in use, counters (tss.md §9). Empty: in clear."""
+    """Packets sealed, opened and refused, AN and epoch in use, and counters, by address (tss.md §9); empty: no
+    security.
+    """
     failure: str | None
     """Reason why the traffic is wrong, such as a nonce that was used twice; None: the traffic is right."""
     capture: str

@@ -95,7 +95,7 @@ class PfcIngress:
     send: Callable[[bytes], None]
     """Function that sends a frame to the node before all waiting frames."""
     duration: Callable[[int], int]
-    """Returns the picoseconds that a number of bytes take on that link."""
+    """Function that returns the picoseconds for which a number of bytes occupies the link to the node."""
     bytes: int = 0
     """Number of bytes of the class that wait in all output queues together."""
     peak: int = 0
@@ -168,7 +168,7 @@ class PauseGate:
     clock: Clock
     link: FrameSender
     duration: Callable[[int], int]
-    """Returns the picoseconds that a number of bytes take on that link."""
+    """Function that returns the picoseconds for which a number of bytes occupies the link to the switch."""
     pfc: Pfc
     dscp: Dscp
     port: FrameReceiver = field(init=False)
