@@ -20,6 +20,7 @@ from uetproto.emulator.network.config import NetworkConfig, NetworkFeatures, Nod
 from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.network.pfc import Pfc
+from uetproto.emulator.network.ports import MOST_PORTS, port_names, port_obstacle
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import MOST_GROUPS
 from uetproto.emulator.network.unencoded_frames import NOT_ENCODED, WIRES
@@ -35,12 +36,14 @@ from uetproto.toml.values import time as time_key
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 _TIME = time_key()
+PORTS = integer(1, MOST_PORTS)
 FAULTS = {
     **dict.fromkeys(("drop", "trim", "corrupt", "duplicate", "reorder", "delay"), WHICH),
     "reorder_by": integer(1, 1 << 16), "reorder_time": time_key(1), "delay_time": time_key(1),
 }  # fmt: skip
 _OPTIONS = {
     "topology": one_of(("switch", "pair", *LAYOUTS)), "rate": RATE, "delay": _TIME, "mtu": integer(68, 65535),
+    "ports": PORTS,
     "queue_capacity": BYTES, "trimming": BOOLEAN, "metered": BOOLEAN, "sharp": BOOLEAN, "inner_delay": _TIME,
     "most_groups": integer(0, MOST_GROUPS), "wire": one_of(WIRES),
 }  # fmt: skip
@@ -60,6 +63,8 @@ class PlaceSpec:
     at: str | None = None
     """Switch that the node is part of, as an aggregation node is: switch, leaf0, spine1, pod0.agg1, core0. None: the
     node is a host, and the next rank of the topology."""
+    ports: int | None = None
+    """Ports of its NIC, each with a cable to the same switch; the entropy value of a packet selects the port."""
 
 
 class NetworkKeywords(TypedDict, total=False):
@@ -90,6 +95,8 @@ class NetworkOptions(NetworkFeatures):
     {"gpus_per_node": 8}."""
     rate: int | str = "400 Gb/s"
     """Rate of each cable in bits a second, or as text."""
+    ports: int = 1
+    """Ports of each host's NIC, each with a cable (`PlaceSpec.ports`)."""
     delay: int | str = MICROSECOND
     """Delay of each cable."""
     queue_capacity: int | str = 1 << 20
@@ -155,10 +162,13 @@ class EmulatedNetwork(ABC):
         layout = self._layout(checked["topology"], hosts, {} if options.shape is None else options.shape)
         self._check_inner(specs, checked["topology"], layout)
         inner_rate = None if options.inner_rate is None else self.checked("inner_rate", options.inner_rate, RATE)
-        ports = {"switch": hosts}
+        ports = self._ports(specs, checked.pop("ports"))
+        cables = {"switch": sum(ports.values())}
         if layout is not None:
-            ports = {name: len(layout.leaving[at]) for at, name in enumerate(layout.switches, layout.size)}
-        places = self._places(specs, checked["rate"], inner_rate, ports)
+            cables = {name: len(layout.leaving[at]) for at, name in enumerate(layout.switches, layout.size)}
+            for rank, number in enumerate(ports.values()):
+                cables[layout.name(layout.neighbour(rank))] += number - 1
+        places = self._places(specs, checked["rate"], inner_rate, cables, ports)
         self.nodes = {place.name: self.node(place, specs[place.name]) for place in places}
         self._check_addresses(places)
         config = NetworkConfig(**checked, layout=layout, red=red, pfc=pfc)
@@ -168,6 +178,9 @@ class EmulatedNetwork(ABC):
             self._check_unencoded(options, faults)
         if pfc is not None:
             self._check_pfc(config, pfc, options.queue_capacity)
+        obstacle = port_obstacle(dict.fromkeys(self.nodes, 1) | ports, config.topology, pfc=pfc is not None)
+        if obstacle is not None:
+            raise self.invalid(f"nodes[{obstacle.node!r}].ports", obstacle.value, obstacle.legal)
         everybody = isinstance(options.faults_from, str) and options.faults_from == "all"
         at_risk = [
             name for name in self._members("faults_from", options.faults_from)
@@ -189,6 +202,7 @@ class EmulatedNetwork(ABC):
                 tap=tapped.index(name) if name in tapped else None,
                 faults=faults if name in at_risk else None,
                 at=node.at,
+                ports=node.ports,
             )
             for name, node in self.nodes.items()
         }
@@ -241,9 +255,21 @@ class EmulatedNetwork(ABC):
                 legal = ", ".join(switches) or "a topology with switches"
                 raise self.invalid(f"nodes[{name!r}].at", spec.at, legal)
 
+    def _ports(self, specs: Mapping[str, PlaceSpec], default: int) -> dict[str, int]:
+        """Return the number of ports of each host."""
+        ports = {}
+        for name, spec in specs.items():
+            number = default if spec.ports is None else self.checked(f"nodes[{name!r}].ports", spec.ports, PORTS)
+            if spec.at is None:
+                ports[name] = number
+            elif spec.ports not in (None, 1):
+                raise self.invalid(f"nodes[{name!r}].ports", spec.ports, "1, as the node is within a switch")
+        return ports
+
     def _places(
-        self, specs: Mapping[str, PlaceSpec], rate: int, inner_rate: int | None, ports: Mapping[str, int]
-    ) -> list[NodePlace]:
+        self, specs: Mapping[str, PlaceSpec], rate: int, inner_rate: int | None, cables: Mapping[str, int],
+        ports: Mapping[str, int],
+    ) -> list[NodePlace]:  # fmt: skip
         places = []
         for number, (name, spec) in enumerate(specs.items()):
             try:
@@ -252,10 +278,10 @@ class EmulatedNetwork(ABC):
                 raise self.invalid(f"nodes[{name!r}].address", spec.address, "an IPv4 or IPv6 address") from None
             own_rate = rate
             if spec.at is not None:
-                own_rate = inner_rate or rate * ports[spec.at]
+                own_rate = inner_rate or rate * cables[spec.at]
             if spec.rate is not None:
                 own_rate = self.checked(f"nodes[{name!r}].rate", spec.rate, RATE)
-            places.append(NodePlace(name, int(address), address.version, own_rate, spec.at))
+            places.append(NodePlace(name, int(address), address.version, own_rate, spec.at, ports.get(name, 1)))
         return places
 
     def _check_addresses(self, places: list[NodePlace]) -> None:
@@ -358,8 +384,9 @@ class EmulatedNetwork(ABC):
             raise self.invalid("name", name, ", ".join(sorted(known)))
         self.killed[name] = None
         self.dead |= {node.name for node in self.nodes.values() if name in (node.name, node.at)}
+        ends = {name, *(port_names(name, self.nodes[name].ports) if name in self.nodes else ())}
         for hop in (*self.network.hops, *self.network.inner_hops):
-            if name in (hop.source, hop.target):
+            if not ends.isdisjoint((hop.source, hop.target)):
                 hop.link.cut()
 
     @property

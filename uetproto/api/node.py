@@ -21,6 +21,8 @@ class NodePlace:
     """Rate of its cable in bits a second; 0: not known."""
     at: str | None = None
     """Switch that the node is part of; None: the node is a host."""
+    ports: int = 1
+    """Ports of its NIC."""
 
 
 class QuietEngine(Engine, Protocol):
@@ -43,6 +45,7 @@ class LocalNode:
         self.ip_version = place.ip_version
         self.rate = place.rate
         self.at = place.at
+        self.ports = place.ports
         self.endpoint = endpoint
         self.engine = engine or endpoint
         self.listeners: list[Callable[[Any], None]] = []

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 from tests.support.emulator.roce_frames import DSCP, RATE, data
@@ -48,6 +49,7 @@ class Bench:
         *,
         dscp: Dscp | None = None,
         inner: Mapping[str, str] = NOTHING,
+        ports: Mapping[str, int] = MappingProxyType({}),
         chance: Callable[[str, str], random.Random] = lambda *_: random.Random(1),
         **more: Any,
     ) -> None:
@@ -64,7 +66,7 @@ class Bench:
         self.stations = {
             name: NodeAttachment(
                 address=FIRST + number, rate=RATE if at is None else 4 * RATE, engine=cast(Any, None), framer=inbox,
-                on_event=lambda event: None, at=at,
+                on_event=lambda event: None, at=at, ports=ports.get(name, 1),
             )
             for number, ((name, at), inbox) in enumerate(zip(places.items(), self.inboxes, strict=True))
         }  # fmt: skip

@@ -19,6 +19,7 @@ from uetproto.emulator.network.link import EmulatedLink, FrameReceiver, FrameSen
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink, PayloadSize
 from uetproto.emulator.network.pfc import PauseGate, Pauser, Pfc
+from uetproto.emulator.network.ports import PortLinks, PortQueues, port_names, port_obstacle
 from uetproto.emulator.network.queue import OutputQueue, level_by
 from uetproto.emulator.network.red import Marker
 from uetproto.emulator.network.routing import LayoutRouting, MulticastTrees
@@ -45,12 +46,24 @@ def build(
     `dscp` holds the DSCPs by which switches tell traffic classes apart. Raises `LocalError` for an illegal parameter.
     """
     build_topology = TOPOLOGIES[config.topology]
+    _check_ports(config, nodes)
     patience = None if config.topology == "scripted" else decision_time(config, nodes)
     capture = None if writer is None else Capture(clock, writer, patience)
     builder = _NetworkBuilder(clock, config, nodes, dscp, chance, capture)
     build_topology(builder)
     builder.network.longest_flight = longest_flight(config, nodes)
     return builder.network
+
+
+def _check_ports(config: NetworkConfig, nodes: Nodes) -> None:
+    """Raise `LocalError` where nodes cannot have several ports."""
+    ports = {name: node.ports for name, node in nodes.items()}
+    obstacle = port_obstacle(ports, config.topology, pfc=config.pfc is not None)
+    if obstacle is not None:
+        raise LocalError("ports", f"{obstacle.node}: {obstacle.value}", obstacle.legal)
+    inner = next((name for name, node in nodes.items() if node.ports > 1 and node.at is not None), None)
+    if inner is not None:
+        raise LocalError("ports", f"{inner}: {ports[inner]}, within a switch", "1")
 
 
 def time_between(config: NetworkConfig) -> int:
@@ -225,14 +238,17 @@ class _NetworkBuilder:
 
     def _attach(self, name: str, node: NodeAttachment, port: SwitchPort, pauser: Pauser | None = None) -> None:
         network, switch, inner = self.network, port.switch, node.at is not None
-        sink = self._add_node(name, node, switch, leaf=switch.name, with_pfc=pauser is not None)
-        down = self._link(self._tapped(node, sink), node.rate, self._delay(node))
-        (network.inner_hops if inner else network.hops).append(LinkHop(switch.name, name, down))
-        queue = network.queues[name] = self._queue(name, down, pauser)
-        switch.attach(port.mac, queue, name=name, inner=inner)
+        sink = self._tapped(node, self._add_node(name, node, switch, leaf=switch.name, with_pfc=pauser is not None))
+        queues = []
+        for end in port_names(name, node.ports):
+            down = self._link(sink, node.rate, self._delay(node))
+            (network.inner_hops if inner else network.hops).append(LinkHop(switch.name, end, down))
+            queue = network.queues[end] = self._queue(end, down, pauser)
+            queues.append(queue)
+            if pauser is not None:
+                network.ingresses[end] = pauser.attach(port.mac, queue.ahead, down.duration)
+        switch.attach(port.mac, queues[0] if node.ports == 1 else PortQueues(queues), name=name, inner=inner)
         network.seats[name] = port
-        if pauser is not None:
-            network.ingresses[name] = pauser.attach(port.mac, queue.ahead, down.duration)
 
     def _add_node(
         self, name: str, node: NodeAttachment, sink: FrameReceiver, *, leaf: str, with_pfc: bool = False
@@ -245,9 +261,12 @@ class _NetworkBuilder:
         if node.faults:
             rng = self.chance(name, "faults")
             sink = network.faults[name] = FaultyPort(clock, sink, node.faults, rng, self.dscp, self.outcomes)
-        network.links[name] = wire = self._link(sink, node.rate, self._delay(node))
-        (network.hops if node.at is None else network.inner_hops).append(LinkHop(name, leaf, wire))
-        link = self._out_tap(node, wire)
+        wires = {end: self._link(sink, node.rate, self._delay(node)) for end in port_names(name, node.ports)}
+        network.links |= wires
+        hops = network.hops if node.at is None else network.inner_hops
+        hops += [LinkHop(end, leaf, wire) for end, wire in wires.items()]
+        wire, *others = wires.values()
+        link = self._out_tap(node, PortLinks((wire, *others)) if others else wire)
         gate = None
         if with_pfc and self.config.pfc is not None:
             link = network.gates[name] = gate = PauseGate(clock, link, wire.duration, self.config.pfc, self.dscp)

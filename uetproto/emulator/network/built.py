@@ -31,7 +31,7 @@ class LinkHop(NamedTuple):
 
 
 class SwitchPort(NamedTuple):
-    """A switch port is the port to which a node is attached."""
+    """A switch port is the place at a switch to which a node is attached; all ports of a node have one MAC address."""
 
     switch: Switch
     mac: bytes
@@ -45,9 +45,10 @@ class BuiltNetwork:
 
     nics: dict[str, Nic] = field(default_factory=dict)
     links: dict[str, EmulatedLink] = field(default_factory=dict)
+    """Links that leave each node; of a node with several ports by names such as "rank0.1" (`ports.port_names`)."""
     faults: dict[str, FaultyPort] = field(default_factory=dict)
     queues: dict[str, OutputQueue] = field(default_factory=dict)
-    """Output queues towards each node."""
+    """Output queues towards each node, or towards each of its ports."""
     switch: Switch | None = None
     """The only switch; None if there is none, or several."""
     switches: dict[str, Switch] = field(default_factory=dict)
@@ -74,10 +75,11 @@ class BuiltNetwork:
     longest_flight: int = 0
     """Longest time that a frame is under way, in picoseconds, even through full queues."""
 
-    def join(self, group: bytes, node: str) -> None:
+    def join(self, group: bytes, node: str, number: int | None = None) -> None:
         """Add a node to the multicast group with this MAC address; frames to a group reach only nodes that joined.
 
-        Raises `LocalError` for an address that is no group, an unknown node, and a switch that holds too many groups.
+        They come by the port `number` of the node; None: by the port that the entropy value selects. Raises
+        `LocalError` for an address that is no group, an unknown node, and a switch that holds too many groups.
         """
         port = self._port(group, node)
         if port is None:
@@ -86,7 +88,8 @@ class BuiltNetwork:
             switch.check_room(group)
         for switch in self.switches.values():
             switch.hold(group)
-        port.switch.join(group, port.mac)
+        by = None if number is None else self.queues.get(f"{node}.{number}")
+        port.switch.join(group, port.mac, by)
         self.members.setdefault(group, set()).add(node)
         self._renew()
 

@@ -10,6 +10,7 @@ from hashlib import blake2s
 from typing import NamedTuple, Protocol
 
 from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.emulator.network.ports import OutputPort
 from uetproto.emulator.network.queue import OutputQueue
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import IPV4_TYPE, IPV6_TYPE, Dscp
@@ -87,7 +88,7 @@ class MulticastEntry:
     """A multicast entry has the ports by which frames of one source to one group leave, and counts these frames."""
 
     trunks: tuple[OutputQueue, ...]
-    ports: tuple[OutputQueue, ...]
+    ports: tuple[OutputPort, ...]
     names: tuple[str, ...]
     """Names of the trunks, then of the ports."""
     macs: tuple[bytes, ...]
@@ -135,10 +136,10 @@ class Switch:
         self._routing = routing
         self._flows: dict[bytes, OutputQueue] = {}
         self.name = name
-        self._queues: dict[bytes, OutputQueue] = {}
-        self._open: dict[bytes, OutputQueue] = {}  # ports for groups that no node joined
+        self._queues: dict[bytes, OutputPort] = {}
+        self._open: dict[bytes, OutputPort] = {}  # ports for groups that no node joined
         self._names: dict[bytes, str] = {}
-        self._groups: dict[bytes, dict[bytes, OutputQueue]] = {}
+        self._groups: dict[bytes, dict[bytes, OutputPort]] = {}
         self._entries: dict[bytes, MulticastEntry] = {}  # by group and source, the first 12 bytes of a frame
         self._earlier: list[MulticastEntry] = []  # entries that were replaced because a node joined or left
         self._outcomes = outcomes or FrameOutcomes()
@@ -154,7 +155,7 @@ class Switch:
         self.unknown = 0
         """Number of frames with an address that no node has."""
 
-    def attach(self, mac: bytes, queue: OutputQueue, *, name: str = "", inner: bool = False) -> None:
+    def attach(self, mac: bytes, queue: OutputPort, *, name: str = "", inner: bool = False) -> None:
         """Add a port to a node, which the counters call `name`."""
         self._queues[mac] = queue
         self._names[mac] = name or mac.hex(":")
@@ -164,13 +165,16 @@ class Switch:
 
     # Groups
 
-    def join(self, group: bytes, port: bytes) -> None:
-        """Make frames to `group` leave by this port and others that joined. Both are MAC addresses."""
+    def join(self, group: bytes, port: bytes, queue: OutputPort | None = None) -> None:
+        """Make frames to `group` leave by this port and others that joined. Both are MAC addresses.
+
+        `queue`: one of several ports of the node, the only one by which these frames leave.
+        """
         check_group(group)
         if port not in self._queues:
             raise LocalError("port", f"{port.hex(':')} is none", ", ".join(mac.hex(":") for mac in self._queues))
         self.hold(group)
-        self._groups[group][port] = self._queues[port]
+        self._groups[group][port] = queue or self._queues[port]
         self.renew()
 
     def check_room(self, group: bytes) -> None:
@@ -292,11 +296,11 @@ class Switch:
                 forwarded += 1
             else:
                 self._trim_or_drop(queue, frame, last_hop=False)
-        for queue in entry.ports:
-            if queue.put(frame):
+        for port in entry.ports:
+            if port.put(frame):
                 forwarded += 1
             else:
-                self._trim_or_drop(queue, frame)
+                self._trim_or_drop(port, frame)
         self.forwarded += forwarded
 
     def _drop_unknown(self, frame: bytes) -> None:
@@ -315,7 +319,7 @@ class Switch:
         )
         return entry
 
-    def _trim_or_drop(self, queue: OutputQueue, frame: bytes, *, last_hop: bool = True) -> None:
+    def _trim_or_drop(self, queue: OutputPort, frame: bytes, *, last_hop: bool = True) -> None:
         short = trim(frame, self.dscp, last_hop=last_hop) if self.trimming else None
         if short is not None and queue.put(short):
             self.trimmed += 1

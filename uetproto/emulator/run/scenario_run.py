@@ -92,6 +92,7 @@ class ScenarioRun(ABC):
                 on_event=self.on_event(name),
                 tap=scenario.taps.index(name) if name in scenario.taps else None,
                 faults=scenario.faults if name in scenario.faults_from else None,
+                ports=node.ports,
             )
             for name, node in scenario.nodes.items()
         }

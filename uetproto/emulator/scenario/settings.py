@@ -14,6 +14,7 @@ from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import KEYS as LAYOUT_KEYS
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.network.pfc import Pfc
+from uetproto.emulator.network.ports import MOST_PORTS, port_obstacle
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.scripted_wire import FrameStep
 from uetproto.emulator.scenario import operations, roce_operations, roce_script_syntax, script_syntax
@@ -128,6 +129,8 @@ class NodeConfig:
     """Secure source identifier, in sealed packets (tss.md §3)."""
     data_path: DataPath | None = None
     """Model of the path between memory and NIC of the node, for its costs in the report; None: no costs."""
+    ports: int = 1
+    """Number of ports of its NIC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +247,11 @@ _MATCH = {
 _NODE = {
     "address": ADDRESS.says("The address of the node; it is required."),
     "rate": RATE.says("The rate of the cable of the node.", "that of [fabric]"),
+    "ports": integer(1, MOST_PORTS).says(
+        "The ports of the NIC of the node, each with a cable; the entropy value of a packet selects the port.",
+        "1",
+        "cms.md §5",
+    ),
     "personality": one_of(tuple(PERSONALITIES)).says(
         "The implementation as which the node behaves.", "default", "observed.md"
     ),
@@ -481,6 +489,7 @@ class _Reader(TomlFile):
                 roce=self.config(RoceConfig, _ROCE, "roce", f"nodes.{name}", personality),
                 ssi=values.get("ssi"),
                 data_path=values.get("data_path"),
+                ports=values.get("ports", 1),
             )
         return nodes
 
@@ -634,6 +643,10 @@ class _Reader(TomlFile):
             raise self.refuse("fabric.pfc", "is what a switch does", "topology = 'switch'")
         if fabric.topology == "pair" and len(nodes) != 2:
             raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
+        topology = "scripted" if "step" in self.data else fabric.topology
+        obstacle = port_obstacle({name: node.ports for name, node in nodes.items()}, topology, pfc=pfc is not None)
+        if obstacle is not None:
+            raise self.refuse(f"nodes.{obstacle.node}.ports", obstacle.value, obstacle.legal)
         return fabric, Encapsulation(**how, dscp=dscp)
 
     def check_mtu(
