@@ -18,6 +18,7 @@ from tests.support.columns import (
     write,
 )
 from tests.support.effort import effort
+from tests.support.wire.odd_times import shifted
 from uetproto import Layer, LocalError, Packet, columns, encode
 from uetproto.wire.capture import pcap
 from uetproto.wire.fields import Header
@@ -316,6 +317,31 @@ def test_captures_of_others() -> None:
         agrees(path)
 
 
+@pytest.mark.parametrize("address", [0xFD000000000000000000000000010000, 0, 0xFF << 120, 1])
+def test_wide_fields_keep_their_zeros(tmp_path: Path, address: int) -> None:
+    layers = [Layer("ethernet", {"type": 0x86DD}), Layer("ipv6", {"version": 6, "next_header": 59, "src": address})]
+    path = write(tmp_path / "six.pcap", [(pcap.ETHERNET, encode(Packet(layers), fill=True), 54)] * 3)
+    found = columns.read(path)["ipv6"]["src"]
+    assert found.tobytes() == 3 * address.to_bytes(16, "big")
+    assert [bytes(value) for value in found] == found.tolist() == [address.to_bytes(16, "big")] * 3
+
+
+@pytest.mark.parametrize("seconds", [-(1 << 63), -9_223_372_037, 9_223_372_037, (1 << 63) - 1])
+def test_times_that_do_not_fit_are_told(tmp_path: Path, seconds: int) -> None:
+    path = shifted(tmp_path / "late.pcapng", seconds, [bytes(60)] * 3)
+    found = columns.read(path)
+    assert found.times.tolist() == [columns.NO_TIME] * 3
+    assert np.isnat(found.times.view("datetime64[ns]")).all()
+    (damage,) = found.damage
+    with pcap.open_capture(path) as reader:
+        first = next(reader)
+    assert damage.offset == first.offset
+    assert damage.reason == f"time {first.time_ns} ns of packet 0 does not fit 64 bits, and 2 more"
+    assert columns.read(shifted(path, 9_223_372_036, [bytes(60)])).times.tolist() == [9_223_372_036 * 10**9]
+    pieces = list(columns.iter_batches(shifted(path, seconds, [bytes(60)] * 3), 2))
+    assert [len(piece.damage) for piece in pieces] == [1, 0]
+
+
 @pytest.mark.parametrize("late", [1, 63, 64, 65, 300, 499])
 def test_one_value_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: int) -> None:
     """What repeats is kept once, up to where it ends."""
@@ -395,7 +421,7 @@ def test_types(tmp_path: Path) -> None:
         for row in FORMS[form].fields:
             array = rows[row.name]
             size = next((size for size in (1, 2, 4, 8) if row.bits <= size * 8), 16)
-            assert array.dtype == ("S16" if row.bits > 64 else f"{'i' if row.signed else 'u'}{size}"), (form, row.name)
+            assert array.dtype == ("V16" if row.bits > 64 else f"{'i' if row.signed else 'u'}{size}"), (form, row.name)
             assert len(array) == rows.count
     with pytest.raises(KeyError, match=r"udp\.port: no such field; there are index, sport, dport, length, checksum"):
         found["udp"]["port"]

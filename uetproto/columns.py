@@ -56,7 +56,7 @@ from uetproto.wire.malloc import keep_freed_memory
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import RD_MODES, check_choice, check_number, decode
 
-__all__ = ["Columns", "Rows", "iter_batches", "read"]
+__all__ = ["NO_TIME", "Columns", "Rows", "iter_batches", "read"]
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
@@ -64,7 +64,9 @@ Index = NDArray[np.intp]
 
 _CHUNK = 1 << 22  # bytes read at a time: enough to make the calls cheap, few enough for the cache
 _SLICE = 1 << 12  # headers cut into units at a time: enough to make the calls cheap, few enough for the cache
-_TIMES = np.iinfo(np.int64)
+_LAST = np.iinfo(np.int64).max
+NO_TIME = int(np.iinfo(np.int64).min)
+"""Stands in `Columns.times` for a time that does not fit 64 bits; as `datetime64[ns]` it is NaT."""
 
 # Where the fields of a header are ------------------------------------------------------------------------------------
 
@@ -77,7 +79,7 @@ class _Unit(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(f"u{self.size}" if self.size in (1, 2, 4, 8) else f"S{self.size}")
+        return np.dtype(f"u{self.size}" if self.size in (1, 2, 4, 8) else f"V{self.size}")
 
     def of(self, block: Bytes) -> Array:
         """Return the unit (n,), in wire order, of headers (n, size)."""
@@ -99,7 +101,7 @@ class _Column(NamedTuple):
             return _repeat(self.of(unit[:1]), len(unit))
         if bits > 64:
             return unit
-        if unit.dtype.kind == "S":  # an odd number of bytes, all of one field
+        if unit.dtype.kind == "V":  # an odd number of bytes, all of one field
             wide = np.zeros((len(unit), 8), np.uint8)
             wide[:, 8 - width // 8 :] = unit.view(np.uint8).reshape(len(unit), -1)
             unit = wide.view(">u8")[:, 0]
@@ -131,7 +133,7 @@ def _layout(header: Header) -> tuple[list[_Unit], dict[str, _Column]]:
         for field in header.fields[borders[unit.offset] : borders[unit.offset + unit.size]]:
             low -= field.bits
             size = next((size for size in (1, 2, 4, 8) if field.bits <= size * 8), field.bits // 8)
-            kind = "S" if size > 8 else "i" if field.signed else "u"
+            kind = "V" if size > 8 else "i" if field.signed else "u"
             columns[field.name] = _Column(number, low, field, np.dtype(f"{kind}{size}"))
     return units, columns
 
@@ -220,10 +222,11 @@ class Columns(Mapping[str, Rows]):
     """Columns hold a capture or a part of it: `columns[form][field]`, for the forms that occur, in the order of
     `FORMS`.
 
-    Three arrays have one value for each packet: `times` (packets,) i8, nanoseconds since the epoch of the capture;
-    `lengths` (packets,) u4, bytes on the wire; `icrc` (packets,) i1, None unless it was asked for: 1 for an ICRC that
-    is right, 0 for one that is wrong, -1 for a packet without an ICRC that can be checked. `damage` lists what could
-    not be read. Raw layers (IPv4 options, IPv6 extension headers) have no columns.
+    Three arrays have one value for each packet: `times` (packets,) i8, nanoseconds since the epoch of the capture,
+    or `NO_TIME` for a time that does not fit 64 bits; `lengths` (packets,) u4, bytes on the wire; `icrc` (packets,) i1,
+    None unless it was asked for: 1 for an ICRC that is right, 0 for one that is wrong, -1 for a packet without an ICRC
+    that can be checked. `damage` lists what could not be read, also times that do not fit. Raw
+    layers (IPv4 options, IPv6 extension headers) have no columns.
     """
 
     times: NDArray[np.int64]
@@ -724,12 +727,17 @@ def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
         while some := _some(records):
             damage += reader.damage[noted:]
             noted = len(reader.damage)
+            late = {record.index: record for record in some if not NO_TIME < record.time_ns <= _LAST}
+            if late:
+                first = next(iter(late.values()))
+                reason = f"time {first.time_ns} ns of packet {first.index} does not fit 64 bits"
+                damage.append(Damage(first.offset, reason + (f", and {len(late) - 1} more" if len(late) > 1 else "")))
             ends = np.cumsum([len(record.data) for record in some], dtype=np.intp)
             yield _Batch(
                 data=np.frombuffer(b"".join([record.data for record in some]), np.uint8),
                 start=np.concatenate(([0], ends[:-1])),
                 end=ends,
-                times=np.array([min(max(record.time_ns, _TIMES.min), _TIMES.max) for record in some], np.int64),
+                times=np.array([record.time_ns if record.index not in late else NO_TIME for record in some], np.int64),
                 lengths=np.array([record.length for record in some], np.uint32),
                 links=np.array([_LINKS.get(LINK_NAMES.get(record.link, ""), 0) for record in some], np.uint8),
             )

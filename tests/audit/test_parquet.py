@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.audit.build import GOLDEN
 from tests.support.cli.frames import ack, capture, frame, nack, trimmed, write
+from tests.support.wire.odd_times import shifted
 from uetproto.audit import parquet
 from uetproto.audit.auditor import audit
 from uetproto.audit.parquet import (
@@ -98,6 +99,14 @@ def test_the_inside_of_sealed_packets_is_a_row_of_its_own(tmp_path: Path) -> Non
     assert all(row["tsc"] is not None and row["length"] for row in closed)
     assert all(row["psn"] is not None or row["cack_psn"] is not None for row in opened)
     assert {row["length"] for row in opened} == {None}
+
+
+@pytest.mark.parametrize("seconds", [-(1 << 63), (1 << 63) - 1])
+def test_times_that_do_not_fit_are_null(tmp_path: Path, seconds: int) -> None:
+    frames = [frame(1, 2, *write(PSN, 0, syn=1), payload=bytes(size)) for size in (1024, 1023)]
+    written(tmp_path, shifted(tmp_path / "a.pcapng", seconds, frames))
+    assert [row["time"] for row in rows(tmp_path)] == [None, None]
+    assert {row["time"] for row in rows(tmp_path, FINDINGS)} == {None}
 
 
 def test_findings_lead_to_packets(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli.frames import ARP, ack, capture, frame, invoke, layer, nack, program, trimmed, write
+from tests.support.wire.odd_times import shifted
 from tests.support.wire.vectors import VECTORS, frame_around, uet_before
 from uetproto.wire.capture.pcap import open_writer
 from uetproto.wire.crc import crc32c
@@ -316,6 +317,12 @@ def test_text_of_where_and_when(tmp_path: Path) -> None:
         "     4198 of 9000 bytes captured · leaf0.p1\N{REPLACEMENT CHARACTER}[31m · "
         "2026-11-18 11:06:40.000000085 UTC · look\N{REPLACEMENT CHARACTER}here"
     )
+
+
+def test_text_of_a_time_beyond_the_calendar(tmp_path: Path) -> None:
+    result = invoke("dissect", str(shifted(tmp_path / "late.pcapng", (1 << 63) - 1, [WRITE])))
+    assert f"{((1 << 63) - 1) * 10**9} ns" in result.stdout
+    assert result.exit_code == 0
 
 
 @pytest.mark.parametrize(("env", "colours"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])

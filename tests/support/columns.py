@@ -44,9 +44,9 @@ def expected(
 
 
 def as_integers(array: np.ndarray[Any, Any]) -> list[int]:
-    if array.dtype.kind == "S":
-        width = array.dtype.itemsize  # NumPy shows bytes without trailing zeros
-        return [int.from_bytes(value.ljust(width, b"\0"), "big") for value in array.tolist()]
+    if array.dtype.kind == "V":
+        assert {len(value) for value in array.tolist()} == {array.dtype.itemsize}
+        return [int.from_bytes(value, "big") for value in array.tolist()]
     return array.tolist()
 
 

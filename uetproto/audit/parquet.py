@@ -259,7 +259,7 @@ _address = lru_cache(1 << 16)(address_text)
 
 def _time(ns: int) -> int | None:
     """Return a time that Arrow can hold, or None."""
-    return ns if ns < 1 << 63 else None
+    return ns if -(1 << 63) <= ns < 1 << 63 else None
 
 
 def _text(name: str) -> str:

@@ -269,7 +269,7 @@ def _facts(record: Record, interface: str) -> Iterator[str]:
     if ns >= _YEAR:
         try:
             yield f"{datetime.fromtimestamp(ns // 1_000_000_000, UTC):%Y-%m-%d %H:%M:%S}.{ns % 1_000_000_000:09d} UTC"
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, OSError):  # a year that the calendar of the machine does not have
             yield f"{ns} ns"
     if record.comment:
         yield printable(record.comment)

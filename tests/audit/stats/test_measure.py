@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.audit.build import GOLDEN, A, B, PdsAudit, head, packet
 from tests.support.cli.frames import ARP, ack, close, frame, invoke, layer, nack, trimmed, write
+from tests.support.wire.odd_times import shifted
 from uetproto import Layer, Packet, Trailer, encode
 from uetproto.audit.reader.options import Options
 from uetproto.audit.roce.tracker_state import SILENCE
@@ -381,6 +382,12 @@ def test_roce() -> None:
         12288,
         _last_time("gradient-roce", "bth"),
     )
+
+
+def test_times_before_the_epoch(tmp_path: Path) -> None:
+    frames = [frame(1, 2, *write(PSN + number, 0, syn=1), payload=bytes(1024)) for number in range(2)]
+    (measured,) = measure([shifted(tmp_path / "a.pcapng", -5, frames)], PLAIN)[1]
+    assert (measured.first_ns, measured.last_ns) == (-5 * 10**9, -5 * 10**9 + 1_000)
 
 
 def test_roce_reads() -> None:

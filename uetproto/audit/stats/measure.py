@@ -111,7 +111,9 @@ class Measure:
             measured.packets += 1
             measured.bytes += length
             measured.kinds[_NONE if seen.head is None else seen.head.form] += 1
-        if measured.first_ns is None or now < measured.first_ns:
+        if measured.first_ns is None:
+            measured.first_ns = measured.last_ns = now
+        elif now < measured.first_ns:
             measured.first_ns = now
         if now > measured.last_ns:
             measured.last_ns = now
