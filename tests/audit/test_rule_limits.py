@@ -20,12 +20,12 @@ from tests.support.audit.roce_rules import answer, atomic, only, read, value
 from tests.support.audit.sharp_rules import JOINED, ONE, WHOLE, request, result
 from tests.support.audit.tss_rules import sealed
 from tests.support.audit.wire_rules import GOOD
-from uetproto.audit.reader.flow_crc import PATIENCE
 from uetproto.audit.reader.mirror import WINDOW, Copies
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
 from uetproto.audit.tss.tracker import RANGES, UsedCounters
 from uetproto.wire.capture.pcap import ETHERNET, open_capture
+from uetproto.wire.flow_crc import PATIENCE
 from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation
 from uetproto.wire.headers.sharp import Flag, Op
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode

@@ -114,6 +114,34 @@ def test_notes_trailers_and_errors(tmp_path: Path) -> None:
     assert short["error"]["offset"] == 98
 
 
+def starts(count: int = 5, spoilt: int = 2) -> list[bytes]:
+    """First packets of longer messages, which do not say how much they carry; one CRC has a flipped bit."""
+    frames = [frame(11, 12, *write(73728 + psn, 0, size=4096, syn=1), payload=bytes(4096)) for psn in range(count)]
+    frames[spoilt] = frames[spoilt][:-1] + bytes([frames[spoilt][-1] ^ 1])
+    return frames
+
+
+def test_a_flipped_bit_in_a_crc_shows_by_the_other_packets(tmp_path: Path) -> None:
+    path = capture(tmp_path / "x.pcap", starts())
+    right = {"kind": "crc32c", "ok": True}
+    for seen in (objects(path), objects("-", data=Path(path).read_bytes()), objects(path, "--count", "4")):
+        assert [one["trailer"]["ok"] for one in seen] == [True, True, False, True, True][: len(seen)]
+        assert {one["payload"]["length"] for one in seen} == {4096}
+    for number in range(5):
+        (one,) = objects(path, "--packet", str(number))
+        assert one["trailer"] == right | {"value": one["trailer"]["value"], "ok": number != 2}
+    assert invoke("dissect", path).stdout.count(" BAD\n") == 1
+
+
+def test_a_lone_suspect_is_told(tmp_path: Path) -> None:
+    path = capture(tmp_path / "x.pcap", starts(1, 0))
+    (one,) = objects(path)
+    assert (one["trailer"], one["payload"]["length"], one["notes"]) == (None, 4100, ["crc-suspect"])
+    text = invoke("dissect", path).stdout
+    assert "0–4100 of 12288 [crc-suspect]\n" in text
+    assert "       crc-suspect: a payload MTU and 4 bytes, perhaps a wrong CRC32C; see --crc on\n" in text
+
+
 def test_truncated_is_no_fault(tmp_path: Path) -> None:
     [packet] = objects(capture(tmp_path / "x.pcap", [WRITE[:80]], length=len(WRITE)))
     assert (packet["length"], packet["captured"], packet["notes"]) == (4198, 80, ["truncated"])

@@ -95,13 +95,14 @@ def test_any_packet_comes_out_as_it_was(tmp_path: Path) -> None:
         tried = keys.open(wire, decode(wire))
         assert isinstance(tried, Opened), tried
         assert tried.plain_frame == plain
-        found, remark = decoding.explained(record_of(wire))
+        record = record_of(wire)
+        found, remark = decoding.opened(record, decoding.packet(record))
         inside = [layer.form.startswith("tss") for layer in found.layers].index(True) + 1
         assert [layer[:2] for layer in found.layers[inside:]] == [layer[:2] for layer in packet.layers[inside - 1 :]]
         assert (found.payload, found.raw, remark) == (packet.payload, packet.raw, "opened with SDI 1 AN 0")
         for _ in range(4):
             record = record_of(mutate(wire, rng))
-            found, remark = decoding.explained(record)
+            found, remark = decoding.opened(record, decoding.packet(record))
             assert as_json(record, found)
             assert as_text(record, found, 0, "", 100, lambda text, style: text, remark)
         met |= {layer.form for layer in packet.layers}

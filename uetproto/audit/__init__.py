@@ -5,7 +5,8 @@ The walk of a packet
     auditor.py    `audit(files, options)` → `AuditReport` (report.py); an `Auditor` for each interface of a file
     reader/       makes an `ObservedPacket` (observed.py) of a record (records.py): by readers compiled from the tables
                   (fast_path.py, fast_path_codegen.py), or from a decoded packet (slow_path.py). expected_values.py says
-                  what an expected header is, flow_crc.py whether a flow has CRCs, mirror.py which packets are copies
+                  what an expected header is, crc_of_packet.py what a packet tells of its CRC, mirror.py which
+                  packets are copies
     */tracker.py  follows what a packet belongs to, and tells of events; one folder a subject
     judge.py      asks the rules that subscribe to an event, counts in a `RuleTally`, and keeps a `Finding` (finding.py)
     */rules.py    the rules (rule.py: what a rule is; rules.py: all), beside the tracker whose events they judge

@@ -1,7 +1,7 @@
 """This module has the parts that commands for captures share: options, decoding of a record, report of damage."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -11,6 +11,7 @@ from uetproto import Fault, LocalError, Packet, decode
 from uetproto.cli.terminal import printable
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.wire.capture.pcap import LINK_NAMES, CaptureReader, Record
+from uetproto.wire.flow_crc import decoded
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.stack import CRC_MODES, RD_MODES
 
@@ -48,22 +49,26 @@ class Decoding(NamedTuple):
         told = [(name, value) for name, value in self.transports.items() if value != self._field_defaults[name]]
         return [word for name, value in told for word in (f"--{name.replace('_', '-')}", str(value))]
 
-    def packet(self, record: Record) -> Packet:
-        return self.explained(record)[0]
+    def packets(self, file: str, records: Iterable[Record]) -> Iterable[tuple[Record, Packet]]:
+        """Return records of `file` and their packets. With `crc` "auto" the other packets of a flow tell whether a
+        packet has a CRC.
+        """
+        if self.crc != "auto":
+            return ((record, self.packet(record)) for record in records)
+        return decoded(records, self.packet, pipe=not os.path.isfile(file))
 
-    def explained(self, record: Record) -> tuple[Packet, str]:
+    def opened(self, record: Record, packet: Packet) -> tuple[Packet, str]:
         """Return the packet and, if it is sealed and there are keys, whether and how it was opened, in words."""
-        packet = self.sealed_packet(record)
         if self.keys is None or "sealed" not in packet.notes:
             return packet, ""
         return self.keys.read(record.data, packet, partial(self._plain, record))
 
     def _plain(self, record: Record, frame: bytes) -> Packet:
         """Decode an opened record, which always ends with a CRC."""
-        return self._replace(crc="on").sealed_packet(record._replace(data=frame, length=len(frame)))
+        return self.packet(record._replace(data=frame, length=len(frame)), "on")
 
-    def sealed_packet(self, record: Record) -> Packet:
-        """Decode a record; a sealed packet stays sealed."""
+    def packet(self, record: Record, crc: str | None = None) -> Packet:
+        """Decode a record alone, with the setting `crc` if it is given; a sealed packet stays sealed."""
         link = LINK_NAMES.get(record.link)
         if link is None:
             fault = Fault("unknown", 0, f"link type {record.link} is not decoded")
@@ -71,7 +76,7 @@ class Decoding(NamedTuple):
         return decode(
             record.data,
             link=link,
-            crc=self.crc,
+            crc=crc or self.crc,
             udp_port=self.udp_port,
             ip_protocol=self.ip_protocol,
             roce_port=self.roce_port,
@@ -118,7 +123,7 @@ def decoding_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say how records are read; the command gets a `Decoding` as `decoding`."""
     add_mode = _mode("--rd", RD_MODES, "raw", "How to read opcodes 0x40-0x5f of RoCE: as a vendor's (raw), or as RD.")
     add_port = _number("--roce-port", 65535, ROCE_PORT, "UDP port of RoCEv2.")
-    add_crc = _mode("--crc", CRC_MODES, "auto", "Whether a CRC32C ends each packet; auto tests whether one fits.")
+    add_crc = _mode("--crc", CRC_MODES, "auto", "Whether a CRC32C ends each packet; auto learns it from each flow.")
     return add_crc(encapsulation_options(add_port(add_mode(command))))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from enum import IntFlag
@@ -194,6 +195,7 @@ _NOTES = {
     "sealed": "sealed: unreadable without its key",
     "padding": "padding: bytes follow the IP packet",
     "fragment": "fragment: a part of an IP packet",
+    "crc-suspect": "crc-suspect: a payload MTU and 4 bytes, perhaps a wrong CRC32C; see --crc on",
 }
 _OWN = ("pds", "ses", "tss", "entropy", "sharp", "mcast")
 _TRAILER_SIZE = {"crc32c": 4, "icrc": 4, "icv": 16, "vcrc": 2}
@@ -344,15 +346,15 @@ def command(
     faults = 0
     for file in files:
         with open_capture(file) as reader:
-            seen = start_ns = 0
+            start_ns = seen = 0
             if left != 0:
-                for record in reader:
+                for record, packet in decoding.packets(file, reader if only is None else _around(reader, only)):
                     if not seen:
                         start_ns = record.time_ns
-                    seen += 1
+                    seen = record.index + 1
                     if only is not None and record.index < only:
                         continue
-                    packet, remark = decoding.explained(record)
+                    packet, remark = decoding.opened(record, packet)
                     faults += packet.error is not None and packet.error.kind == "malformed"
                     show(file, reader, record, packet, start_ns, remark)
                     if left is not None:
@@ -368,6 +370,20 @@ def command(
         ctx.exit(FAULT)
 
 
+def _around(records: Iterable[Record], only: int) -> Iterator[Record]:
+    """Yield the first record, some before the record `only` that tell whether its flow has a CRC, and all behind."""
+    before: deque[Record] = deque(maxlen=_AROUND)
+    for record in records:
+        if record.index == 0 or record.index >= only:
+            yield from before
+            before.clear()
+            yield record
+        else:
+            before.append(record)
+    yield from before
+
+
+_AROUND = 1024
 _Show = Callable[[str, CaptureReader, Record, Packet, int, str], None]
 
 

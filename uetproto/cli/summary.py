@@ -174,8 +174,8 @@ def tone(packet: Packet) -> str:
 def summary(packet: Packet) -> str:
     """Return a packet in one line: "ROD_REQ SYN PSN 73728 · WRITE id 1 0–4096 of 12288".
 
-    Marks in brackets follow: [trimmed], [CRC BAD] or [ICV BAD], [opened] (it was sealed), [ECN] (a switch marked
-    congestion), [malformed].
+    Marks in brackets follow: [trimmed], [CRC BAD] or [ICV BAD], [crc-suspect], [opened] (it was sealed), [ECN] (a
+    switch marked congestion), [malformed].
     """
     parts = []
     for layer in packet.layers:
@@ -197,7 +197,7 @@ def summary(packet: Packet) -> str:
         parts.append(error.reason)
     elif not parts:
         parts.append("a fragment" if "fragment" in packet.notes else packet.layers[-1].form if packet.layers else "")
-    marks = [note for note in packet.notes if note in ("trimmed", "truncated")]
+    marks = [note for note in packet.notes if note in ("trimmed", "truncated", "crc-suspect")]
     trailer = packet.trailer
     if trailer is not None and trailer.ok is False:
         marks.append("ICV BAD" if trailer.kind == "icv" else "CRC BAD")

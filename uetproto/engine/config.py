@@ -7,6 +7,7 @@ from typing import Any
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import LocalError
 from uetproto.knobs import BOOL, TIME, check_knobs, knob
+from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS
 
 _PDCIDS = 0xFFFF
 """Number of PDCIDs: they have 16 bits, and 0 names no PDC (pds.md §1)."""
@@ -242,7 +243,7 @@ class SesConfig:
 
     # fmt: off
     # Sizes
-    payload_mtu: int = knob(4096, (1024, 2048, 4096, 8192), "bytes",
+    payload_mtu: int = knob(4096, PAYLOAD_MTUS, "bytes",
         "The largest payload of a packet.", "ses.md §16")
     max_msg_size: int = knob(2**32 - 2, range(1, 2**32), "bytes",
         "The largest message; longer work is split into several messages.", "ses.md §16")

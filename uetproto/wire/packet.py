@@ -9,6 +9,10 @@ from uetproto.wire.forms import FORMS
 RAW_FORMS = ("ipv4.options", "ipv6.ext", "erf.ext", "sharp.ranks")  # no table: one field `raw`
 
 
+CRC_SUSPECT = "crc-suspect"
+"""Note that the last 4 bytes of the payload may be a wrong CRC32C (interfaces.md §3)."""
+
+
 class Layer(NamedTuple):
     """A layer is one header of a frame: its form (wire.md §0), its fields in wire order, its offset in bytes."""
 
@@ -60,8 +64,8 @@ class Packet:
 
     `layers` are its headers from the outside in, `payload` the bytes that they carry, `trailer` the CRC or ICV, `raw`
     the last bytes, which were not decoded (padding, or all from a fault on), `notes` any of trimmed, truncated,
-    sealed, padding, fragment, and `error` a fault or None. RoCE and SHARP have a `pad` between payload and trailer,
-    native InfiniBand a `vcrc` behind the trailer.
+    sealed, padding, fragment, crc-suspect, and `error` a fault or None. RoCE and SHARP have a `pad` between payload
+    and trailer, native InfiniBand a `vcrc` behind the trailer.
     """
 
     layers: list[Layer] = field(default_factory=list)

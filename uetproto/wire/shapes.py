@@ -21,6 +21,7 @@ from uetproto.wire.crc import CRC_SIZE, crc32, crc32c
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, NEXT, rows_after
 from uetproto.wire.headers.roce import BTH_FOLLOWS
+from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS
 from uetproto.wire.icrc import ICRC_SIZE, invariant_mask, invariant_start
 from uetproto.wire.packet import Layer, Packet, Trailer
 
@@ -43,6 +44,8 @@ _EXACT = {
 _LENGTHS = {"ipv4": ("total_length", 20), "ipv6": ("payload_length", 0), "udp": ("length", 8), "grh": ("paylen", 0)}
 _CRC_FROM = {"ipv4": 12, "ipv6": 8}
 _NATIVE = ("lrh", "erf")  # rare, and with a VCRC
+SUSPECT_SIZES = frozenset(mtu + CRC_SIZE for mtu in PAYLOAD_MTUS)
+"""Sizes of a payload that may be the largest payload and a wrong CRC32C."""
 _PADDED = ("sharp",)  # has a length and a pad of its own
 
 
@@ -254,6 +257,8 @@ def shape_of(
     if end >= {size + CRC_SIZE}:
         if {0 if source is None else 1} and end - {size + CRC_SIZE} == {implied or 0}:
             return None
+        if {1 if source is None else 0} and end - {size} in suspect:
+            return None
         value, = word(data, end - {CRC_SIZE})
         if crc32c(data[{crc_from}:end - {CRC_SIZE}]) == value:
             return None
@@ -296,6 +301,7 @@ def read(data{arguments}):
         number=int.from_bytes,
         crc32=crc32,
         crc32c=crc32c,
+        suspect=SUSPECT_SIZES,
         new=tuple.__new__,
         **scope,
     )

@@ -21,8 +21,8 @@ from uetproto.wire.headers.ethernet import EtherType, IpProtocol
 from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, OPCODE_PROFILES, SEND_STD_SOM, AtomicOpcode, Opcode
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
 from uetproto.wire.inside import look_inside
-from uetproto.wire.packet import RAW_FORMS, Fault, Layer, Packet, Trailer
-from uetproto.wire.shapes import Readers, Writers
+from uetproto.wire.packet import CRC_SUSPECT, RAW_FORMS, Fault, Layer, Packet, Trailer
+from uetproto.wire.shapes import SUSPECT_SIZES, Readers, Writers
 
 LINKS = ("ethernet", "raw", "sll", "sll2", "infiniband", "erf")
 CRC_MODES = ("auto", "on", "off")
@@ -51,8 +51,9 @@ def decode(
 
     `link` names the first header (`LINKS`). `crc` says whether a CRC32C ends the packet: "on", "off", or "auto": the
     last 4 bytes are a CRC32C if they match, or if the headers account for all but exactly 4 bytes. Behind headers that
-    imply no length, "auto" takes a wrong CRC32C for payload, so say "on" where packets are known to have one. RoCE
-    always ends with an ICRC, which "off" leaves unchecked. `length` is the frame's length on the wire in bytes, if the
+    imply no length, "auto" takes a wrong CRC32C for payload, with the note crc-suspect if that is a payload MTU and 4
+    bytes; say "on" where packets are known to have one, as `flow_crc.decoded` does for a capture. RoCE always ends with
+    an ICRC, which "off" leaves unchecked. `length` is the frame's length on the wire in bytes, if the
     capture kept less. `rd`
     leaves the RoCE opcodes 0x40–0x5f "raw" or decodes them as RD "headers". `sharp` looks for aggregation messages in
     SENDs; `mcast` takes immediates for those of multicast. Raises `LocalError` for a setting that is not legal.
@@ -506,6 +507,8 @@ class _Walk:
                 return self.cut_short("the CRC", CRC_SIZE)
         packet.payload = data[start:end]
         packet.raw = data[self.end :]
+        if implied is None and self.crc == "auto" and packet.trailer is None and end - start in SUSPECT_SIZES:
+            self.note(CRC_SUSPECT)
         if implied is not None and end - start < implied and packet.error is None:
             packet.error = Fault("malformed", start, f"payload has {end - start} bytes, the headers imply {implied}")
         return None

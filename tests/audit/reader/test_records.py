@@ -12,7 +12,6 @@ from tests.support.audit.reader_records import (
     WITHOUT,
 )
 from uetproto.audit.auditor import audit
-from uetproto.audit.reader.flow_crc import PATIENCE
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
@@ -20,6 +19,7 @@ from uetproto.audit.report import AuditReport
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.errors import LocalError
 from uetproto.wire.capture.pcap import ETHERNET, PcapngWriter, open_capture
+from uetproto.wire.flow_crc import PATIENCE
 
 ALONE = ("WIRE-*", "CAP-*")
 """Rules about each packet alone."""
@@ -78,7 +78,7 @@ def test_what_waits_for_a_decision_keeps_its_order() -> None:
 
 
 def test_packets_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uetproto.audit.reader.flow_crc.PATIENCE", 10_000)
+    monkeypatch.setattr("uetproto.wire.flow_crc.PATIENCE", 10_000)
     waiting: list[int] = []
     reading = Reading(ETHERNET, Options(), lambda seen: waiting.append(seen.number))
     with open_capture(f.capture(WITHOUT * 2)) as capture:

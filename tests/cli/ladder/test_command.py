@@ -320,6 +320,13 @@ def test_a_message_lists_few_interfaces(tmp_path: Path) -> None:
     assert len(said) < 1000
 
 
+def test_a_crc_is_wrong_where_the_others_of_the_flow_are_right(tmp_path: Path) -> None:
+    frames = [frame(11, 12, *write(psn, 0, size=4096, syn=1), payload=bytes(4096)) for psn in range(73728, 73733)]
+    frames[2] = frames[2][:-1] + bytes([frames[2][-1] ^ 1])
+    chart = invoke("ladder", capture(tmp_path / "x.pcap", frames)).stdout
+    assert [line.count("[CRC BAD]") for line in chart.splitlines() if "PSN" in line] == [0, 0, 1, 0, 0]
+
+
 def test_one_pdc(tmp_path: Path) -> None:
     other = frame(11, 12, layer("pds.cp", ctl_type=0, psn=1, spdcid=77, dpdcid=78))
     path = capture(tmp_path / "x.pcapng", [other, frame(11, 12, close(2)), frame(12, 11, *ack(2)), other])

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from uetproto.audit.reader.fast_path_codegen import Reader, classes_of, exact_of, following_of, reader_of
-from uetproto.audit.reader.flow_crc import Hosts
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.slow_path import awaited, is_cut_short
+from uetproto.wire.flow_crc import Flow
 from uetproto.wire.forms import FORMS, LOWER_FORMS, ROCE_FORMS, UET_FORMS
 from uetproto.wire.headers.roce import BTH_FOLLOWS
 from uetproto.wire.packet import Layer, Packet
@@ -48,7 +48,7 @@ class Branch(NamedTuple):
 class FastReader:
     """A fast reader holds the compiled shapes of one vantage point, and counts how many packets had each."""
 
-    def __init__(self, crc: str, with_crc: dict[Hosts, bool], with_icrc: dict[Hosts, bool]) -> None:
+    def __init__(self, crc: str, with_crc: dict[Flow, bool], with_icrc: dict[Flow, bool]) -> None:
         """Take the tables that say whether flows have a CRC32C, or an ICRC; a reader adds each flow in which it finds a
         right one."""
         self._crc = crc

@@ -6,12 +6,12 @@ from typing import Any
 
 from uetproto.audit.reader.address import ADDRESSED
 from uetproto.audit.reader.expected_values import SYNDROMES, VERSIONS, code_fields, is_data, is_vendors, reserved_fields
-from uetproto.audit.reader.flow_crc import Hosts
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.slow_path import awaited
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE
 from uetproto.wire.fields import Header
+from uetproto.wire.flow_crc import Flow
 from uetproto.wire.forms import FORMS, NEXT, Candidates, matches
 from uetproto.wire.headers.roce import OPERATIONS, PMTUS, WHOLE_WRITES, Load, Operation, Transport, opcode_of
 from uetproto.wire.headers.sharp import MAGIC, VERSION
@@ -124,7 +124,7 @@ _WITHOUT_CRC = f"""
 # Readers --------------------------------------------------------------------------------------------------------------
 
 
-def reader_of(packet: Packet, following: str | None, crc: str, count: list[int], with_crc: dict[Hosts, bool]) -> Reader:
+def reader_of(packet: Packet, following: str | None, crc: str, count: list[int], with_crc: dict[Flow, bool]) -> Reader:
     """Compile the reader of packets of this shape, which end within the header `following`; the reader counts them."""
     layers = packet.layers
     forms = [layer.form for layer in layers]

@@ -4,23 +4,24 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.audit.reader.expected_values import is_expected
-from uetproto.audit.reader.fast_path import FastReader, Kind
-from uetproto.audit.reader.flow_crc import (
-    FlowCrc,
-    UndecidedPacket,
+from uetproto.audit.reader.crc_of_packet import (
     add_udp_after_bad_ip,
     is_crc_right,
     is_roce,
     is_uet,
+    mark_absent,
+    mark_wrong,
     reread_as_plain_ack,
 )
+from uetproto.audit.reader.expected_values import is_expected
+from uetproto.audit.reader.fast_path import FastReader, Kind
 from uetproto.audit.reader.mirror import Copies
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.slow_path import is_cut_short, observe
 from uetproto.audit.reader.truncation import mark_suspected
 from uetproto.wire.capture.pcap import LINK_NAMES, Record
+from uetproto.wire.flow_crc import FlowCrc, UndecidedPacket
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode
@@ -115,9 +116,8 @@ class Reading:
         """Queue an expected packet, while others wait for the decision whether their flow has a CRC."""
         packet = self._decoded(record.data, record.length)
         roce = "bth" in packet
-        self._flows.take(
-            UndecidedPacket(seen, packet, b"", True if packet.trailer and packet.trailer.ok else None, roce)
-        )
+        right = True if packet.trailer and packet.trailer.ok else None
+        self._flows.take(UndecidedPacket((seen.src, seen.dst), packet, b"", right, roce, seen))
 
     def _decoded(self, data: bytes, length: int, crc: str | None = None) -> Packet:
         options = self._options
@@ -149,10 +149,15 @@ class Reading:
             looks = uet and (self._options.crc != "off" or "sealed" in packet.notes)
             right = is_crc_right(packet, data) if looks else None
         seen = observe(packet, data, record.index, record.time_ns)
-        self._flows.take(UndecidedPacket(seen, packet, data, right, roce))
+        self._flows.take(UndecidedPacket((seen.src, seen.dst), packet, data, right, roce, seen))
 
     def _hand_on(self, waiting: UndecidedPacket) -> None:
-        seen, packet, data, _, _ = waiting
+        flow, packet, data, right, roce, seen = waiting
+        if right is False and self._flows.decided(flow, roce):
+            mark_wrong(packet, data)
+            seen = seen._replace(packet=packet)
+        elif right is False:
+            mark_absent(packet, roce)
         cut = self._cut_quickly and "truncated" in packet.notes
         if data and (seen.packet is None or (cut and is_expected(packet, data))):
             self._quick.learn(data, packet)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import MOST, Judge
 from uetproto.audit.reader.address import ADDRESSED, ends
+from uetproto.audit.reader.crc_of_packet import is_roce
 from uetproto.audit.reader.expected_values import (
     Misfit,
     code_fields,
@@ -18,7 +19,6 @@ from uetproto.audit.reader.expected_values import (
     misfit_of_uet,
     reserved_fields,
 )
-from uetproto.audit.reader.flow_crc import is_roce
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading

@@ -285,7 +285,7 @@ def command(
     tally = LadderTally()
     numbered = numbers is not None or bool(marks)
     with open_capture(file) as reader:
-        packets = arrows(reader, decoding, LadderChoice(interface, pdc, numbers, frozenset(marks)), tally)
+        packets = arrows(file, reader, decoding, LadderChoice(interface, pdc, numbers, frozenset(marks)), tally)
         if svg is not None and limit is None:
             limit = SVG_ROWS
         drawn = limited(rows(packets, not every), limit, tally)

@@ -11,7 +11,7 @@ from uetproto import Packet
 from uetproto.cli.captures import Decoding
 from uetproto.cli.summary import hosts, pds_layer, ses_layer, summary, tone
 from uetproto.emulator.network.frame_outcome import FrameOutcome
-from uetproto.wire.capture.pcap import CaptureReader
+from uetproto.wire.capture.pcap import CaptureReader, Record
 from uetproto.wire.headers.roce import RESPONSES, Transport
 from uetproto.wire.serial import add32
 
@@ -148,24 +148,33 @@ class LadderConversation:
         return is_to or ("deth" in packet and packet["deth"]["srcqp"] == self._number)
 
 
-def arrows(reader: CaptureReader, decoding: Decoding, choice: LadderChoice, tally: LadderTally) -> Iterator[Arrow]:
-    """Yield the UET and RoCE packets that are chosen."""
+def arrows(
+    file: str, reader: CaptureReader, decoding: Decoding, choice: LadderChoice, tally: LadderTally
+) -> Iterator[Arrow]:
+    """Yield the UET and RoCE packets of `file` that are chosen."""
     chosen: dict[int, bool] = {}
     latest: dict[object, int] = {}
     start_ns = None
     conversation = None if choice.pdc is None else LadderConversation(choice.pdc)
     end = choice.end
-    for record in reader:
+
+    def records() -> Iterator[Record]:
+        for record in reader:
+            number, past = record.interface, 0 if end is None else record.index - end
+            if past >= _PAST:
+                return
+            if number not in chosen:
+                named = choice.interface in (reader.interfaces[number].name, str(number))
+                chosen[number] = named if choice.interface is not None else number == 0
+            if chosen[number]:
+                yield record
+            elif past < 0 or end is None:
+                tally.elsewhere += 1
+
+    for record, packet in decoding.packets(file, records()):
         if end is not None and record.index >= end:
             return
-        number = record.interface
-        if number not in chosen:
-            named = choice.interface in (reader.interfaces[number].name, str(number))
-            chosen[number] = named if choice.interface is not None else number == 0
-        if not chosen[number]:
-            tally.elsewhere += 1
-            continue
-        packet = decoding.packet(record)
+        packet, _ = decoding.opened(record, packet)
         ends = hosts(packet)
         is_part = conversation is None or conversation.has(packet)
         if not choice.covers(record.index):
@@ -230,6 +239,7 @@ def _is_uet(packet: Packet) -> bool:
 
 
 _PAUSE = 100_000  # ns: a shorter time is no pause
+_PAST = 1024  # packets behind the last one that is drawn, which tell whether its flow has a CRC
 _MOST_ENDS = 65_536  # queue pairs whose source port is kept, to find answers
 _SHORT = 5  # packets: a longer run of similar ones is drawn as one row
 _PAUSE_RATIO = 10  # a pause is so many times longer than the mean time between packets

@@ -429,6 +429,9 @@ MEDIUM = (SEND_MEDIUM, SEND_MEDIUM_HD, REQUEST_MEDIUM, REQUEST_MEDIUM_HD)
 REQUESTS = (*STANDARD, *MEDIUM, REQUEST_SMALL)
 RESPONSES = (RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL)
 
+PAYLOAD_MTUS = (1024, 2048, 4096, 8192)
+"""Payload MTUs in bytes (ses.md §16): the payload of each packet of a message but the last."""
+
 VENDORS: dict[object, range] = {
     Opcode:         range(0x30, 0x3F),
     ResponseOpcode: range(0x30, 0x40),

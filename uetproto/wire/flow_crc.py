@@ -1,0 +1,235 @@
+"""No packet says whether it ends with a CRC, hence this module watches each flow until that is clear (wire.md §7).
+
+One right CRC32C proves that a flow has CRCs. A flow whose first packets have none has none. Until that is decided,
+packets without a right CRC are queued, and with them the packets that must not overtake them. `FlowCrc` decides for
+every reader of captures; `decoded` is the reader that returns packets in the order of capture.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from uetproto.wire.capture.base import Record
+from uetproto.wire.crc import CRC_SIZE, trailer_crc
+from uetproto.wire.packet import Layer, Packet, crc_start, network_of, udp_checksum_at
+
+PATIENCE = 16
+"""Number of packets after which it is decided whether a flow has a CRC; a pipe holds back no more of any flow."""
+_HELD_BETWEEN_TWO = 64
+_HELD_IN_ORDER = 4096
+_HELD = 16_384
+_FLOWS = 1 << 18
+
+Flow = tuple[Any, ...]
+"""A flow is identified by its source and destination addresses."""
+
+
+class UndecidedPacket(NamedTuple):
+    """An undecided packet waits until it is known whether its flow has a CRC."""
+
+    flow: Flow
+    packet: Packet
+    data: bytes
+    right: bool | None
+    """Whether the CRC of the packet is right; None if the packet need not have a CRC, or the CRC was not captured."""
+    roce: bool
+    kept: Any
+    """What the reader keeps with the packet."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """A queue holds packets that are handed on together."""
+
+    packets: list[UndecidedPacket] = field(default_factory=list)
+    undecided: set[tuple[Flow, bool]] = field(default_factory=set)
+    of_flow: Counter[Flow] = field(default_factory=Counter)
+
+
+class KnownFlows(dict[Flow, bool]):
+    """This table keeps whether the packets of a flow have a CRC. When it is full, all flows are forgotten."""
+
+    def __setitem__(self, flow: Flow, there: bool) -> None:
+        if len(self) >= _FLOWS:
+            self.clear()
+        super().__setitem__(flow, there)
+
+
+class FlowCrc:
+    """This object decides for each flow of one vantage point whether its packets have a CRC."""
+
+    def __init__(
+        self, mode: str, out: Callable[[UndecidedPacket], None], *, in_order: bool = False, of_flow: int = _HELD
+    ) -> None:
+        """Hand each packet to `out`. `mode`: "on", UET packets end with a CRC32C, and ICRCs are as sent; "off", no
+        CRC32C; "auto", each flow is decided by its packets. Packets between the same two addresses keep their order;
+        with `in_order` all do. At most `of_flow` packets of a flow are held.
+        """
+        self.crc32c = KnownFlows()
+        self.icrc = KnownFlows()
+        self._always = {"on": True, "off": False}.get(mode)
+        self._out = out
+        self._in_order = in_order
+        self._most = _HELD_IN_ORDER if in_order else _HELD_BETWEEN_TWO
+        self._of_flow = of_flow
+        self._without: dict[tuple[Flow, bool], list[int]] = {}
+        """Number of packets of undecided flows that lack a right CRC, and of those that are long enough for one."""
+        self.held: dict[frozenset[Any], _Queue] = {}
+        self._number = 0
+
+    def take(self, waiting: UndecidedPacket) -> None:
+        """Take a packet, in the order of capture."""
+        flow, roce = waiting.flow, waiting.roce
+        if waiting.right:
+            (self.icrc if roce else self.crc32c)[flow] = True
+        undecided = waiting.right is False and self.decided(flow, roce) is None
+        queue = self.held.get(self._key(flow)) if self.held else None
+        if queue is None and not undecided:
+            self._out(waiting)
+            return
+        if queue is None:
+            queue = self.held.setdefault(self._key(flow), _Queue())
+        queue.packets.append(waiting)
+        queue.of_flow[flow] += 1
+        self._number += 1
+        if undecided:
+            queue.undecided.add((flow, roce))
+            votes = self._without.setdefault((flow, roce), [0, 0])
+            votes[0] += 1
+            votes[1] += waiting.packet.trailer is not None
+            if votes[0] >= PATIENCE:
+                self._settle(flow, roce)
+        if len(queue.packets) >= self._most or queue.of_flow[flow] >= self._of_flow:
+            for undecided_flow, of_roce in queue.undecided:
+                self._settle(undecided_flow, of_roce)
+        if all(self.decided(*each) is not None for each in queue.undecided):
+            self._release(self._key(flow))
+        elif self._number >= _HELD:
+            self.end()
+
+    def end(self) -> None:
+        """Decide the remaining flows by the packets seen so far: no packet follows."""
+        for flow, roce in list(self._without):
+            if roce and any(self.icrc.values()):
+                self.icrc[flow] = True  # another flow has a right ICRC, so the capture did not change all
+            self._settle(flow, roce)
+        for key in list(self.held):
+            self._release(key)
+
+    def decided(self, flow: Flow, roce: bool = False) -> bool | None:
+        """Return whether the packets of a flow have a CRC; None if that is not known yet."""
+        if roce and not self._always:
+            there = self.icrc.get(flow)
+            return self.icrc.get(flow[::-1]) if there is None else there
+        return self.crc32c.get(flow) if self._always is None else self._always
+
+    def _key(self, flow: Flow) -> frozenset[Any]:
+        return frozenset() if self._in_order else frozenset(flow)
+
+    def _settle(self, flow: Flow, roce: bool) -> None:
+        without, placed = self._without.pop((flow, roce), (0, 0))
+        if self.decided(flow, roce) is None:
+            known = self.icrc if roce else self.crc32c
+            known[flow] = not roce and placed * 2 >= without
+
+    def _release(self, key: frozenset[Any]) -> None:
+        queue = self.held.pop(key)
+        self._number -= len(queue.packets)
+        for flow, roce in queue.undecided:
+            self._without.pop((flow, roce), None)
+        for waiting in queue.packets:
+            self._out(waiting)
+
+
+# One packet ----------------------------------------------------------------------------------------------------------
+
+
+def verdict(packet: Packet, data: bytes) -> bool | None:
+    """Return whether the last bytes of a UET packet are a right CRC32C; None if the packet has no CRC32C or is
+    incomplete.
+    """
+    layers, notes, trailer = packet.layers, packet.notes, packet.trailer
+    if "truncated" in notes or "trimmed" in notes or "fragment" in notes or layers[-1].form.startswith("tss"):
+        return None
+    if trailer is not None and trailer.ok is not False:
+        return trailer.ok
+    end = end_of(layers)
+    if end > len(data) or end - crc_start(layers) < CRC_SIZE:
+        return None
+    return trailer is None and ends_with_crc(data, layers, end)
+
+
+def ends_with_crc(data: bytes, layers: list[Layer], end: int) -> bool:
+    """Return whether the four bytes before `end` are the CRC32C of the packet."""
+    value = int.from_bytes(data[end - CRC_SIZE : end], "big")
+    return trailer_crc(data, crc_start(layers), end - CRC_SIZE, udp_checksum_at(layers)) == value
+
+
+def end_of(layers: list[Layer]) -> int:
+    """Return where UET ends, by IP and UDP."""
+    network = network_of(layers)
+    values = network.values
+    end: int = network.offset + values.get("total_length", 40 + values.get("payload_length", 0))
+    for form, fields, offset in layers:
+        if form == "udp":
+            end = min(end, offset + fields["length"])
+    return end
+
+
+# A capture -----------------------------------------------------------------------------------------------------------
+
+
+def decoded(
+    records: Iterable[Record], decode: Callable[[Record, str], Packet], *, pipe: bool = False
+) -> Iterator[tuple[Record, Packet]]:
+    """Yield records and their packets in the order of capture, each decoded by `decode(record, crc)`.
+
+    `crc` is "on" for a packet without a right CRC in a flow whose other packets have CRCs, and else "auto". Records are
+    read ahead until each flow is decided; from a `pipe`, at most `PATIENCE` packets of a flow are.
+    """
+    ready: list[tuple[Record, Packet]] = []
+
+    def out(waiting: UndecidedPacket) -> None:
+        _, packet, _, right, _, record = waiting
+        if right is False and packet.trailer is None and flows.decided(waiting.flow):
+            packet = decode(record, "on")
+        ready.append((record, packet))
+
+    flows = FlowCrc("auto", out, in_order=True, of_flow=PATIENCE if pipe else _HELD)
+    known, held = flows.crc32c, flows.held
+    for record in records:
+        packet = decode(record, "auto")
+        layers, trailer = packet.layers, packet.trailer
+        last = layers[-1][0][:4] if layers else ""
+        if not held and last not in _UET and (last != "shar" or "pds" not in packet):
+            yield record, packet
+            continue
+        flow = _flow(layers, record.interface)
+        there = known.get(flow)
+        if trailer is not None and trailer[2] and trailer[0] == "crc32c":
+            right: bool | None = True
+        elif there is False or "pds" not in packet:
+            right = None  # `decode` would have found a right one
+        else:
+            right = verdict(packet, record.data)
+        if right is not False and not held:
+            if right and not there:
+                known[flow] = True
+            yield record, packet
+            continue
+        flows.take(UndecidedPacket(flow, packet, record.data, right, False, record))
+        yield from ready
+        ready.clear()
+    flows.end()
+    yield from ready
+
+
+_UET = ("pds.", "ses.")
+
+
+def _flow(layers: list[Layer], interface: int) -> Flow:
+    for form, values, _ in layers:
+        if form == "ipv4" or form == "ipv6":
+            return interface, form, values["src"], values["dst"]
+    return (interface,)
