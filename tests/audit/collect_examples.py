@@ -27,6 +27,7 @@ OTHERS = frozenset(
         "test_manifest.py",
         "test_rules.py",
         "stats/test_measure.py",
+        "kinds/test_kinds.py",
     )
 )
 """Holds the files of tests that are not about single rules."""

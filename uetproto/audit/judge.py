@@ -4,6 +4,7 @@ Where a rule has not judged an event, its tally says why:
 
     it is not asked    the options do not promise what it `requires`
     when it is asked   it says `Inconclusive`, or the tracker does in its place: what was seen does not tell
+    when it is asked   an earlier finding obscures the conversation (`Rule.obscures`): what is missing follows from it
     at the end         the conversation may have been another one (`Subject.doubt`): its findings are withdrawn
     at the end         packets were missing, though none should be (`Judge.missing`): findings of absence are withdrawn
 """
@@ -23,6 +24,19 @@ MOST = 10_000
 
 Tell = Callable[[Any, ObservedPacket], None]
 """A tracker calls this function at an event, with the state of the conversation and the packet."""
+
+
+Place = tuple[object, ...]
+"""Identifies an end of a conversation: its address, that of its peer, and its PDCID where there is one."""
+FOLLOWS = "it may follow from another finding"
+"""Says why a rule of absence or of order is not judged behind a finding that obscures the conversation."""
+
+
+def _places(flow: Flow) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+    """Return the two hosts of a finding, in either order, and the ends of its PDC that have a PDCID."""
+    src, dst = flow.get("src"), flow.get("dst")
+    ends = (src, dst, flow.get("spdcid")), (dst, src, flow.get("dpdcid"))
+    return ((src, dst), (dst, src)), tuple(end for end in ends if end[-1])
 
 
 class Subject(Protocol):
@@ -85,6 +99,8 @@ class Judge:
         """Says why packets are missing, though `complete` promised that none are; None: none are known to be."""
         self._contradictions: list[tuple[Finding, RuleTally, Subject]] = []
         """Findings that may be withdrawn at the end."""
+        self._obscured: set[Place] = set()
+        """Holds ends of conversations in which findings of absence and order may follow from an earlier finding."""
         self._listeners: dict[Enum, list[Tell]] = {}
         self._events: list[tuple[list[int], list[RuleTally]]] = []
         """Counts each event, with the rules for which it counts as judged."""
@@ -119,11 +135,18 @@ class Judge:
             tally.not_judged[verdict.why] += 1
             return
         rule = tally.rule
+        flow: Flow = state.flow()
+        if rule.obscures or rule.requires is not Requires.PRESENCE:
+            hosts, places = _places(flow)
+            if rule.requires is not Requires.PRESENCE and not self._obscured.isdisjoint((*hosts, *places)):
+                tally.not_judged[FOLLOWS] += 1
+                return
+            if rule.obscures and len(self._obscured) < MOST:
+                self._obscured.update(places or hosts)
         severity = Severity.NOTE if rule.id in self._excused else rule.severity
         tally.failed += 1
         if tally.failed > MOST:
             return
-        flow: Flow = state.flow()
         packets = (*verdict.others, seen.number)
         finding = Finding(rule, severity, packets, seen.time_ns, flow, verdict.expected, verdict.seen)
         self.findings.append(finding)

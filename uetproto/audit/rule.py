@@ -82,3 +82,6 @@ class Rule:
     """Names the event that is counted as judged, if `on` is only a rarer event that can fail; None: `on` is counted."""
     covers: tuple[str, ...] = ()
     """Lists the numbered invariants that the rule covers, such as "pds 20"."""
+    obscures: bool = False
+    """Tells that a packet that the rule finds may stand for another one, which is then missing: behind it, rules of
+    absence and of order are not judged in its conversation, as they would find what follows from it."""

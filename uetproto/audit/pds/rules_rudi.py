@@ -72,9 +72,10 @@ UUD = "UE 1.0.1 §3.5.7.4"
 
 def _rule(
     id: str, on: E, check: Any, cite: str, severity: Severity, covers: tuple[str, ...], says: str,
-    requires: Requires = Requires.PRESENCE,
+    requires: Requires = Requires.PRESENCE, obscures: bool = False,
 ) -> Rule:  # fmt: skip
-    return Rule(id=id, says=says, cite=cite, on=on, check=check, severity=severity, requires=requires, covers=covers)
+    return Rule(id=id, says=says, cite=cite, on=on, check=check, severity=severity, requires=requires, covers=covers,
+                obscures=obscures)  # fmt: skip
 
 
 RULES: tuple[Rule, ...] = (
@@ -85,7 +86,7 @@ RULES: tuple[Rule, ...] = (
     _rule("RUDI-KEY", E.REQUEST, _key, RUDI, _NOTE, ("ses 33",),
           "RUDI accesses memory that may be written and read twice."),
     _rule("RUDI-PKT-ID-TWO-CONTENTS", E.AGAIN, _two_contents, "UE 1.0.1 §3.5.10.8", _WARNING, ("pds 45",),
-          "Requests that are not answered have different pkt_ids.", Requires.ABSENCE),
+          "Requests that are not answered have different pkt_ids.", Requires.ABSENCE, obscures=True),
     _rule("RUDI-UNASKED", E.RESPONSE, _unasked, RUDI, _WARNING, ("ses 11",),
           "A response has the pkt_id of a request.", Requires.ABSENCE),
     _rule("RUDI-SILENT", E.SILENT, always("a response", "none"), RUDI, _NOTE, ("ses 11", "pds 45"),

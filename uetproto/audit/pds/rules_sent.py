@@ -69,7 +69,33 @@ def _mode(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive
 
 
 def _dpdcid(state: PdcDirection, seen: ObservedPacket) -> Violation:
-    return Violation(f"dpdcid {state.peer} as before", str(seen.head.dpdcid), (state.earlier.number,))
+    receiver = state.peer if seen.src == state.sender else state.id
+    others = _before(state, seen) if state.was is None else (state.was.number,)
+    return Violation(f"dpdcid {receiver} as before", str(seen.head.dpdcid), others)
+
+
+def _spdcid(state: PdcDirection, seen: ObservedPacket) -> Violation:
+    return Violation(f"spdcid {state.id} as before", str(seen.head.spdcid), _before(state, seen))
+
+
+def _start(state: PdcDirection, seen: ObservedPacket) -> Violation:
+    start = (seen.head.psn - seen.head.psn_offset) & M32
+    return Violation(f"Start_PSN {state.start} as before", f"{start} at PSN {seen.head.psn}", _before(state, seen))
+
+
+def _before(state: PdcDirection, seen: ObservedPacket) -> tuple[int, ...]:
+    """Return the number of the packet with the PSN before, if it was seen."""
+    before = state.records.get((seen.head.psn - 1) & M32)
+    return () if before is None else (before.number,)
+
+
+def _still_open(state: PdcDirection, seen: ObservedPacket) -> Verdict:
+    start = (seen.head.psn - seen.head.psn_offset) & M32
+    return Violation(f"Start_PSN {state.start} of the PDC that is open and goes on", str(start))
+
+
+def _jumped(state: PdcDirection, seen: ObservedPacket) -> Violation:
+    return Violation(f"PSN {state.next}", str(seen.head.psn))
 
 
 def _late_syn(state: PdcDirection, seen: ObservedPacket) -> Violation:
@@ -156,7 +182,7 @@ def _window(state: PdcDirection, seen: ObservedPacket) -> Violation:
 
 SENT: tuple[Rule, ...] = (
     Rule(id="PDS-PSN-TWO-CONTENTS", on=PdsEvent.AGAIN, check=_two_contents, cite="UE 1.0.1 §3.5.11.4",
-         covers=("pds 20",), says="A PSN stands for one packet: all its copies carry the same."),
+         covers=("pds 20",), says="A PSN stands for one packet: all its copies carry the same.", obscures=True),
     Rule(id="PDS-RETX-MISSING", on=PdsEvent.AGAIN, check=_retx_missing, cite="UE 1.0.1 §3.5.12.5", covers=("pds 24",),
          says="A packet that its source sends again has retx = 1."),
     Rule(id="PDS-COPIES", on=PdsEvent.AGAIN, check=_copies, severity=Severity.NOTE, cite="UE 1.0.1 §3.5.12.7",
@@ -165,14 +191,23 @@ SENT: tuple[Rule, ...] = (
          cite="UE 1.0.1 §3.5.12.7", covers=("pds 42",),
          says="Retransmissions that no NACK asked for come at growing intervals."),
     Rule(id="PDS-FIRST-CONSECUTIVE", on=PdsEvent.CLOSING, check=_consecutive, requires=Requires.ABSENCE,
-         cite="UE 1.0.1 §3.5.11.4", covers=("pds 20",), says="PSNs are used without gaps."),
+         cite="UE 1.0.1 §3.5.11.4", covers=("pds 20",), says="PSNs are used without gaps.", obscures=True),
     Rule(id="PDS-MODE", on=PdsEvent.MODE, of=PdsEvent.FIRST, check=_mode, cite="UE 1.0.1 §3.5.8.1", covers=("pds 28",),
          says="A PDC has one delivery mode."),
     Rule(id="PDS-SPDCID-ZERO", on=PdsEvent.SPDCID_ZERO, of=PdsEvent.FIRST, cite="UE 1.0.1 §3.5.8.2",
-         check=always("a PDCID other than 0", "spdcid 0"), covers=("pds 26",),
+         check=always("a PDCID other than 0", "spdcid 0"), covers=("pds 26",), obscures=True,
          says="The sender of a request or a control packet has a PDCID."),
     Rule(id="PDS-DPDCID", on=PdsEvent.DPDCID, of=PdsEvent.AGAIN, check=_dpdcid, cite="UE 1.0.1 §3.5.8.2",
-         covers=("pds 27",), says="The receiver of a PDC keeps its PDCID."),
+         covers=("pds 27",), says="The receiver of a PDC keeps its PDCID.", obscures=True),
+    Rule(id="PDS-SPDCID", on=PdsEvent.SPDCID, of=PdsEvent.FIRST, check=_spdcid, cite="UE 1.0.1 §3.5.8.2",
+         covers=("pds 26",), says="The sender of a PDC keeps its PDCID.", obscures=True),
+    Rule(id="PDS-START", on=PdsEvent.START, of=PdsEvent.SYN, check=_start, cite="UE 1.0.1 §3.5.8.2",
+         covers=("pds 25",), says="All SYN packets of a PDC have one Start_PSN.", obscures=True),
+    Rule(id="PDS-STILL-OPEN", on=PdsEvent.STILL_OPEN, of=PdsEvent.SYN, check=_still_open, requires=Requires.ORDER,
+         cite="UE 1.0.1 §3.5.8.2", covers=("pds 25", "pds 26"), obscures=True,
+         says="A PDCID begins another PDC when the one before is over."),
+    Rule(id="PDS-PSN-JUMP", on=PdsEvent.JUMPED, of=PdsEvent.FIRST, check=_jumped, requires=Requires.ABSENCE,
+         cite="UE 1.0.1 §3.5.11.4", covers=("pds 20",), says="A new PSN follows the newest one.", obscures=True),
     Rule(id="PDS-SYN-LATE", on=PdsEvent.LATE_SYN, of=PdsEvent.FIRST, check=_late_syn, cite="UE 1.0.1 §3.5.8.2",
          covers=("pds 25",), says="After a first transmission with syn = 0, all later ones have syn = 0."),
     Rule(id="PDS-SYN-AGAIN", on=PdsEvent.AGAIN, check=_syn_again, cite="UE 1.0.1 §3.5.8.2", covers=("pds 25",),

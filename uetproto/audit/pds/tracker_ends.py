@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from uetproto.audit.flows import Flows
 from uetproto.audit.pds.tracker_state import FAR, FEWEST, MOST, NEVER, RECORDS, AuditedPdc, Hosts, PdcDirection
-from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.wire.serial import diff32
+from uetproto.audit.reader.observed import Head, ObservedPacket
+from uetproto.wire.serial import add32, diff32
 
 Key = tuple[int, int, int]
 """Identifies an end by its address, its PDCID and the address of its peer."""
@@ -46,6 +46,8 @@ class PdcTable:
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
             direction = self._pair(seen, own, 0)
+        elif _has_another_start(direction, seen.head, start):
+            return direction  # the caller tells of it
         elif direction.start is None and _can_start(direction, start):
             pass
         elif direction.start != start:
@@ -79,6 +81,15 @@ class PdcTable:
             return before
         return self.renew(seen, direction, peer)
 
+    def misnamed(self, seen: ObservedPacket, own: int, peer: int, psn: int) -> PdcDirection | None:
+        """Return the direction to which a request surely belongs although its sender names another PDCID of its own;
+        None: there is none."""
+        named = self.by_key.get((seen.src, own, seen.dst))
+        back = self.by_key.get((seen.dst, peer, seen.src)) if peer else None
+        if back is None or back.other is named or not back.other.id or (named is not None and named.is_near(psn)):
+            return None
+        return back.other if back.other.fits(psn) else None
+
     # ACKs and NACKs: `seen.dst` is the end that is looked for ---------------------------------------------------------
 
     def of_receiver(self, seen: ObservedPacket, own: int, peer: int, cack: int) -> PdcDirection | None:
@@ -100,6 +111,20 @@ class PdcTable:
         if direction.is_near(cack) and direction.other.id != own:
             return direction  # the caller handles the different PDCID
         return self.renew(seen, direction.other, peer).other if own else None
+
+    def answered(self, seen: ObservedPacket) -> PdcDirection | None:
+        """Return the direction of the request that an ACK surely answers although it names another PDCID of the
+        receiver; None: there is none."""
+        head = seen.head
+        named = self.by_key.get((seen.dst, head.dpdcid, seen.src))
+        back = self.by_key.get((seen.src, head.spdcid, seen.dst))
+        if back is None or back.other is named or back.other.id in (0, head.dpdcid) or back.pdc.over:
+            return None
+        direction = back.other
+        if "ack_psn_offset" not in head._fields or (named is not None and named.is_near(head.cack_psn)):
+            return None
+        record = direction.records.get(add32(head.cack_psn, head.ack_psn_offset))
+        return direction if record is not None and direction.is_near(head.cack_psn) else None
 
     def refused(self, seen: ObservedPacket, peer: int) -> PdcDirection | None:
         """Return the direction whose packet a NACK refuses."""
@@ -185,6 +210,18 @@ class PdcTable:
             if end.before is not None:
                 self._closed(end.before)
                 end.before = None
+
+
+def _has_another_start(direction: PdcDirection, head: Head, start: int) -> bool:
+    """Return whether a SYN packet surely is of this PDC although its Start_PSN is another one."""
+    if direction.start in (None, start) or direction.demanded is not None:
+        return False
+    before = direction.before
+    if before is not None and before.start == start:
+        return False
+    if diff32(start, direction.next) >= 0 and head.psn_offset + head.clear_psn_offset >= -1:
+        return False  # the first packets of a new PDC, which may begin behind the PSNs of one that failed
+    return direction.fits(head.psn)
 
 
 def _can_start(direction: PdcDirection, start: int) -> bool:

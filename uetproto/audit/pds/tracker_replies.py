@@ -72,6 +72,11 @@ class PdcReplies:
         head = seen.head
         if not head.dpdcid:
             return None
+        misnamed = self._table.answered(seen)
+        if misnamed is not None:
+            misnamed.was = misnamed.records[(head.cack_psn + head.ack_psn_offset) & M32]
+            self._tell[PdsEvent.DPDCID](misnamed, seen)
+            return misnamed
         known = self._table.by_key.get((seen.dst, head.dpdcid, seen.src))
         direction = self._table.of_receiver(seen, head.spdcid, head.dpdcid, head.cack_psn)
         if direction is None:

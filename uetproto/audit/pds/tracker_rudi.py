@@ -90,6 +90,7 @@ class RudiTracker:
         self._tell = tell = {event: judge.on(event) for event in RudiEvent}
         self._request, self._response = tell[RudiEvent.REQUEST], tell[RudiEvent.RESPONSE]
         self._ses = ses
+        self._complete = options.complete
         self.flows: Flows[tuple[int, int], RudiFlow] = Flows(options.max_flows, self._gone)
 
     def see(self, seen: ObservedPacket) -> None:
@@ -118,6 +119,8 @@ class RudiTracker:
             self._tell[RudiEvent.AGAIN](exchange, seen)
             if None in (seen.content, exchange.first.content) or seen.content == exchange.first.content:
                 return
+            if self._complete and not exchange.answered:
+                return  # told: the answer is that to the first
         exchange = rudi.exchanges[pkt_id] = RudiExchange(rudi, pkt_id, seen)
         if len(rudi.exchanges) > 2 * PKT_IDS:
             for old in list(rudi.exchanges)[:PKT_IDS]:

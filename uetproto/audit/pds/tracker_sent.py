@@ -8,7 +8,7 @@ from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_ends import QUARANTINE, PdcTable
 from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, NEVER, PdcDirection, PdsEvent, PsnRecord, reaches
 from uetproto.audit.reader.address import ends
-from uetproto.audit.reader.observed import ObservedPacket
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, CtlType, NextHdr
 from uetproto.wire.serial import diff32
 
@@ -43,9 +43,14 @@ class SentPackets:
         start = (head.psn - head.psn_offset) & M32
         known = self._table.by_key.get((seen.src, head.spdcid, seen.dst))
         direction = self._table.of_syn(seen, head.spdcid, start)
+        if known is direction and start != direction.start:
+            self._tell[PdsEvent.START](direction, seen)
+            self._request(direction, seen)
+            return
         if known is None or known.pdc.instance < direction.pdc.instance:
             self._tell[PdsEvent.OPEN](direction, seen)
             if direction.before is not None:
+                direction.opener = seen
                 self._tell[PdsEvent.REUSED](direction, seen)
         was = direction.records.get(head.psn)
         silent = seen.time_ns - direction.pdc.last_ns
@@ -64,26 +69,46 @@ class SentPackets:
         """Follow a request of a PDC that is open."""
         head = seen.head
         if not self._has_sender(seen):
+            if (unnamed := self._table.misnamed(seen, 0, head.dpdcid, head.psn)) is not None:
+                self._request(unnamed, seen)
+            return
+        misnamed = self._table.misnamed(seen, head.spdcid, head.dpdcid, head.psn)
+        if misnamed is not None:
+            self._tell[PdsEvent.SPDCID](misnamed, seen)
+            self._request(misnamed, seen)
             return
         direction = self._of(seen, head.psn)
         direction = self._of_its_instance(direction, seen)
+        if direction.peer == head.dpdcid:
+            direction.named = head.dpdcid
         self._request(direction, seen)
 
     def control(self, seen: ObservedPacket) -> None:
         head = seen.head
-        if not self._has_sender(seen):
-            return
         kind = head.ctl_type
         consumes = kind in CONSUMES_PSN
+        misnamed = self._table.misnamed(seen, head.spdcid, head.dpdcid, head.psn) if _names(head, consumes) else None
+        if not self._has_sender(seen) and misnamed is None:
+            return
         if head.form == "pds.cp.syn":
             start = (head.psn - head.psn_offset) & M32
             direction = self._table.of_syn(seen, head.spdcid, start)
-
+            if start != direction.start:
+                self._tell[PdsEvent.START](direction, seen)
+        elif misnamed is not None:
+            direction = misnamed
+            if head.spdcid:
+                self._tell[PdsEvent.SPDCID](direction, seen)
+        elif (without := self._without_psn(seen, consumes)) is not None:
+            self._tell[PdsEvent.CONTROL](without, seen)
+            return
         else:
             field = _PSN_FIELD.get(kind, "psn")
             direction = self._of(seen, None if field is None else getattr(head, field))
         direction.pdc.last_ns = seen.time_ns
         if consumes:
+            if head.form != "pds.cp.syn" and head.dpdcid != direction.peer != 0 == direction.named - direction.peer:
+                self._check_peer(direction, seen)
             was = direction.records.get(head.psn)
             if was is None and kind == CtlType.CLOSE_CMD and direction.pdc.close_psn not in (None, head.psn):
                 direction = self._table.renew(seen, direction, head.dpdcid)
@@ -115,6 +140,8 @@ class SentPackets:
         head = seen.head
         known = self._table.by_key.get((seen.src, head.spdcid, seen.dst))
         direction = self._table.of_sender(seen, head.spdcid, head.dpdcid, psn)
+        if known is not None and direction.before is known and self._complete and known.peer == head.dpdcid:
+            self._jumped(known, seen)
         if known is not direction and direction.lowest is None and direction.cack is None:
             self._tell[PdsEvent.OPEN](direction, seen)
         return direction
@@ -131,6 +158,8 @@ class SentPackets:
             before = direction.before
             if before is not None and before.peer == head.dpdcid and before.is_near(psn):
                 return before
+            if self._check_peer(direction, seen):
+                return direction
             if was is None or _differ(was, seen):
                 return self._table.renew(seen, direction, head.dpdcid)
             direction.was = was
@@ -149,9 +178,35 @@ class SentPackets:
             return self._table.renew(seen, direction, head.dpdcid)
         return direction
 
+    def _check_peer(self, direction: PdcDirection, seen: ObservedPacket) -> bool:
+        """Return whether a packet surely is of this PDC although it names another PDCID of the receiver than its sender
+        has named before; if so, tell of it."""
+        if direction.named != direction.peer or not direction.fits(seen.head.psn):
+            return False
+        direction.was = None
+        self._tell[PdsEvent.DPDCID](direction, seen)
+        return True
+
+    def _without_psn(self, seen: ObservedPacket, consumes: bool) -> PdcDirection | None:
+        """Return the PDC of a control packet that should have a PSN, and has 0, which is far from all PSNs of it."""
+        head = seen.head
+        direction = self._table.by_key.get((seen.src, head.spdcid, seen.dst))
+        if direction is None or not consumes or head.psn or direction.peer != head.dpdcid or direction.is_near(0):
+            return None
+        return direction
+
+    def _jumped(self, direction: PdcDirection, seen: ObservedPacket) -> None:
+        """Tell of a packet without SYN whose PSN is far from those of the PDC, which was not closed."""
+        if direction.pdc.close_psn is None and direction.lowest is not None:
+            self._tell[PdsEvent.JUMPED](direction, seen)
+
     def _request(self, direction: PdcDirection, seen: ObservedPacket) -> None:
         head = seen.head
         pdc = direction.pdc
+        after = direction.after
+        if after is not None and after.opener is not None and head.psn == direction.next and not head.retx:
+            self._tell[PdsEvent.STILL_OPEN](direction, after.opener)
+            after.opener = None
         pdc.last_ns = seen.time_ns
         base = head.form.removesuffix(".syn")
         rod = base in _ROD
@@ -295,6 +350,11 @@ class UnknownPdc:
 
     def flow(self) -> Flow:
         return ends(self._seen.src, self._seen.dst)
+
+
+def _names(head: Head, consumes: bool) -> bool:
+    """Return whether a control packet names the PDCID of its receiver, and a PSN of its sender."""
+    return consumes and "dpdcid" in head._fields
 
 
 def _differ(was: PsnRecord, seen: ObservedPacket) -> bool:

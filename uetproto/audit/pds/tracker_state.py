@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.reader.address import ends
-from uetproto.audit.reader.observed import Head
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.wire.serial import diff32
 
 M32 = 0xFFFFFFFF
@@ -53,7 +53,17 @@ class PdsEvent(Enum):
     SPDCID_ZERO = auto()
     """The sender of a request has no PDCID; state: `UnknownPdc`."""
     DPDCID = auto()
-    """A copy names another PDCID of its receiver; `was` is the record of the first."""
+    """A packet that surely is of this PDC names another PDCID of its receiver. `was`: the record of its first copy, of
+    the request that an ACK answers, or None."""
+    SPDCID = auto()
+    """A packet that surely is of this PDC names another PDCID of its sender."""
+    START = auto()
+    """A SYN packet that surely is of this PDC has another Start_PSN."""
+    STILL_OPEN = auto()
+    """A SYN packet began another PDC on a PDCID whose PDC goes on behind it: the SYN packet is told, the direction is
+    that of the PDC that goes on."""
+    JUMPED = auto()
+    """A PSN is far from all others of the PDC, which was not closed; only in complete captures."""
     TWO_TARGETS = auto()
     """An ACK came from another PDCID than the one to which its PSN was sent."""
     LATE_SYN = auto()
@@ -169,6 +179,10 @@ class PdcDirection:
     """Holds the state that the tracker of messages keeps for this direction."""
     start: int | None = None
     """Holds Start_PSN; None: no SYN packet was seen."""
+    named: int = 0
+    """Holds the PDCID of the receiver that the sender has named last; 0: none."""
+    opener: ObservedPacket | None = None
+    """Holds the SYN packet that opened the PDC behind another one on the same PDCID."""
     fast: int = NEVER
     """Holds the PDCID of the receiver, once requests may take the fast path."""
     kind: Any = None
@@ -262,6 +276,16 @@ class PdcDirection:
         if self.lowest is not None or self.start is not None:
             return -FAR < diff32(psn, self.next) < FAR
         return self.cack is None or -FAR < diff32(psn, self.cack) < FAR
+
+    def fits(self, psn: int) -> bool:
+        """Return whether `psn` is the next PSN, or one between those seen that was not seen: then it surely is of this
+        PDC, as another one on its PDCIDs would begin far away or behind its CLOSE_CMD (UE 1.0.1 §3.5.8.2)."""
+        if self.lowest is None or self.pdc.close_psn is not None or self.pdc.over:
+            return False
+        if psn == self.next:
+            return True
+        inside = diff32(psn, self.lowest) > 0 and diff32(psn, self.next) < 0
+        return inside and psn not in self.records and (self.floor is None or diff32(psn, self.floor) >= 0)
 
     def unseen(self, psn: int) -> bool:
         """Return whether no packet with this PSN was seen, though others were, and no record was dropped."""

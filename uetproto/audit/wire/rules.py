@@ -110,7 +110,7 @@ RULES = (
     Rule(id="WIRE-RESERVED-BIT", on=WireEvent.HEADERS, cite="UE 1.0.1 §3.4, §3.5, §3.7",
          check=lambda _, seen: reserved_bit(seen, UET_FORMS), says="Reserved bits are sent as 0."),
     Rule(id="WIRE-UNKNOWN-CODE", on=WireEvent.HEADERS, check=_codes, cite="UE 1.0.1 §3.4, §3.5",
-         says="Codes are defined, or left to vendors."),
+         says="Codes are defined, or left to vendors.", obscures=True),
     Rule(id="PDS-RESERVED-TYPE", on=WireEvent.TYPE, check=_type, cite="UE 1.0.1 §3.5.10",
          says="The type of a PDS header is not reserved."),
     Rule(id="PDS-NEXT-HDR", on=WireEvent.NEXT_HDR, check=_next_hdr, cite="UE 1.0.1 §3.5.10",
