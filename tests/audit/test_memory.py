@@ -19,8 +19,9 @@ from uetproto.audit.judge import Judge
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
+from uetproto.audit.tss.counters import CONTENTS, RANGES, UsedCounters
 from uetproto.audit.tss.rules import RULES as TSS_RULES
-from uetproto.audit.tss.tracker import CONTENTS, RANGES, TssTracker, UsedCounters
+from uetproto.audit.tss.tracker import TssTracker
 from uetproto.bench import audit as bench_audit
 from uetproto.bench.audit import conversations, left_behind
 from uetproto.errors import LocalError

@@ -23,7 +23,7 @@ from tests.support.audit.wire_rules import GOOD
 from uetproto.audit.reader.mirror import WINDOW, Copies
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
-from uetproto.audit.tss.tracker import RANGES, UsedCounters
+from uetproto.audit.tss.counters import RANGES, UsedCounters
 from uetproto.wire.capture.pcap import ETHERNET, open_capture
 from uetproto.wire.flow_crc import PATIENCE
 from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation

@@ -211,11 +211,12 @@ class Auditor:
         self._sharp = SharpTracker(self.judge, options)
         self.tss = TssTracker(self.judge, options)
         self._sweeps = (pds.sweep, ses.sweep, rudi.sweep, roce.sweep, self._sharp.sweep, self.tss.sweep)
-        self._ends = (ses.end, roce.end, self._sharp.end)
+        self._ends = (ses.end, roce.end, self._sharp.end, self.tss.end)
         """Functions that finish the trackers which report events at the end of the capture."""
         self._kept: dict[str, Forgetful] = {
             "PDCs": pds.table, "RUDI and UUD": rudi.flows, "queue pairs": roce.flows,
             "SHARP groups": self._sharp.groups, "secure domains": self.tss.flows,
+            "nonces of a key": self.tss.spaces,
         }  # fmt: skip
         self._pdc_handlers: Mapping[type, Handler] = pds.see_by_class
         self._handlers: dict[type, Handler] = {**pds.see_by_class, **roce.see_by_class}

@@ -92,7 +92,7 @@ def test_what_is_sealed_opens(case: Secured) -> None:
     clear = max(0, case.domain.clear_bytes - case.header.size)
     assert sealed[case.header.size :].startswith(case.inner[:clear])
     sdi, an, ssi, epoch, tsc = case.header
-    assert case.open(case.frame) == Opened(case.flow.plain_frame(case.inner), sdi, an, epoch, tsc, ssi)
+    assert case.open(case.frame)[:6] == (case.flow.plain_frame(case.inner), sdi, an, epoch, tsc, ssi)
 
 
 @given(case=secured(), bit=st.integers(0, 2**16))

@@ -9,7 +9,7 @@ from tests.support.tss.flows import Flow
 from uetproto import decode
 from uetproto.engine.tss.cipher import Cipher, SecurityHeader, context, derive, nonce
 from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
-from uetproto.engine.tss.opener import Opened, Opener
+from uetproto.engine.tss.opener import Opener
 
 H = bytes.fromhex
 
@@ -147,7 +147,7 @@ def test_the_frame_opened(case: Case) -> None:
     assert len(frame) == case.size
     sdi, an, ssi, epoch, tsc = case.header
     opened = Opener(KeyRing({sdi: case.domain})).open(frame)
-    assert opened == Opened(case.flow.plain_frame(I), sdi, an, epoch, tsc, ssi)
+    assert opened[:6] == (case.flow.plain_frame(I), sdi, an, epoch, tsc, ssi)
 
 
 @pytest.mark.parametrize(

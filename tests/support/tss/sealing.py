@@ -7,6 +7,7 @@ from pathlib import Path
 from uetproto import Layer, Packet, decode, encode
 from uetproto.engine.tss.cipher import AssociatedData, Cipher, SecurityHeader
 from uetproto.engine.tss.keys import DomainConfig, DomainKey
+from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 
 KEY = bytes(range(1, 64, 2))
@@ -35,6 +36,7 @@ def sealed(
     ssi: int | None = None,
     link: str = "ethernet",
     inner: bytes | None = None,
+    ledger: NonceLedger | None = None,
 ) -> bytes:
     """A plain frame that ends with a CRC, as it goes over the wire when it is sealed; `inner`: with that instead."""
     packet = decode(plain, link=link, crc="on")
@@ -51,7 +53,7 @@ def sealed(
     addresses = ip.offset + (20 if ip.form == "ipv4" else 40)
     ahead = frame[addresses : under[-1].offset + under[-1].size]
     below = AssociatedData(4 if ip.form == "ipv4" else 6, ip.values["src"], ip.values["dst"], ahead)
-    return around(Cipher(of, of.keys[an][0]).seal(header, below, inner))
+    return around(Cipher(of, of.keys[an][0], ledger).seal(header, below, inner))
 
 
 def over(

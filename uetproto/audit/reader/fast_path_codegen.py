@@ -190,7 +190,7 @@ def _observed_packet(
     size, content = (f"end - {shape.size + tail}", f"crc32c(data[{behind}:{last}])") if whole else ("-1", "None")
     return (
         f"new(ObservedPacket, (number_, time_ns, {src}, {dst}, {dscp}, {ecn}, {entropy}, {heads[0]}, "
-        f"{told}, ({', '.join(more)}{',' if more else ''}), {size}, {content}, None))"
+        f"{told}, ({', '.join(more)}{',' if more else ''}), {size}, {content}, None, None))"
     ), scope
 
 

@@ -6,6 +6,8 @@ not opened. The class of a header tells its form: `seen.head.form` is `pds.rud_r
 
 from typing import Any, NamedTuple
 
+from uetproto.engine.tss.cipher import Refused
+from uetproto.engine.tss.opener import Opened
 from uetproto.wire.codec import header_class
 from uetproto.wire.forms import FORMS
 from uetproto.wire.packet import Packet
@@ -39,6 +41,8 @@ class ObservedPacket(NamedTuple):
     packet: Packet | None
     """The decoded packet, if something is not as expected; None if reserved bits are 0, lengths agree, the CRC is
     right. None for a truncated packet with all its headers says this of the headers only."""
+    opening: Opened | Refused | None = None
+    """What the keys made of a sealed packet; None: there are no keys, or the packet is not sealed."""
 
     @property
     def is_trimmed(self) -> bool:

@@ -54,7 +54,7 @@ class Reading:
         self.others = 0
         """Number of packets that are of other protocols, or of a link type that is not decoded."""
         self.missing: str | None = None
-        """Reason why headers are missing from packets that are there; None if none are."""
+        """Reason why headers are missing from packets that are there, or are sealed; None if none are."""
         self.copies = 0
         """Number of packets that are copies made by a mirror port."""
         self.unopened: Counter[str] = Counter()
@@ -104,9 +104,10 @@ class Reading:
         if seen is None:
             self._take_slowly(record)
             return
-        self._see(seen)
         if seen.head.form in _SEALED:
             self._open(seen, self._decoded(data, record.length), data)
+        else:
+            self._see(seen)
 
     def end(self) -> None:
         """Finish: no record follows."""
@@ -161,16 +162,19 @@ class Reading:
         cut = self._cut_quickly and "truncated" in packet.notes
         if data and (seen.packet is None or (cut and is_expected(packet, data))):
             self._quick.learn(data, packet)
-        self._see(seen)
         if self._opener is not None and "sealed" in packet.notes:
             self._open(seen, packet, data)
+        else:
+            self._see(seen)
 
     def _open(self, seen: ObservedPacket, packet: Packet, data: bytes) -> None:
-        """Open a sealed packet and hand on the packet inside it; the security header was handed on before."""
+        """Open a sealed packet; hand on its security header, and then the packet inside it."""
         opened = self._opener.open(data, packet)
+        self._see(seen._replace(opening=opened))
         frame: bytes | None = getattr(opened, "plain_frame", None)
         if frame is None:
             self.unopened[opened.reason] += 1
+            self.missing = "sealed packets do not open"
             return
         self.opened += 1
         plain = self._inner.read(frame, seen.number, seen.time_ns)

@@ -1,34 +1,43 @@
-"""Judges sealed packets: counters, epochs, ANs, packets in the clear beside them (tss.md §4, tss.md §8)."""
+"""Judges sealed packets: ICVs, counters, epochs, ANs, packets in the clear beside them (tss.md §4, tss.md §8)."""
 
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
-from uetproto.audit.tss.tracker import ClearPacket, SecureSender, SplitCounter, TssEvent
+from uetproto.audit.tss.tracker import (
+    Authenticity,
+    ClearPacket,
+    RepeatedNonce,
+    SecureSender,
+    SplitCounter,
+    TssEvent,
+)
 
 _HALF = 1 << 47
 """Marks the bit of a counter that servers set."""
 
 
-def _reused(state: SecureSender, seen: ObservedPacket) -> Verdict:
+def _icv(state: Authenticity, _: ObservedPacket) -> Verdict:
+    return state.verdict
+
+
+def _reused(state: RepeatedNonce, seen: ObservedPacket) -> Verdict:
     was = state.was
     if was is None:
         return Inconclusive("too long ago")
-    number, content = was
-    if content is None or seen.content is None:
+    if was.content is None or seen.content is None:
         return Inconclusive("content not known")
-    if content == seen.content:
+    if was.content == seen.content:
         return None  # the network copied it
-    return Violation(f"a TSC that was not used: packet {number} has {seen.head.tsc}", "other bytes", (number,))
+    return Violation(f"a TSC that was not used: packet {was.number} has {seen.head.tsc}", "other bytes", (was.number,))
 
 
-def _shared(state: SecureSender, seen: ObservedPacket) -> Verdict:
-    was = state.was
-    assert was is not None
-    if state.mode_is_told_by_address:
-        return Inconclusive("IPv6: the address may be part of the key")
-    if was[1] == seen.content:
+def _shared(state: RepeatedNonce, seen: ObservedPacket) -> Verdict:
+    was, head = state.was, seen.head
+    if was is None or state.doubt is not None:
+        return Inconclusive(state.doubt or "too long ago")
+    if was.content == seen.content:
         return None
-    return Violation(f"counters of their own for both senders with SSI {seen.head.ssi}",
-                 f"TSC {seen.head.tsc} of both", (was[0],))  # fmt: skip
+    what = f"SSI {head.ssi}" if head.sp else f"one key of SDI {head.sdi}"
+    return Violation(f"counters of their own for both senders with {what}", f"TSC {head.tsc} of both", (was.number,))
 
 
 def _fell(state: SecureSender, seen: ObservedPacket) -> Violation:
@@ -58,10 +67,12 @@ def _clear(state: ClearPacket, _: ObservedPacket) -> Violation:
 _ON = TssEvent
 
 RULES = (
+    Rule(id="TSS-ICV", on=_ON.ICV, check=_icv, cite="UE 1.0.1 §3.7", covers=("tss 2",),
+         says="A sealed packet opens with a key that opens others of its SDI and AN."),
     Rule(id="TSS-NONCE-REUSED", on=_ON.AGAIN, of=_ON.SEALED, check=_reused, cite="UE 1.0.1 §3.7",
          covers=("tss 4",), says="No TSC is used twice under one key by one sender."),
-    Rule(id="TSS-NONCE-SHARED", on=_ON.SHARED, of=_ON.SEALED, check=_shared, cite="UE 1.0.1 §3.7",
-         covers=("tss 4",), says="Two senders with one SSI do not use the same TSC."),
+    Rule(id="TSS-NONCE-SHARED", on=_ON.SHARED, of=_ON.COMPARED, check=_shared, cite="UE 1.0.1 §3.7",
+         covers=("tss 4",), says="Two senders with one key and one prefix of nonces do not use the same TSC."),
     Rule(id="TSS-TSC-ORDER", on=_ON.FELL, of=_ON.SEALED, check=_fell, requires=Requires.ORDER, cite="UE 1.0.1 §3.7",
          covers=("tss 5",), says="The TSC of a sender only grows."),
     Rule(id="TSS-EPOCH-ORDER", on=_ON.EPOCH_FELL, of=_ON.SEALED, check=_epoch_fell, requires=Requires.ORDER,

@@ -1,29 +1,34 @@
-"""Follows secure domains: the counters that a sender used under a key, and packets in the clear beside sealed ones.
+"""Follows secure domains: which packets open, the counters that a sender used under a key, and packets in the clear
+beside sealed ones.
 
-SDI, AN and epoch identify a key from outside. After a rotation an AN stands for another key: counters that come again
-then contradict nothing.
+A packet that opens tells its key, and so exactly whose nonces it must not use (tss.md §4, §6). From outside, SDI, AN
+and epoch identify a key. After a rotation an AN stands for another key: counters that come again then contradict
+nothing. What a packet says that does not open is not believed.
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.flows import SILENT, Flows
-from uetproto.audit.judge import Judge
+from uetproto.audit.judge import MOST, Judge
 from uetproto.audit.reader.address import IPV6, address_text, bits_of, ends
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
+from uetproto.audit.rule import Inconclusive, Verdict, Violation
+from uetproto.audit.tss.counters import CounterUse, UsedCounters, UsedNonces
+from uetproto.engine.tss.cipher import NonceSpace, Refused, SecurityHeader
+from uetproto.engine.tss.opener import Opened
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
-
-RANGES = 4_096
-"""Most ranges of counters that are kept for one sender and key."""
-CONTENTS = 4_096
-"""Most packets of one sender and key for which a checksum is kept."""
 
 SenderKey = tuple[int, int, int | None]
 """Holds SDI, address and SSI."""
+SpaceKey = NonceSpace | tuple[int, int, int | None]
+"""Holds the space of nonces, or as far as the packet tells it SDI, AN and SSI."""
+EvidenceKey = tuple[int, int, tuple[int, int] | None, tuple[SenderKey, int] | None]
+"""Holds SDI, AN, the addresses if each direction may have a key of its own, and the sender after a rotation with the
+number of its returns to the AN."""
 End = tuple[int, int, int]
 """Identifies an end of a PDC by its address, its PDCID and the address of its peer."""
 
@@ -31,12 +36,16 @@ End = tuple[int, int, int]
 class TssEvent(Enum):
     """Names the events of secure domains; the state is the `SecureSender`, if nothing else is said."""
 
+    ICV = auto()
+    """It is known whether a sealed packet has to open, and does; state: `Authenticity`."""
     SEALED = auto()
-    """A sealed packet came; the event is only counted."""
+    """A sealed packet came that does not fail to open; the event is only counted."""
     AGAIN = auto()
-    """A counter came that was used before; `was` is the earlier packet, if it is still known."""
+    """A nonce came that its sender used before; state: `RepeatedNonce`."""
+    COMPARED = auto()
+    """A nonce came whose prefix another sender uses, too, and perhaps its key; the event is only counted."""
     SHARED = auto()
-    """A counter came that another sender with the same SSI has used, in packet `was`."""
+    """A nonce came that another sender has used; state: `RepeatedNonce`."""
     FELL = auto()
     """A counter is below an earlier one of the same key."""
     EPOCH_FELL = auto()
@@ -52,59 +61,6 @@ class TssEvent(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class UsedCounters:
-    """Holds the counters that a sender used under one key: as ranges, and the newest ones with a checksum."""
-
-    _starts: list[int] = field(default_factory=list)
-    _ends: list[int] = field(default_factory=list)
-    contents: dict[int, tuple[int, int | None]] = field(default_factory=dict)
-    """Maps a counter to the number of its packet, and the checksum of its bytes."""
-    floor: int = -1
-    """Holds the counter up to which all ranges were dropped."""
-    newest: int = -1
-    seen_at: int = 0
-    """Holds the number of the last packet."""
-
-    def add(self, tsc: int) -> bool:
-        """Add a counter, and return whether it is new; False: the counter was used, or is too old to know."""
-        starts, ends = self._starts, self._ends
-        if ends and tsc == ends[-1] + 1:
-            ends[-1] = tsc
-            return True
-        if tsc <= self.floor:
-            return False
-        at = bisect_right(starts, tsc)
-        if at and tsc <= ends[at - 1]:
-            return False
-        joins_left = at > 0 and ends[at - 1] == tsc - 1
-        joins_right = at < len(starts) and starts[at] == tsc + 1
-        if joins_left and joins_right:
-            ends[at - 1] = ends.pop(at)
-            starts.pop(at)
-        elif joins_left:
-            ends[at - 1] = tsc
-        elif joins_right:
-            starts[at] = tsc
-        else:
-            starts.insert(at, tsc)
-            ends.insert(at, tsc)
-            if len(starts) > RANGES:
-                starts.pop(0)
-                self.floor = ends.pop(0)
-        return True
-
-    def keep(self, tsc: int, number: int, content: int | None) -> None:
-        """Store number and checksum of a packet."""
-        self.contents[tsc] = number, content
-        if len(self.contents) > CONTENTS:
-            del self.contents[next(iter(self.contents))]
-
-    @property
-    def ranges(self) -> int:
-        return len(self._starts)
-
-
-@dataclass(slots=True, eq=False)
 class SecureSender:
     """Holds the state of a sender of a secure domain."""
 
@@ -116,7 +72,10 @@ class SecureSender:
     """Holds the AN in use."""
     rotated: list[int] = field(default_factory=lambda: [-1, -1])
     """Holds, for each AN, the number of the last packet that had it."""
-    was: tuple[int, int | None] | None = None
+    last_an: int | None = None
+    """Holds the AN of the last packet on which keys were tried, whether it opens or not."""
+    returns: list[int] = field(default_factory=lambda: [-1, -1])
+    """Counts, for each AN, how often its sender came back to it from the other; -1: it was not used."""
     before: int | None = None
     """Holds the greater counter or epoch that an event refers to."""
 
@@ -125,10 +84,37 @@ class SecureSender:
         flow: dict[str, Any] = {"sdi": sdi, "src": address_text(src)}
         return flow if ssi is None else flow | {"ssi": ssi}
 
-    @property
-    def mode_is_told_by_address(self) -> bool:
-        """Tell whether the address may be part of the key, as in IPv6."""
-        return self.key[1] & IPV6 != 0
+
+class Authenticity(NamedTuple):
+    """Holds a sealed packet, and whether its ICV is that of a key."""
+
+    sender: SecureSender
+    verdict: Verdict
+
+    def flow(self) -> Flow:
+        return self.sender.flow()
+
+
+class RepeatedNonce(NamedTuple):
+    """Holds a packet whose nonce was used before, as far as is known."""
+
+    sender: SecureSender
+    was: CounterUse | None
+    """Holds the earlier packet, if it is still known."""
+    doubt: str | None = None
+    """Says why the two may have different keys; None: they have the same."""
+
+    def flow(self) -> Flow:
+        return self.sender.flow()
+
+
+@dataclass(slots=True)
+class KeyEvidence:
+    """Tells whether a key opens packets, and holds those that it does not open until one opens."""
+
+    opened: int | None = None
+    """Number of the last packet that it opened."""
+    waiting: list[tuple[SecureSender, ObservedPacket]] = field(default_factory=list)
 
 
 class SplitCounter(NamedTuple):
@@ -159,7 +145,8 @@ class TssTracker:
         self._sealed = self._tell[TssEvent.SEALED]
         self.flows: Flows[SenderKey, SecureSender] = Flows(options.max_flows)
         self._by_key = self.flows.by_key
-        self._by_ssi: dict[tuple[int, int], list[SecureSender]] = {}
+        self.spaces: Flows[SpaceKey, UsedNonces] = Flows(options.max_flows)
+        self._evidence: dict[EvidenceKey, KeyEvidence] = {}
         self._keys = options.keys
         self._most = options.max_flows
         self.packets = 0
@@ -184,9 +171,9 @@ class TssTracker:
         sender = self._by_key.get(key)
         if sender is None:
             sender = self._by_key[key] = SecureSender(key, seen.time_ns)
-            if head.sp:
-                self._by_ssi.setdefault((head.sdi, head.ssi), []).append(sender)
         sender.last_ns = seen.time_ns
+        if not self._is_believed(sender, seen):
+            return
         self._sealed(sender, seen)
         counters = sender.counters.get((head.an, head.epoch))
         if counters is None:
@@ -194,18 +181,22 @@ class TssTracker:
         if head.an != sender.an:
             counters = self._rotated(sender, seen, counters)
         tsc: int = head.tsc
+        opened = seen.opening if isinstance(seen.opening, Opened) else None
         if counters.add(tsc):
-            counters.keep(tsc, seen.number, seen.content)
+            if opened is None:
+                counters.keep(tsc, seen)
             if tsc > counters.newest:
                 counters.newest = tsc
             else:
                 sender.before = counters.newest
                 self._tell[TssEvent.FELL](sender, seen)
-        else:
+        elif opened is None:
             self._again(sender, seen, counters)
         counters.seen_at = sender.rotated[head.an] = seen.number
-        if head.sp:
-            self._others(sender, seen)
+        if opened is not None:
+            self._compare_opened(sender, seen, opened.nonces)
+        elif head.sp or seen.src & IPV6:  # otherwise the prefix of the nonce is the sender's address
+            self._compare(sender, seen)
         if self._keys is not None:
             self._halves(sender, seen)
 
@@ -230,15 +221,69 @@ class TssTracker:
     def sweep(self, now: int) -> None:
         if not self.flows.is_due():
             return
-        before = len(self._by_key)
         self.flows.sweep(now)
         self._by_key = self.flows.by_key
-        if len(self._by_key) != before:
-            self._by_ssi.clear()
-            for (sdi, _, ssi), sender in self._by_key.items():
-                if ssi is not None:
-                    self._by_ssi.setdefault((sdi, ssi), []).append(sender)
+        self.spaces.sweep(now)
+        while len(self._evidence) > self._most:
+            self._give_up(self._evidence.pop(next(iter(self._evidence))))
         self._pdcs = {end: last for end, last in self._pdcs.items() if last[1] > now - SILENT}
+
+    def end(self) -> None:
+        """Finish: what still waits for a packet that opens gets none."""
+        for evidence in self._evidence.values():
+            self._give_up(evidence)
+        self._evidence.clear()
+
+    # Which packets open
+
+    def _is_believed(self, sender: SecureSender, seen: ObservedPacket) -> bool:
+        """Report whether a packet opens; return False if keys were tried and none opened it."""
+        opening = seen.opening
+        if opening is None:
+            self._tell_icv(sender, seen, _NO_KEYS)
+            return True
+        if isinstance(opening, Refused) and opening.sealed_as is not None:
+            self._tell_icv(sender, seen, _changed(seen, opening.sealed_as))
+            return False
+        if isinstance(opening, Refused) and not opening.tried:
+            self._tell_icv(sender, seen, _NO_KEY)
+            return True
+        if seen.head.an != sender.last_an:
+            sender.last_an = seen.head.an
+            sender.returns[seen.head.an] += 1
+        evidence = self._evidence.setdefault(self._evidence_key(sender, seen), KeyEvidence())
+        if isinstance(opening, Opened):
+            self._tell_icv(sender, seen, None)
+            evidence.opened = seen.number
+            for earlier in evidence.waiting:
+                self._tell_icv(*earlier, _unopened(earlier[1], seen.number))
+            evidence.waiting.clear()
+            return True
+        if evidence.opened is not None:
+            self._tell_icv(sender, seen, _unopened(seen, evidence.opened))
+        elif len(evidence.waiting) < MOST:
+            evidence.waiting.append((sender, seen))
+        else:
+            self._tell_icv(sender, seen, _KEY_UNKNOWN)
+        return False
+
+    def _evidence_key(self, sender: SecureSender, seen: ObservedPacket) -> EvidenceKey:
+        """Return what has one key: a domain with an AN, unless clients have keys of their own or the AN came back."""
+        assert self._keys is not None
+        sdi, an = seen.head.sdi, seen.head.an
+        domain = self._keys[sdi]
+        by_client = domain.mode == "client-server" and (not domain.servers or any(k.derived for k in domain.keys[an]))
+        returns = sender.returns[an]
+        return sdi, an, (seen.src, seen.dst) if by_client else None, (sender.key, returns) if returns else None
+
+    def _give_up(self, evidence: KeyEvidence) -> None:
+        for sender, seen in evidence.waiting:
+            self._tell_icv(sender, seen, _KEY_UNKNOWN)
+
+    def _tell_icv(self, sender: SecureSender, seen: ObservedPacket, verdict: Verdict) -> None:
+        self._tell[TssEvent.ICV](Authenticity(sender, verdict), seen)
+
+    # Counters
 
     def _opened(self, sender: SecureSender, seen: ObservedPacket) -> UsedCounters:
         """Begin a key that this sender did not use before; the epochs of an AN are bounded."""
@@ -269,30 +314,58 @@ class TssTracker:
 
     def _again(self, sender: SecureSender, seen: ObservedPacket, counters: UsedCounters) -> None:
         head = seen.head
-        sender.was = counters.contents.get(head.tsc)
-        copy = sender.was is not None and sender.was[1] == seen.content
-        first = sender.was[0] if sender.was is not None else counters.seen_at
+        was = counters.contents.get(head.tsc)
+        copy = was is not None and was.content == seen.content
+        first = was.number if was is not None else counters.seen_at
         if not copy and sender.rotated[1 - head.an] > first:  # the AN has another key now
             _forget_key(sender, head.an)
             fresh = sender.counters[head.an, head.epoch] = UsedCounters()
             fresh.add(head.tsc)
-            fresh.keep(head.tsc, seen.number, seen.content)
+            fresh.keep(head.tsc, seen)
             fresh.newest, fresh.seen_at = head.tsc, seen.number
             return
-        self._tell[TssEvent.AGAIN](sender, seen)
+        self._tell[TssEvent.AGAIN](RepeatedNonce(sender, was), seen)
 
-    def _others(self, sender: SecureSender, seen: ObservedPacket) -> None:
-        """Compare with other senders of the same SSI: in mode client-server the other end of a connection."""
+    def _compare_opened(self, sender: SecureSender, seen: ObservedPacket, space: NonceSpace) -> None:
+        """Compare the nonce with all others under the same key."""
+        nonces = self._use(sender, seen, space)
+        if nonces is not None:
+            was = nonces.used.contents.get(_tsc64(seen))
+            by_other = nonces.is_shared if was is None else was.src != seen.src
+            self._tell[TssEvent.SHARED if by_other else TssEvent.AGAIN](RepeatedNonce(sender, was), seen)
+
+    def _compare(self, sender: SecureSender, seen: ObservedPacket) -> None:
+        """Compare the nonce with those of other senders whose prefix is the same: whether they have one key is not
+        told by the packets."""
         head = seen.head
-        for other in self._by_ssi.get((head.sdi, head.ssi), ()):
-            if other is sender:
-                continue
-            counters = other.counters.get((head.an, head.epoch))
-            was = counters.contents.get(head.tsc) if counters is not None else None
-            if was is not None and max(sender.rotated[1 - head.an], other.rotated[1 - head.an]) < was[0]:
-                sender.was = was
-                self._tell[TssEvent.SHARED](sender, seen)
-                return
+        ssi = head.ssi if head.sp else None
+        nonces = self._use(sender, seen, (head.sdi, head.an, ssi))
+        if nonces is None:
+            return
+        was = nonces.used.contents.get(_tsc64(seen))
+        if was is None or was.src != seen.src:
+            other = self._by_key.get((head.sdi, was.src, ssi)) if was is not None else None
+            doubt = "IPv6: whether two senders have one key is told by --keys" if seen.src & IPV6 else None
+            if was is not None and (
+                other is None or was.number <= max(s.rotated[1 - head.an] for s in (sender, other))
+            ):
+                doubt = "the AN may have another key"
+            self._tell[TssEvent.SHARED](RepeatedNonce(sender, was, doubt), seen)
+        nonces.used.keep(_tsc64(seen), seen)
+
+    def _use(self, sender: SecureSender, seen: ObservedPacket, space: SpaceKey) -> UsedNonces | None:
+        """Note a nonce. Return the used ones if it was used before, else None."""
+        nonces = self.spaces.by_key.get(space)
+        if nonces is None:
+            nonces = self.spaces.by_key[space] = UsedNonces(seen.src)
+        nonces.last_ns = seen.time_ns
+        nonces.is_shared |= nonces.first != seen.src
+        if nonces.is_shared:
+            self._tell[TssEvent.COMPARED](sender, seen)
+        if not nonces.used.add(_tsc64(seen)):
+            return nonces
+        nonces.used.keep(_tsc64(seen), seen)
+        return None
 
     def _halves(self, sender: SecureSender, seen: ObservedPacket) -> None:
         assert self._keys is not None
@@ -305,6 +378,28 @@ _EPOCHS = 32
 """Epochs of one AN that are kept of a sender."""
 _LATE = 64
 """Bounds by how many counters packets overtake each other; a packet further behind has another key."""
+
+
+_NO_KEYS = Inconclusive("no keys")
+_NO_KEY = Inconclusive("not whole, or no key for it")
+_KEY_UNKNOWN = Inconclusive("no other packet opens that has its key")
+
+
+def _unopened(seen: ObservedPacket, opened: int) -> Violation:
+    head = seen.head
+    expected = f"the ICV of the key of SDI {head.sdi} and AN {head.an}, which packet {opened} has"
+    return Violation(expected, "another ICV", (opened,) if opened < seen.number else ())
+
+
+def _changed(seen: ObservedPacket, sealed_as: SecurityHeader) -> Violation:
+    told = [f"SDI {head.sdi}, AN {head.an}, epoch {head.epoch}" for head in (sealed_as, seen.head)]
+    return Violation(f"the header under which it was sealed: {told[0]}", told[1])
+
+
+def _tsc64(seen: ObservedPacket) -> int:
+    """Return epoch and counter as one number, which belongs to one packet under a key."""
+    tsc64: int = seen.head.epoch << 48 | seen.head.tsc
+    return tsc64
 
 
 def _forget_key(sender: SecureSender, an: int) -> None:

@@ -69,6 +69,21 @@ class Refused(NamedTuple):
     reason: str
     sdi: int | None = None
     """SDI of the packet; None: the packet has none."""
+    tried: bool = False
+    """Tells whether a reader of captures tried keys on the packet, and none opened it."""
+    sealed_as: SecurityHeader | None = None
+    """The security header with which a reader of captures found that the packet opens; it was changed since."""
+
+
+class NonceSpace(NamedTuple):
+    """Tells nonces apart together with epoch and counter: two spaces have no nonce of one packet key in common (tss.md
+    §6)."""
+
+    key: DomainKey
+    identity: bytes
+    """For whom the packet key is derived, and in which mode; empty: `key` is the packet key."""
+    prefix: int
+    """First 32 bits of the nonce: SSI, IPv4 address of the sender, or SDI."""
 
 
 class AssociatedData:
@@ -128,10 +143,13 @@ def nonce(header: SecurityHeader, below: AssociatedData, mask: bytes = bytes(MAS
 
 
 def _nonce(header: SecurityHeader, below: AssociatedData, mask: int) -> bytes:
-    sdi, _, prefix, epoch, tsc = header
-    if prefix is None:
-        prefix = below.src if below.ip_version == 4 else sdi
-    return ((prefix << 64 | epoch << 48 | tsc) ^ mask).to_bytes(MASK_SIZE, "big")
+    return ((_prefix(header, below) << 64 | header.tsc64) ^ mask).to_bytes(MASK_SIZE, "big")
+
+
+def _prefix(header: SecurityHeader, below: AssociatedData) -> int:
+    if header.ssi is not None:
+        return header.ssi
+    return below.src if below.ip_version == 4 else header.sdi
 
 
 # Sealing --------------------------------------------------------------------------------------------------------------
@@ -201,6 +219,11 @@ class Cipher:
         except self._invalid:
             return None
         return sealed[size:split] + plain if split > size else plain
+
+    def nonces_of(self, header: SecurityHeader, below: AssociatedData) -> NonceSpace:
+        """Return the space of the packet's nonce."""
+        identity = b"" if self._only else self._label + self._identity(header, below)
+        return NonceSpace(self.key, identity, _prefix(header, below))
 
     def _key_of(self, header: SecurityHeader, below: AssociatedData) -> _PacketKey:
         domain = self._domain

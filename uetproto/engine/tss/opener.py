@@ -1,13 +1,17 @@
 """Open sealed packets of a capture with the keys of a file, and return them as plain frames (tss.md §2–7)."""
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from uetproto.engine.tss.cipher import AssociatedData, Cipher, Refused, SecurityHeader
+from uetproto.engine.tss.cipher import AssociatedData, Cipher, NonceSpace, Refused, SecurityHeader
 from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 from uetproto.wire.packet import Layer, Packet, Trailer
 from uetproto.wire.stack import decode, encode
 
+_LIKE = 16
+"""Most keys that are tried on a packet which those of its header do not open."""
 _SOURCE = {"ipv4": 12, "ipv6": 8}  # where the source address stands in the header
 
 
@@ -23,6 +27,8 @@ class Opened(NamedTuple):
     epoch: int
     tsc: int
     ssi: int | None
+    nonces: NonceSpace
+    """Space of the packet's nonce, by which two packets with one nonce under one key are known."""
 
 
 class Opener:
@@ -46,17 +52,37 @@ class Opener:
             return where
         below, header, sealed = where
         sdi, an, ssi, epoch, tsc = header
-        domain = self._ring.get(sdi)
-        if domain is None:
-            return Refused(f"no keys of SDI {sdi}", sdi)
-        ciphers = [cipher for key, cipher in self._ciphers_of(domain, an) if key.epoch in (None, epoch)]
+        ciphers = self._ciphers_for(header)
         for cipher in ciphers:
             inner = cipher.open(header, below, sealed)
             if inner is not None:
-                return Opened(_plain_frame(packet, inner), sdi, an, epoch, tsc, ssi)
+                return Opened(_plain_frame(packet, inner), sdi, an, epoch, tsc, ssi, cipher.nonces_of(header, below))
+        for other in self._like(header):
+            as_sent = other.encode() + sealed[header.size :]
+            if any(cipher.open(other, below, as_sent) is not None for cipher in self._ciphers_for(other)):
+                reason = f"sealed under SDI {other.sdi}, AN {other.an} and epoch {other.epoch}, and changed since"
+                return Refused(reason, sdi, sealed_as=other)
+        if sdi not in self._ring:
+            return Refused(f"no keys of SDI {sdi}", sdi)
         if not ciphers:
             return Refused(f"no key of SDI {sdi} for AN {an} and epoch {epoch}", sdi)
-        return Refused(f"does not open with the keys of SDI {sdi} for AN {an}", sdi)
+        return Refused(f"does not open with the keys of SDI {sdi} for AN {an}", sdi, tried=True)
+
+    def _like(self, header: SecurityHeader) -> Iterator[SecurityHeader]:
+        """Yield the headers that differ in SDI, AN or epoch alone, and have keys."""
+        for sdi in islice(self._ring, _LIKE):
+            if sdi != header.sdi:
+                yield header._replace(sdi=sdi)
+        if header.sdi in self._ring:
+            yield header._replace(an=1 - header.an)
+            epochs = {key.epoch for key in self._ring[header.sdi].keys[header.an]} - {None, header.epoch}
+            yield from (header._replace(epoch=epoch) for epoch in islice(epochs, _LIKE) if epoch is not None)
+
+    def _ciphers_for(self, header: SecurityHeader) -> list[Cipher]:
+        domain = self._ring.get(header.sdi)
+        if domain is None:
+            return []
+        return [cipher for key, cipher in self._ciphers_of(domain, header.an) if key.epoch in (None, header.epoch)]
 
     def _ciphers_of(self, domain: DomainConfig, an: int) -> list[tuple[DomainKey, Cipher]]:
         found = self._ciphers.get((domain.sdi, an))
