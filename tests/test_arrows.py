@@ -54,7 +54,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "audit.reader": {"audit.rule", "engine.tss", "wire"},
     **{f"audit.{name}": {"audit.reader", "audit.rule", "audit.judge", "audit.finding", "audit.flows", "audit.wire",
                          "audit.contract",  # what pds and ses know of each other
-                         "engine.contract", "wire"}
+                         "engine.contract", "wire", *(["engine.tss"] if name == "tss" else [])}
        for name in ("pds", "ses", "roce", "sharp", "tss", "wire")},
     "audit.stats": {"audit", "wire"},
     # virtual time
