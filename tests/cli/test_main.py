@@ -172,14 +172,26 @@ def test_interrupted_is_130(gradient: str) -> None:
         assert process.stderr.read() == b""
 
 
-IMPORTED = "import os\nfrom uetproto.cli.entry import run\nos.write(1, b'+')\nrun()"
+STARTED = """
+import os, signal
+from uetproto.cli.entry import run
+set_handler = signal.signal
+def signal_set(number, handler):
+    set_handler(number, handler)
+    if number == signal.SIGTERM:
+        signal.signal = set_handler
+        os.write(1, b"+")
+signal.signal = signal_set
+run()
+"""
+"""Runs the program, and says so when the handlers of the entry point are in place."""
 
 
 @pytest.mark.parametrize("milliseconds", [0, 5, 20, 60, 120, 250])
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_no_traceback_at_any_moment(sent: signal.Signals, milliseconds: int, gradient: str) -> None:
     """It comes while modules are imported, while a capture is read, or while the command waits for more."""
-    command = [sys.executable, "-c", IMPORTED, "audit", gradient, "-"]
+    command = [sys.executable, "-c", STARTED, "audit", gradient, "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
