@@ -1,7 +1,7 @@
 """This module has the nodes of a program, each with an engine and listeners to its events, and the network of all
 nodes with their driver and their time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -26,10 +26,14 @@ class NodePlace:
 
 
 class QuietEngine(Engine, Protocol):
-    """Describes an engine that tells whether it has nothing to do."""
+    """Describes an engine that tells whether it has nothing to do, and what it has retransmitted."""
 
     @property
     def quiescent(self) -> bool: ...
+
+    @property
+    def retransmitted(self) -> Mapping[str, int]:
+        """Return how many packets were retransmitted, by cause."""
 
 
 class LocalNode:
@@ -60,6 +64,16 @@ class LocalNode:
     def quiescent(self) -> bool:
         """Return whether the endpoint has nothing to send, to wait for or to answer."""
         return self.endpoint.quiescent
+
+    @property
+    def retransmitted(self) -> Mapping[str, int]:
+        """Return how many packets the endpoint has retransmitted, by cause."""
+        return self.endpoint.retransmitted
+
+    @property
+    def dropped(self) -> int:
+        """Return how many packets arrived and found no room in the node."""
+        return 0
 
     def submit(self, work: Any) -> None:
         """Pass work to the engine, and make the driver send the packets that the engine has ready."""

@@ -6,7 +6,8 @@ Results come by callbacks in virtual time; nothing blocks. A `RankTransport` is 
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol, TypeAlias
@@ -189,6 +190,20 @@ def deliver(source: int, target: int, send: MessageHalf, receive: MessageHalf, l
     return failure is None
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkCounts:
+    """This record tells what a network has lost, cut and marked, and what its endpoints have sent again."""
+
+    drops: int = 0
+    """Number of frames that no endpoint got, or that found no room in it."""
+    trims: int = 0
+    """Number of frames that arrived trimmed."""
+    marks: int = 0
+    """Number of frames that a switch marked with CE."""
+    retransmissions: Mapping[str, int] = field(default_factory=dict)
+    """Number of packets that were sent again, by cause: RTO, inferred loss, a code of a NACK or NAK."""
+
+
 class CollectiveNetwork(ABC):
     """This class holds all ends of a network, and its time."""
 
@@ -201,6 +216,11 @@ class CollectiveNetwork(ABC):
     def nodes(self) -> Sequence[Sequence[int]] | None:
         """Return the ranks of each node, if the network knows that some ranks share one."""
         return None
+
+    @property
+    def counts(self) -> NetworkCounts:
+        """Return what was lost and sent again so far; nothing, in a network without packets."""
+        return NetworkCounts()
 
     @property
     @abstractmethod

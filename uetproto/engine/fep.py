@@ -141,6 +141,11 @@ class Fep:
         return self.pds.events()
 
     @property
+    def retransmitted(self) -> Mapping[str, int]:
+        """Return how many requests and control packets were retransmitted, by cause."""
+        return self.pds.counters.retransmitted
+
+    @property
     def quiescent(self) -> bool:
         """Return True when nothing is in flight, queued, stored or unanswered; only idle timers may be armed."""
         initiator = self.initiator

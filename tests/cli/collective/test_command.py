@@ -30,7 +30,8 @@ from uetproto.wire.capture.pcap import open_capture
 
 KEYS = [
     "op", "algorithm", "ranks", "bytes", "steps", "bytes_per_rank_tx", "bytes_on_links", "payload_on_links",
-    "virtual_time_ps", "formula", "correct",
+    "virtual_time_ps", "formula", "correct", "drops", "trims", "marks", "retransmissions", "transport", "topology",
+    "dtype", "seed",
 ]  # fmt: skip
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -71,6 +72,35 @@ def test_json_of_a_ring(transport: str) -> None:
         assert found["bytes_on_links"] > found["payload_on_links"]
         assert found["formula"]["time_ps"] == 6 * (6 * 10**6 + 1024 * 20)
         assert found["virtual_time_ps"] == pytest.approx(found["formula"]["time_ps"], rel=0.02)
+
+
+LOSING = ("all_reduce", "--ranks", "8", "--bytes", "1MiB", "--algorithm", "tree")
+"""Two children send 1 MiB each to their parent at once: the queue of the switch overflows."""
+
+
+@pytest.mark.parametrize("transport", ["uet", "roce"])
+def test_a_run_that_lost_something_says_so(transport: str) -> None:
+    (found,) = objects(*LOSING, "--transport", transport)
+    assert found["correct"] is True
+    assert found["drops"] > 0
+    assert found["retransmissions"]["RTO"] >= found["drops"]
+    told = f"{found['drops']} frames dropped, 0 trimmed, {sum(found['retransmissions'].values())} packets sent again"
+    assert f"  {told}" in call(*LOSING, "--transport", transport).stdout
+    several = call(*LOSING[:-2], "--compare", "tree,ring", "--transport", transport).stdout
+    assert f"\ntree, 8 ranks: {told}" in several
+    assert "ring, 8 ranks" not in several
+
+
+def test_what_was_run_is_told() -> None:
+    (found,) = objects(
+        "all_reduce", "--topology", "rails:gpus_per_node=2", "--dtype", "int16", "--seed", "7", "--bytes", "4KiB",
+    )  # fmt: skip
+    assert {name: found[name] for name in KEYS[-8:]} == {
+        "drops": 0, "trims": 0, "marks": 0, "retransmissions": {}, "transport": "uet",
+        "topology": "rails:gpus_per_node=2", "dtype": "int16", "seed": 7,
+    }  # fmt: skip
+    (planned,) = objects("all_reduce", "--algorithm", "ring", "--schedule")
+    assert [planned[name] for name in KEYS[-8:-4]] == [None] * 4
 
 
 EVERY = [(op, name) for op in ALGORITHMS for name in scheduled(op)]
@@ -489,7 +519,10 @@ def test_a_gpu_matrix_says_how_fast_hosts_are() -> None:
 
 
 def test_measured_names_are_those_of_the_interface() -> None:
-    one = MeasuredCollective("barrier", "ring", 1, 0, 0, 0, (0,), None, 0, 0, None, True)
+    one = MeasuredCollective(
+        op="barrier", algorithm="ring", ranks=1, bytes=0, steps=0, messages=0, sent=(0,), links=None, promised=0,
+        time=0, formula=None, correct=True, transport="model", topology="switch", dtype="float32", seed=0,
+    )  # fmt: skip
     assert list(one.as_dict()) == KEYS
     assert one.as_dict()["formula"] is None
     assert np.array(one.sent).sum() == 0

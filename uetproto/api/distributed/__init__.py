@@ -72,15 +72,15 @@ from uetproto.api.distributed.work import Work
 from uetproto.api.distributed.world import World, now, run, sleep, synchronize
 from uetproto.collectives.model import ModelNetwork, Path
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.transport import TransportError
+from uetproto.collectives.transport import NetworkCounts, TransportError
 
 __all__ = [
     "DEFAULT_TIMEOUT", "NCCL_TIMEOUT", "AbortedError", "ArgumentError", "BufferModifiedError",
-    "CollectiveMismatchError", "DeadlockError", "DistError", "Event", "GroupMember", "ModelNetwork", "P2POp", "Path",
-    "ProcessGroup", "ReduceOp", "SizeMismatchError", "TensorError", "TimeoutError", "TransportError", "Wait", "Work",
-    "World", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
-    "batch_isend_irecv", "broadcast", "destroy_process_group", "gather", "get_global_rank", "get_group_rank",
-    "get_process_group_ranks", "get_rank", "get_world_size", "group", "init_process_group", "irecv", "is_initialized",
-    "isend", "monitored_barrier", "new_group", "now", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor",
-    "run", "scatter", "send", "sleep", "synchronize",
+    "CollectiveMismatchError", "DeadlockError", "DistError", "Event", "GroupMember", "ModelNetwork", "NetworkCounts",
+    "P2POp", "Path", "ProcessGroup", "ReduceOp", "SizeMismatchError", "TensorError", "TimeoutError", "TransportError",
+    "Wait", "Work", "World", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single",
+    "barrier", "batch_isend_irecv", "broadcast", "destroy_process_group", "gather", "get_global_rank",
+    "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "group", "init_process_group", "irecv",
+    "is_initialized", "isend", "monitored_barrier", "new_group", "now", "recv", "reduce", "reduce_scatter",
+    "reduce_scatter_tensor", "run", "scatter", "send", "sleep", "synchronize",
 ]  # fmt: skip

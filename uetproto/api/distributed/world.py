@@ -15,7 +15,7 @@ from uetproto.api.distributed.rank_threads import RankThread, current_rank, is_r
 from uetproto.api.distributed.scheduler import Event, RankScheduler
 from uetproto.api.distributed.work import Timeout, picoseconds
 from uetproto.collectives.offload import CollectiveCounters
-from uetproto.collectives.transport import SECOND, CollectiveNetwork
+from uetproto.collectives.transport import SECOND, CollectiveNetwork, NetworkCounts
 from uetproto.errors import LocalError, UetError, shown
 
 MOST_RANKS = 16_384
@@ -98,6 +98,13 @@ class World:
     def now(self) -> int:
         """Return virtual time in picoseconds."""
         return self.network.now
+
+    @property
+    def counts(self) -> NetworkCounts:
+        """Return how many frames the network has dropped, trimmed and marked so far, and how many packets were sent
+        again, by cause.
+        """
+        return self.network.counts
 
     def run(self, program: Callable[..., Any], args: Iterable[Any] = ()) -> list[Any]:
         """Runs `program(rank, *args)` in every rank and returns their results; it may be called again.

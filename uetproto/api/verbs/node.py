@@ -11,6 +11,7 @@ from uetproto.engine.roce.config import ENDLESS, RoceConfig
 from uetproto.engine.roce.hca import Hca
 from uetproto.engine.roce.qp import Qp
 from uetproto.engine.roce.requester import RcRequester
+from uetproto.engine.roce.ud import NO_RECEIVE
 from uetproto.framing.roce import RoceFramer, traffic_classes
 from uetproto.framing.sizes import around_roce
 from uetproto.wire.headers.roce import PMTUS
@@ -40,6 +41,11 @@ class VerbsNode(LocalNode):
         self.config = hca.config
         self.max_path_mtu = max(PMTUS)
         """Largest payload of a packet that the cable of the node carries."""
+
+    @property
+    def dropped(self) -> int:
+        """Return how many datagrams arrived and found no posted receive."""
+        return self.hca.counters.get(NO_RECEIVE, 0)
 
 
 class VerbsNetwork(EmulatedNetwork):

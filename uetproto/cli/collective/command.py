@@ -282,7 +282,7 @@ def _as_dict(prepared: PreparedCase, steps: int, sent: list[int]) -> dict[str, A
     found = MeasuredCollective(
         op=prepared.case.op, algorithm=prepared.algorithm, ranks=prepared.case.ranks, bytes=prepared.case.length,
         steps=steps, messages=0, sent=tuple(sent), links=None, promised=prepared.promised, time=0,
-        formula=prepared.formula, correct=True,
+        formula=prepared.formula, correct=True, **prepared.conditions,
     ).as_dict()  # fmt: skip
     return found | {"virtual_time_ps": None}
 

@@ -67,6 +67,7 @@ def one(found: MeasuredCollective, prepared: PreparedCase, paint: Paint) -> Iter
     yield f"  {'payload on all links':24} {found.payload:20,} {trav:>20}  by the {by}"
     if found.wire is not None:
         yield f"  {'with headers and answers':24} {found.wire:20,}"
+    yield from _losses([found], paint, "  ")
     yield from _costs(prepared)
     if found.choice is not None:
         yield from (f"  {line}" for line in found.choice.text().splitlines())
@@ -183,12 +184,21 @@ def table(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Pa
     missing = [one.algorithm for one in found if one.formula is None and one.network is None]
     if missing:
         yield f"no formula for {found[0].op} by {', '.join(missing)}"
+    yield from _losses(found, paint)
     yield from _ratios(found)
     for one in found:
         if one.choice is not None:
             yield from one.choice.text().splitlines()
         if one.network is not None:
             yield from (f"{one.algorithm}: {note}" for note in (*one.network.notes, *one.network.traps))
+
+
+def _losses(found: Sequence[MeasuredCollective], paint: Paint, indent: str = "") -> Iterator[str]:
+    """Yield a line for each run that lost something, which no formula includes."""
+    for one in found:
+        if one.losses is not None:
+            what = f"{one.algorithm}, {one.ranks} ranks: " if len(found) > 1 else ""
+            yield f"{indent}{paint(f'{what}{one.losses}', 'alarm')}: no formula includes losses"
 
 
 def _ratios(found: Sequence[MeasuredCollective]) -> Iterator[str]:
@@ -220,6 +230,7 @@ def sweep(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Pa
             line += f"  {one.steps:6} {one.busiest:9,} {number(one.time):>10} {theory:>10}"
         wrong = [one for one in found if one.ranks == ranks and not one.correct]
         yield line + (_wrong(wrong[0], paint) if wrong else "")
+    yield from _losses(found, paint)
 
 
 def verdict(found: MeasuredCollective, paint: Paint) -> str:

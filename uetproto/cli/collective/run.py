@@ -276,6 +276,16 @@ class PreparedCase:
         """Return the size of an element in bytes; an element of a barrier has one byte."""
         return 1 if self.case.op == "barrier" else self.case.dtype.itemsize
 
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """Return the fields of `MeasuredCollective` that tell under which conditions the case runs."""
+        case = self.case
+        shape = ",".join(f"{name}={value}" for name, value in case.shape.items())
+        return {
+            "transport": case.transport, "topology": f"{case.kind}:{shape}" if shape else case.kind,
+            "dtype": case.dtype.name, "seed": case.seed,
+        }  # fmt: skip
+
     def run(
         self, capture: str | None = None, taps: list[str] | None = None, progress: Progress | None = None
     ) -> MeasuredCollective:
@@ -296,13 +306,14 @@ class PreparedCase:
                 steps = self._steps(inner, monitor, max(found.steps for found in world.counted))
                 messages = sum(found.messages for found in world.counted)
                 sent = [found.bytes_sent for found in world.counted]
+            counts = world.counts
         report = None if monitor is None else monitor.report()
         done = max(event.now for event in world.trace if event.state == "done")
         return MeasuredCollective(
             op=case.op, algorithm=self.algorithm, ranks=case.ranks, bytes=case.length, steps=steps,
             messages=messages, sent=tuple(sent), links=None if meter is None else meter.counts(),
             promised=self.promised, time=done - (report.made if report is not None else 0), formula=self.formula,
-            correct=sample.correct, network=report, choice=self.choice,
+            correct=sample.correct, network=report, choice=self.choice, counts=counts, **self.conditions,
         )  # fmt: skip
 
     def _steps(self, network: Any, monitor: OffloadMonitor, counted: int) -> int:

@@ -15,7 +15,15 @@ from uetproto.collectives.costs.choice import AlgorithmChoice
 from uetproto.collectives.costs.formulas import Costs, Expected, bus_bandwidth
 from uetproto.collectives.costs.link_bytes import LinkBytes, link_bytes
 from uetproto.collectives.topology.graph import Topology
-from uetproto.collectives.transport import SECOND, CollectiveNetwork, CollectiveTimers, Done, RankTransport, Tag
+from uetproto.collectives.transport import (
+    SECOND,
+    CollectiveNetwork,
+    CollectiveTimers,
+    Done,
+    NetworkCounts,
+    RankTransport,
+    Tag,
+)
 
 
 class MeasuredNetwork(CollectiveNetwork):
@@ -43,6 +51,10 @@ class MeasuredNetwork(CollectiveNetwork):
     @property
     def now(self) -> int:
         return self.network.now
+
+    @property
+    def counts(self) -> NetworkCounts:
+        return self.network.counts
 
     def end(self, rank: int) -> RankTransport:
         return self._ends[rank]
@@ -198,6 +210,14 @@ class MeasuredCollective:
     """Picoseconds until the last rank is done."""
     formula: FormulaResult | None
     correct: bool
+    transport: str
+    topology: str
+    """Topology, with the parameters that differ from its defaults, as `--topology` takes it."""
+    dtype: str
+    seed: int
+    counts: NetworkCounts | None = None
+    """Frames that were lost and packets that were sent again, from the start until all ranks are done; None: nothing
+    was run."""
     network: InNetwork | None = None
     """Report of the network, if it carried out the collective."""
     choice: AlgorithmChoice | None = None
@@ -239,6 +259,25 @@ class MeasuredCollective:
         """Return busbw (collectives.md §2), which is comparable with the rate of a link."""
         return bus_bandwidth(self.op, self.ranks, self.bytes, self.time / SECOND) if self.time else 0.0
 
+    def _counted(self) -> dict[str, Any]:
+        counts = self.counts
+        if counts is None:
+            return dict.fromkeys(("drops", "trims", "marks", "retransmissions"))
+        return {
+            "drops": counts.drops, "trims": counts.trims, "marks": counts.marks,
+            "retransmissions": dict(sorted(counts.retransmissions.items())),
+        }  # fmt: skip
+
+    @property
+    def losses(self) -> str | None:
+        """Return a text about what was lost and sent again; None: nothing was."""
+        counts = self.counts
+        if counts is None or not (counts.drops or counts.trims or counts.retransmissions):
+            return None
+        lost = f"{counts.drops:,} frames dropped, {counts.trims:,} trimmed"
+        again = ", ".join(f"{cause} {number:,}" for cause, number in sorted(counts.retransmissions.items()))
+        return f"{lost}, {sum(counts.retransmissions.values()):,} packets sent again" + (again and f" ({again})")
+
     def as_dict(self) -> dict[str, Any]:
         found = {
             "op": self.op,
@@ -252,6 +291,11 @@ class MeasuredCollective:
             "virtual_time_ps": self.time,
             "formula": None if self.formula is None else self.formula.as_dict(),
             "correct": self.correct,
+            **self._counted(),
+            "transport": self.transport,
+            "topology": self.topology,
+            "dtype": self.dtype,
+            "seed": self.seed,
         }
         if self.network is not None:
             found["in_network"] = self.network.as_dict()

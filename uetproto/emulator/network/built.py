@@ -75,6 +75,27 @@ class BuiltNetwork:
     longest_flight: int = 0
     """Longest time that a frame is under way, in picoseconds, even through full queues."""
 
+    @property
+    def drops(self) -> int:
+        """Return the number of frames that no endpoint got: those that a switch, a fault or a cut link dropped, and
+        those that arrived damaged.
+        """
+        switches = sum(switch.dropped + switch.unknown for switch in self.switches.values())
+        faults = sum(port.done["drop"] for port in self.faults.values())
+        cut = sum(hop.link.lost for hop in (*self.hops, *self.inner_hops))
+        return switches + faults + cut + sum(nic.framer.bad_crc + nic.framer.bad_header for nic in self.nics.values())
+
+    @property
+    def trims(self) -> int:
+        """Return the number of frames that a switch or a fault trimmed."""
+        faults = sum(port.done["trim"] for port in self.faults.values())
+        return faults + sum(switch.trimmed for switch in self.switches.values())
+
+    @property
+    def marks(self) -> int:
+        """Return the number of frames that a switch marked with CE."""
+        return sum(marker.marked for marker in self.markers.values())
+
     def join(self, group: bytes, node: str, number: int | None = None) -> None:
         """Add a node to the multicast group with this MAC address; frames to a group reach only nodes that joined.
 

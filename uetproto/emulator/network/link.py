@@ -37,7 +37,7 @@ class EmulatedLink:
 
     __slots__ = (
         "_bits", "_clock", "_limit", "_picoseconds", "_size_of", "_take", "busy_until", "bytes", "delay", "frames",
-        "mtu",
+        "lost", "mtu",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +66,8 @@ class EmulatedLink:
         self.busy_until = 0
         """Instant at which the last bit of all frames so far has left."""
         self.frames = 0
+        self.lost = 0
+        """Number of frames that did not arrive because the link was cut."""
         self.bytes = 0
 
     def duration(self, size: int) -> int:
@@ -84,7 +86,10 @@ class EmulatedLink:
 
     def cut(self) -> None:
         """Lose all frames that are sent from now on; they leave as before, but do not arrive."""
-        self._take = lambda frame: None
+        self._take = self._lose
+
+    def _lose(self, frame: bytes) -> None:
+        self.lost += 1
 
     def send(self, frame: bytes) -> int:
         """Send a frame when the link is free; return when its first bit leaves. Raises `LocalError` above the MTU."""

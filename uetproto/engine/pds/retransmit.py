@@ -17,6 +17,8 @@ from uetproto.wire.serial import diff32
 _M32 = 0xFFFFFFFF
 RTO_CAP = 8 * SECOND
 """Largest RTO (pds.md §11.1)."""
+RTO, INFERRED = "RTO", "inferred loss"
+"""Causes of a retransmission, beside the names of the codes of NACKs."""
 RTO_INFINITE = 15
 """Value of Max_RTO_Retx_Cnt that sets no limit."""
 NACK_INFINITE = 31
@@ -50,6 +52,8 @@ class SendRecord:
     """Time at which the RTO expires; `SendWindow.arm` sets it."""
     retx_at: int = field(init=False)
     """Time of the retransmission after a NACK; NEVER: none is scheduled."""
+    cause: str = field(init=False)
+    """Cause of the next retransmission: `RTO`, `INFERRED`, or the name of a NACK's code."""
 
 
 @cache

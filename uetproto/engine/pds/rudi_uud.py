@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, PdcErrorReason, PdsError, TrafficClass, Trim
 from uetproto.engine.pds.messages import Nack, Rudi, Uud
 from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
-from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_INFINITE, rto_waits
+from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO, RTO_INFINITE, rto_waits
 from uetproto.engine.pds.service import SES_SIZE, Outgoing, Refusal, Response, is_no_response
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
@@ -69,6 +69,8 @@ class Outstanding:
     """Time at which the only timer of the request expires, the RTO or NACK_Retx_Time."""
     refused: bool = False
     """Whether this timer is NACK_Retx_Time, during which there is no RTO (pds.md §11.2)."""
+    cause: str = RTO
+    """Cause of the next retransmission: `RTO`, or the name of a NACK's code."""
 
 
 class RudiTimers:
@@ -210,6 +212,7 @@ class RudiUud:
 
     def _repeat(self, request: Outstanding, now: int) -> None:
         """Retransmit a request with another entropy value, as its path may have lost the packet."""
+        self.counters.count_retransmission(request.cause)
         drawn = self.owner.rng.getrandbits(16)
         request.entropy = drawn if drawn != request.entropy else drawn ^ 1
         self._transmit(request, 1, now)
@@ -238,6 +241,7 @@ class RudiUud:
         elif nack.code not in REPEATING:
             self.counters.bad_nack += 1
         elif not request.refused:  # else a retransmission is scheduled (pds.md §11.2)
+            request.cause = NackCode(nack.code).name
             self._take_refusal(request, NACKS[nack.code].delayed, now)
 
     def _take_refusal(self, request: Outstanding, delayed: bool, now: int) -> None:
@@ -296,6 +300,7 @@ class RudiUud:
             else:
                 request.rto_cnt += 1
                 self.counters.retx_rto += 1
+                request.cause = RTO
                 self._repeat(request, now)
 
     # The destination

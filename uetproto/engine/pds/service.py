@@ -6,7 +6,7 @@ message of any length needs no buffer.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from uetproto.engine.contract import Buffer, Mode, PdsError
@@ -225,5 +225,15 @@ class Counters:
     uud_dropped: int = 0
     """Number of UUD packets that SES did not take."""
 
+    retransmitted: dict[str, int] = field(default_factory=dict)
+    """Number of requests and control packets that were retransmitted, by cause (`retransmit.RTO`)."""
+
+    def count_retransmission(self, cause: str) -> None:
+        """Count a request or control packet that is sent again."""
+        self.retransmitted[cause] = self.retransmitted.get(cause, 0) + 1
+
     def as_dict(self) -> dict[str, int]:
-        return asdict(self)
+        """Return all counters that are numbers."""
+        found = asdict(self)
+        del found["retransmitted"]
+        return found

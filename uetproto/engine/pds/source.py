@@ -11,7 +11,7 @@ from uetproto.engine.pds.messages import USE_RSV_PDC, Ack, Control, Nack, Reques
 from uetproto.engine.pds.nacks import NACKS
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.psn_window import MPR_UNIT, SACK_BITS
-from uetproto.engine.pds.retransmit import MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, SendRecord, rto_waits
+from uetproto.engine.pds.retransmit import INFERRED, MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, RTO, SendRecord, rto_waits
 from uetproto.engine.pds.service import Locking, Outgoing, is_no_response
 from uetproto.engine.pds.states import Input, Role, State
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
@@ -320,6 +320,7 @@ def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
     tx.unmark(record)
     if not _count_nack(pdc, record, now):
         return
+    record.cause = NackCode(nack.code).name
     if entry.delayed:
         tx.delay(record, now)
         pdc.owner.wake(pdc, record.retx_at)
@@ -346,6 +347,7 @@ def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
     if pdc.mode is not Mode.ROD or record is None:
         pdc.counters.bad_nack += 1
     elif diff32(expected, tx.went_back_to) > 0 and record.retx_at == NEVER and _count_nack(pdc, record, now):
+        record.cause = NackCode.ROD_OOO.name
         retransmit_from(pdc, record, now, back=True)
 
 
@@ -363,6 +365,7 @@ def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
     record.rto_cnt += 1
     if record.ctl_type is not None or not record.dst_rcvd:  # else an ACK_REQ is sent instead
         pdc.counters.retx_rto += 1
+    record.cause = RTO
     retransmit_from(pdc, record, now)
 
 
@@ -373,12 +376,12 @@ def retransmit_from(pdc: Pdc, record: SendRecord, now: int, back: bool = False) 
     """
     tx = pdc.tx
     if pdc.mode is Mode.RUD or (not tx.rod and not back):
-        _retransmit_one(pdc, record, now)
+        _retransmit_one(pdc, record, now, record.cause)
         return
     tx.went_back_to = record.psn
     for later in tx.from_psn(record.psn):
         if later is record or not later.dst_rcvd:
-            _retransmit_one(pdc, later, now)
+            _retransmit_one(pdc, later, now, record.cause)
         else:
             _arm(pdc, later, now)
 
@@ -389,13 +392,14 @@ def _arm(pdc: Pdc, record: SendRecord, now: int) -> None:
         pdc.owner.wake(pdc, record.rto_at)
 
 
-def _retransmit_one(pdc: Pdc, record: SendRecord, now: int) -> None:
+def _retransmit_one(pdc: Pdc, record: SendRecord, now: int, cause: str) -> None:
     tx = pdc.tx
     _arm(pdc, record, now)
     if not tx.in_window(record.psn):
         return  # the destination has made its window smaller; the next RTO tries again
     pdc.touched = now
     if record.ctl_type is not None:
+        pdc.counters.count_retransmission(cause)
         pdc.send_control(record.ctl_type, record.psn, 1, record.index, 1)
     elif record.dst_rcvd:
         message_id = record.message.message_id if record.message is not None else 0
@@ -404,6 +408,7 @@ def _retransmit_one(pdc: Pdc, record: SendRecord, now: int) -> None:
         clear = record.clear_psn
         if pdc.config.clear_on_retransmission == "current":
             clear = tx.clear_psn if pdc.config.clear_source == "explicit" else tx.peer_cack
+        pdc.counters.count_retransmission(cause)
         emit_request(pdc, record, 1, 1, clear)
 
 
@@ -429,7 +434,7 @@ def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
             tx.recovery_end = tx.last
             pdc.counters.retx_inferred += len(lost)
             for record in lost:
-                _retransmit_one(pdc, record, now)
+                _retransmit_one(pdc, record, now, INFERRED)
     _arm_probe(pdc, now, answered=True, renewed=ack.probe_opaque is None)
 
 

@@ -78,6 +78,8 @@ class Hca:
         self.pending_events: list[RoceEvent] = []
         self.counters: dict[str, int] = {}
         """Counts dropped and repeated packets by reason."""
+        self.retransmitted: dict[str, int] = {}
+        """Number of requests that were sent again, by cause (`requester.TIMEOUT`)."""
         self._pds = 0
         self._srq_numbers = 0
         self._out: list[RocePacket] = []

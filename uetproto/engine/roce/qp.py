@@ -193,6 +193,7 @@ class Adapter(Protocol):
     regions: Regions
     pending_events: list[RoceEvent]
     pkeys: tuple[int, ...]
+    retransmitted: dict[str, int]
 
     def count(self, what: str) -> None: ...
 

@@ -21,6 +21,9 @@ _ACK, _RNR, _NAK = 0, 1, 3
 _STARTING = (Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY)
 _ENDING = (Operation.RDMA_READ_RESPONSE_LAST, Operation.RDMA_READ_RESPONSE_ONLY)
 
+TIMEOUT, RNR_NAK, IMPLIED_NAK = "RTO", "RNR NAK", "implied NAK"
+"""Causes of a retransmission, beside the NAK of a PSN sequence error."""
+
 STATUS_OF: dict[int, Status] = {
     Nak.INVALID_REQUEST: Status.REM_INV_REQ_ERR,
     Nak.REMOTE_ACCESS_ERROR: Status.REM_ACCESS_ERR,
@@ -110,6 +113,8 @@ class RcRequester:
         self._restarted_at = -1
         """PSN at which an implied NAK has caused a retransmission."""
         self.retransmitted = 0
+        self._cause = TIMEOUT
+        """Cause of the last going back to the oldest PSN, for the packets that are sent again."""
         self.path = qp.path
         self.path_mtu = attributes.path_mtu
         # A window without an acknowledgement request in it would end in a time-out.
@@ -217,7 +222,10 @@ class RcRequester:
         if self.cursor >= wqe.end:
             self.at += 1
         self.next = max(self.next, self.cursor)
-        self.retransmitted += again
+        if again:
+            self.retransmitted += 1
+            sent_again = self.qp.hca.retransmitted
+            sent_again[self._cause] = sent_again.get(self._cause, 0) + 1
         return packet
 
     def _fail_later(self, wqe: Wqe) -> None:
@@ -269,7 +277,7 @@ class RcRequester:
         elif syndrome == Nak.PSN_SEQUENCE_ERROR:
             self._acknowledge(psn, now)
             if self._accepts_naks:
-                self._retry(now, syndrome)
+                self._retry(now, syndrome, f"NAK {Nak.PSN_SEQUENCE_ERROR.name}")
         elif syndrome in STATUS_OF:
             if self._acknowledge(psn, now):
                 self._fail(STATUS_OF[syndrome], syndrome)
@@ -340,6 +348,7 @@ class RcRequester:
                 self._fail(Status.RNR_RETRY_EXC_ERR, syndrome)
                 return
             self.rnr_retries -= 1
+        self._cause = RNR_NAK
         self._go_back()
         self.timer = NEVER
         self.resume_at = now + rnr_wait_of(code)
@@ -347,7 +356,7 @@ class RcRequester:
     def _implied_nak(self, now: int) -> None:
         """Retransmit a READ or ATOMIC after a later response has arrived: its own is lost."""
         if self._accepts_naks and (self._restarted_at != self.una or self.config.implied_nak == "every"):
-            self._retry(now, 0)
+            self._retry(now, 0, IMPLIED_NAK)
             self._restarted_at = self.una
 
     def _take_response(self, psn: int, parsed: Parsed, now: int) -> None:
@@ -394,7 +403,7 @@ class RcRequester:
         """Go back to the oldest PSN that is not acknowledged, which belongs to the oldest request."""
         self.at, self.cursor = self.head, self.una
 
-    def _retry(self, now: int, syndrome: int) -> None:
+    def _retry(self, now: int, syndrome: int, cause: str) -> None:
         """Retransmit from the oldest PSN, or fail when the retries are used up."""
         if not (self.qp.attributes.retry_cnt == ENDLESS and self.config.retry_cnt_seven == "endless"):
             if not self.retries:
@@ -402,6 +411,7 @@ class RcRequester:
                 return
             self.retries -= 1
         self.resume_at = NEVER
+        self._cause = cause
         self._go_back()
         self.timer = now + self.wait if self.wait != NEVER else NEVER
 
@@ -433,4 +443,4 @@ class RcRequester:
                 self.timer = now + self.wait
         if self.timer <= now:
             self._restarted_at = -1
-            self._retry(now, 0)
+            self._retry(now, 0, TIMEOUT)

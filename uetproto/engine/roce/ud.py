@@ -19,6 +19,8 @@ GRH_SIZE = 40
 """Number of bytes that precede the payload in a receive."""
 OWN_QKEY = 1 << 31
 """Bit of a q_key in a work request that selects the queue pair's own q_key."""
+NO_RECEIVE = "no receive"
+"""Name of the counter of datagrams that found no posted receive."""
 MANAGEMENT_QP, MANAGEMENT_QKEY = 1, 0x80010000
 """Number and q_key of the management queue pair, whose attribute is not used."""
 
@@ -113,7 +115,7 @@ class UdResponder(UcResponder):
             return "wrong length"
         receive = self.qp.peek_receive()
         if receive is None:
-            return "no receive"
+            return NO_RECEIVE
         if size + GRH_SIZE > sum(part.length for part in receive.sg_list):
             return "wrong length"
         return None

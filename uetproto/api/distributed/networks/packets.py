@@ -9,7 +9,7 @@ another host is forwarded by the rank of the sender's host on that rail (PXN, co
 
 import struct
 from abc import abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from uetproto.collectives.transport import (
     Done,
     HalfMatching,
     MessageHalf,
+    NetworkCounts,
     Tag,
     TransportError,
     deliver,
@@ -281,6 +282,14 @@ class PacketNetwork(CollectiveNetwork):
     @property
     def now(self) -> int:
         return self.world.clock.now
+
+    @property
+    def counts(self) -> NetworkCounts:
+        built, again = self.world.network, Counter[str]()
+        for node in self.world.nodes.values():
+            again.update(node.retransmitted)
+        drops = built.drops + sum(node.dropped for node in self.world.nodes.values())
+        return NetworkCounts(drops, built.trims, built.marks, dict(again))
 
     def end(self, rank: int) -> PacketEnd:
         return self.ends[rank]
