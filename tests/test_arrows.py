@@ -24,7 +24,8 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "wire.capture": set(),
     "wire.mutate": {"wire"},
     "schemas": {"wire"},
-    "columns": {"wire"},
+    "columns": {"columns_crc", "wire"},
+    "columns_crc": {"wire"},
     "layers": {"wire"},
     "wireshark": {"wire"},
     # behaviour
@@ -94,6 +95,7 @@ OWNERS = {  # third-party package -> the only places that may import it
     "scapy": ("layers/", "bench/command.py"),
     "numpy": (
         "columns.py",
+        "columns_crc.py",
         "collectives/",
         "api/distributed",
         "examples/",

@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from uetproto.columns_crc import FlowTrailers, Packets
 from uetproto.errors import LocalError
 from uetproto.wire.capture.base import MAX_LENGTH, SECOND, Source
 from uetproto.wire.capture.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
@@ -225,7 +226,8 @@ class Columns(Mapping[str, Rows]):
     Three arrays have one value for each packet: `times` (packets,) i8, nanoseconds since the epoch of the capture,
     or `NO_TIME` for a time that does not fit 64 bits; `lengths` (packets,) u4, bytes on the wire; `icrc` (packets,) i1,
     None unless it was asked for: 1 for an ICRC that is right, 0 for one that is wrong, -1 for a packet without an ICRC
-    that can be checked. `damage` lists what could not be read, also times that do not fit. Raw
+    that can be checked; `crc32c` is the same for UET, -2 for what `uetproto.decode` notes as crc-suspect. Whether a
+    packet has a CRC32C is learnt from its flow. `damage` lists what could not be read, also times that do not fit. Raw
     layers (IPv4 options, IPv6 extension headers) have no columns.
     """
 
@@ -234,6 +236,7 @@ class Columns(Mapping[str, Rows]):
     damage: tuple[Damage, ...]
     _rows: dict[str, Rows]
     icrc: NDArray[np.int8] | None = None
+    crc32c: NDArray[np.int8] | None = None
 
     def __getitem__(self, form: str) -> Rows:
         if form not in self._rows:
@@ -269,17 +272,19 @@ def read(
     roce_port: int = ROCE_PORT,
     rd: str = "raw",
     icrc: bool = False,
+    crc32c: bool = False,
     sharp: bool = False,
     mcast: bool = False,
 ) -> Columns:
     """Read every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the uncompressed file needs.
 
     The settings are those of `uetproto.decode`; with `sharp` or `mcast`, `decode` is called for each packet that may
-    have such headers, which is slow. With `icrc` the ICRC of each RoCE packet is checked. Raises `LocalError` for a
+    have such headers, which is slow. With `icrc` the ICRC of each RoCE packet is checked, with `crc32c`
+    the CRC32C of each UET packet. Raises `LocalError` for a
     file that is not a capture, `OSError` for one that cannot be opened; `Columns.damage` lists damage.
     """
     damage: list[Damage] = []
-    builder = _Builder(_Settings(udp_port, ip_protocol, roce_port, rd, icrc, sharp, mcast))
+    builder = _Builder(_Settings(udp_port, ip_protocol, roce_port, rd, icrc, crc32c, sharp, mcast))
     for batch in _batches(path, damage):
         builder.feed(batch)
     return builder.finish(damage)
@@ -294,6 +299,7 @@ def iter_batches(
     roce_port: int = ROCE_PORT,
     rd: str = "raw",
     icrc: bool = False,
+    crc32c: bool = False,
     sharp: bool = False,
     mcast: bool = False,
 ) -> Iterator[Columns]:
@@ -304,7 +310,7 @@ def iter_batches(
     if rows < 1:
         raise LocalError("rows", f"{rows} is not at least 1")
     damage: list[Damage] = []
-    settings = _Settings(udp_port, ip_protocol, roce_port, rd, icrc, sharp, mcast)
+    settings = _Settings(udp_port, ip_protocol, roce_port, rd, icrc, crc32c, sharp, mcast)
     builder = _Builder(settings)
     for batch in _batches(path, damage):
         while builder.packets + len(batch.start) >= rows:
@@ -312,7 +318,7 @@ def iter_batches(
             builder.feed(batch.part(0, room))
             yield builder.finish(damage)
             damage.clear()
-            builder = _Builder(settings, builder.first + rows)
+            builder = _Builder(settings, builder.first + rows, builder.trailers)
             batch = batch.part(room, len(batch.start))
         builder.feed(batch)
     if builder.packets or damage or not builder.first:
@@ -325,6 +331,7 @@ class _Settings(NamedTuple):
     roce_port: int
     rd: str
     icrc: bool
+    crc32c: bool
     sharp: bool
     mcast: bool
 
@@ -332,7 +339,7 @@ class _Settings(NamedTuple):
 class _Builder:
     """A builder takes batches of packets and makes columns of their headers."""
 
-    def __init__(self, settings: _Settings, first: int = 0) -> None:
+    def __init__(self, settings: _Settings, first: int = 0, trailers: FlowTrailers | None = None) -> None:
         check_number("udp_port", settings.udp_port, 0xFFFF)
         check_number("ip_protocol", settings.ip_protocol, 0xFF)
         check_number("roce_port", settings.roce_port, 0xFFFF)
@@ -342,6 +349,7 @@ class _Builder:
         self._settings = settings
         self._packets: list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]] = []
         self._icrc = [np.empty(0, np.int8)]
+        self.trailers = trailers or (FlowTrailers() if settings.crc32c else None)
         self._blocks: dict[Header, list[list[Array]]] = {}
         # A shape is the sequence of headers that a packet has. One shape number for each packet says which packets
         # have a form, in less memory than a list of packet numbers for each form.
@@ -350,7 +358,7 @@ class _Builder:
     def feed(self, batch: "_Batch") -> None:
         if not len(batch.start):
             return
-        walk = _BatchWalk(batch, self._settings, self._shapes)
+        walk = _BatchWalk(batch, self._settings, self._shapes, self.trailers)
         self.packets += len(batch.start)
         self._packets.append((batch.times, batch.lengths, walk.shape))
         self._icrc.append(walk.icrc)
@@ -369,7 +377,8 @@ class _Builder:
             if header in self._blocks:
                 often = np.array([path.count(header) for path in self._shapes], np.uint8)
                 rows[form] = Rows(header, self._blocks[header], shape, often, self.first)
-        return Columns(times, lengths, tuple(damage), rows, np.concatenate(self._icrc) if self._settings.icrc else None)
+        icrc = np.concatenate(self._icrc) if self._settings.icrc else None
+        return Columns(times, lengths, tuple(damage), rows, icrc, self.trailers.finish() if self.trailers else None)
 
 
 # The walk ------------------------------------------------------------------------------------------------------------
@@ -402,11 +411,19 @@ class _PacketGroup(NamedTuple):
 class _BatchWalk:
     """This walk finds headers as `wire.stack` does, but for a whole batch at once, and reports no faults of packets."""
 
-    def __init__(self, batch: "_Batch", settings: _Settings, shapes: dict[tuple[Header, ...], int]) -> None:
-        self.data = batch.data
+    def __init__(
+        self,
+        batch: "_Batch",
+        settings: _Settings,
+        shapes: dict[tuple[Header, ...], int],
+        trailers: FlowTrailers | None,
+    ) -> None:
+        self.data, self.trailers = batch.data, trailers
+        if trailers:
+            trailers.begin(len(batch.start))
         self.batch, self.settings = batch, settings
         self.udp_port, self.ip_protocol, self.roce_port, self.rd, *_ = settings
-        self.options = {name: value for name, value in settings._asdict().items() if name != "icrc"}  # for `decode`
+        self.options = {name: value for name, value in settings._asdict().items() if "crc" not in name}  # for `decode`
         self.icrc = np.full(len(batch.start) if settings.icrc else 0, -1, np.int8)
         self.shapes = shapes
         self.shape = np.zeros(len(batch.start), np.uint32)
@@ -613,6 +630,14 @@ class _BatchWalk:
         if not len(group.rows):
             return
         if not todo:
+            if self.trailers and any(header.name.startswith("pds.") for header in group.path):
+                rows, pos, end, path = group
+                batch = self.batch
+                start, kept, interfaces = batch.start[rows], batch.end[rows], batch.interfaces[rows]
+                cut = batch.lengths[rows] > kept - start
+                self.trailers.check(
+                    Packets(self.data, rows, start, pos, end, kept, cut, interfaces, path), self.decoded
+                )
             if self.settings.sharp:
                 self.inside(group)
             return
@@ -702,6 +727,7 @@ class _Batch(NamedTuple):
     times: NDArray[np.int64]  # ns
     lengths: NDArray[np.uint32]  # bytes on the wire
     links: Bytes  # numbers of `_LINKS`
+    interfaces: NDArray[np.uint32]
 
     def part(self, first: int, last: int) -> "_Batch":
         return _Batch._make((self.data, *(column[first:last] for column in self[1:])))
@@ -740,6 +766,7 @@ def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
                 times=np.array([record.time_ns if record.index not in late else NO_TIME for record in some], np.int64),
                 lengths=np.array([record.length for record in some], np.uint32),
                 links=np.array([_LINKS.get(LINK_NAMES.get(record.link, ""), 0) for record in some], np.uint8),
+                interfaces=np.array([record.interface for record in some], np.uint32),
             )
         damage += reader.damage[noted:]
 
@@ -787,7 +814,8 @@ def _plain_batches(file: BinaryIO, order: str, ticks: int) -> Generator[_Batch, 
         times = seconds * SECOND + fraction * (SECOND // ticks)
         frame = start + _HEAD
         links = np.full(len(start), number, np.uint8)
-        batch = _Batch(data, frame, frame + captured, times, length.astype(np.uint32), links)
+        zeros = np.zeros(len(start), np.uint32)
+        batch = _Batch(data, frame, frame + captured, times, length.astype(np.uint32), links, zeros)
         count = len(start) if good.all() else int(good.argmin())
         if count:
             packets += count
