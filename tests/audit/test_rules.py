@@ -17,7 +17,7 @@ from uetproto.wire.mutate import uet as mutate_uet
 SOURCES = re.compile(r"UE 1\.0\.\d §\d|IBTA |RFC \d+ §\d|IEEE ")
 PAGES = re.compile(r"\b[a-z]+\.md\b")
 INVARIANTS = {
-    "pds": range(1, 53),
+    "pds": range(1, 54),
     "ses": range(1, 37),
     "tss": range(1, 40),
     "roce": range(1, 60),

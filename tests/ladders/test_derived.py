@@ -294,11 +294,13 @@ def test_l20_psn_wrap() -> None:
         B: cack 0xFFFFFFFD
         B rx REQ 0xFFFFFFFE
         B rx REQ 0xFFFFFFFF
+        B ACK 3>7 ack 0xFFFFFFFF cack 0 off -1 req NONE retx 0 m 0 | DEFAULT OK mid 1
         B: cack 0
         B rx REQ 1
         B ACK 3>7 ack 1 cack 1 off +0 req NONE retx 0 m 0 | DEFAULT OK mid 2
         B: cack 1
         A rx ACK_CC 0
+        A rx ACK 0xFFFFFFFF
         A rx ACK 1
         A: answered 4 clear 1
         A REQ 7>3 psn 2 clear 1 coff -1 retx 0 ar 1 syn 0 | SEND mid 3
@@ -594,12 +596,13 @@ def test_l24_mpr_moves_the_window() -> None:
         "B NACK 3>7 PSN_OOR_WINDOW psn 2079 payload 0 retx 0 m 0",
         "B: delivered 952 cack 1950 oor_ahead 1",
         *arrivals(1951, 2023),
-        *arrivals(2024, 2077),
+        *arrivals(2024, 2077),  # the gap below 2078, which had ar = 1, is closed
+        "B ACK_CC 3>7 ack 2077 cack 2078 off -1 req NONE retx 0 m 0 mpr 1 soff +0 sack 0x1 | DEFAULT OK mid 1",
         "B: delivered 1079 cack 2078",
         *(f"lost ACK_CC {psn}" for psn in range(1000, 1500, 50)),
         *(f"lost ACK_CC {psn}" for psn in range(1550, 1950, 50)),
-        "A rx ACK_CC 2078", "A rx NACK 2079", "A rx ACK_CC 2000", "A rx ACK_CC 2050",
-        "A: una 2051 clear 2050 bad_nack 1",
+        "A rx ACK_CC 2078", "A rx NACK 2079", "A rx ACK_CC 2000", "A rx ACK_CC 2050", "A rx ACK_CC 2077",
+        "A: una 2079 clear 2078 bad_nack 1",
     )))  # fmt: skip
 
 

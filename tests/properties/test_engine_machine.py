@@ -39,6 +39,7 @@ KNOBS = st.fixed_dictionaries({
     "ack_cc": st.sampled_from(["when_gap", "always", "never"]), "clear_cmd": st.sampled_from(["timer", "immediate"]),
     "sack_base": st.sampled_from(["tracked", "trigger", "cack_plus_1"]),
     "dup_without_retx": st.sampled_from(["drop", "answer"]), "ar_on_eom": st.booleans(),
+    "ack_on_gap_close": st.booleans(),
     "window_base": st.sampled_from(["clear", "cack"]), "clear_at": st.sampled_from(["packet", "message"]),
     "clear_on_retransmission": st.sampled_from(["current", "as_first_sent"]),
     "closing_ack": st.sampled_from(["at_close_psn", "before_close_psn"]),

@@ -174,6 +174,7 @@ KNOBS: dict[str, tuple[Any, ...]] = {
     "inferred_loss": ("off", "sack", "probe"),
     "pdcid_quarantine": ("MSL", 0),
     "entropy_values": (256, 1),
+    "ack_on_gap_close": (True, False),
 }
 """Values that a peer must get along with; the default first."""
 HABITS = st.builds(

@@ -69,6 +69,9 @@ class PdsConfig:
         "ACK_Gen_Trigger: an ACK is sent when so many bytes have arrived.", "pds.md §8.3")
     ack_gen_min_pkt_add: int = knob(1024, range(2048 + 1), "bytes",
         "ACK_Gen_Min_Pkt_Add: a packet counts at least so many bytes towards ACK_Gen_Trigger.", "pds.md §8.3")
+    ack_on_gap_close: bool = knob(True, BOOL, "",
+        "An ACK is sent when a gap closes below a packet with ar = 1 that was acknowledged before; off: the source"
+        " may wait for the RTO though nothing was lost.", "pds.md §8.3")
     max_ack_data_size: int = knob(16, range(8192 + 1), "bytes",
         "Max_ACK_Data_Size: the data of a read of at most so many bytes is sent in the ACK of the read.", "pds.md §10")
     trimmable_ack_size: int = knob(10240, range(0, 10240 + 1, 16), "bytes",

@@ -301,6 +301,38 @@ def test_a_service_has_clients_of_any_job(tmp_path: Path) -> None:
     assert [sent.values[name] for name in ("rel", "job_id", "pid_on_fep", "resource_index")] == [0, 7, 9, 3]
 
 
+@pytest.mark.parametrize("what", ["write", "read", "send"])
+def test_packets_that_overtake_make_nobody_wait_for_an_rto(what: str) -> None:
+    """pds.md §8.3, §20 row 38: a permutation over a fat tree that loses nothing, each packet on a path of its own."""
+    size, names = 100_000, [f"h{rank}" for rank in range(8)]
+
+    def play(told: bool) -> tuple[bool, int]:
+        pds = fi.PdsConfig(ack_on_gap_close=told)
+        fabric = fi.Fabric(names, pds=pds, topology="fat-tree", shape={"k": 4}, queue_capacity="64 MB", seed=13)
+        ends = [fabric.endpoint(name) for name in names]
+        regions = [end.domain.mr_reg(bytearray(size)) for end in ends]
+        for rank, end in enumerate(ends):
+            other = (rank + 4) % 8
+            if what == "send":
+                ends[other].recv(bytearray(size))
+                end.send(bytes(size), ends[other].address)
+            else:
+                buffer = bytearray(size)
+                (end.write if what == "write" else end.read)(buffer, ends[other].address, 0, regions[other].key)
+        entries = [
+            entry for end in ends for entry in end.cq.sread(1 + (what == "send"), threshold=1 + (what == "send"))
+        ]
+        assert len(entries) == 8 + 8 * (what == "send")
+        assert all(entry.ok for entry in entries)
+        counters = [node.fep.pds.counters for node in fabric.world.nodes.values()]
+        return fabric.now < pds.rto_init_time, sum(count.retx_rto for count in counters)
+
+    assert play(told=True) == (True, 0)
+    soon, repeated = play(told=False)
+    assert not soon
+    assert repeated > 0
+
+
 def test_many_nodes_one_seed_one_capture(tmp_path: Path) -> None:
     """Everybody writes to, reads from and sends to everybody, over a network that loses, copies and reorders."""
 

@@ -1,4 +1,4 @@
-"""Each of the 52 invariants can fail: a state, packet or trace is doctored, and the one with that number says so."""
+"""Each of the 53 invariants can fail: a state, packet or trace is doctored, and the one with that number says so."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -509,7 +509,16 @@ def silence(s: Scene) -> Asked:
     yield s.source, False
 
 
-@pytest.mark.parametrize("number", range(1, 53))
+@case(53)
+def closed_gap_that_nobody_is_told_of(s: Scene) -> Asked:
+    s.target.answered = True
+    s.target.early.add(s.rx.cack + 2)
+    yield s.target, False
+    s.target.early.add(s.rx.cack + 1)
+    yield s.target, False
+
+
+@pytest.mark.parametrize("number", range(1, 54))
 def test_it_can_fail(number: int) -> None:
     check = INVARIANTS[number].check
     asked = CASES[number](Scene(MODES.get(number, Mode.RUD)))
@@ -522,7 +531,7 @@ def test_it_can_fail(number: int) -> None:
 
 def test_the_register_is_the_section() -> None:
     """One function a number, each with its statement."""
-    assert sorted(INVARIANTS) == sorted(CASES) == list(range(1, 53))
+    assert sorted(INVARIANTS) == sorted(CASES) == list(range(1, 54))
     for number, entry in INVARIANTS.items():
         assert entry.number == number
         assert entry.name.startswith(f"pds_{number:02}_")
@@ -547,6 +556,9 @@ def test_the_register_is_the_section() -> None:
         (49, Mode.RUD, {"max_rto_retx_cnt": 15, "max_nack_retx_cnt": 31}, True),
         (52, Mode.RUD, {}, True),
         (52, Mode.RUD, {"max_rto_retx_cnt": 15}, False),
+        (53, Mode.RUD, {}, True),
+        (53, Mode.ROD, {}, False),
+        (53, Mode.RUD, {"ack_on_gap_close": False}, False),
     ],
 )  # fmt: skip
 def test_where_it_holds(number: int, mode: Mode, knobs: dict[str, Any], holds: bool) -> None:

@@ -18,6 +18,7 @@ from uetproto.check.wire import ALL, HISTORY
 from uetproto.engine.contract import MILLISECOND, SECOND, Mode
 from uetproto.engine.pds.messages import Ack, Control, Nack, Request
 from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.pds.psn_window import PsnWindow
 from uetproto.engine.pds.states import State
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import CtlType, NackCode
@@ -257,6 +258,18 @@ def test_after_a_new_start_the_ends_are_compared_no_more() -> None:
         w.apply(UetStep("deliver", 0, number))
     first, second = (next(iter(monitor.pds.pdcs.values())) for monitor in w.monitors)
     assert (first.tx.start, second.rx.start, second.rx.cack) == (9000, 5000, 5001)
+
+
+def test_a_closed_gap_that_the_engine_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pds.md §18 item 53: the model follows the gaps by itself."""
+    monkeypatch.setattr(PsnWindow, "note_early", lambda self, psn: None)
+    w = opened()
+    submit(w, 3)
+    first, second, last = w.flight
+    for number in (last, second):
+        w.apply(UetStep("deliver", 0, number))
+    with pytest.raises(InvariantViolation, match=r"^pds 53: a gap closed, and no ACK tells so"):
+        w.apply(UetStep("deliver", 0, first))
 
 
 def test_a_broken_engine_is_found() -> None:

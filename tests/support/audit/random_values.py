@@ -61,6 +61,7 @@ PDS: Values = {
     "inferred_loss": ("off", "sack", "probe"),
     "inferred_loss_packets": (1, 5),
     "entropy_values": (1, 256),
+    "ack_on_gap_close": YES_NO,
 }
 SES: Values = {
     "payload_mtu": (1024, 2048, 4096, 8192),

@@ -23,6 +23,7 @@ NOT_OBSERVABLE = not_observable("pds", {
     "When an ACK reached the source is not known from outside: the copy may have been on its way.": (38,),
     "Storage is inside an end; CACK_PSN beyond what was cleared is judged (PDS-CACK-UNCLEARED).": (39,),
     "ACK_Gen_Trigger and when SES responds are the destination's.": (41,),
+    "Which packets arrived, and when SES responded, only the destination knows.": (53,),
     "Errors to SES and timers are inside an end.": (44,),
     "Requests of SES are inside an end.": (46,),
     "Which packets an end refuses does not show.": (48,),

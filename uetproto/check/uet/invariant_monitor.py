@@ -207,7 +207,9 @@ class InvariantMonitor:
         header = data[at : at + SES_SIZE[next_hdr]]
         for check in shadow.plan.delivery:
             check(shadow, psn, header, payload)
-        shadow.taken = True
+        shadow.taken, shadow.answered = True, answer is not None
+        if type(self.cause) is Request and self.cause.psn == psn and self.cause.ar:
+            shadow.asked.add(psn)
         shadow.turn = (psn + 1) & M32
         if answer is None or not answer.final:  # type: ignore[union-attr]
             shadow.got[psn] = None
@@ -224,6 +226,7 @@ class InvariantMonitor:
             shadow = self.shadows.get(connection.local_id)
             if shadow is not None and shadow.pdc is connection and shadow.state is not _CLOSED:
                 shadow.got[psn] = response
+                shadow.answered = True
                 if response.gtd:
                     shadow.gtd[psn] = response
                 self._touched.append(shadow)
@@ -382,6 +385,7 @@ class InvariantMonitor:
         if touched:
             for shadow in touched:
                 self._judge(shadow)
+                shadow.answered = False
             touched.clear()
         self.cause = None
         if self._just_closed:
@@ -488,6 +492,8 @@ class InvariantMonitor:
             self.ses.leaves(shadow, message, packet, sent)
         if sent is not None:
             self._note_sent(shadow, sent, message)
+        elif kind is Ack:
+            shadow.note_ack(message)
         elif kind is Nack:
             shadow.refused = True
         if shadow not in self._touched:

@@ -1,4 +1,4 @@
-"""This module has invariants 24–48 of pds.md §18, which concern the protocol."""
+"""This module has invariants 24–48 and 53 of pds.md §18, which concern the protocol."""
 
 from typing import Any
 
@@ -337,3 +337,18 @@ def pds_48_robustness(end: Any, full: bool) -> None:
     state only if they pass pds.md §6.3."""
     if end.raised is not None:
         raise broken(48, f"{type(end.raised).__name__}: {end.raised}") from end.raised
+
+
+def _tells_of_gaps(config: PdsConfig, mode: Mode) -> bool:
+    return mode is Mode.RUD and config.ack_on_gap_close
+
+
+@invariant(53, PdsScope.STEP, Occasion.DESTINATION_CHANGE, when=_tells_of_gaps)
+def pds_53_closed_gap(shadow: PdcShadow, full: bool) -> None:
+    """On RUD, with ack_on_gap_close: where a PSN with ar = 1 was acknowledged above a gap, and the gap is closed, the
+    next answer of SES leaves in an ACK, unless an ACK has told so before."""
+    if shadow.answered and shadow.early:
+        cack = shadow.pdc.rx.cack
+        untold = [psn for psn in shadow.early if diff32(psn, cack) <= 1]
+        if untold:
+            raise broken(53, "a gap closed, and no ACK tells so, below", *untold)

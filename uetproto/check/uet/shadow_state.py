@@ -5,10 +5,11 @@ from typing import Protocol, TypeAlias
 
 from uetproto.check.uet.registry import CheckPlan
 from uetproto.engine.contract import Buffer
-from uetproto.engine.pds.messages import Message
+from uetproto.engine.pds.messages import Ack, Message
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.service import Outgoing, Response
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn
+from uetproto.wire.serial import diff32
 
 M32 = 0xFFFFFFFF
 CONSUMING: frozenset[int] = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
@@ -93,9 +94,9 @@ class PdcShadow:
     """Shadow state of one end of a PDC; the numbers are those after the last step."""
 
     __slots__ = (
-        "cack", "close_cmd", "cps", "edge", "end", "expected", "got", "gtd", "heard_at", "max_clear",
-        "max_rcvd", "message", "message_index", "next", "pdc", "peer", "peer_cack", "plan", "refused", "sent",
-        "sent_at", "slots", "start", "state", "stored", "taken", "turn", "una", "waiting",
+        "answered", "asked", "cack", "close_cmd", "cps", "early", "edge", "end", "expected", "got", "gtd", "heard_at",
+        "max_clear", "max_rcvd", "message", "message_index", "next", "pdc", "peer", "peer_cack", "plan", "refused",
+        "sent", "sent_at", "slots", "start", "state", "stored", "taken", "turn", "una", "waiting",
     )  # fmt: skip
 
     def __init__(self, end: EndpointView, pdc: Pdc, plan: CheckPlan, adopted: bool = False) -> None:
@@ -118,6 +119,12 @@ class PdcShadow:
         """Guaranteed answers above max_clear."""
         self.cps: set[int] = set()
         """PSNs of control packets that arrived, above CACK."""
+        self.asked: set[int] = set()
+        """PSNs of delivered requests with ar = 1, above CACK."""
+        self.early: set[int] = set()
+        """Those whose ACK left with a gap below, while no ACK has told that the gap is closed."""
+        self.answered = False
+        """Whether SES answered a request in this step."""
         self.taken = False
         """Whether SES took a request in this step."""
         self.refused = False
@@ -133,6 +140,8 @@ class PdcShadow:
         self.got.clear()
         self.gtd.clear()
         self.cps.clear()
+        self.asked.clear()
+        self.early.clear()
         self.message = None
         self.start = self.pdc.tx.start
         self.expected = self.una = self.next = first
@@ -151,10 +160,12 @@ class PdcShadow:
         rx = self.pdc.rx
         cack = rx.cack
         if cack != self.cack:
-            got, cps = self.got, self.cps
+            got, cps, asked = self.got, self.cps, self.asked
             for psn in range(self.cack + 1, self.cack + 1 + ((cack - self.cack) & M32)):
                 if got.pop(psn & M32, None) is None and cps:
                     cps.discard(psn & M32)
+                if asked:
+                    asked.discard(psn & M32)
             self.cack = cack
             if behind(self.turn, cack + 1):
                 self.turn = (cack + 1) & M32
@@ -184,6 +195,14 @@ class PdcShadow:
             self.una = una
         self.next = tx.next
         self.peer_cack = tx.peer_cack
+
+    def note_ack(self, ack: Ack) -> None:
+        """Record what an ACK that leaves tells about gaps; an answer to a PROBE names no PSN."""
+        cack = ack.cack_psn
+        if self.early:
+            self.early = {psn for psn in self.early if diff32(psn, cack) > 1}
+        if ack.probe_opaque is None and ack.ack_psn in self.asked and diff32(ack.ack_psn, cack) > 1:
+            self.early.add(ack.ack_psn)
 
     def cleared(self) -> range:
         """Return the PSNs that the peer cleared in this step, which the caller must take mod 2^32."""

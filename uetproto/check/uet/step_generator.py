@@ -70,6 +70,7 @@ _KNOBS: dict[str, tuple[Any, ...]] = {
     "inferred_loss_packets": (1, 5),
     "limit_psn_range": _YES_NO,
     "entropy_values": (1, 256),
+    "ack_on_gap_close": _YES_NO,
 }
 """Values of knobs that an episode may draw; each knob keeps its default in most episodes."""
 _CHANGED = 0.2

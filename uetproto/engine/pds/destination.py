@@ -83,8 +83,8 @@ def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
         answer is not None and answer.final and not answer.gtd and not rx.waiting
         and not (request.ar or request.retx or request.syn or datagram.ecn_marked)
     ):  # fmt: skip
-        rx.take(psn, DONE)  # the common case, with the same result as below: only ACK_Gen_Trigger can require an ACK
-        if pdc.ack_gen_count >= config.ack_gen_trigger:
+        rx.take(psn, DONE)  # the common case, with the same result as below: few triggers remain
+        if pdc.ack_gen_count >= config.ack_gen_trigger or rx.gap_closed:
             send_ack(pdc, psn, answer.next_hdr, answer.header, 0, 0, AckReq.NONE, datagram.entropy)
         return True
     created = rx.max_rcvd == (rx.start - 1) & _M32 and bool(request.syn)
@@ -174,7 +174,7 @@ def _ack_due(pdc: Pdc, packet: UnansweredSlot) -> bool:
     return bool(
         packet.ar or packet.retx or packet.created or packet.asked
         or (packet.marked and config.ack_on_ecn)
-        or pdc.ack_gen_count >= config.ack_gen_trigger
+        or pdc.ack_gen_count >= config.ack_gen_trigger or pdc.rx.gap_closed
     )  # fmt: skip
 
 
@@ -203,7 +203,10 @@ def _answered_in_turn(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Respon
 
 
 def _send_ack_for(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response) -> None:
-    req = AckReq.CLEAR if isinstance(pdc.rx.slots.get(psn), StoredSlot) else AckReq.NONE
+    rx = pdc.rx
+    req = AckReq.CLEAR if isinstance(rx.slots.get(psn), StoredSlot) else AckReq.NONE
+    if packet.ar and pdc.config.ack_on_gap_close:
+        rx.note_early(psn)
     send_ack(pdc, psn, answer.next_hdr, answer.header, packet.marked, packet.retx, req, packet.entropy)
 
 
@@ -233,6 +236,7 @@ def emit_ack(
     """Emit an ACK of `psn`, or with `opaque` the answer to a PROBE; with `base`, an ACK_CC or ACK_CCX with SACK."""
     rx, config, owner = pdc.rx, pdc.config, pdc.owner
     cack, local, peer = rx.cack, pdc.local_id, pdc.peer_id
+    rx.gap_closed = False
     what, cc_type, state = _ACK_CC[config.ack_ccx]
     mpr, bitmap = (0, 0) if base is None else (config.mp_range // MPR_UNIT, rx.sack_bitmap(base))
     message = None
@@ -362,5 +366,7 @@ def take_cp_in_turn(pdc: Pdc, control: Control, datagram: Datagram, now: int) ->
     pdc.rx.take(control.psn, DONE)
     if control.ctl_type == CtlType.NEGOTIATION:
         pdc.owner.tell(Negotiated(pdc.peer, pdc.local_id, control.payload))
+    if pdc.config.ack_on_gap_close:
+        pdc.rx.note_early(control.psn)
     send_ack(pdc, control.psn, NextHdr.NONE, b"", datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy)
     return True

@@ -6,6 +6,7 @@ It has no timers. A packet in order whose answer is not guaranteed advances CACK
 above CACK have a slot.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -89,8 +90,8 @@ class PsnWindow:
     """Holds `cack`, `max_clear`, `max_rcvd` and the slots above CACK; all comparisons are serial (pds.md §2.1)."""
 
     __slots__ = (
-        "_turn", "buffered", "cack", "max_clear", "max_rcvd", "mp_range", "rod", "sack_track", "slots", "start",
-        "stored", "waiting",
+        "_early", "_turn", "buffered", "cack", "gap_closed", "max_clear", "max_rcvd", "mp_range", "rod", "sack_track",
+        "slots", "start", "stored", "waiting",
     )  # fmt: skip
 
     def __init__(self, start: int, mp_range: int, rod: bool) -> None:
@@ -102,6 +103,10 @@ class PsnWindow:
         self.stored = 0
         self.waiting = 0
         self.buffered = 0
+        self._early: list[int] = []
+        """PSNs that asked for an ACK and got it with a gap below: CACK was below the PSN before. In their order."""
+        self.gap_closed = False
+        """Whether such a gap has closed, and no ACK has told so (pds.md §8.3)."""
         self._turn = 0
         """The next PSN in order on ROD; valid while packets after a gap are buffered."""
 
@@ -215,6 +220,18 @@ class PsnWindow:
         self.cack = cack
         if diff32(cack, self.sack_track) > 0:
             self.sack_track = cack
+        early = self._early
+        while early and diff32(early[0], cack) <= 1:
+            del early[0]
+            self.gap_closed = True
+
+    def note_early(self, psn: int) -> None:
+        """Record that a PSN which asked for an ACK gets it, if there is a gap below: another follows when it closes."""
+        above = diff32(psn, self.cack)
+        if above > 1:
+            at = bisect_left(self._early, above, key=self.above_cack)
+            if at == len(self._early) or self._early[at] != psn:
+                self._early.insert(at, psn)
 
     def lowest_missing(self) -> int:
         """Return the lowest PSN that was not received."""
