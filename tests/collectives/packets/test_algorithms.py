@@ -1,5 +1,7 @@
 """Algorithms over UET and RoCE: NumPy's results, clean packets, bytes of the schedule (collectives.md §5, §6, §8)."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,8 @@ from uetproto.collectives.algorithms.catalogue import HIERARCHICAL, schedule
 from uetproto.collectives.costs.link_bytes import link_bytes
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.topology.kinds import topology as made
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import MILLISECOND
 
 TRANSPORTS = sorted(NETWORKS)
 EVERY = [
@@ -156,6 +160,26 @@ def test_every_topology(topology: str, shape: dict[str, int], transport: str) ->
         assert [sum(len(p.payload) for p in of_rank) for of_rank in sent] == [640 + 2 * record] * 8
         within = 3 / 4 * 2 * 2560  # ring reduce-scatter and all-gather among 4
         assert ran.network.intra.sent == dict.fromkeys(range(8), within)
+
+
+def test_packets_that_overtake_cost_no_rto() -> None:
+    """pds.md §8.3: each message over all paths of the fabric, and an ACK for several packets."""
+    plan = schedule("all_to_all", "pairwise", 8, 80_000)
+    options: dict[str, Any] = {"topology": "fat-tree", "shape": {"k": 4}, "seed": 1, "wire": "objects"}
+
+    def play(**pds: Any) -> tuple[int, int, int]:
+        ran = execute(plan, inputs(plan, integers(1)), "uet", **options, **pds)
+        counters = [node.fep.pds.counters for node in ran.network.world.nodes.values()]
+        return ran.time, sum(one.retx_rto for one in counters), sum(one.ack_tx for one in counters)
+
+    time, repeated, acks = play()
+    eager, never, more = play(pds=PdsConfig(enb_ack_per_pkt=True))
+    assert repeated == never == 0
+    assert abs(time - eager) < eager / 50
+    assert acks < 0.8 * more
+    time, repeated, _ = play(pds=PdsConfig(ack_on_gap_close=False))
+    assert repeated > 0
+    assert time > eager + MILLISECOND
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

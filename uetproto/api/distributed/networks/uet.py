@@ -169,8 +169,7 @@ class UetNetwork(PacketNetwork):
     def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
         """Makes the network. Raises `ArgumentError` for options that are not legal.
 
-        `way`: write or send. `delivery`: RUD or ROD. `pds`: by default with an ACK for each packet where there are
-        several paths. Further options: those of `NetworkOptions`, `ses`, `how`;
+        `way`: write or send. `delivery`: RUD or ROD. Further options: those of `NetworkOptions`, `pds`, `ses`, `how`;
         `hosts`, `cross_nic`, intra_bandwidth, intra_latency. `sharp`: True, or options by name, for an aggregation node
         in every switch (`sharp_fabric.settings`).
         """
@@ -181,11 +180,7 @@ class UetNetwork(PacketNetwork):
         cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how", "sharp"))
         sharp = settings(rest.pop("sharp", None), mgid=("none",))
         self.mode = DELIVERIES[delivery]
-        # On several paths packets overtake each other, and the packet that closes a gap requests no ACK: without an ACK
-        # for each packet the last one of a message may wait for the RTO (pds.md §8.3).
-        several = cables.topology not in ("switch", "pair")
-        pds = PdsConfig(enb_ack_per_pkt=several)
-        defaults: dict[str, Any] = {"how": Encapsulation(), "pds": pds, "ses": _ROOMY}
+        defaults: dict[str, Any] = {"how": Encapsulation(), "pds": PdsConfig(), "ses": _ROOMY}
         chosen, hosts = defaults | rest, names(size)
         specs, fabric = dict.fromkeys(hosts, NodeSpec()), None
         if sharp is not None:
