@@ -20,7 +20,7 @@ from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Violation
 
 MOST = 10_000
-"""Most findings of one rule that are kept; further findings are only counted."""
+"""Greatest number of findings of one rule that are kept; further findings are only counted."""
 
 Tell = Callable[[Any, ObservedPacket], None]
 """A tracker calls this function at an event, with the state of the conversation and the packet."""

@@ -35,7 +35,7 @@ def rules_markdown() -> str:
 
 
 def layer(rule: Rule) -> str:
-    """Return the heading of a rule."""
+    """Return the heading of the section to which a rule belongs."""
     return _LAYERS[rule.id.partition("-")[0]]
 
 

@@ -1,1 +1,2 @@
-"""TOML files of the user: what keys take, and errors that name file, line and key."""
+"""This package reads the TOML files of the user: it has the legal values of every key, and its errors name file, line
+and key."""

@@ -1,4 +1,5 @@
-"""This module writes `tuples.pyi`, which declares the named tuples of all forms for type checkers."""
+"""This module makes the text of `tuples.pyi`, which declares the named tuple of each header of `FORMS` for type
+checkers."""
 
 from collections.abc import Iterator
 from textwrap import fill

@@ -13,7 +13,7 @@ Key = tuple[int, int, int]
 QUARANTINE = 10**9
 """Nanoseconds of silence after which a PDCID may belong to another PDC (MSL is twice as long)."""
 PAIRS = 65_536
-"""Most pairs of hosts that `PdcTable.again` keeps."""
+"""Greatest number of pairs of hosts that `PdcTable.again` keeps."""
 
 
 class PdcTable:

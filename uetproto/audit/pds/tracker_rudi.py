@@ -17,7 +17,7 @@ from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 PKT_IDS = 4_096
-"""Most requests of a flow that are kept."""
+"""Greatest number of requests of a flow that are kept."""
 
 
 class RudiEvent(Enum):

@@ -25,7 +25,7 @@ AGAIN = "PSNs of a PDC come again in the next: needs --complete and --ordered"
 HOLES = 4_096
 """Most PSNs that a direction keeps because they were not seen, were refused, or have to be cleared."""
 TIMES = 64
-"""Most copies of a PSN whose times are kept."""
+"""Greatest number of copies of a PSN whose times are kept."""
 
 Hosts = tuple[int, int]
 """Holds two addresses, the lower first."""

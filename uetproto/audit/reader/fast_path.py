@@ -1,7 +1,8 @@
 """The fast path compiles each frequent shape into a reader that turns bytes into an `ObservedPacket` directly.
 
-A reader returns None for a packet that is not as expected, and for a shape that was not met before: such a packet takes
-the slow path, which alone decides what a frame means. A test compares the results of both paths.
+A shape is a sequence of headers with the same values in the fields that select what follows (`wire/shapes.py`).
+`FastReader.read` returns None for a packet that is not as expected, and for a packet whose shape is not compiled. Such
+a packet takes the slow path, which alone decides what a frame means. A test compares the results of both paths.
 """
 
 import struct
@@ -128,8 +129,8 @@ _ipv4_udp: Callable[[bytes], tuple[int, ...]] = struct.Struct(">14xB8xB18xH").un
 """Reads the hint of a frame that has UDP behind Ethernet and IPv4. In place of the header's place this hint has two
 bytes of IPv4, version with header length and protocol; for such frames they are `_IPV4_UDP`."""
 _IPV4_UDP = (0x45, 17)
-_TRIED = 8  # most readers that are tried for one hint and beginning of the SES header
-_HINTS = 16_384  # most pairs of a hint and a beginning of the SES header that are kept
+_TRIED = 8  # greatest number of readers that are tried for one hint and beginning of the SES header
+_HINTS = 16_384  # greatest number of pairs of a hint and a beginning of the SES header that are kept
 
 
 def _hint(data: bytes) -> Hint:

@@ -13,9 +13,9 @@ from uetproto.audit.stats.times import Times
 from uetproto.audit.stats.trace import Trace
 
 MESSAGES = 1_024
-"""Most messages that a meter keeps open; when there are more, the older half is closed."""
+"""Greatest number of messages that a meter keeps open; when there are more, the older half is closed."""
 NOTES = 4_096
-"""Most refused or trimmed PSNs that a meter keeps; when there are more, the oldest is dropped."""
+"""Greatest number of refused PSNs that a meter keeps, and of trimmed PSNs; the oldest one above it is dropped."""
 
 TRIMMED, TIMER, UNKNOWN = "trimmed", "RTO?", "unknown"
 """Name causes of a retransmission beside the code of a NACK: a trimmed copy was seen; only an earlier copy was seen, so
@@ -26,7 +26,7 @@ class MeterOwner(Protocol):
     """Describes the part of `Meters` that a flow's meter uses."""
 
     most: int
-    """Most requests that a meter keeps open; when there are more, the older half is dropped."""
+    """Greatest number of requests that a meter keeps open; when there are more, the older half is dropped."""
 
     def over(self, flow: "FlowMeter", message: "MessageMeter") -> None:
         """Take a message that is closed."""

@@ -22,8 +22,8 @@ from uetproto.wire.icrc import ICRC_SIZE
 from uetproto.wire.stack import implied_payload
 
 REQUESTS, MOST_OPEN, LEAST_OPEN = 1_000_000, 32_768, 128
-"""Most open requests that all flows together keep, and upper and lower bound of those that one flow keeps. No window of
-a PDC is wider than the upper bound (UE 1.0.1 §3.5.8.2)."""
+"""Greatest number of open requests that all flows together keep, and upper and lower bound of those that one flow
+keeps. No window of a PDC is wider than the upper bound (UE 1.0.1 §3.5.8.2)."""
 TRACES = 256
 """Flows whose trace is kept for a picture: those with the most packets."""
 _UNWANTED = 64

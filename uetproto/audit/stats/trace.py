@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterator
 
 MOST = 4_096
-"""Most points that a series keeps; if there were more, the series keeps at least half as many."""
+"""Greatest number of points that a series keeps; if there were more, the series keeps at least half as many."""
 
 
 class Series:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from uetproto.audit.reader.observed import ObservedPacket
 
 RANGES = 4_096
-"""Most ranges of counters that are kept for one sender and key."""
+"""Greatest number of ranges of counters that are kept for one sender and key."""
 CONTENTS = 4_096
-"""Most packets of one sender and key for which a checksum is kept."""
+"""Greatest number of packets of one sender and key for which a checksum is kept."""
 
 
 class CounterUse(NamedTuple):

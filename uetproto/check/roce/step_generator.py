@@ -53,7 +53,7 @@ _STARTS = (0, 1, 0x7FFFFE, 0x800000, 0xFFFFF0, 0xFFFFFD, 0xFFFFFF)
 _MTUS = (256, 256, 256, 1024, 4096)
 _RIGHTS = (Access.LOCAL_WRITE, Access.LOCAL_WRITE | Access.REMOTE_WRITE, Access(15) & ~Access.REMOTE_ATOMIC)
 _HUNGRY = 64
-"""Most receives that are posted at a time."""
+"""Greatest number of receives that are posted at a time."""
 
 _OPCODES = tuple(KINDS)
 _FAULTS = ("rkey", "domain", "right", "range", "alignment", "lkey")

@@ -25,7 +25,7 @@ _LENGTHS = (0, 1, 100, MTU, MTU + 1, 3 * MTU)
 _FULL = 64
 """Number of packets on the wire from which on none is added."""
 _STORM = 40
-"""Most old packets that are replayed one after the other."""
+"""Greatest number of old packets that are replayed one after the other."""
 _HEAD = 40
 """Number of leading bytes that half of the changes hit."""
 

@@ -22,10 +22,11 @@ def lives(config: PdsConfig) -> bool:
     """Return whether every request must succeed: retransmission budgets are infinite, and nothing else may end a PDC
     early.
 
-    A target that does not drain may close with unsent read data. With `secure_start` = expected a late copy from before
-    a renumbering may open a second PDC, which answers packets of the first with INVALID_SYN (pds.md §6.6 beside §6.2
-    item 9). A PDCID without quarantine may meet the stale target of its previous PDC, which answers INVALID_SYN (pds.md
-    §20 row 23).
+    Three settings can end a PDC early, so each makes this False. `close_drain` = error: the target may close before it
+    has sent all read data. `secure_start` = expected: after NEW_START_PSN has changed the Start_PSN, a delayed SYN
+    packet with the old PSNs may open a second PDC at the target, which answers packets of the first with INVALID_SYN
+    (pds.md §6.2, §6.6). `pdcid_quarantine` = 0: the initiator may reuse a PDCID while the target still has the PDC
+    that used it before, which answers INVALID_SYN (pds.md §20 row 23).
     """
     harmless = config.close_drain == "drain" and config.secure_start != "expected"
     return endless(config) and harmless and config.pdcid_quarantine == "MSL"

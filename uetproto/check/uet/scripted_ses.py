@@ -96,7 +96,7 @@ def content(message_id: int, index: int, size: int) -> bytes:
 
 
 class ScriptedReturnData:
-    """Read data that is sent in the return direction of the PDC of the read (`service.Outgoing`)."""
+    """A message with the data of a read, for the return direction of the PDC on which the read came."""
 
     __slots__ = ("context", "lock", "message_id", "mode", "mtu", "next_hdr", "packets", "peer", "read_id", "reserved",
                  "sent")  # fmt: skip

@@ -77,7 +77,7 @@ class Routing(Protocol):
 
 
 class GroupCount(NamedTuple):
-    """A group count is a number of frames to groups and of their bytes, at a port or at a switch."""
+    """Counts frames to multicast groups, and their bytes, at a port or at a switch."""
 
     frames: int
     bytes: int

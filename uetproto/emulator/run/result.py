@@ -77,7 +77,7 @@ class RunResult:
     wire_bytes: int = 0
     """Number of bytes of the frames that the nodes have sent."""
     queue_peaks: dict[str, int] = field(default_factory=dict)
-    """Most bytes that each queue of a switch has held, where that is not 0."""
+    """Greatest number of bytes that each queue of a switch has held, where that is not 0."""
     data_paths: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Costs of the data path of each node whose data path is given (`engine.data_path`)."""
     security: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -76,7 +76,7 @@ class Outgoing(Protocol):
 
 
 class Locking(Outgoing, Protocol):
-    """A message with `lock`, to which PDS tells the PDC that carries it."""
+    """A message whose `lock` is True; PDS calls `began` to tell it which PDC carries it."""
 
     def began(self, pdc: "Connection", psn: int) -> None:
         """Take the PDC and the PSN of the first packet; another call follows if the PSN changes (pds.md §6.6)."""

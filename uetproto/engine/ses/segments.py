@@ -141,8 +141,9 @@ _MOST_AHEAD = 32640
 class Reassembly:
     """Records which bytes of a message arrived: all bytes below `edge`, and single packets above it.
 
-    The window of the PDC limits the packets above the edge, and so the memory. A byte that arrives twice is illegal, as
-    the packets of a message are disjoint (ses.md §7.1), and so are more packets above a gap than any window allows.
+    The window of the PDC limits the packets above the edge, and with them the memory. `add` refuses a byte that arrives
+    twice, because the packets of a message are disjoint (ses.md §7.1). It also refuses more than `_MOST_AHEAD` packets
+    above a gap, which no window allows.
     """
 
     __slots__ = ("_ahead", "edge", "length", "received")

@@ -11,7 +11,7 @@ from uetproto.wire.packet import Layer, Packet, Trailer
 from uetproto.wire.stack import decode, encode
 
 _LIKE = 16
-"""Most keys that are tried on a packet which those of its header do not open."""
+"""Greatest number of keys that are tried on a packet which those of its header do not open."""
 _SOURCE = {"ipv4": 12, "ipv6": 8}  # where the source address stands in the header
 
 

@@ -1,1 +1,2 @@
-"""An aggregation node reduces vectors in a switch: groups, operations, locks and their resources."""
+"""This package is the aggregation node, which reduces vectors in a switch. It has groups, operations, locks and
+resources."""
