@@ -50,8 +50,10 @@ class Item(NamedTuple):
         return next(int(layer.values["src"]) for layer in self.packet.layers if layer.form in ("ipv4", "ipv6"))
 
     def find(self, prefix: str) -> int | None:
-        """Return the index of the first layer whose form starts with `prefix`."""
-        return next((at for at, layer in enumerate(self.packet.layers) if layer.form.startswith(prefix)), None)
+        """Return the index of the first layer whose form is `prefix`, or begins with it and a dot."""
+        return next(
+            (at for at, each in enumerate(self.packet.layers) if f"{each.form}.".startswith(f"{prefix}.")), None
+        )
 
     def value(self, prefix: str, name: str) -> int:
         at = self.find(prefix)
@@ -124,7 +126,9 @@ def _with(item: Item, prefix: str, values: Mapping[str, Value], form: str | None
     fields = {name: value(layer.values[name]) if callable(value) else value for name, value in values.items()}
     header = FORMS[form or layer.form]
     mixed = {field.name: field.only[0] if field.only else 0 for field in header.fields} | {
-        name: value for name, value in layer.values.items() if name in header.names and not header[name].only
+        name: value
+        for name, value in layer.values.items()
+        if name in header.names and value in (header[name].only or (value,))
     }
     layers = list(item.packet.layers)
     layers[index] = Layer(header.name, {**(layer.values if form is None else mixed), **fields}, layer.offset)

@@ -7,13 +7,13 @@ from itertools import groupby
 
 import pytest
 
-from tests.audit.kinds import pds_kinds
+from tests.audit.kinds import pds_kinds, ses_kinds
 from tests.audit.kinds.kind import CERTAIN, Item, Kind, changed, judged, keys_of, promises, told, trace_of
 from uetproto.audit.finding import Finding
 from uetproto.audit.reader.options import Options
 from uetproto.audit.rules import BY_ID
 
-KINDS: Sequence[Kind] = sorted(pds_kinds.KINDS, key=lambda kind: kind.capture)
+KINDS: Sequence[Kind] = sorted([*pds_kinds.KINDS, *ses_kinds.KINDS], key=lambda kind: kind.capture)
 CAPTURES = sorted({(kind.capture, kind.keys) for kind in KINDS})
 
 

@@ -218,11 +218,9 @@ def _beyond(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 
 
 def _eom_early(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
+    if not seen.ses.eom or not message.ends_early(seen, LAYOUTS[type(seen.ses)]):
+        return None
     offset, size = _reach(message, seen)
-    if not seen.ses.eom or size < 0 or offset + size >= message.body:
-        return None
-    if seen.ses.opcode == Opcode.MSG_ERROR or (message.may_end_early and not size):
-        return None
     return Violation(f"EOM at the end, {message.body}", f"EOM at {offset + size}")
 
 

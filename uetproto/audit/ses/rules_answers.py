@@ -99,6 +99,8 @@ def _wrong_job(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     job = request.job if isinstance(request, ReturnedData) else None if request is None else request.job_id
     if job is None:
         return _UNSEEN
+    if isinstance(request, ReturnedData) and request.message is not None and seen.ses.job_id == request.message.job_id:
+        return None  # the read data had another job: it was told
     if seen.ses.job_id == job or (seen.ses.job_id == 0 and _made_by_pds(seen.ses)):
         return None
     return Violation(f"job_id {job}", f"{seen.ses.job_id}", answer.others)
@@ -169,16 +171,34 @@ def _messaging_code(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
 
 
 def _twice(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
-    if seen.ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or answer.earlier is None:
+    if seen.ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA):
         return None
-    earlier, number = answer.earlier
-    if type(earlier) is type(seen.ses) and earlier == seen.ses:
-        return None
+    if answer.earlier is None:
+        if answer.success is None or seen.ses.return_code == _C.OK:
+            return None
+        return Violation("no error behind OK", code_name(seen.ses.return_code), (*answer.others, answer.success))
+    earlier, number, content = answer.earlier
     reads = answer.message is None or answer.message.atomic is None
+    if type(earlier) is type(seen.ses) and earlier == seen.ses:
+        if reads or None in (content, seen.content) or content == seen.content:
+            return None
+        return Violation("the same value once more", "another one", (*answer.others, number))
     if earlier.opcode == _R.RESPONSE_W_DATA and reads:
         return Inconclusive("data need not be kept: it may have been read again")
     expected = f"{code_name(earlier.return_code)}, the same once more"
     return Violation(expected, code_name(seen.ses.return_code), (*answer.others, number))
+
+
+def _forgotten(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
+    if seen.ses.opcode != _R.DEFAULT_RESPONSE or answer.earlier is None or answer.psn is None:
+        return None
+    if answer.sender.unordered:
+        return Inconclusive("on RUDI nothing is kept")
+    if answer.cleared is not None and diff32(answer.cleared, answer.psn) >= 0:
+        return None
+    earlier, number, _ = answer.earlier
+    expected = f"{code_name(earlier.return_code)}, the same once more, as nothing has cleared it"
+    return Violation(expected, "a default response", (*answer.others, number))
 
 
 def _unguaranteed(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
@@ -265,7 +285,7 @@ def _executed(answer: AuditedAnswer, seen: ObservedPacket) -> tuple[AuditedMessa
     ses, message = seen.ses, answer.message
     if message is None or message.atomic is None or ses.return_code != _C.OK:
         return None
-    said = ses.opcode == _R.RESPONSE_W_DATA or (type(ses) is PLAIN and ses.modified_length == message.length > 0)
+    said = ses.opcode == _R.RESPONSE_W_DATA or (type(ses) is PLAIN and ses.modified_length > 0)
     return (message, message.atomic) if said else None
 
 
@@ -401,10 +421,10 @@ def _data_code(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     if isinstance(message, Inconclusive) or returned.in_ack:
         return None
     asked = _request_of(message, returned.offset(seen.ses))
-    answer, number = (message.answers or {}).get(asked, (None, 0))  # type: ignore[arg-type]  # None is no key of it
-    if answer is None or answer.return_code == _C.OK:
+    answer = (message.answers or {}).get(asked)  # type: ignore[arg-type]  # None is no key of it
+    if answer is None or answer.head.return_code == _C.OK:
         return None
-    return Violation(f"no data behind {code_name(answer.return_code)}", "data", (number,))
+    return Violation(f"no data behind {code_name(answer.head.return_code)}", "data", (answer.number,))
 
 
 def _request_of(message: AuditedMessage, offset: int) -> int | None:
@@ -473,7 +493,9 @@ RULES: tuple[Rule, ...] = (
     _answer("SES-MESSAGING-CODE", _messaging_code, _GENERATIONS, WARNING, (),
             "Only sends are answered with the codes of generations and matching."),
     _answer("SES-RESPONSE-TWICE", _twice, "UE 1.0.1 §3.4.3.3", ERROR, (11, 13),
-            "A guaranteed response does not change when it is sent again."),
+            "A guaranteed response does not change when it is sent again, and no error follows a success."),
+    _answer("SES-RESPONSE-FORGOTTEN", _forgotten, "UE 1.0.1 §3.4.3.3", ERROR, (11, 13),
+            "No default response replaces a guaranteed one that is not cleared.", Requires.ABSENCE),
     _answer("SES-RESPONSE-UNGUARANTEED", _unguaranteed, "UE 1.0.1 §3.4.3.3", WARNING, (13,),
             "A response that is more than the default one is guaranteed: its ACK asks to clear it.", Requires.ABSENCE),
     _answer("SES-SAME-GENERATION", _same_generation, _GENERATIONS, ERROR, (28,),

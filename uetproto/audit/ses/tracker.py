@@ -219,7 +219,9 @@ class SesTracker:
         sender.current = message
         self._later(message, seen)
         agrees = self._compare(message, seen, layout)
-        again = (ses.som and message.som is not None) or (ses.eom and message.eom is not None)
+        again = (ses.som and message.som is not None) or (
+            ses.eom and message.eom is not None and not message.eom_is_early
+        )
         if not in_place or (again and not message.drifted):
             self._tell_misplaced(message, seen, layout)
         else:
@@ -296,7 +298,7 @@ class SesTracker:
                 owner, number = sender.sent.get(between, (None, 0))
                 if isinstance(owner, AuditedMessage) and owner is not message:
                     if owner.message_id != message.message_id:
-                        self._tell[SesEvent.INTERLEAVED](Interruption(message, between, owner.message_id, number), seen)
+                        self._tell_between(message, owner, between, number, seen)
                     else:
                         self._check_same_id(message, owner)
         if message.suspect and psn != message.eom:
@@ -310,6 +312,17 @@ class SesTracker:
             message.complete = True
             self._resolve(message)
             self._tell[SesEvent.COMPLETE](message, seen)
+
+    def _tell_between(
+        self, message: AuditedMessage, owner: AuditedMessage, between: int, number: int, seen: ObservedPacket
+    ) -> None:
+        """Tell of a packet between those of this message; if it is the first of its own, it is the one told."""
+        if owner.psn == between and owner.first.number == number:
+            self._tell[SesEvent.INTERLEAVED](
+                Interruption(message, between, owner.message_id, message.number), owner.first
+            )
+        else:
+            self._tell[SesEvent.INTERLEAVED](Interruption(message, between, owner.message_id, number), seen)
 
     def _check_same_id(self, message: AuditedMessage, other: AuditedMessage) -> None:
         """Tell of a single packet that was taken for another message and has the id and the place of this one."""

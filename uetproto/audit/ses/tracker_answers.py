@@ -4,8 +4,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
-from uetproto.audit.reader.observed import Head, head_class
-from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, MessageSender, ReturnedData
+from uetproto.audit.reader.observed import head_class
+from uetproto.audit.ses.tracker_message import (
+    AboutMessage,
+    AuditedMessage,
+    GuaranteedAnswer,
+    MessageSender,
+    ReturnedData,
+)
 from uetproto.wire.headers.uet_ses import RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL
 
 PLAIN: Any = head_class(RESPONSE.name)
@@ -23,8 +29,12 @@ class AuditedAnswer(NamedTuple):
     """Holds the message or read data that the response answers; None: not seen."""
     number: int
     """Holds the number of the packet that the response answers."""
-    earlier: tuple[Head, int] | None
-    """Holds a guaranteed response for the same PSN, and the number of its packet."""
+    earlier: GuaranteedAnswer | None
+    """Holds a guaranteed response for the same PSN."""
+    success: int | None = None
+    """Holds the number of a packet with a success of SES for the same PSN."""
+    cleared: int | None = None
+    """Holds the newest CLEAR_PSN of the source, None if there was none; only of PDCs."""
 
     @property
     def message(self) -> AuditedMessage | None:

@@ -5,7 +5,7 @@ A `MessageSender` stands for one direction of a PDC, or for RUDI between two add
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from uetproto.audit.contract import MessageDirection
 from uetproto.audit.finding import Flow
@@ -72,6 +72,8 @@ class MessageSender:
     mtu: int = 0
     """Holds the payload MTU that the last message of several packets showed."""
     rod: bool = False
+    successes: dict[int, int] = field(default_factory=dict)
+    """Maps a PSN to the packet with a default response of SES to it: a success, and not what PDS makes up."""
     echoed: set[int] = field(default_factory=set)
     """Holds reads whose data had the id of the read as response_message_id; two at most."""
     refused: dict[tuple[int, ...], tuple[int, int, int]] = field(default_factory=dict)
@@ -84,6 +86,7 @@ class MessageSender:
         """Drop the oldest entries."""
         shorten(self.sent, PSNS)
         shorten(self.messages, MESSAGES)
+        shorten(self.successes, PSNS)
 
 
 def shorten(kept: dict[Any, Any], least: int) -> None:
@@ -91,6 +94,14 @@ def shorten(kept: dict[Any, Any], least: int) -> None:
     if len(kept) > 2 * least:
         for key in list(kept)[: len(kept) - least]:
             del kept[key]
+
+
+class GuaranteedAnswer(NamedTuple):
+    """Holds a response that is kept until it is cleared, the number of its packet, and a CRC of what it carried."""
+
+    head: Head
+    number: int
+    content: int | None
 
 
 class AuditedMessage:
@@ -102,9 +113,10 @@ class AuditedMessage:
 
     __slots__ = (
         "answers", "atomic", "atomic_response", "body", "common", "complete", "data", "data_state", "disputed",
-        "drifted", "ended", "ended_early", "eom", "expected", "first", "head", "high", "length", "low", "message_id",
-        "misplaced", "mtu", "number", "offset_at", "opcode", "origin", "path_mtu", "previous", "psn", "returned",
-        "returned_in_ack", "seen", "sender", "size", "som", "steps", "stopped", "success", "suspect", "unconfirmed",
+        "drifted", "ended", "ended_early", "eom", "eom_is_early", "expected", "first", "head", "high", "length",
+        "low", "message_id", "misplaced", "mtu", "number", "offset_at", "opcode", "origin", "path_mtu", "previous",
+        "psn", "returned", "returned_in_ack", "seen", "sender", "size", "som", "steps", "stopped", "success",
+        "suspect", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, sender: MessageSender, seen: ObservedPacket, layout: RequestLayout) -> None:
@@ -125,6 +137,8 @@ class AuditedMessage:
         """Holds the PSN of the packet with SOM; None: not seen."""
         self.eom: int | None = None
         """Holds the PSN of the packet with EOM; None: not seen."""
+        self.eom_is_early = False
+        """Tells that EOM came too early: another packet may have it, too."""
         self.ended_early = False
         """Tells that the message was ended before all of its bytes were sent."""
         self.origin: int | None = None
@@ -167,8 +181,8 @@ class AuditedMessage:
         """Holds all but the last field of read data in the middle."""
         self.data_state: ReturnedData | None = None
         """Stands for all packets of read data that equal `data`."""
-        self.answers: dict[int, tuple[Head, int]] | None = None
-        """Maps a PSN to its guaranteed answer and the number of the packet that carried it."""
+        self.answers: dict[int, GuaranteedAnswer] | None = None
+        """Maps a PSN to its guaranteed answer."""
         extension: Head = seen.more[-1] if seen.more else None
         form: str = "" if extension is None else extension.form
         self.atomic = extension if form.startswith("ses.ext.atomic") else None
@@ -287,6 +301,14 @@ class AuditedMessage:
             self.som = seen.head.psn
         if ses.eom:
             self.eom = seen.head.psn
+            self.eom_is_early = self.ends_early(seen, layout)
+
+    def ends_early(self, seen: ObservedPacket, layout: RequestLayout) -> bool:
+        """Return whether a packet with EOM ends before the last byte, though nothing allows it."""
+        size = self.extent(seen, layout)
+        if seen.ses.opcode == Opcode.MSG_ERROR or size < 0 or (self.may_end_early and not size):
+            return False
+        return self.offset_of(seen, layout) + size < self.body
 
     def learn(self, seen: ObservedPacket, layout: RequestLayout) -> None:
         """Derive payload MTU, origin and expected fields from a packet that agrees with the others."""

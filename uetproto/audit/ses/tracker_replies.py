@@ -7,7 +7,14 @@ from uetproto.audit.judge import Tell
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.ses.tracker_answers import LONG, RESPONSES, SHORT, AuditedAnswer
 from uetproto.audit.ses.tracker_events import SesEvent
-from uetproto.audit.ses.tracker_message import PSNS, AuditedMessage, MessageSender, ReturnedData, shorten
+from uetproto.audit.ses.tracker_message import (
+    PSNS,
+    AuditedMessage,
+    GuaranteedAnswer,
+    MessageSender,
+    ReturnedData,
+    shorten,
+)
 from uetproto.audit.ses.tracker_tokens import Tokens
 from uetproto.wire.headers.uet_pds import AckReq
 from uetproto.wire.headers.uet_ses import DEFERRABLES, ResponseList, ResponseOpcode, ReturnCode
@@ -34,17 +41,20 @@ class MessageReplies:
         if sent is not None:
             request, number = sent
             expected = ses == request.success if type(request) is AuditedMessage else ses[:-1] == request.success
-            if expected and not sender.refused:
+            if expected and not sender.refused and not (type(request) is AuditedMessage and request.answers):
+                if psn is not None and not sender.unordered and ses.modified_length:
+                    sender.successes.setdefault(psn, seen.number)
                 self._responded(request, seen)
                 return
         message = request if isinstance(request, AuditedMessage) else None
         if message is not None and psn is not None and self._has_expected_data(message, seen, psn):
             self._responded(message, seen)
             self._take_data(ReturnedData(sender, message, seen, psn, True, True), seen, expected=True)
-            message.answers = {psn: (ses, seen.number)}
+            message.answers = {psn: GuaranteedAnswer(ses, seen.number, seen.content)}
             return
         earlier = message.answers.get(psn) if message is not None and psn is not None and message.answers else None
-        answer = AuditedAnswer(sender, psn, request, number, earlier)
+        success = None if psn is None else sender.successes.get(psn)
+        answer = AuditedAnswer(sender, psn, request, number, earlier, success, getattr(direction, "cleared", None))
         self._responded(answer, seen)
         self._answered(answer, seen)
         if message is None or psn is None:
@@ -53,7 +63,7 @@ class MessageReplies:
             self._take_data(ReturnedData(sender, message, seen, psn, True, True), seen)
         if ses.opcode in (ResponseOpcode.RESPONSE, ResponseOpcode.RESPONSE_W_DATA) and earlier is None:
             message.answers = message.answers or {}
-            message.answers[psn] = (ses, seen.number)
+            message.answers[psn] = GuaranteedAnswer(ses, seen.number, seen.content)
             shorten(message.answers, PSNS)
         if ses.return_code == ReturnCode.DISABLED_GEN:
             sender.refused[message.index] = (message.head.ri_generation, psn, seen.number)
