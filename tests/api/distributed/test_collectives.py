@@ -674,7 +674,7 @@ def test_what_no_tensor_is(value, error, text):
 
 
 @pytest.mark.parametrize(("arguments", "text"), [
-    ({"ranks": 0}, "ranks: 0; legal: a whole number, 1 and more"),
+    ({"ranks": 0}, "ranks: 0; legal: a whole number, 1 … 16384"),
     ({"mode": "gpu"}, "mode: 'gpu'; legal: cpu, stream"),
     ({"transport": "ib"}, "transport: 'ib'; legal: model, uet, roce"),
     ({"algorithm": "magic"}, "algorithm: 'magic'; legal: "),
