@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.audit.build import GOLDEN, IPDCID, ROOT, TPDCID, B, PdsAudit, head, seen_of_capture
+from tests.support.audit.build import GOLDEN, IPDCID, ROOT, TPDCID, A, B, PdsAudit, head, seen_of_capture
 from tests.support.audit.pds_rules import (
     ALL,
     OPEN,
@@ -145,6 +145,15 @@ CASES: dict[str, Case] = {
         (syn(START),), nack(START, NackCode.NEW_START_PSN, nack_payload=9000),
         nack(START, NackCode.NEW_START_PSN, nack_payload=START)),
 }  # fmt: skip
+
+
+def test_control_packets_that_open_a_pdc_have_a_start() -> None:
+    """NOOP has no CLEAR_PSN: behind the newest PSN it may begin another PDC, before it the PDC is the same."""
+    noop = {"ctl_type": CtlType.NOOP, "ar": 1, "spdcid": 7}
+    lines = [*TWO, (A, head("pds.cp.syn", psn=START + 2, psn_offset=0, **noop), {})]
+    assert found(lines) == []
+    lines[-1] = (A, head("pds.cp.syn", psn=START + 2, psn_offset=1, **noop), {})
+    assert found(lines) == [("PDS-START", len(TWO))]
 
 
 SHOWN_LATER = ("PDS-STILL-OPEN",)

@@ -219,7 +219,8 @@ def _has_another_start(direction: PdcDirection, head: Head, start: int) -> bool:
     before = direction.before
     if before is not None and before.start == start:
         return False
-    if diff32(start, direction.next) >= 0 and head.psn_offset + head.clear_psn_offset >= -1:
+    clears_more = "clear_psn_offset" in head._fields and head.psn_offset + head.clear_psn_offset < -1
+    if diff32(start, direction.next) >= 0 and not clears_more:
         return False  # the first packets of a new PDC, which may begin behind the PSNs of one that failed
     return direction.fits(head.psn)
 
