@@ -13,6 +13,7 @@ from uetproto.wire.forms import FIRST, MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS
 from uetproto.wire.headers.sharp import BODIES, MAGIC
 from uetproto.wire.headers.sharp_am import ATTRIBUTES
 from uetproto.wire.headers.uet_pds import CONTROLS, ControlProfile
+from uetproto.wire.shapes import SUSPECT_SIZES
 
 PROTOCOL = "uetp"
 PRELUDE = Path(__file__).with_name("prelude.lua")
@@ -114,6 +115,7 @@ def _tables() -> Iterator[str]:
     yield "-- Which header follows which " + "-" * 89
     yield ""
     yield f"local FIRST = {_names(FIRST)}"
+    yield f"local SUSPECT = {{ {', '.join(f'[{size}] = true' for size in sorted(SUSPECT_SIZES))} }}"
     yield ""
     for row in NEXT:
         yield from _next(row)

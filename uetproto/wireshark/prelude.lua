@@ -24,7 +24,8 @@ uetp.prefs.protocol = Pref.uint("IP protocol", 253, "Protocol number of UET dire
 uetp.prefs.crc = Pref.enum(
   "CRC32C trailer",
   CRC_AUTO,
-  "Whether a CRC32C ends each packet that is not sealed; auto: it matches, or the headers account for all but 4 bytes",
+  "Whether a CRC32C ends each packet that is not sealed; auto: it matches, the headers account for all but 4 bytes, or "
+    .. "others of its flow have one",
   { { 1, "auto", CRC_AUTO }, { 2, "on", CRC_ON }, { 3, "off", CRC_OFF } },
   false
 )
@@ -191,6 +192,7 @@ local e_malformed = own_expert("malformed", "Malformed", "MALFORMED", "ERROR")
 local e_reserved = own_expert("reserved", "Reserved value", "MALFORMED", "ERROR")
 local e_short = own_expert("short", "Payload shorter than the headers imply", "MALFORMED", "ERROR")
 local e_crc = own_expert("crc", "CRC32C is wrong", "CHECKSUM", "ERROR")
+local e_suspect = own_expert("crc_suspect", "A payload MTU and 4 bytes: perhaps a wrong CRC32C", "CHECKSUM", "WARN")
 local e_trimmed = own_expert("trimmed", "Trimmed by a switch", "SEQUENCE", "WARN")
 local e_nack = own_expert("nack", "NACK", "SEQUENCE", "WARN")
 local e_retx = own_expert("retx", "Retransmission", "SEQUENCE", "NOTE")
@@ -316,6 +318,44 @@ local function last(extractor)
   return all[#all]
 end
 
+local function bytes_of_address(text)
+  if text:match("^%d+%.%d+%.%d+%.%d+$") then
+    return (text:gsub("(%d+)%.?", function(part) return string.char(tonumber(part)) end))
+  end
+  text = text:gsub("(%d+)%.(%d+)%.(%d+)%.(%d+)$", function(a, b, c, d) -- an IPv4 address at the end
+    return format("%x:%x", a * 256 + b, c * 256 + d)
+  end)
+  local words = {}
+  local function add(part)
+    for word in part:gmatch("%x+") do
+      local value = tonumber(word, 16)
+      words[#words + 1] = string.char(floor(value / 256) % 256, value % 256)
+    end
+  end
+  local before, behind = text:match("^(.-)::(.*)$")
+  add(before or text)
+  local first = #words
+  add(behind or "")
+  while before and #words < 8 do
+    table.insert(words, first + 1, "\0\0")
+  end
+  return table.concat(words)
+end
+
+-- Return the bytes that the CRC covers before UET if there are no IP options or extension headers. In a first pass without
+-- a tree, no field tells where the IP header is.
+local function assume_covered(tvb, pinfo, udp)
+  local ends = bytes_of_address(tostring(pinfo.net_src)) .. bytes_of_address(tostring(pinfo.net_dst))
+  if not udp or (#ends ~= 8 and #ends ~= 32) then
+    return ends
+  end
+  local ports = { pinfo.src_port, pinfo.dst_port, tvb:len() + 8 }
+  for i, port in ipairs(ports) do
+    ports[i] = string.char(floor(port / 256), port % 256)
+  end
+  return ends .. table.concat(ports) .. "\0\0"
+end
+
 -- Return what lies below UET. `covered`: the bytes before UET that the CRC covers, from the IP source address on; nil
 -- where they are not in the same buffer. `truncated`: the capture kept less than there was. `trimmed`: a switch did.
 local function look_below(tvb, pinfo)
@@ -339,6 +379,7 @@ local function look_below(tvb, pinfo)
   end
   local buffer = source and source.source
   if not buffer then
+    below.assumed = not below.truncated and assume_covered(tvb, pinfo, below.udp) or nil
     return below
   end
   local header = buffer:raw(source.offset - (is_ip4 and 12 or 8), 6)
@@ -346,9 +387,10 @@ local function look_below(tvb, pinfo)
   below.trimmed = trimmed_dscp[floor(class / 4)] or false
   if source.offset < start and start <= buffer:len() then
     below.covered = buffer:raw(source.offset, start - source.offset)
+    local size = is_ip4 and number(header, 2, 2) - 12 or number(header, 4, 2) + 32 -- from the source address on
+    below.short = source.offset + size > buffer:len() -- IP says that there is more
     if below.udp then
       below.covered = below.covered:sub(1, -3) .. "\0\0" -- the UDP checksum counts as 0
-      local size = is_ip4 and number(header, 2, 2) - 12 or number(header, 4, 2) + 32 -- from the source address on
       if below.length and not pinfo.fragmented then
         below.trimmed = below.trimmed or start - 8 + below.length > source.offset + size
       end
@@ -459,20 +501,49 @@ local function implied_payload(layers)
   return eager or length
 end
 
--- Return the CRC of the packet: { value, computed, status }, or nil where there is none.
-local function find_crc(raw, at, below, implied)
+-- No packet says whether it ends with a CRC: its flow does. One right CRC proves that the flow has CRCs; without one, the
+-- first packets decide, of which `placed` leave room for one. All is known from the second pass on.
+local flows = {} -- "source destination" -> { right, without, placed, tried }
+local PATIENCE, TRIED = 16, 64
+
+-- Take note of a packet whose last bytes are `crc` or payload, and return whether its flow has CRCs.
+local function learn_crc(pinfo, raw, crc, below, placed)
+  local key = tostring(pinfo.net_src) .. " " .. tostring(pinfo.net_dst)
+  local flow, status = flows[key] or { without = 0, placed = 0, tried = 0 }, crc.status
+  flows[key] = flow
+  if below.assumed and not flow.right and not pinfo.visited and flow.tried < TRIED then
+    flow.tried = flow.tried + 1
+    status = crc32c(below.assumed .. raw:sub(1, -5)) == crc.value and GOOD or BAD
+  end
+  flow.right = flow.right or status == GOOD
+  if not pinfo.visited and status ~= GOOD and flow.without < PATIENCE then
+    flow.without, flow.placed = flow.without + 1, flow.placed + (placed and 1 or 0)
+  end
+  local decided = flow.without == PATIENCE or pinfo.visited and flow.without > 0
+  return flow.right or decided and flow.placed * 2 >= flow.without
+end
+
+-- Return the CRC of the packet: { value, computed, status }, or nil where there is none; and whether one is missing.
+local function find_crc(raw, at, below, implied, pinfo)
   local mode = uetp.prefs.crc
   local length = #raw - at - 4
-  if mode == CRC_OFF or length < 0 then
-    return nil
+  if mode == CRC_OFF or #raw < 4 then
+    return nil, mode == CRC_ON
   end
-  local sure = mode == CRC_ON or length == implied
+  local placed = length >= 0 and length == implied
+  local sure = mode == CRC_ON or placed
   local crc = { value = number(raw, #raw - 4, 4), status = UNVERIFIED }
-  if below.covered and (uetp.prefs.verify or not (sure or implied)) then
+  if below.covered and (uetp.prefs.verify or length < 0 or not (sure or implied)) then
     crc.computed = crc32c(below.covered .. raw:sub(1, -5))
     crc.status = crc.computed == crc.value and GOOD or BAD
   end
-  return (sure or crc.status == GOOD) and crc or nil
+  if mode == CRC_AUTO and (below.covered or below.assumed) then
+    sure = learn_crc(pinfo, raw, crc, below, placed) and not below.short or sure
+    if length < 0 and crc.status == GOOD then
+      return nil, false -- by chance, or the header is one of another revision
+    end
+  end
+  return length >= 0 and sure and crc or nil, sure
 end
 
 -- Summaries ----------------------------------------------------------------------------------------------------------
@@ -636,7 +707,7 @@ end
 local asked, answered, answers = {}, {}, {} -- key -> frame of the request; frame -> frame, both ways
 
 function uetp.init()
-  asked, answered, answers = {}, {}, {}
+  asked, answered, answers, flows = {}, {}, {}, {}
 end
 
 -- Return the key that a request and its answer share, by addresses and PDCIDs of the requester; nil for other packets.
@@ -776,7 +847,7 @@ local EXPERT_OF = { short = e_malformed, reserved = e_reserved, payload = e_shor
 -- The dissector -----------------------------------------------------------------------------------------------------
 
 -- Show headers, then payload from `at` to `stop`, then ICV, CRC or bytes not decoded.
-local function read_packet(raw, below)
+local function read_packet(raw, below, pinfo)
   local layers, at, fault, reason = walk(raw, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = #raw, fault = fault, reason = reason }
   packet.lost = below.truncated or below.trimmed
@@ -799,11 +870,14 @@ local function read_packet(raw, below)
     end
   elseif not packet.lost then
     local implied = implied_payload(layers)
-    packet.crc = find_crc(raw, at, below, implied)
+    local needed
+    packet.crc, needed = find_crc(raw, at, below, implied, pinfo)
     if packet.crc then
       packet.stop = #raw - 4
+    elseif uetp.prefs.crc == CRC_AUTO and not implied then
+      packet.suspect = SUSPECT[left]
     end
-    if uetp.prefs.crc == CRC_ON and not packet.crc then
+    if needed and not packet.crc then
       stop("short", "the CRC needs 4 bytes, %d are there", left)
     elseif implied and packet.stop - at < implied then
       packet.fault = "payload"
@@ -828,6 +902,8 @@ local function summary(packet, below)
   end
   if packet.crc and packet.crc.status == BAD then
     words[#words + 1] = "[bad CRC]"
+  elseif packet.suspect then
+    words[#words + 1] = "[crc-suspect]"
   end
   if packet.fault then
     words[#words + 1] = format("[malformed: %s]", packet.reason)
@@ -861,6 +937,9 @@ local function show_rest(packet, below, tvb, tree)
   elseif tvb:len() > stop then
     tree:add(f_rest, tvb(stop))
   end
+  if packet.suspect then
+    tree:add_proto_expert_info(e_suspect)
+  end
   if packet.fault then
     tree:add_proto_expert_info(EXPERT_OF[packet.fault], (packet.reason:gsub("^%l", string.upper)))
   end
@@ -874,7 +953,7 @@ local function dissect(tvb, pinfo, tree)
   if below.length and below.length < 8 then
     return false -- the UDP header contradicts itself
   end
-  local packet = read_packet(tvb:len() > 0 and tvb:raw() or "", below)
+  local packet = read_packet(tvb:len() > 0 and tvb:raw() or "", below, pinfo)
   local words = summary(packet, below)
   pinfo.cols.protocol = "UET"
   pinfo.cols.info = words

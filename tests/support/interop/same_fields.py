@@ -33,6 +33,7 @@ def assert_same_rest(found: Shown, packet: Packet, what: str) -> None:
     assert ("trimmed" in found.own.values) == ("trimmed" in notes), what
     assert ("trimmed" in found.experts) == ("trimmed" in notes), what
     assert ("sealed" in found.own.values) == ("sealed" in notes), what
+    assert ("crc_suspect" in found.experts) == ("crc-suspect" in notes), what
     if error is None or error.offset >= 34:  # what IP says about its own lengths is left to Wireshark
         malformed = found.experts & {"malformed", "reserved", "short"}
         assert bool(malformed) == (error is not None), f"{what}: {malformed} {error}"
