@@ -52,18 +52,18 @@ Packet delivery alone
 `Response(header, gtd)`, with a `Refusal(NackCode)`, or with None and later `pds.respond_late(connection, psn, response,
 now)`. `pds.send(message, now)` takes any `service.Outgoing`, of any mode; a target returns read data by
 `pds.send_return(pdcid, message, now)`; `pds.unlock(pdcid, now)` releases the lock of a message with `lock`.
-`even = pds.reserve()` takes two PDCIDs from the reserved pool, which `pds.open_reserved(pdcid, …)` opens later and
-`pds.release(even)` gives back: so a peer can be told beforehand which PDCs will be opened to it (`sharp.carriers.uet`).
-With `objects=True` headers travel as values (`Datagram.message`): the behaviour is the same, without packing and
-parsing.
+`pds.reserve()` takes an even PDCID and the next one from the reserved pool and returns the even one, so that a peer can
+be told which PDCs will be opened to it before they are (`sharp.carriers.uet`). Later `pds.open_reserved(pdcid, …)`
+opens each PDC, and `pds.release(even)` gives the PDCIDs back. With `objects=True` headers travel as values
+(`Datagram.message`): the behaviour is the same, without packing and parsing.
 
 Harness
 -------
-`fep.pds.preset(Preset(pdcid=…, start_psn=…))` sets the numbers of the next PDC opened here, in either role; presets
-queue. `fep.pds.adopt(peer, mode, initiator, Preset(pdcid, peer_pdcid, forward_next, return_next))` makes an ESTABLISHED
-PDC in the middle of its life. `fep.pds.counters` has `as_dict()`; `fep.pds.nack_tx` and `nack_rx` count NACKs by code;
-`fep.pds.pdcs` holds the PDCs by PDCID. `config.PERSONALITIES` has settings that make an endpoint behave as another
-implementation. `states_text.states_markdown()` returns the text of STATES.md.
+`fep.pds.preset(Preset(pdcid=…, start_psn=…))` sets the numbers of the next PDC opened here, in either role; each call
+is for one more PDC. `fep.pds.adopt(peer, mode, initiator, Preset(pdcid, peer_pdcid, forward_next, return_next))` makes
+an ESTABLISHED PDC in the middle of its life. `fep.pds.counters` has `as_dict()`; `fep.pds.nack_tx` and `nack_rx` count
+NACKs by code; `fep.pds.pdcs` holds the PDCs by PDCID. `config.PERSONALITIES` has settings that make an endpoint behave
+as another implementation. `states_text.states_markdown()` returns the text of STATES.md.
 """
 
 from uetproto.engine.config import PdsConfig, SesConfig

@@ -136,8 +136,8 @@ class Write(Addressed):
     completion_data: int | None = None
     """fi_writedata: 64 bits for the completion queue of the target."""
     sync: tuple[int, int] | None = None
-    """SYNC_WRITE (after UE 1.0.1): {group, total}. `total` is 0, or in the operation that ends the group the number of
-    all its messages, this one included."""
+    """SYNC_WRITE (after UE 1.0.1): {group, total}. `total` is 0, except in the operation that ends the group: there it
+    is the number of messages of the group, this one included."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -220,7 +220,8 @@ class Nop(Addressed):
 class Receive:
     """A receive (fi_recv, fi_trecv) posts a buffer on a queue of a local process (ses.md §11.3).
 
-    Each message that it takes ends in one `Received`; only with `least` it takes more than one.
+    Each message that the receive takes ends in one `Received`. The receive takes more than one message only with
+    `least`.
     """
 
     into: Any

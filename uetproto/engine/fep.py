@@ -155,7 +155,7 @@ class Fep:
     def held(self) -> set[tuple[int, int]] | None:
         """Return {source, message_id} of the messages that wait here for a receive.
 
-        None: a message is not complete, or waits for something else.
+        Return None if any message is not complete, or waits for something else.
         """
         messages, waits = self.target.messages.values(), self.target.queues.waiting
         if waits or any(message.held is None or not message.arrived.complete for message in messages):
@@ -165,8 +165,8 @@ class Fep:
     def stalled(self, held: Mapping[int, Container[tuple[int, int]]]) -> bool:
         """Return True when every message sent from here waits at its target for a receive (`held` of the target).
 
-        `held` maps the address of each target to its messages. In this case both ends exchange ACK_REQ and NACK
-        RCVD_SES_PROCG without end (pds.md §11.2).
+        `held` maps the address of each target to its messages. While the messages wait, both ends exchange ACK_REQ and
+        NACK RCVD_SES_PROCG without end (pds.md §11.2).
         """
         attempts = [transfer.attempt for transfer in self.initiator.transfers]
         return all(

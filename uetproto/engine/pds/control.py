@@ -1,4 +1,4 @@
-"""Control packets of a PDC are sent and answered by these actions, in either half of a PDC.
+"""These actions send and answer the control packets of a PDC, in either of its halves.
 
 UE 1.0.1 §3.5.16; pds.md §13, §9.3 (clear), §11.4 (probes).
 """

@@ -100,7 +100,7 @@ def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
 
 
 def _room_for_response(pdc: Pdc, psn: int) -> bool:
-    """Return True when the response to a PSN can be stored; the last place is kept for the lowest missing PSN.
+    """Return True when there is room to store the response to a PSN; room for the lowest missing PSN is kept free.
 
     While that PSN is missing, no CLEAR_PSN can be above it, and no stored response above it can be released.
     """
@@ -120,7 +120,8 @@ def _slot_of(pdc: Pdc, answer: Response) -> Slot:
 def _keep_for_later(pdc: Pdc, packet: Request | Control, datagram: Datagram) -> None:
     """Buffer a packet after a gap until the gap is filled (`rod_gap = reorder`, pds.md §20 row 3).
 
-    The last buffer is kept for the missing packet; without a buffer the packet gets NACK NO_PKT_BUFFER.
+    The last buffer is kept for the missing packet. A packet that finds no other buffer is refused with NACK
+    NO_PKT_BUFFER.
     """
     if pdc.rx.waiting + pdc.rx.buffered >= pdc.config.max_packet_buffers - 1:
         pdc.nack(NackCode.NO_PKT_BUFFER, packet, datagram)
@@ -266,7 +267,7 @@ def handle_not_new(
 ) -> bool:
     """Handle a packet that is not NEW, or beyond the CLOSE_CMD: refuse, answer, buffer or drop it (pds.md §8.1).
 
-    Return False: the packet was not delivered.
+    Always return False, as the packet was not delivered.
     """
     psn = packet.psn
     verdict = pdc.rx.classify(psn)

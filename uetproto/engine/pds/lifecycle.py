@@ -1,4 +1,5 @@
-"""A PDC has these actions for its timers, secure start, close and end, and by default (pds.md §6, §11, §13).
+"""These actions of a PDC are for its timers, secure start, close and end; the default actions are here, too (pds.md §6,
+§11, §13).
 
 `settle` makes the inputs that follow from progress (all packets acknowledged, PDC drained), and `run_timers` those that
 follow from time; both pass them to `Pdc.step`, as every other event.

@@ -99,8 +99,8 @@ class Pdc:
         self.touched = now
         """Time of the last packet sent or received: the idle time starts there (pds.md §16)."""
         self.idle_time = 0 if reserved and role is Role.TARGET else config.idle_time
-        """Idle time in picoseconds; 0: the PDC is never closed for being idle, as the target of a reserved PDC, which
-        leaves the close to the end that opened it."""
+        """Idle time in picoseconds; 0: this end never closes the PDC for being idle. It is 0 at the target of a
+        reserved PDC, as the end that opened such a PDC closes it."""
         self.idle_wake = now + self.idle_time if self.idle_time else NEVER
         """Time at which `touched` is checked next, so that packets do not restart a timer; NEVER in a state without a
         row for IDLE."""
@@ -195,7 +195,8 @@ class Pdc:
         return self.mode, self.peer, self.context, self.reserved
 
     def deadline(self) -> int:
-        """Return when the next timer of this PDC expires; NEVER: none is armed. For the idle timer it may be too early.
+        """Return when the next timer of this PDC expires; NEVER: none is armed. The time that is returned for the idle
+        timer may be too early.
 
         Code that arms a timer calls `owner.wake` if the timer expires before `wake_at`.
         """

@@ -2,8 +2,8 @@
 
 UE 1.0.1 §3.5.11.4 (CACK, CLEAR, SACK), §3.5.12.2 and §3.5.12.5 (window, duplicates); pds.md §2.3, §8, §9.
 
-It has no timers. A packet in order whose answer is not guaranteed advances CACK and needs no further state; only PSNs
-above CACK have a slot.
+The window has no timers. A packet in order whose response is not guaranteed advances CACK and needs no further state.
+Only PSNs above CACK have a slot, an object with the state of the packet.
 """
 
 from bisect import bisect_left

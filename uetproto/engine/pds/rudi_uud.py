@@ -39,7 +39,8 @@ _BLOCK_BITS = 16
 class Exchange:
     """The `Connection` of one delivered packet without a PDC, with the fields that its answer copies.
 
-    SES passes it back with a late answer. Two copies of one request are two exchanges. It does not change.
+    SES passes the exchange back with a late answer. Two copies of one request are two exchanges. An exchange never
+    changes.
     """
 
     peer: int

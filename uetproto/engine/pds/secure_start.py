@@ -46,7 +46,8 @@ def raised(expected: int, start: int, after: int) -> int:
     """Return the new Expected_PSN, never lower than `expected`, after a PDC has used the PSNs from `start` to before
     `after`.
 
-    `after` may be more than 2^31 above `expected`, where serial order is reversed; `start` then decides.
+    If `after` is more than 2^31 above `expected`, serial order is reversed, and only `start` shows that the PSNs are
+    newer.
     """
     newer = diff32(start, expected) >= 0 or diff32(after, expected) > 0
     return after if newer else expected
@@ -80,10 +81,10 @@ class ExpectedStart:
         return None if diff32(start, self.expected) >= 0 else self.expected
 
     def confirms(self, start: int, demanded: int) -> bool:
-        """Accept Start_PSNs at or above the demanded one, and so no Start_PSN that was refused before.
+        """Return True for a Start_PSN at or above the demanded one. Any Start_PSN that was refused before is below it.
 
-        Otherwise a late duplicate could open the PDC at a Start_PSN that its initiator no longer uses, and the
-        initiator would take the ACKs of that PDC for ACKs of other packets.
+        If a refused Start_PSN were accepted, a late duplicate could open the PDC at a Start_PSN that its initiator no
+        longer uses, and the initiator would take the ACKs of that PDC for ACKs of other packets.
         """
         return diff32(start, demanded) >= 0
 

@@ -67,8 +67,11 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
 
 
 def _pump_cps(pdc: Pdc, now: int, limit: int) -> int:
-    """Send control packets that consume a PSN, and before one that needs a CLEAR, which it cannot carry, a CLEAR_CMD
-    (pds.md §7.1)."""
+    """Send the queued control packets that consume a PSN.
+
+    A control packet cannot carry a CLEAR_PSN. If the window permits it only after a new CLEAR_PSN, a CLEAR_CMD precedes
+    it (pds.md §7.1).
+    """
     tx, cps = pdc.tx, pdc.cps
     assert cps is not None
     sent = 0
@@ -185,8 +188,8 @@ def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int) -
 def _unblock(pdc: Pdc, asked: bool, now: int) -> None:
     """Ask the peer for CACK, as a window that starts at CACK is full although every packet is acknowledged.
 
-    `asked`: an earlier ACK_REQ got no answer. It is repeated with the intervals and the limit of RTO retransmissions
-    (pds.md §11.1).
+    `asked`: an earlier ACK_REQ got no answer. The ACK_REQ is repeated with the intervals and the limit of RTO
+    retransmissions (pds.md §11.1).
     """
     if asked and not pdc.tx.may_repeat(pdc.cack_asks):
         pdc.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, now)
@@ -416,9 +419,10 @@ def _retransmit_one(pdc: Pdc, record: SendRecord, now: int, cause: str) -> None:
 
 
 def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
-    """Retransmit the packets that an ACK shows to be lost: by enough PSNs above a gap, or as the answer to a PROBE.
+    """Retransmit the packets that an ACK shows to be lost: it reports enough PSNs above a gap, or it answers a PROBE.
 
-    A recovery lasts until CACK reaches the last PSN sent at its start; no other begins meanwhile.
+    Such a recovery lasts until CACK reaches the PSN that was the last one sent when the recovery began; no other begins
+    meanwhile.
     """
     tx = pdc.tx
     probed = _match_probe(pdc, ack, now) if ack.probe_opaque is not None else None

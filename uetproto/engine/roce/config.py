@@ -1,7 +1,6 @@
-"""`RoceConfig` holds the parameters of roce.md §14, and one for each **choice** and each [M] of roce.md.
-
-Times are integer picoseconds, except those that the wire has as a code.
-"""
+"""`RoceConfig` holds the parameters of roce.md §14. It also has one parameter for each **choice** of roce.md, and one
+for each statement that roce.md marks [M], from memory. Times are integer picoseconds, except those that the wire
+carries as a code."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -56,7 +56,8 @@ _CNP_BODY = bytes(16)
 class Hca:
     """An adapter has one port and one address: an `Engine` with `RocePacket`, `RoceWork` and `RoceEvent`.
 
-    A call that is not legal raises `LocalError`. A packet never raises; `counters` counts dropped packets by reason.
+    A call that is not legal raises `LocalError`. A received packet never causes an exception; `counters` counts dropped
+    packets by reason.
     """
 
     def __init__(

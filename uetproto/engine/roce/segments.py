@@ -1,7 +1,7 @@
 """These tables say how a work request becomes the packets of a message (roce.md §3, §6, §10).
 
-They tell which services have an opcode, which opcode its completion has, and which operations its packets have: FIRST,
-MIDDLE, LAST or ONLY.
+For each opcode of a send request they tell the services that have it, the opcode of the completion, and the BTH
+operations of the packets: FIRST, MIDDLE, LAST or ONLY.
 """
 
 from enum import IntEnum

@@ -328,11 +328,11 @@ def execute(
     """Execute an AMO on the elements in `memory`, in the host's `byteorder`; `operands` is in wire order.
 
     There are as many operands as elements, and none for READ and INVAL. CSWAP* and MSWAP take one element, the swap
-    value in `operands`, and the compare value or mask in `compare`. With `trap` the first element that meets a
-    floating-point condition ends it, and no element is changed.
+    value in `operands`, and the compare value or mask in `compare`. With `trap` the AMO ends at the first element that
+    meets a floating-point condition, and no element is changed.
 
-    Raises RemoteError with AMO_UNSUPPORTED_OP, _DT or _SIZE for what the target does not have, LocalError for
-    operands that do not go with the elements (ses.md §6.3).
+    Raises RemoteError with AMO_UNSUPPORTED_OP, _DT or _SIZE for what the target does not have, LocalError for operands
+    whose size does not match the elements (ses.md §6.3).
     """
     code = check(opcode, datatype)
     if code is not None:

@@ -84,8 +84,8 @@ class SesInitiator:
                 self._send(transfer, now)
 
     def _order_of(self, transfer: MessageTransfer) -> PeerOrder | None:
-        """Return the order to which a message on ROD belongs, which holds also after a refusal; None: not ROD (ses.md
-        §12, §13.4)."""
+        """Return the `PeerOrder` that keeps a message on ROD in order, also after a refusal; None: the message is not
+        on ROD (ses.md §12, §13.4)."""
         if transfer.operation.mode is not Mode.ROD:
             return None
         peer, job_id, pid, _, index = self._service(transfer)
@@ -273,7 +273,8 @@ class SesInitiator:
     def on_restart(self, request: SesRequest, now: int) -> ReturnCode | Refusal | None:
         """Restart the message that a DEFERRABLE_RTR asks for; return None, or the code of an error.
 
-        If it arrives before the answer that stops the message, return a `Refusal`, so that PDS retransmits it.
+        If the DEFERRABLE_RTR arrives before the answer that stops the message, return a `Refusal`, so that the target
+        retransmits the DEFERRABLE_RTR.
         """
         theirs, mine = request.rtr_tokens
         transfer = self.deferrals.get(mine)

@@ -150,8 +150,8 @@ class HeldMessages(Generic[HeldT]):
     """Holds the held and the stopped messages of a queue, in arrival order (ses.md §11.3 rule 3).
 
     Each entry is in four lines, one for each set of bits of `_ASKED`. A receive with `ignore` 0 or ALL_BITS takes the
-    first entry of its line, in constant time. For another mask the entries, or those of its source if it is directed,
-    are compared one by one, oldest first. The other operations take constant time.
+    first entry of its line, in constant time. A receive with another `ignore` is compared with the entries one by one,
+    oldest first; a directed receive only with those of its source. The other operations take constant time.
     """
 
     __slots__ = ("_length", "_lines")

@@ -1,4 +1,5 @@
-"""Messages on ROD keep their order across retries: after a refusal, later ones to that service wait (ses.md §12)."""
+"""Messages on ROD keep their order across retries: after a refusal, later ones to the same service wait (ses.md
+§12)."""
 
 from bisect import insort
 from collections import deque

@@ -136,9 +136,9 @@ def default_response(request: SesRequest, generation: int = 0) -> Response:
 def response(
     request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
 ) -> Response:
-    """Return a response whose delivery is guaranteed, as each but the default one is (ses.md §9.4, §9.7).
+    """Return a response whose delivery is guaranteed; only the default response is not (ses.md §9.4, §9.7).
 
-    `length` is its modified_length, 0 for an error; `which` is its field `list`.
+    `length` is the field modified_length, 0 for an error; `which` is the field `list`.
     """
     return Response(build_response(
         ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, length, which, generation,

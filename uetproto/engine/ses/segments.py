@@ -124,8 +124,9 @@ class RequestSegments:
 def build_later(plan: MessagePlan, opcode: int, message_id: int, eom: int, offset: int = 0) -> bytes:
     """Build the header of a later packet (som = 0) without payload, in the standard form.
 
-    It is the template of later packets, or a packet that ends a message early: MSG_ERROR, or the end of a stopped
-    message. For such a packet `offset` is the number of bytes in the packets before (ses.md §5.12, §5.7 D3).
+    The header is the template of later packets, or belongs to a packet that ends a message early: MSG_ERROR, or the end
+    of a stopped message. `offset` is for the latter only: the number of bytes in the packets before (ses.md §5.12, §5.7
+    D3).
     """
     p, hd = plan, plan.header_data is not None and plan.hd_in_all
     return SesRequestStdHeader.pack(

@@ -37,8 +37,8 @@ class TargetSyncGroups:
     def join(self, message: RxMessage, now: int) -> ReturnCode | None:
         """Add a message to its group at its first packet, or return the code with which the message is refused.
 
-        OP_VIOLATION: a second message that ends the group, or more messages than that one states. UNCOR_TRNSNT: there
-        is no room for another group.
+        OP_VIOLATION: this is a second message that ends the group, or the group has more messages than the message that
+        ends it states. UNCOR_TRNSNT: there is no room for another group.
         """
         assert message.sync is not None
         key = (message.source, message.sync.group)

@@ -1,6 +1,7 @@
-"""`SharpConfig` holds timers (sharp.md §3.4), limits (sharp.md §1.7), the project's rows (sharp.md §5), and choices.
+"""`SharpConfig` holds timers (sharp.md §3.4), limits (sharp.md §1.7), the project's own parameters (sharp.md §5), and
+choices.
 
-Times are integer picoseconds. The published names of what a user sets (sharp.md §5) stand in `options`.
+Times are integer picoseconds. The options that have published names (sharp.md §5) are in `options`.
 """
 
 from dataclasses import dataclass

@@ -226,8 +226,8 @@ _FORCE, _ALL_COMMUNICATORS, _ALL_COLLECTIVES = 2, 3, 4  # of HCOLL_ENABLE_SHARP
 def hcoll_takes(options: SharpOptions, coll: Coll, nbytes: int, leaders: int, osts: int, payload: int) -> bool:
     """Tell whether HCOLL uses SHARP for a collective of this number of node leaders (sharp.md §4.3, §5).
 
-    Unless all collectives are forced, a bcast uses HCOLL's own multicast, and larger allreduces without a SAT use other
-    algorithms (**choice** of what forcing changes).
+    Unless all collectives are forced, a bcast uses HCOLL's own multicast, and an allreduce that is too large and cannot
+    use a SAT runs by another algorithm. What forcing changes is a **choice**.
     """
     mode = options.enable_sharp
     disabled = {

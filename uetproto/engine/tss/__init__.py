@@ -1,1 +1,1 @@
-"""The transport security sublayer (TSS) seals and opens the packets of secure domains: encrypted, authenticated."""
+"""The transport security sublayer (TSS) seals the packets of secure domains, by AES-GCM, and opens sealed packets."""

@@ -74,7 +74,8 @@ class SecureDomain:
         self, domain: DomainConfig, address: int, ip_version: int, *, tx_an: int = 0, epoch: int = 0,
         ledger: NonceLedger | None = None,
     ) -> None:  # fmt: skip
-        """`tx_an` is the AN with which sealing begins, `epoch` its epoch; 0: that of the key.
+        """`tx_an` is the AN with which sealing begins; `epoch` is the epoch of this AN, or 0 for the epoch that the key
+        has.
 
         A member that may have lost its counter needs a new epoch, as no nonce may be used twice.
 

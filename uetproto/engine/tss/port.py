@@ -28,9 +28,10 @@ class SecurePort:
     """A secure port opens the packets that arrive at one endpoint; `domains` holds the secure domains by SDI."""
 
     def __init__(self, *, plain: str = "drop", clear_nacks: Collection[int] = ()) -> None:
-        """`plain` drops or passes packets in clear (tss.md §15); `clear_nacks` are codes of NACKs that always pass.
+        """`plain` says whether packets in clear are dropped or passed (tss.md §15).
 
-        Anybody can forge such NACKs (tss.md §11). Raises `LocalError` for values that are not legal.
+        `clear_nacks` are codes of NACKs that pass in clear in any case. Anybody can forge such NACKs (tss.md §11).
+        Raises `LocalError` for values that are not legal.
         """
         if plain not in PLAIN:
             raise LocalError("plain", f"{plain!r}", ", ".join(PLAIN))

@@ -1,7 +1,7 @@
 """SHARP runs over UET by SES SENDs on reserved PDCs, two in each direction (sharp.md §2.1).
 
-A connection is the even one of two PDCIDs of the reserved pool: the ROD PDC has this PDCID, the RUD PDC the next one.
-The SPDCID of a packet therefore tells the peer which connection the packet belongs to.
+A connection has two PDCIDs of the reserved pool, and its number is the even one: the ROD PDC has this PDCID, the RUD
+PDC the next one. The SPDCID of a packet therefore tells the peer which connection the packet belongs to.
 """
 
 from typing import Any, NamedTuple
@@ -80,7 +80,7 @@ class _Sent(NamedTuple):
 
 
 class UetCarrier(Carrier):
-    """SHARP on a UET endpoint, which others may use as well; a `Ports`.
+    """Carries SHARP over a UET endpoint, which may carry other traffic as well; implements `contract.Ports`.
 
     A connection takes four PDCs of `PdsConfig.reserved_pdcs`: two that it opens, and two that its peer opens.
     """

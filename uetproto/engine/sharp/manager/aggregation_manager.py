@@ -3,8 +3,9 @@
 Every step on an AN is a MAD, which is handed to `send`. The GUID of an AN, and of the port of a host, is also its
 address for the carrier (**choice**). With `dynamic_tree_allocation` a tree is configured when its first job begins and
 removed with its last job; otherwise all trees are configured at the start. The port of a host is in at most one job of
-a tree, as it has one connection to it (sharp.md §1.3). The percent of a SAT counts groups, each of which may have the
-window of chunks (**choice**), as the pool of an AN is charged for a stream when it is locked.
+a tree, as a port has one connection to a tree (sharp.md §1.3). The quota of a SAT in percent is a share of the groups
+of an AN, and each group may use a whole window of chunks (**choice**): the pool of the AN gives the OSTs of a stream
+only when the stream is locked.
 """
 
 from collections import Counter
@@ -215,7 +216,7 @@ class SharpManager:
     # Jobs
 
     def begin_job(self, hosts: Sequence[Sequence[int]], job_id: int | None = None) -> JobGrant | LibsharpStatus:
-        """Begin a job and return its grant, or the code of the refusal, which changes nothing.
+        """Begin a job and return its grant, or the code with which it is refused; a refusal changes nothing.
 
         `hosts` has for each rail the ports, by GUID, in the order of the ranks.
         """
@@ -241,7 +242,7 @@ class SharpManager:
         return job.grant
 
     def _choose(self, ports: Sequence[int], taken: set[int]) -> tuple[AggregationTree, Subtree]:
-        """Return the tree that reaches all ports and has the lowest load (sharp.md §4.2, 6)."""
+        """Return the tree that reaches all ports and has the lowest load (sharp.md §4.2 item 6)."""
         loads: Counter[int] = Counter()
         busy: set[tuple[int, int]] = set()
         for job in self.jobs.values():
@@ -261,7 +262,7 @@ class SharpManager:
         return min(choices, key=lambda choice: choice[:2])[2:]
 
     def _admit(self, job: KnownJob, tree: AggregationTree, part: Subtree, ports: Sequence[int]) -> None:
-        """Set the quotas, then allocate connections for the hosts (sharp.md §4.2, 6 and 7)."""
+        """Set the quotas, then allocate connections for the hosts (sharp.md §4.2 items 6 and 7)."""
         options, job_id, user_data = self.options, job.grant.job_id, job.grant.user_data
         ans = [self.ans[guid] for guid in part.ans]
         if any(user_data > an.info["max_user_data"] for an in ans):
@@ -309,8 +310,8 @@ class SharpManager:
         """Return whether the job may stream on one more tree.
 
         A job takes one semaphore of an AN, whatever number of its trees stream there; each of these trees is one of the
-        AN's flows (sharp.md §4.2, 7). If a semaphore or a flow is lacking and the mode is none or best effort, the tree
-        is an LLT only (**choice**).
+        AN's flows (sharp.md §4.2 item 7). If a semaphore or a flow is lacking and the mode is none or best effort, the
+        tree is an LLT only (**choice**).
         """
         mode = self.options.exclusive_lock
         if not self.options.enable_sat:

@@ -187,9 +187,10 @@ class AggregationGroup(TableMachine, table=GROUP):
     def _begins_anew(self, child: int, message: SharpMessage) -> bool:
         """Tell whether a JOIN_REQ for a READY group is for a new group with the same group_id.
 
-        Its sender has left this group, was never a member, or has forgotten the group: then the seq of the JOIN_REQ is
-        newer than that of the JOIN_REQ that made it a member. The request is refused until all children have left
-        (**choice**), as otherwise operations of the new group would get results of the old one.
+        It is for a new group if its sender has left this group, was never a member, or has forgotten the group. A
+        sender that has forgotten the group sends a newer seq than in the JOIN_REQ that made it a member. The request is
+        refused until all children have left (**choice**), as otherwise operations of the new group would get results of
+        the old one.
         """
         if self.state is not GroupState.READY:
             return False

@@ -2,7 +2,8 @@
 
 Lock messages are sent on the paired LLT, so every group of an LLT has a lock. A node never waits for a semaphore: if
 none is free, it sets a status other than OK, a mark, in its LOCK_REQ to the parent, and the root refuses the lock.
-Other obstacles, as two targets, are marks as well (**choice**: sharp.md answers two targets with ERROR, not LOCK_RESP).
+Other obstacles, such as two targets, are marked in the same way (**choice**: sharp.md answers two targets with ERROR,
+not LOCK_RESP).
 """
 
 from uetproto.engine.contract import MILLISECOND, NEVER
