@@ -1,7 +1,7 @@
 """This module has emulated networks below the API: connected nodes with an engine each, and one virtual time for all.
 
-`emulator.network` builds clock, links, switches, faults, NICs and taps; this module is the only door to it. Virtual
-time moves only in `wait`, `advance` and `close`. Times are integer picoseconds, or texts such as "10 us".
+`emulator.network` builds clock, links, switches, faults, NICs and taps; only this module of the APIs imports it.
+Virtual time moves only in `wait`, `advance` and `close`. Times are integer picoseconds, or texts such as "10 us".
 """
 
 import random

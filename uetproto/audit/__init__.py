@@ -7,7 +7,7 @@ The walk of a packet
                   (fast_path.py, fast_path_codegen.py), or from a decoded packet (slow_path.py). expected_values.py says
                   what an expected header is, crc_of_packet.py what a packet tells of its CRC, mirror.py which
                   packets are copies
-    */tracker.py  follows what a packet belongs to, and tells of events; one folder a subject
+    */tracker.py  follows what a packet belongs to, and reports events; each subject has a folder
     judge.py      asks the rules that subscribe to an event, counts in a `RuleTally`, and keeps a `Finding` (finding.py)
     */rules.py    the rules (rule.py: what a rule is; rules.py: all), beside the tracker whose events they judge
 

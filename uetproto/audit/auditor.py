@@ -35,8 +35,8 @@ from uetproto.wire.capture.pcap import ETHERNET, CaptureReader, Record, open_cap
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 _SELDOM = 50_000, 50, 50
-"""Thresholds at which the garbage collector seldom runs: reference counts free packets, and with its default
-thresholds the collector takes a tenth of the time."""
+"""Thresholds at which the garbage collector seldom runs. Packets are freed without it, when no reference to them is
+left; with its default thresholds the collector takes a tenth of the time."""
 
 
 class EarlyEnd(Protocol):

@@ -2,8 +2,9 @@
 
 A baseline is the output of `uetproto audit --json`, or lines written by hand. A line hides the findings that agree with
 its `rule`, `flow`, `expected` and `seen`. It may omit any but `rule`, and any field of `flow`. Packet numbers are not
-compared. So `{"rule": "PDS-ACK-RETX"}` hides all findings of a rule, and a line of `--json` hides its finding in every
-capture of the same traffic: PSNs are not compared with such a line, because they are random.
+compared. For example, `{"rule": "PDS-ACK-RETX"}` hides all findings of this rule.
+
+A line of `--json` hides its finding in every capture of the same traffic, as PSNs, which are random, are not compared.
 """
 
 import json

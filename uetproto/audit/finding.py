@@ -86,7 +86,8 @@ def as_frames(text: str) -> str:
 def merged(findings: Iterable[Finding]) -> list[Finding]:
     """Merge equal findings about the same flow from several vantage points into one, which lists its places.
 
-    What one vantage point shows several times stays several findings; the first is merged with the first elsewhere.
+    Equal findings of one vantage point are not merged with each other: the first is merged with the first of every
+    other vantage point, the second with the second, and so on.
     """
     known: dict[Any, Finding] = {}
     times: Counter[Any] = Counter()

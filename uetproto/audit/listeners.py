@@ -24,8 +24,8 @@ class PacketListener(Protocol):
 
 
 ListenerFactory = Callable[[Judge, str, str, int], PacketListener | None]
-"""Returns the listener of a vantage point, or None, for its judge, file, and name and number of its interface. It is
-called before anything is read, and may subscribe to events."""
+"""Returns the listener of a vantage point, or None. The arguments are the judge, the file, and name and number of the
+interface. The function is called before anything is read, and may subscribe to events."""
 
 
 class ListenerPair:

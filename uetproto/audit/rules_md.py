@@ -1,4 +1,4 @@
-"""Writes RULES.md: every rule in words."""
+"""Makes the text of RULES.md, which has every rule in words."""
 
 from collections.abc import Iterator
 from itertools import groupby

@@ -1,4 +1,5 @@
-"""Checks of the arguments of collectives: the root's list, blocks, splits and roots (collectives.md §1.3)."""
+"""Checks arguments of collectives: the list that only the root passes, block sizes, splits and roots (collectives.md
+§1.3)."""
 
 from collections.abc import Sequence
 from numbers import Integral

@@ -1,4 +1,5 @@
-"""What a rank asks of a collective, and who runs the collective: the ranks by a schedule, or the network."""
+"""This module has the `Call` of one rank, and chooses who runs a collective: the ranks by a schedule, or the
+network."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

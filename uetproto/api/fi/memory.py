@@ -43,7 +43,8 @@ def user_key(requested: int, idempotent_safe: bool, optimized: bool) -> int:
 
 
 def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Container[int]) -> int:
-    """Return the next free key: `index` counts registrations; an optimized key is the first free index.
+    """Return the key that the provider gives to the region with number `index`; an optimized key has the first free
+    RKEY index.
 
     Raises FI_ENOSPC when all indices are taken.
     """

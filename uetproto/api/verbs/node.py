@@ -100,7 +100,9 @@ class VerbsNetwork(EmulatedNetwork):
     @property
     def stalled(self) -> bool:
         """Return whether all open work waits for receives that are not posted (rnr_retry 7), or for a peer that is
-        down, after all other packets under way had the time to arrive.
+        down.
+
+        It must have waited for so long that no other packet can still be under way.
         """
         now = self.clock.now
         if not all(self._waits_in_vain(qp) for node in self.nodes.values() for qp in node.hca.qps.values()):

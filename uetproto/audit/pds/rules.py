@@ -30,5 +30,5 @@ NOT_OBSERVABLE = not_observable("pds", {
     "It speaks of what happens at last; a capture ends before.": (49, 50, 51),
     "Whether the network is dead, and what an end has given up, does not show.": (52,),
 })  # fmt: skip
-"""Lists the invariants of pds.md that no packet can contradict. Other rules judge those of RUDI (45) and messages
-(29)."""
+"""Lists the invariants of pds.md that no packet can contradict. Invariant 45 (RUDI) and invariant 29 (messages) are
+judged by the rules of other modules."""

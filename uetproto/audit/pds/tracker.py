@@ -147,10 +147,10 @@ class PdsTracker:
             self._ses.response(direction, seen, record.head.psn)
 
     def _has_expected_sack(self, direction: PdcDirection, seen: ObservedPacket) -> bool:
-        """Return whether bitmap and window need no check on the slow path; if so, report the bitmap.
+        """Return whether bitmap and window of an ACK need no check on the slow path; if so, report the bitmap.
 
-        The bitmap names no PSN that was not seen and reports none as missing that CACK_PSN covers; the window is not
-        wider than the receiver is known to offer.
+        They need none if three things hold: the bitmap names no PSN that was not seen; it reports no PSN as missing
+        that CACK_PSN covers; and the window is not wider than the receiver is known to offer.
         """
         head = seen.head
         if head.form not in _SACKS or not 0 < head.mpr <= direction.range >> 7:

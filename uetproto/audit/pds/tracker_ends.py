@@ -82,8 +82,8 @@ class PdcTable:
         return self.renew(seen, direction, peer)
 
     def misnamed(self, seen: ObservedPacket, own: int, peer: int, psn: int) -> PdcDirection | None:
-        """Return the direction to which a request surely belongs although its sender names another PDCID of its own;
-        None: there is none."""
+        """Return the direction to which a request surely belongs although its SPDCID is not the known PDCID of its
+        sender; None: there is none."""
         named = self.by_key.get((seen.src, own, seen.dst))
         back = self.by_key.get((seen.dst, peer, seen.src)) if peer else None
         if back is None or back.other is named or not back.other.id or (named is not None and named.is_near(psn)):
@@ -113,8 +113,8 @@ class PdcTable:
         return self.renew(seen, direction.other, peer).other if own else None
 
     def answered(self, seen: ObservedPacket) -> PdcDirection | None:
-        """Return the direction of the request that an ACK surely answers although it names another PDCID of the
-        receiver; None: there is none."""
+        """Return the direction of the request that an ACK surely answers although its DPDCID is not the known PDCID of
+        its receiver; None: there is none."""
         head = seen.head
         named = self.by_key.get((seen.dst, head.dpdcid, seen.src))
         back = self.by_key.get((seen.src, head.spdcid, seen.dst))
@@ -234,13 +234,13 @@ def _can_start(direction: PdcDirection, start: int) -> bool:
 
 
 def _may_end(direction: PdcDirection, cack: int) -> bool:
-    """Return whether an ACK may belong to this instance, so that it names the PDCID of the other end: its CACK_PSN is
-    not older than Start_PSN allows."""
+    """Return whether an ACK may belong to this instance, as its CACK_PSN is not older than Start_PSN allows. The SPDCID
+    of such an ACK tells the PDCID of the other end."""
     return direction.start is None or diff32(cack, direction.start) >= -1
 
 
 def _is_old(direction: PdcDirection, before: PdcDirection, psn: int) -> bool:
-    """Return whether a PSN of a target belongs to the instance before: both directions of an instance begin at the
-    same Start_PSN."""
+    """Return whether a PSN of a target belongs to the instance before this one, as it is below Start_PSN, at which both
+    directions of an instance begin."""
     start = direction.other.start
     return before.is_near(psn) and (start is None or diff32(psn, start) < 0)

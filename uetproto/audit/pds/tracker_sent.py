@@ -179,8 +179,8 @@ class SentPackets:
         return direction
 
     def _check_peer(self, direction: PdcDirection, seen: ObservedPacket) -> bool:
-        """Return whether a packet surely is of this PDC although it names another PDCID of the receiver than its sender
-        has named before; if so, tell of it."""
+        """Return whether a packet surely is of this PDC although its DPDCID is not the one that its sender has used
+        before; if so, report the event DPDCID."""
         if direction.named != direction.peer or not direction.fits(seen.head.psn):
             return False
         direction.was = None

@@ -17,13 +17,13 @@ FAR = 0x10000
 NEVER = -1
 """Stands for a PDCID that no packet has."""
 RECORDS = 1_000_000
-"""Most PSN records that all directions together keep."""
+"""Greatest number of PSN records that all directions together keep."""
 MOST, FEWEST = 4_096, 128
 """Bounds of the PSN records that one direction keeps."""
 AGAIN = "PSNs of a PDC come again in the next: needs --complete and --ordered"
 """Says why a contradiction may be only apparent: no packet that was seen distinguishes two instances of a PDC."""
 HOLES = 4_096
-"""Most PSNs that a direction keeps because they were not seen, were refused, or have to be cleared."""
+"""Greatest number of PSNs that a direction keeps because they were not seen, were refused, or have to be cleared."""
 TIMES = 64
 """Greatest number of copies of a PSN whose times are kept."""
 
@@ -53,15 +53,15 @@ class PdsEvent(Enum):
     SPDCID_ZERO = auto()
     """The sender of a request has no PDCID; state: `UnknownPdc`."""
     DPDCID = auto()
-    """A packet that surely is of this PDC names another PDCID of its receiver. `was`: the record of its first copy, of
-    the request that an ACK answers, or None."""
+    """A packet that surely is of this PDC has another DPDCID. `was`: the record of its first copy, of the request that
+    an ACK answers, or None."""
     SPDCID = auto()
-    """A packet that surely is of this PDC names another PDCID of its sender."""
+    """A packet that surely is of this PDC has another SPDCID."""
     START = auto()
     """A SYN packet that surely is of this PDC has another Start_PSN."""
     STILL_OPEN = auto()
-    """A SYN packet began another PDC on a PDCID whose PDC goes on behind it: the SYN packet is told, the direction is
-    that of the PDC that goes on."""
+    """A SYN packet began another PDC on a PDCID, and after it the old PDC still sends. The packet of the event is the
+    SYN packet, the direction is that of the old PDC."""
     JUMPED = auto()
     """A PSN is far from all others of the PDC, which was not closed; only in complete captures."""
     TWO_TARGETS = auto()
@@ -278,8 +278,10 @@ class PdcDirection:
         return self.cack is None or -FAR < diff32(psn, self.cack) < FAR
 
     def fits(self, psn: int) -> bool:
-        """Return whether `psn` is the next PSN, or one between those seen that was not seen: then it surely is of this
-        PDC, as another one on its PDCIDs would begin far away or behind its CLOSE_CMD (UE 1.0.1 §3.5.8.2)."""
+        """Return whether `psn` surely is of this PDC: it is the next PSN, or one that is missing between those seen.
+
+        Another PDC on the same PDCIDs would begin far away, or after the CLOSE_CMD of this one (UE 1.0.1 §3.5.8.2).
+        """
         if self.lowest is None or self.pdc.close_psn is not None or self.pdc.over:
             return False
         if psn == self.next:

@@ -103,8 +103,8 @@ def is_crc_right(packet: Packet, data: bytes) -> bool | None:
 
 
 def _unmask_trimmed(packet: Packet, data: bytes) -> None:
-    """Make a packet that was taken for trimmed malformed if none of its bytes are missing: then the IP length is wrong,
-    as the UDP length is greater."""
+    """Report a packet as malformed, and not as trimmed, if all bytes that its UDP length counts are there: then its IP
+    length, which is smaller, is wrong."""
     network = network_of(packet.layers)
     udp = next((layer for layer in packet.layers if layer.form == "udp"), None)
     if udp is None or network.values["dscp"] in TRIMMED_DSCP:

@@ -24,9 +24,8 @@ _MOST = 1024
 """Number of shapes that are kept."""
 
 Hint = tuple[int, ...]
-"""A hint gives the place of the PDS header, security header or BTH, and the first two bytes of that header. It may be
-wrong.
-"""
+"""A hint is a guess of the offset of the PDS header, security header or BTH, with the two bytes at that offset. It may
+be wrong."""
 
 
 class Kind(NamedTuple):
@@ -126,8 +125,8 @@ _READ = (LOWER_FORMS.keys() | UET_FORMS.keys() | ROCE_FORMS.keys()) - {"lrh", "e
 """Forms of the packets that the fast path reads."""
 _HINTED = 44
 _ipv4_udp: Callable[[bytes], tuple[int, ...]] = struct.Struct(">14xB8xB18xH").unpack_from
-"""Reads the hint of a frame that has UDP behind Ethernet and IPv4. In place of the header's place this hint has two
-bytes of IPv4, version with header length and protocol; for such frames they are `_IPV4_UDP`."""
+"""Reads three values of a frame: IPv4 version and header length, IPv4 protocol, and the two bytes after a UDP header.
+If the first two are `_IPV4_UDP`, the frame is UDP over IPv4, whose offsets are fixed, and the values are its hint."""
 _IPV4_UDP = (0x45, 17)
 _TRIED = 8  # greatest number of readers that are tried for one hint and beginning of the SES header
 _HINTS = 16_384  # greatest number of pairs of a hint and a beginning of the SES header that are kept

@@ -1,7 +1,7 @@
 """An audit sees a packet as named tuples of its headers; what no rule needs is not kept.
 
 `seen.head.psn` is the PSN of the header that leads the transport: a PDS header, a BTH, or a security header that was
-not opened. The class of a header tells its form: `seen.head.form` is `pds.rud_req.syn`.
+not opened. The class of a header tells which header it is: `seen.head.form` is the name, such as `pds.rud_req.syn`.
 """
 
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ class ObservedPacket(NamedTuple):
     """CRC32C that stands for SES header, extensions and payload, equal in all copies of a packet; None if not known."""
     packet: Packet | None
     """The decoded packet, if something is not as expected; None if reserved bits are 0, lengths agree, the CRC is
-    right. None for a truncated packet with all its headers says this of the headers only."""
+    right. For a truncated packet that has all its headers, None says this of the headers only."""
     opening: Opened | Refused | None = None
     """What the keys made of a sealed packet; None: there are no keys, or the packet is not sealed."""
 

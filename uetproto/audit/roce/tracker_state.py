@@ -15,9 +15,9 @@ HALF = 0x800000
 FAR = 0x10000
 """Distance between PSNs of one connection that no two open PSNs reach, except PSNs of one READ."""
 MOST = 4_096
-"""Most PSNs of one sender that are kept."""
+"""Greatest number of PSNs of one sender that are kept."""
 RECORDS = 1_000_000
-"""Most PSNs of all senders together that are kept."""
+"""Greatest number of PSNs of all senders together that are kept."""
 SILENCE = 50_000
 """Least time in nanoseconds for which two queue pairs send nothing while they are connected again: their ends go
 through several states, and exchange parameters outside of the connection."""

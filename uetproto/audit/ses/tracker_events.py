@@ -1,7 +1,7 @@
 """Defines the events that rules about messages subscribe to.
 
 Events of nearly every packet (OPENED, LATER, EDGE, RESPONSE, RETURNED) are only counted: the tracker compares such a
-packet with what is expected, and tells of it again, by a rarer event, where it differs.
+packet with what is expected. If the packet differs, the tracker reports a second, rarer event for it.
 """
 
 from enum import Enum, auto

@@ -1,4 +1,5 @@
-"""Follows sync groups: groups of writes; the last message states their number (ses.md §5.14; later than UE 1.0.1)."""
+"""Follows sync groups (ses.md §5.14; later than UE 1.0.1): the last message of a group states how many messages it
+has."""
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping

@@ -1,11 +1,11 @@
 """The tracker follows SHARP groups: the requests of the children of an aggregation node, and the results to them.
 
-The address of the aggregation node, the tree and the number identify a group; the sequence number identifies an
+The address of the aggregation node, the tree and the group_id identify a group; the sequence number identifies an
 operation, and the offset a chunk of a streaming operation. A member that leaves a group may return and count from 0
 again; unless the capture is declared complete, operation 0 may be the only sign of this.
 
-Packets that several ports of a switch mirror into one file are not quite in order, and packets that are held until
-it is clear whether a flow has a CRC are late; so the tracker sorts messages by time.
+Packets that several ports of a switch mirror into one file are not quite in order, and packets that are held until it
+is clear whether a flow has a CRC are late; so the tracker sorts messages by time.
 """
 
 from collections.abc import Mapping
@@ -59,8 +59,8 @@ class SharpEvent(Enum):
     RESULT = auto()
     """A result; state: `AuditedAggregation`."""
     AGAIN = auto()
-    """A request or result that was on its edge before, in packet `was`, without RETX in either packet; state:
-    `AuditedAggregation`."""
+    """A second request or second result of an operation between a child and its node, without RETX in either packet;
+    `was` is the number of the first packet. State: `AuditedAggregation`."""
     SENT_UP = auto()
     """A request of an aggregation node to its parent, at the end of the operation; state: `AuditedAggregation`."""
 

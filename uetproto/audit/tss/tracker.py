@@ -1,9 +1,9 @@
 """Follows secure domains: which packets open, the counters that a sender used under a key, and packets in the clear
 beside sealed ones.
 
-A packet that opens tells its key, and so exactly whose nonces it must not use (tss.md §4, §6). From outside, SDI, AN
-and epoch identify a key. After a rotation an AN stands for another key: counters that come again then contradict
-nothing. What a packet says that does not open is not believed.
+If a packet opens, its key is known, and with it all senders that must not use the same nonce (tss.md §4, §6). Without
+keys, SDI, AN and epoch identify a key. After a rotation an AN stands for another key, so that a repeated counter is no
+contradiction. If keys were tried on a packet and none opens it, its fields are ignored.
 """
 
 from dataclasses import dataclass, field
@@ -27,8 +27,8 @@ SenderKey = tuple[int, int, int | None]
 SpaceKey = NonceSpace | tuple[int, int, int | None]
 """Holds the space of nonces, or as far as the packet tells it SDI, AN and SSI."""
 EvidenceKey = tuple[int, int, tuple[int, int] | None, tuple[SenderKey, int] | None]
-"""Holds SDI, AN, the addresses if each direction may have a key of its own, and the sender after a rotation with the
-number of its returns to the AN."""
+"""Identifies a key: SDI; AN; both addresses, if each direction may have a key of its own; and, once a sender has come
+back to the AN after a rotation, this sender and how often it came back."""
 End = tuple[int, int, int]
 """Identifies an end of a PDC by its address, its PDCID and the address of its peer."""
 
@@ -335,8 +335,8 @@ class TssTracker:
             self._tell[TssEvent.SHARED if by_other else TssEvent.AGAIN](RepeatedNonce(sender, was), seen)
 
     def _compare(self, sender: SecureSender, seen: ObservedPacket) -> None:
-        """Compare the nonce with those of other senders whose prefix is the same: whether they have one key is not
-        told by the packets."""
+        """Compare the nonce with those of other senders whose prefix is the same. The packets do not tell whether these
+        senders have the same key."""
         head = seen.head
         ssi = head.ssi if head.sp else None
         nonces = self._use(sender, seen, (head.sdi, head.an, ssi))

@@ -1,10 +1,10 @@
 """Implements what networks with packets, UET and RoCE, have in common (collectives.md §5).
 
-By default a receive is granted (`GrantingEnd`). The receiver tells the sender, in a small message of its own, the
-record, where the bytes may go; the sender writes them there with completion data or an immediate, which tells the
-receiver that all bytes have come. No byte is copied, a message never reaches the wrong buffer, and lengths are compared
-before anything is written. Messages between ranks of one host take time but no packets. A message to another rail of
-another host is forwarded by the rank of the sender's host on that rail (PXN, collectives.md §4.2), whose NIC sends it.
+By default a receive is granted (`GrantingEnd`): in a small message, the grant, the receiver tells the sender where the
+bytes may go. The sender writes them there with completion data or an immediate, which tells the receiver that all bytes
+have come. No byte is copied, a message never reaches the wrong buffer, and lengths are compared before anything is
+written. Messages between ranks of one host take time but no packets. A message to another rail of another host is
+forwarded by the rank of the sender's host on that rail (PXN, collectives.md §4.2), whose NIC sends it.
 """
 
 import struct
@@ -42,10 +42,10 @@ _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
 class ReceiveGrant(NamedTuple):
-    """Says to which memory the bytes of a message may be written; `pack` returns its record.
+    """Says to which memory the bytes of a message may be written; `pack` returns its record, the bytes that are sent.
 
-    With a `length` of 2^64 - 1 it goes from the sender to the receiver and refuses a grant: the message has another
-    length, which is in `address`.
+    With a `length` of 2^64 - 1 this is not a grant, but the answer of a sender that refuses one: its message has
+    another length than the receive, and `address` holds that length.
     """
 
     tag: int
@@ -329,9 +329,9 @@ class PacketNetwork(CollectiveNetwork):
 def options(
     size: int, given: Mapping[str, Any], own: Sequence[str]
 ) -> tuple[NetworkOptions, dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """Return the options of the network, hops within hosts, and the remaining options. Raises `ArgumentError`.
+    """Return the options of the network, those of the hosts and of messages within a host, and those of `own`.
 
-    `own`: options that only this transport has.
+    `own`: names of the options that only this transport has. Raises `ArgumentError`.
     """
     legal = (*_CABLES, *_COMMON, *_INTRA, *own)
     for name in given:

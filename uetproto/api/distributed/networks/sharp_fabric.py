@@ -37,10 +37,12 @@ E = TypeVar("E", SharpHost, SharpNode)
 
 
 def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, SharpOptions] | None:
-    """Return the options and parameters of `sharp=`: True, or options by published names and fields of `SharpConfig`.
+    """Return the parameters and options that `given`, the argument `sharp=`, stands for; None: there are no aggregation
+    nodes.
 
-    None stands for no aggregation nodes. Raises `ArgumentError` naming what is legal. `carrier` has the fields of
-    `SharpConfig` that the carrier restricts, with their legal values, the first of which is the default.
+    `given` is True, or a dict of options by published name and of fields of `SharpConfig`. `carrier` has the fields of
+    `SharpConfig` that the carrier restricts, with their legal values, the first of which is the default. Raises
+    `ArgumentError` naming what is legal.
     """
     if given is None or given is False:
         return None
