@@ -1,13 +1,15 @@
 """This module has a network without packets: each message takes alpha and the time of its bytes.
 
 This is the time model of collectives.md §3.0: a message occupies the sender's sending port and the receiver's receiving
-port for `alpha + len * beta`, from the instant at which both ends are ready. A port can send and receive at the same
-time.
+port for `alpha + len * beta`. A port can send and receive at the same time. A free port begins the first message that
+both ends have posted and whose other port is free, in the order of the calls of `send`.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
 
 from uetproto.collectives.transport import (
     SECOND,
@@ -20,6 +22,9 @@ from uetproto.collectives.transport import (
     deliver,
 )
 from uetproto.errors import LocalError
+
+_Port: TypeAlias = tuple[int, str, bool]
+"""Rank, name of its port, and direction: True where it sends."""
 
 
 class Path(NamedTuple):
@@ -44,8 +49,6 @@ class _ModelEnd:
     network: "ModelNetwork"
     rank: int
     size: int
-    busy: dict[tuple[str, bool], int] = field(default_factory=dict)
-    """Instant until which a port is occupied in one direction, by port and direction (True: sending)."""
     dead: str | None = None
 
     @property
@@ -78,6 +81,12 @@ class ModelNetwork(CollectiveNetwork):
         self._path = path if callable(path) else lambda source, destination: path
         self._ends = [_ModelEnd(self, rank, size) for rank in range(size)]
         self._halves = HalfMatching()
+        self._posted = 0
+        self._ready: dict[_Port, list[_ModelMessage]] = {}
+        """Messages that wait for ports, by each of their two ports, in the order of the calls of `send`."""
+        self._busy: set[_Port] = set()
+        self._tried: dict[_Port, None] = {}
+        """Ports that may begin a message at this instant."""
 
     @property
     def now(self) -> int:
@@ -98,24 +107,73 @@ class ModelNetwork(CollectiveNetwork):
         self._ends[rank].dead = why
 
     def post(self, source: int, destination: int, tag: Tag, half: MessageHalf, sends: bool) -> None:
-        """Post a send or a receive; the message moves when both are posted."""
+        """Post a send or a receive; the message is ready when both are posted."""
         for rank in (source, destination):
             if not 0 <= rank < self.size:
                 raise LocalError("peer", rank, f"0 … {self.size - 1}")
-        message = self._halves.match(source, destination, tag, half, sends=sends)
-        if message is not None:
-            self._move(source, destination, *message)
+        self._posted += 1
+        half = half._replace(number=self._posted)
+        halves = self._halves.match(source, destination, tag, half, sends=sends)
+        if halves is not None:
+            send, receive = halves
+            path = self._path(source, destination)
+            leaves, arrives = (source, path.port, True), (destination, path.port, False)
+            message = _ModelMessage(send.number, leaves, arrives, path.time(send.buffer.nbytes), send, receive)
+            for port in (leaves, arrives):
+                insort(self._ready.setdefault(port, []), message, key=_number)
+            self._try(leaves)
 
-    def _move(self, source: int, destination: int, send: MessageHalf, receive: MessageHalf) -> None:
-        path = self._path(source, destination)
-        ports = ((self._ends[source].busy, (path.port, True)), (self._ends[destination].busy, (path.port, False)))
-        start = max(self._now, *(busy.get(port, 0) for busy, port in ports))
-        end = start + path.time(send.buffer.nbytes)
-        for busy, port in ports:
-            busy[port] = end
-        self.timers.at(end, lambda: self._arrive(source, destination, send, receive))
+    def _try(self, *ports: _Port) -> None:
+        """Begin messages at these ports once all other events of this instant have happened."""
+        if not self._tried:
+            self.timers.at(self._now, self._begin)
+        self._tried.update(dict.fromkeys(ports))
 
-    def _arrive(self, source: int, destination: int, send: MessageHalf, receive: MessageHalf) -> None:
-        if deliver(source, destination, send, receive, self._ends[source].dead or self._ends[destination].dead):
+    def _begin(self) -> None:
+        ports, self._tried = self._tried, {}
+        for port in sorted(ports, key=_receives):
+            for message in self._ready.get(port, ()) if port not in self._busy else ():
+                if self._busy.isdisjoint(message.ports):
+                    self._move(message)
+                    break
+
+    def _move(self, message: "_ModelMessage") -> None:
+        self._busy.update(message.ports)
+        for port in message.ports:
+            ready = self._ready[port]
+            del ready[bisect_left(ready, message.number, key=_number)]
+            if not ready:
+                del self._ready[port]
+        self.timers.at(self._now + message.time, lambda: self._arrive(message))
+
+    def _arrive(self, message: "_ModelMessage") -> None:
+        self._busy.difference_update(message.ports)
+        self._try(*message.ports)
+        source, destination = (port[0] for port in message.ports)
+        dead = self._ends[source].dead or self._ends[destination].dead
+        if deliver(source, destination, message.send, message.receive, dead):
             self.messages += 1
-            self.bytes_sent[source] += send.buffer.nbytes
+            self.bytes_sent[source] += message.send.buffer.nbytes
+
+
+class _ModelMessage(NamedTuple):
+    """A model message is ready at both ends, or under way."""
+
+    number: int
+    """Number of the call of `send`."""
+    leaves: _Port
+    arrives: _Port
+    time: int
+    send: MessageHalf
+    receive: MessageHalf
+
+    @property
+    def ports(self) -> tuple[_Port, _Port]:
+        return self.leaves, self.arrives
+
+
+_number = attrgetter("number")
+
+
+def _receives(port: _Port) -> bool:
+    return not port[2]

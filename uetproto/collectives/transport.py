@@ -154,6 +154,8 @@ class MessageHalf(NamedTuple):
 
     buffer: memoryview
     done: Done
+    number: int = 0
+    """Number of the half in the order of the calls, where a network needs it."""
 
 
 class HalfMatching:

@@ -221,7 +221,7 @@ def test_an_aggregation_that_fails_is_explained() -> None:
     [
         (("--bytes", "64", *LEAVES), "sharp", "low-latency tree, 1 levels"),
         (("--bytes", "256KiB", *LEAVES), "sharp", "streaming tree, 1 levels"),
-        (("--bytes", "256KiB", *LEAVES, "--sharp", "SHARP_COLL_ENABLE_SAT=0"), "ring", "low-latency tree"),
+        (("--bytes", "256KiB", *LEAVES, "--sharp", "SHARP_COLL_ENABLE_SAT=0"), "double_tree", "low-latency tree"),
         (("--bytes", "64", *LEAVES, *TOO_MANY), "double_tree", "no job: QUOTA (-7)"),
         (("--bytes", "64", *LEAVES, "--dtype", "complex64"), "double_tree", "dtype: complex64: NOT_SUPPORTED (-2)"),
         (("--bytes", "1MiB", "--transport", "model"), "ring", "sharp over model; legal with --transport uet, roce"),

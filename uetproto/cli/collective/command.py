@@ -78,7 +78,8 @@ Algorithms:
 
 The formulas are those of collectives.md §3.0 and sharp.md §4.4. Their alpha and beta are those of the fabric: a
 message crosses it three times (grant, bytes, acknowledgement) at 1 µs for each hop, and a byte takes its time on a
-cable of 400 Gb/s. A sender whose grant has arrived before it sends is faster than its formula. The time of SHARP
+cable of 400 Gb/s. Messages that are sent at once share alpha; in the model without packets they follow each other. A
+sender whose grant has arrived before it sends is faster than its formula, up to three times. The time of SHARP
 starts when all ranks are members of a group. The model has alpha 1 µs and no packets: bytes_on_links is null.
 
 {EXIT_STATUS}"""

@@ -153,7 +153,7 @@ class PreparedCase:
             return Costs(Path().alpha / SECOND, 8 / Path().rate)
         hops, relayed = self._farthest
         return Costs(
-            (WAYS * hops * DELAY) / SECOND + relayed * self.inside.alpha, 8 / RATE + relayed * self.inside.beta
+            (WAYS * hops * DELAY) / SECOND + relayed * self.inside.alpha, 8 / RATE + relayed * self.inside.beta, gap=0
         )  # fmt: skip
 
     @cached_property
@@ -174,7 +174,7 @@ class PreparedCase:
             (self.bandwidth(a, b) for host in self.hosts for a, b in zip(host, host[1:] + host[:1], strict=True)),
             default=1,
         )
-        return Costs(DELAY / SECOND, 1 / slowest)
+        return Costs(DELAY / SECOND, 1 / slowest, gap=0 if self.case.transport in TRANSPORTS else None)
 
     @cached_property
     def formula(self) -> FormulaResult | None:

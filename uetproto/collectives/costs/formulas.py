@@ -11,11 +11,12 @@ from typing import NamedTuple, TypeAlias
 
 from uetproto.collectives.algorithms.barrier import Knomial
 from uetproto.collectives.algorithms.pattern import steps_for
+from uetproto.collectives.algorithms.trees import NONE, parents
 
 
 class Costs(NamedTuple):
-    """This record defines the time model (collectives.md §0.1, §2): a message of `len` bytes takes alpha + len*beta, a
-    fold len*gamma.
+    """This record defines the time model (collectives.md §2): a message of `len` bytes takes alpha + len*beta, a fold
+    len*gamma.
     """
 
     alpha: float
@@ -24,6 +25,19 @@ class Costs(NamedTuple):
     """Seconds for each byte on one link, in one direction."""
     gamma: float = 0.0
     """Seconds for each reduced byte."""
+    gap: float | None = None
+    """Part of alpha for which a message occupies its ports; None: all of it. Messages that are sent at once share the
+    rest of alpha.
+    """
+
+    @property
+    def occupied(self) -> float:
+        """Return the seconds for which a message without bytes occupies its ports."""
+        return self.alpha if self.gap is None else self.gap
+
+    def at_once(self, messages: int, length: float) -> float:
+        """Return the seconds of messages that a port sends or receives at once, with `length` bytes together."""
+        return self.alpha + (messages - 1) * self.occupied + length * self.beta if messages else 0.0
 
 
 class Expected(NamedTuple):
@@ -95,36 +109,57 @@ Formula: TypeAlias = Callable[[CostCase], Expected]
 
 
 def star(c: CostCase) -> Expected:
-    a, b, g = c.costs
+    a, b, g, _ = c.costs
     return Expected(2 * (c.N - 1), (c.N - 1) * c.D, 2 * (c.N - 1) * c.D, (c.N - 1) * (2 * (a + c.D * b) + c.D * g))
 
 
 def exchange(c: CostCase) -> Expected:
-    a, b, g = c.costs
     sent = (c.N - 1) * c.D
-    return Expected(min(1, c.N - 1), sent, c.N * sent, (c.N - 1) * (a + c.D * b + c.D * g))
+    return Expected(min(1, c.N - 1), sent, c.N * sent, c.costs.at_once(c.N - 1, sent) + sent * c.costs.gamma)
 
 
 def ring(c: CostCase) -> Expected:
-    a, b, g = c.costs
+    a, b, g, _ = c.costs
     sent = 2 * (c.N - 1) * c.n
     return Expected(2 * (c.N - 1), sent, c.N * sent, 2 * (c.N - 1) * a + sent * b + sent / 2 * g)
 
 
 def tree(c: CostCase) -> Expected:
-    a, b, _ = c.costs
-    steps, q = 2 * c.lg, c.D / c.slices
-    edges = min(3, c.N - 1)  # edges of the busiest rank, whose port limits a pipeline
-    time = steps * (a + c.D * b) if c.slices == 1 else steps * (a + q * b) + edges * c.D * b
-    return Expected(_pipelined(steps, c), edges * c.D, 2 * (c.N - 1) * c.D, time)
+    q, edges = c.D / c.slices, min(3, c.N - 1)  # edges of the busiest rank, whose port limits a pipeline
+    time = _tree_time(c, q) + (c.slices - 1) * c.costs.at_once(edges, edges * q)
+    return Expected(_pipelined(2 * c.lg, c), edges * c.D, 2 * (c.N - 1) * c.D, time)
 
 
 def double_tree(c: CostCase) -> Expected:
-    a, b, _ = c.costs
-    steps, q = 2 * c.lg, c.D / c.slices
-    edges = 4 if c.N > 3 else {1: 0, 2: 2, 3: 3}[c.N]
-    time = steps * (a + q * b) + (2 * c.D * b if c.slices > 1 else 0.0)
-    return Expected(_pipelined(steps, c), edges * c.D / 2, 2 * (c.N - 1) * c.D, time)
+    q, edges = c.D / 2 / c.slices, 4 if c.N > 3 else {1: 0, 2: 2, 3: 3}[c.N]
+    fill = max(_tree_time(c, q), _tree_time(c, q, second=True))
+    time = fill + (c.slices - 1) * c.costs.at_once(edges, edges * q)
+    return Expected(_pipelined(2 * c.lg, c), edges * c.D / 2, 2 * (c.N - 1) * c.D, time)
+
+
+def _tree_time(c: CostCase, length: float, *, second: bool = False) -> float:
+    """Return the seconds of a reduction up a tree and of the broadcast back, by the port of each rank (collectives.md
+    §3.4): it receives from its children, and sends to them, one after the other.
+    """
+    below: dict[int, list[int]] = {}
+    for rank, parent in enumerate(parents(c.N, second=second).tolist()):
+        below.setdefault(parent, []).append(rank)
+    (root,) = below.get(NONE, [0])
+    occupied = c.costs.occupied + length * c.costs.beta
+    rest = c.costs.alpha - c.costs.occupied
+
+    def up(rank: int) -> float:
+        free = 0.0
+        for ready in sorted(up(child) for child in below.get(rank, ())):
+            free = max(free, ready) + occupied
+        return free + rest if free else 0.0
+
+    def down(rank: int) -> float:
+        return max(
+            (number * occupied + rest + down(child) for number, child in enumerate(below.get(rank, ()), 1)), default=0.0
+        )
+
+    return up(root) + down(root)
 
 
 def _pipelined(steps: int, c: CostCase) -> int:
@@ -133,14 +168,14 @@ def _pipelined(steps: int, c: CostCase) -> int:
 
 
 def recursive_doubling(c: CostCase) -> Expected:
-    a, b, g = c.costs
+    a, b, g, _ = c.costs
     steps = c.K + 2 * c.folds
     injected = ((1 << c.K) * c.K + 2 * c.e) * c.D
     return Expected(steps, (c.K + c.folds) * c.D, injected, steps * (a + c.D * b) + (c.K + c.folds) * c.D * g)
 
 
 def halving_doubling(c: CostCase) -> Expected:
-    a, b, g = c.costs
+    a, b, g, _ = c.costs
     part = c.D - c.D / (1 << c.K)  # (N'-1)/N' * D in each direction
     fold = c.folds * c.D
     time = (2 * c.K + 2 * c.folds) * a + (2 * part + 2 * fold) * b + (part + fold) * g
@@ -148,17 +183,18 @@ def halving_doubling(c: CostCase) -> Expected:
 
 
 def ring_half(c: CostCase, reduces: bool) -> Expected:
-    a, b, g = c.costs
+    a, b, g, _ = c.costs
     sent = (c.N - 1) * c.n
     return Expected(c.N - 1, sent, c.N * sent, (c.N - 1) * a + sent * b + reduces * sent * g)
 
 
 def halving(c: CostCase) -> Expected:
-    a, b, g = c.costs
+    a, b, g, _ = c.costs
     part = c.D - (2 * c.n if c.folds else c.n)  # a proxy keeps two blocks, and sends one to its extra at the end
     most = max(part + c.folds * c.n, c.D if c.folds else 0)
     steps = c.K + 2 * c.folds
-    time = steps * a + ((c.N - 1) * c.n + c.folds * (c.D + c.n)) * b + ((c.N - 1) * c.n + c.folds * c.D) * g
+    rounds = sum((1 << k) + min(c.e, 1 << k) for k in range(c.K)) * c.n  # those of rank 0 and of its partners
+    time = steps * a + (rounds + c.folds * (c.D + c.n)) * b + (rounds + c.folds * c.D) * g
     return Expected(steps, max(most, c.D - c.n if c.N > 1 else 0), ((c.N - 1) * c.N + c.e) * c.n, time)
 
 
@@ -168,13 +204,13 @@ def logarithmic_gather(c: CostCase) -> Expected:
 
 
 def binomial(c: CostCase, reduces: bool) -> Expected:
-    a, b, g = c.costs
+    a, b, g, _ = c.costs
     sent = (min(1, c.N - 1) if reduces else c.lg) * c.D
     return Expected(c.lg, sent, (c.N - 1) * c.D, c.lg * (a + c.D * b + reduces * c.D * g))
 
 
 def _linear(c: CostCase, length: float, to_root: bool, reduces: bool) -> Expected:
-    a, b, g = c.costs
+    a, b, g, _ = c.costs
     sent = (min(1, c.N - 1) if to_root else c.N - 1) * length
     return Expected(c.N - 1, sent, (c.N - 1) * length, (c.N - 1) * (a + length * b + reduces * length * g))
 
@@ -197,10 +233,10 @@ def binomial_blocks(c: CostCase, *, to_root: bool = False) -> Expected:
 
 
 def direct(c: CostCase, *, at_once: bool = False) -> Expected:
-    sent = (c.N - 1) * c.n
-    return Expected(
-        min(1, c.N - 1) if at_once else c.N - 1, sent, c.N * sent, (c.N - 1) * (c.costs.alpha + c.n * c.costs.beta)
-    )
+    sent, steps = (c.N - 1) * c.n, c.N - 1
+    if at_once:
+        return Expected(min(1, steps), sent, c.N * sent, c.costs.at_once(steps, sent))
+    return Expected(steps, sent, c.N * sent, steps * (c.costs.alpha + c.n * c.costs.beta))
 
 
 def bruck(c: CostCase) -> Expected:
@@ -208,21 +244,21 @@ def bruck(c: CostCase) -> Expected:
     return Expected(c.lg, sent, c.N * sent, c.lg * c.costs.alpha + sent * c.costs.beta)
 
 
-def _tokens(c: CostCase, steps: int, *, one_by_one: int | None = None) -> Expected:
-    """Return the costs of messages without bytes. `one_by_one`: those of the busiest rank, if a step has several."""
-    return Expected(steps, 0, 0, (steps if one_by_one is None else one_by_one) * c.costs.alpha)
+def _tokens(c: CostCase, *steps: int) -> Expected:
+    """Return the costs of messages without bytes: so many at once of the busiest rank in each step."""
+    return Expected(len(steps), 0, 0, sum(c.costs.at_once(messages, 0) for messages in steps))
 
 
 def dissemination(c: CostCase) -> Expected:
-    return _tokens(c, c.lg)
+    return _tokens(c, *[1] * c.lg)
 
 
 def ring_barrier(c: CostCase) -> Expected:
-    return _tokens(c, 2 * c.N if c.N > 1 else 0)
+    return _tokens(c, *[1] * (2 * c.N if c.N > 1 else 0))
 
 
 def counter(c: CostCase) -> Expected:
-    return _tokens(c, 2 * min(1, c.N - 1), one_by_one=2 * (c.N - 1))
+    return _tokens(c, *[c.N - 1] * 2 if c.N > 1 else ())
 
 
 def service(c: CostCase) -> Expected:
@@ -232,7 +268,8 @@ def service(c: CostCase) -> Expected:
 
 def knomial(c: CostCase) -> Expected:
     pattern = Knomial(c.N)
-    return _tokens(c, pattern.length, one_by_one=sum(size - 1 for size in pattern.groups) + 2 * (pattern.extras > 0))
+    extras = [1] * (pattern.extras > 0)
+    return _tokens(c, *extras, *(size - 1 for size in pattern.groups), *extras)
 
 
 def _among(c: CostCase, size: int, length: float, costs: Costs, formula: Formula) -> Expected:
@@ -294,7 +331,7 @@ def hcoll(c: CostCase) -> Expected:
     """
     middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
     levels = [size for size in (c.G // c.sockets, c.sockets) if size > 1]
-    up = len(levels) * (c.inside.alpha + c.D * c.inside.beta)
+    up = sum(c.inside.at_once(size - 1, (size - 1) * c.D) for size in levels)
     reduce = Expected(len(levels), 0, (c.G - 1) * c.D, up + sum(size - 1 for size in levels) * c.D * c.inside.gamma)
     return _sum(c, reduce, middle, reduce._replace(time=up), sent=middle.sent + sum(size - 1 for size in levels) * c.D)
 
