@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.audit.network import MIDDLE, Faults, Run
 from tests.support.audit.random_runs import random_run
-from tests.support.audit.views import ON_PURPOSE, capture, is_wrong, told
+from tests.support.audit.views import capture, is_wrong, on_purpose, told
 from tests.support.effort import effort
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
@@ -40,7 +40,7 @@ def test_nothing_is_found(part: int) -> None:
         if found is None:
             continue
         run, report = found
-        allowed = ON_PURPOSE if run.profile.protocol_errors else ()
+        allowed = on_purpose(run)
         wrong = [finding for finding in report.findings if is_wrong(finding) and finding.rule.id not in allowed]
         assert [told(seed, "complete", finding) for finding in wrong] == []
 

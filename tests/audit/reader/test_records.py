@@ -163,6 +163,33 @@ def test_an_icrc_is_judged_if_the_capture_changed_no_others(others: list[bytes],
     assert f.found(report) == [("ROCE-ICRC", number) for number in wrong]
 
 
+ICRC_BACK = [f.frame(f.MAC, f.changed(f.V4, src=0x0A000002, dst=0x0A000001), f.ROCE_UDP, *f.ROCE_ACK, payload=b"",
+                trailer=f.ICRC)]  # fmt: skip
+SPOILT_ICRCS = [f.spoilt(f.roce(f.changed(f.BTH, psn=psn))) for psn in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("frames", "found"),
+    [
+        (
+            [*SPOILT_ICRCS, *(f.spoilt(frame) for frame in ICRC_BACK)],
+            [("ROCE-ICRC-CAPTURE", 0), ("ROCE-ICRC-CAPTURE", 40)],
+        ),
+        ([*SPOILT_ICRCS, *ELSEWHERE], [("ROCE-ICRC-SENDER", 0)]),
+        ([*ELSEWHERE, *SPOILT_ICRCS], [("ROCE-ICRC-SENDER", 2)]),
+        ([*SPOILT_ICRCS, *ICRC_BACK], [("ROCE-ICRC-SENDER", 0)]),
+        ([*SPOILT_ICRCS[:20], *ROCE, SPOILT_ICRCS[20]], [("ROCE-ICRC-SENDER", 0), ("ROCE-ICRC", 24)]),
+        ([*SPOILT_ICRCS[:5], *ELSEWHERE], [("ROCE-ICRC", number) for number in range(5)]),
+        ([*ELSEWHERE, *ROCE], []),
+    ],
+    ids=["all", "one sender", "others first", "its peer is right", "right later", "few", "none"],
+)
+def test_wrong_icrcs_are_never_silent(frames: list[bytes], found: list[tuple[str, int]]) -> None:
+    """A warning for each sender if the capture may have changed all packets, an error where it did not."""
+    report = f.audited(frames, rules=("ROCE-ICRC*",))
+    assert f.found(report) == found
+
+
 def test_icrcs_are_judged_if_the_capture_is_said_to_have_them() -> None:
     wrong = [f.spoilt(frame) for frame in ROCE]
     assert f.found(f.audited(wrong, rules=("ROCE-ICRC",))) == []

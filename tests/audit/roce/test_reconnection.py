@@ -392,7 +392,7 @@ def test_edges(edge: Edge) -> None:
 
 def test_a_doubt_waits_until_the_suspect_is_settled() -> None:
     """What answers a request that may be of another connection tells nothing yet."""
-    audit = RoceAudit()
+    audit = RoceAudit(Options(complete=True))
     packets = observed([*THREE, ack(2, 3), only(0, content=OTHER), value(1, 5), atomic(1), value(2, 6), atomic(2)])
     for seen in packets[:-3]:
         audit.tracker.see(seen)

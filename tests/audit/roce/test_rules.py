@@ -81,10 +81,20 @@ CASES = (
          [read(0), *data(0), only(3), read(1, PMTU + 10, va=0x20000000 + PMTU)]),
     Case("ROCE-READ-PSN", [read(0), *data(0), only(3), only(1)], (0, 5), [read(0), *data(0), only(3), only(3)]),
     Case("ROCE-PSN-GAP", [only(0), only(2)], (1,), [only(0), only(1), only(2)]),
+    Case("ROCE-PSN-ORDER", [only(0), only(2), only(1), only(3)], (1, 2), [only(0), only(1), only(2), only(1), only(3)]),
+    Case("ROCE-PSN-ORDER", [only(n, transport=UC) for n in (0, 3, 1, 4)], (1, 2),
+         [only(n, transport=UC) for n in (0, 1, 3, 4)]),
     Case("ROCE-ATOMIC-ALIGNED", [atomic(0, 0x20000004)], (0,), [atomic(0)]),
     Case("ROCE-UD-PSN", [datagram(0, 1), datagram(0, 2)], (0, 1), [datagram(0, 1), datagram(0, 1), datagram(1, 2)]),
     Case("ROCE-PSN-NOT-SENT", [only(0), ack(0), ack(1 << 22), only(1)], (2,), [only(0), ack(0), only(1), ack(1, 2)]),
     Case("ROCE-PSN-NOT-SENT", [only(0), ack(1 << 22)], (1,), [only(0), ack(0)]),
+    Case("ROCE-PSN-NOT-SENT", [only(0), ack(1)], (1,), [only(0), only(1), ack(1, 2)]),
+    Case("ROCE-PSN-NOT-SENT", [only(0), ack(5), *(only(n) for n in range(1, 9))], (1,), [read(0), *data(0), only(3)]),
+    Case("ROCE-PSN-NOT-SENT", [read(0, 100), *data(0, (50, 50))], (2,), [read(0), *data(0)]),
+    Case("ROCE-ACK-ALONE", [only(0), atomic(1), ack(1, 2)], (1, 2), [only(0), atomic(1), value(1, 5), ack(1, 2)]),
+    Case("ROCE-ACK-ALONE", [only(0), read(1, 10), ack(1, 2)], (1, 2), [only(0), read(1, 10), only(0), ack(1, 2)]),
+    Case("ROCE-ACK-ALONE", [read(0), ack(2)], (0, 1), [read(0), *data(0), ack(2)]),
+    Case("ROCE-RESPONSE-KIND", [read(0), *data(0)[:1], ack(1)], (0, 2), [read(0), *data(0), ack(2)]),
     Case("ROCE-RESPONSE-KIND", [only(0), value(0, 5), only(1)], (0, 1), [atomic(0), value(0, 5), only(1)]),
     Case("ROCE-RESPONSE-KIND", [only(0), *data(0, (8, 8))[:1], only(1)], (0, 1),
          [read(0, 2 * PMTU), *data(0, (PMTU,) * 2)]),
@@ -248,10 +258,10 @@ def test_views(view: str) -> None:
 
 OTHERS: dict[str, dict[str, int]] = {
     # capture                findings of RoCE by rule
-    "dc-small.pcap":         {},  # a vendor's transport: not followed
+    "dc-small.pcap":         {"ROCE-ICRC-CAPTURE": 2},  # a vendor's transport: not followed
     "native-erf.pcap":       {},
     "nvme-discover.pcap":    {},
-    "rdma-nccl2.pcap":       {},  # the capture changed addresses: no ICRC of these is right, so none is judged
+    "rdma-nccl2.pcap":       {"ROCE-ICRC-CAPTURE": 2},  # the capture changed addresses: no ICRC of these is right
     "read2.pcap":            {},
     "rocev1.pcap":           {},
     "send.pcap":             {},

@@ -8,7 +8,7 @@ import argparse
 import io
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -130,17 +130,27 @@ def capture(records: Records) -> io.BytesIO:
 
 ON_PURPOSE: dict[str, str] = {"ROCE-ATOMIC-ALIGNED": "one of the protocol errors of a profile"}
 """Rules that applications break in runs with `protocol_errors`, and why."""
+NO_ICRC = frozenset({"ROCE-ICRC-CAPTURE"})
+"""Rules that runs break whose ICRCs are four bytes of 0."""
 NOT_TOLD_APART = ("SHARP-EDGE-LOAD", "SHARP-MISMATCH")
 """Rules with false notes in views that lack the frames by which a group was left and joined again."""
 
 
+def on_purpose(run: Run | FabricRun) -> Collection[str]:
+    """Return the rules that a run breaks on purpose."""
+    if isinstance(run, FabricRun):
+        return ()
+    has_icrc = getattr(getattr(run.profile, "roce", None), "icrc", True)
+    return {*(ON_PURPOSE if run.profile.protocol_errors else ()), *(() if has_icrc else NO_ICRC)}
+
+
 def findings(run: Run | FabricRun) -> Iterator[tuple[str, Finding]]:
     """Yield the findings on all views of a run, each with the name of its view."""
-    errors = not isinstance(run, FabricRun) and run.profile.protocol_errors
+    allowed = on_purpose(run)
     for view in views(run, run.emulate()):
         for finding in audit([capture(view.records)], view.options).findings:
             unseen = view.name.startswith(HOLES) and finding.rule.id in NOT_TOLD_APART
-            if not unseen and not (errors and finding.rule.id in ON_PURPOSE):
+            if not unseen and finding.rule.id not in allowed:
                 yield view.name, finding
 
 

@@ -1,7 +1,7 @@
 """A `Reading` decodes and opens the packets of a capture, and removes copies; it keeps the order of capture."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from uetproto.audit.reader.crc_of_packet import (
@@ -21,7 +21,7 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.slow_path import is_cut_short, observe
 from uetproto.audit.reader.truncation import mark_suspected
 from uetproto.wire.capture.pcap import LINK_NAMES, Record
-from uetproto.wire.flow_crc import FlowCrc, UndecidedPacket
+from uetproto.wire.flow_crc import Flow, FlowCrc, UndecidedPacket
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode
@@ -75,6 +75,11 @@ class Reading:
         """Return whether UET packets may end with a CRC32C: some do, or it is not known."""
         known = self._flows.crc32c.values()
         return self._options.crc != "off" and (any(known) or not known)
+
+    @property
+    def icrc_of(self) -> Mapping[Flow, bool]:
+        """Return, for flows of RoCE, whether the ICRC of any packet is right."""
+        return self._flows.icrc
 
     def _take_once(self, record: Record) -> None:
         if self._copies is not None and self._copies.is_copy(record.data, record.time_ns):

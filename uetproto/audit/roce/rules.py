@@ -25,6 +25,11 @@ def _unless_doubtful(check: Callable[[QpStream, ObservedPacket], Verdict]) -> Ch
     return checked
 
 
+def _told(state: Contradicted, _: ObservedPacket) -> Verdict:
+    """Return what the tracker has judged."""
+    return state.verdict
+
+
 # Requests -------------------------------------------------------------------------------------------------------------
 
 
@@ -72,11 +77,6 @@ def _in_read(state: QpStream, seen: ObservedPacket) -> Violation | None:
     )
 
 
-def _skipped(state: QpStream, seen: ObservedPacket) -> Violation:
-    expected = "the next PSN" if state.next is None else f"PSN {state.next}"
-    return Violation(expected, str(seen.head.psn))
-
-
 def _size(state: QpStream, seen: ObservedPacket) -> Violation:
     most = "" if FULL[seen.head.opcode & 0x1F] else "at most "
     if seen.size == state.pmtu:  # this packet is the first that shows the path MTU
@@ -109,6 +109,7 @@ def _datagram(state: QpStream, seen: ObservedPacket) -> Violation | None:
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
+@_unless_doubtful
 def _not_sent(state: QpStream, seen: ObservedPacket) -> Violation:
     newest = state.other.newest if state.other is not None else None
     return Violation(f"an answer to a request: the newest has PSN {newest}", f"PSN {seen.head.psn}")
@@ -178,9 +179,11 @@ RULES = (
          says="A request that is sent again has the same bytes."),
     Rule(id="ROCE-READ-PSN", on=_ON.IN_READ, check=_in_read, cite="IBTA volume 1 §9, PSNs of READ",
          says="Only the answer to a READ, and requests for the rest of it, use the PSNs of that answer."),
-    Rule(id="ROCE-PSN-GAP", on=_ON.SKIPPED, of=_ON.REQUEST, check=_skipped, requires=Requires.ABSENCE,
+    Rule(id="ROCE-PSN-GAP", on=_ON.SKIPPED, of=_ON.REQUEST, check=_told, requires=Requires.ABSENCE,
          severity=Severity.WARNING, cite="IBTA volume 1 §9, PSNs of requests",
          says="New requests have successive PSNs."),
+    Rule(id="ROCE-PSN-ORDER", on=_ON.LATE, of=_ON.REQUEST, check=_told, requires=Requires.ORDER,
+         cite="IBTA volume 1 §9, PSNs of requests", says="Requests are first sent in the order of their PSNs."),
     Rule(id="ROCE-ATOMIC-ALIGNED", on=_ON.ATOMIC, check=_aligned, cite="IBTA volume 1 §9",
          says="An atomic operation is on an address that is a multiple of 8."),
     Rule(id="ROCE-UD-PSN", on=_ON.DATAGRAM, check=_datagram, severity=Severity.NOTE,
@@ -188,8 +191,9 @@ RULES = (
     Rule(id="ROCE-PSN-NOT-SENT", on=_ON.UNSENT, of=_ON.RESPONSE, check=_not_sent, requires=Requires.ABSENCE,
          cite="IBTA volume 1 §9", covers=("roce 5",), says="No PSN is answered that was not sent."),
     Rule(id="ROCE-RESPONSE-KIND", on=_ON.STRANGE, of=_ON.RESPONSE, cite="IBTA volume 1 §9",
-         check=lambda state, _: state.verdict,
-         says="Only READs are answered with data, and only atomic requests with values."),
+         check=_told, says="Only READs are answered with data, and only atomic requests with values."),
+    Rule(id="ROCE-ACK-ALONE", on=_ON.ACK_ALONE, check=_told, requires=Requires.ABSENCE, cite="IBTA volume 1 §9",
+         says="A READ is answered with data and an atomic request with a value, and not with an ACK alone."),
     Rule(id="ROCE-READ-ORDER", on=_ON.READ_BEGINS, check=_begin, cite="IBTA volume 1 §9",
          says="The answer to a READ begins with FIRST, or is ONLY."),
     Rule(id="ROCE-ATOMIC-ANSWER", on=_ON.ATOMIC_ANSWER, check=_original, cite="IBTA volume 1 §9",

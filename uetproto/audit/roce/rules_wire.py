@@ -4,8 +4,8 @@ from typing import Any
 
 from uetproto.audit.reader.expected_values import SYNDROMES
 from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.audit.rule import Inconclusive, Rule, Verdict, Violation
-from uetproto.audit.wire.tracker import WireEvent, misfit_of_roce_in, packet_of, reserved_bit
+from uetproto.audit.rule import Inconclusive, Rule, Severity, Verdict, Violation
+from uetproto.audit.wire.tracker import SenderIcrc, WireEvent, misfit_of_roce_in, packet_of, reserved_bit
 from uetproto.wire.forms import ROCE_FORMS
 from uetproto.wire.headers.roce import RD_OPCODES, SEQUENCES
 
@@ -20,6 +20,18 @@ def _icrc(_: Any, seen: ObservedPacket) -> Verdict:
             "no ICRC between these two is right, and --crc on does not say that the capture left them alone"
         )
     return None if trailer.ok else Violation("the ICRC of the packet", f"0x{trailer.value:08x}")
+
+
+def _sender_icrc(state: SenderIcrc, _: ObservedPacket) -> Verdict:
+    if not state.others_are_right:
+        return Inconclusive("no ICRC of the capture is right")
+    return Violation("right ICRCs, as other packets have", f"0 of {state.wrong} right") if state.wrong else None
+
+
+def _capture_icrc(state: SenderIcrc, _: ObservedPacket) -> Verdict:
+    if state.others_are_right:
+        return None
+    return Violation("right ICRCs, unless the capture changed the packets", f"0 of {state.wrong} right")
 
 
 def _length(state: Any, seen: ObservedPacket) -> Verdict:
@@ -62,6 +74,10 @@ def _syndrome(_: Any, seen: ObservedPacket) -> Verdict:
 RULES = (
     Rule(id="ROCE-ICRC", on=WireEvent.ICRC, check=_icrc, cite="IBTA volume 1, ICRC",
          says="A packet ends with a correct ICRC."),
+    Rule(id="ROCE-ICRC-SENDER", on=WireEvent.SENDER_ICRC, check=_sender_icrc, cite="IBTA volume 1, ICRC",
+         says="Where ICRCs of a capture are right, those of every sender are."),
+    Rule(id="ROCE-ICRC-CAPTURE", on=WireEvent.SENDER_ICRC, check=_capture_icrc, severity=Severity.WARNING,
+         cite="IBTA volume 1, ICRC", says="Some ICRC of a capture is right."),
     Rule(id="ROCE-LENGTH", on=WireEvent.ROCE_LENGTH, check=_length, cite="IBTA volume 1, packet lengths",
          says="The lengths of payload and pad agree with opcode, RETH and outer headers."),
     Rule(id="ROCE-RESERVED-BIT", on=WireEvent.BTH, check=_reserved, cite="IBTA volume 1, packet formats",

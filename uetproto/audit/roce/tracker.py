@@ -57,8 +57,8 @@ class RoceTracker:
         self._by_hosts: dict[tuple[int, int], list[QpStream]] = {}
         self._marked: dict[tuple[int, int], tuple[int, int]] = {}
         """Maps source and destination to number and time of the last packet with CE."""
-        self._requests = Requests(judge, tell)
-        self._answers = Answers(judge, tell, self._by_hosts, self._requests)
+        self._requests = Requests(judge, tell, complete=options.complete)
+        self._answers = Answers(judge, tell, self._by_hosts, self._requests, ordered=options.ordered)
         self.see_by_class = {head_class(BTH.name): self.see}
 
     def see(self, seen: ObservedPacket) -> None:

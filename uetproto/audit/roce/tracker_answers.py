@@ -17,15 +17,16 @@ from uetproto.audit.roce.tracker_state import (
     diff24,
     is_silent,
 )
-from uetproto.audit.rule import Violation
+from uetproto.audit.rule import Inconclusive, Requires, Violation
 from uetproto.audit.wire.tracker import WireEvent
-from uetproto.wire.headers.roce import Nak, Operation
+from uetproto.wire.headers.roce import PMTUS, Nak, Operation
 
 _ENDS = frozenset({Operation.RDMA_READ_RESPONSE_LAST, Operation.RDMA_READ_RESPONSE_ONLY})
 _ACKNOWLEDGE = Operation.ACKNOWLEDGE
 _ACK, _NAK = 0, 3
 """Values of bits 5 and 6 of a syndrome (roce.md §2.1)."""
 _REFUSALS = frozenset({Nak.INVALID_REQUEST, Nak.REMOTE_ACCESS_ERROR, Nak.REMOTE_OPERATIONAL_ERROR})
+_TOO_MANY = Inconclusive("too many such answers")
 _WAITING = 64
 """Answers that are kept until later packets show whether they are wrong."""
 _SOON = 10**9
@@ -37,9 +38,11 @@ class Answers:
 
     def __init__(
         self, judge: Judge, tell: dict[RoceEvent, Tell], by_hosts: dict[tuple[int, int], list[QpStream]],
-        requests: Requests,
+        requests: Requests, *, ordered: bool,
     ) -> None:  # fmt: skip
+        """`ordered`: the order of capture is that of sending."""
         self._tell = tell
+        self._ordered = ordered
         self._response = tell[RoceEvent.RESPONSE]
         self._length = judge.on(WireEvent.ROCE_LENGTH)
         self._by_hosts = by_hosts
@@ -117,7 +120,13 @@ class Answers:
         if FAR < (psn - requests.newest) & M24 < HALF:
             if len(requests.unsent) < _WAITING:
                 requests.unsent.append(seen)
+            else:
+                self._tell[RoceEvent.UNSENT](Contradicted(stream, _TOO_MANY), seen)
             return
+        if _is_ahead(requests, psn):
+            self._ahead(stream, requests, seen)
+            if operation != _ACKNOWLEDGE or seen.more[0].syndrome >> 5 & 3 == _ACK:
+                return
         acked = psn if operation != _ACKNOWLEDGE or seen.more[0].syndrome >> 5 & 3 == _ACK else psn - 1
         if requests.answered is None or diff24(acked, requests.answered) > 0:
             requests.answered = acked & M24
@@ -130,11 +139,39 @@ class Answers:
         if stream.refused is not None and diff24(psn, stream.refused[0]) >= 0 and stream.refused[1] != seen.number:
             self._tell[RoceEvent.ALIVE](if_sure(stream, stream.refused[1]), seen)
 
+    def _ahead(self, stream: QpStream, requests: QpStream, seen: ObservedPacket) -> None:
+        """Follow an answer whose request has not come, though others near it have."""
+        tell = self._tell[RoceEvent.UNSENT]
+        if self._ordered:
+            self._doubt(requests, tell, Contradicted(stream, _unsent(requests, seen)), seen, requests.last_request)
+            return
+        if len(requests.ahead) >= _WAITING:
+            self._check_ahead(requests, seen_since=True)
+        if len(requests.ahead) < _WAITING:
+            requests.ahead.append((tell, Contradicted(stream), seen))
+        else:
+            tell(Contradicted(stream, _TOO_MANY), seen)
+
+    def _check_ahead(self, requests: QpStream, *, seen_since: bool) -> None:
+        """Drop answers whose requests came later. Report the others, unless requests may follow (`seen_since`)."""
+        kept = []
+        for tell, state, seen in requests.ahead:
+            if not _is_ahead(requests, seen.head.psn):
+                tell(Contradicted(state.stream, Inconclusive(Requires.ORDER.value)), seen)
+            elif seen_since:
+                kept.append((tell, state, seen))
+            else:
+                wrong = Contradicted(state.stream, _unsent(requests, seen))
+                self._doubt(requests, tell, wrong, seen, requests.last_request)
+        requests.ahead = kept
+
     def settle(self, stream: QpStream, *, seen_since: bool) -> None:
         """Report answers to requests that were not sent, unless the requests may be missing from the capture.
 
         `stream` holds the requests. `seen_since`: consider only answers after which a request was seen.
         """
+        if not seen_since and stream.newest is not None:
+            self._check_ahead(stream, seen_since=False)
         if stream.suspect is None:
             for tell, state, seen in stream.doubts:
                 tell(state, seen)
@@ -160,6 +197,7 @@ class Answers:
         kind = aeth.syndrome >> 5 & 3
         if kind == _ACK:
             self._count(stream, requests, seen, aeth.msn)
+            self._alone_for_data(stream, requests, seen)
         elif kind == _NAK and aeth.syndrome == Nak.PSN_SEQUENCE_ERROR:
             before = stream.naked
             if before is None or before[0] != psn or requests.awaited != psn:
@@ -185,6 +223,31 @@ class Answers:
                 self._tell[RoceEvent.MSN](stream, seen)
         stream.acked = seen.number, msn, record
 
+    def _alone_for_data(self, stream: QpStream, requests: QpStream, seen: ObservedPacket) -> None:
+        """Follow an ACK that names a READ or an atomic request, which only the answer to a repeated request may."""
+        psn = seen.head.psn
+        read, was = requests.read_of(psn), requests.records.get(psn)
+        newest = requests.newest
+        if read is None and newest is not None and requests.next is None and 0 < (psn - newest) & M24 < HALF:
+            read = requests.reads.get(newest)  # it uses this PSN, as no other request does
+        if read is not None:
+            asked, expected, is_answered = read.number, "data of the READ", read.answered
+        elif was is not None and was.operation in ATOMICS:
+            asked, expected, is_answered = was.number, "the value of the atomic request", psn in stream.atomics
+        else:
+            return
+        if requests.dead:
+            return
+        wrong = Violation(f"{expected} of packet {asked}", "an ACK alone", (asked,))
+        if read is not None and read.span and psn != (read.start + read.span - 1) & M24:
+            self._doubt(requests, self._tell[RoceEvent.STRANGE], Contradicted(stream, wrong), seen, asked)
+            return
+        tell = self._tell[RoceEvent.ACK_ALONE]
+        if is_answered or requests.repeated > asked:
+            tell(Contradicted(stream, Inconclusive("it may answer a request that came again")), seen)
+        else:
+            self._doubt(requests, tell, Contradicted(stream, wrong), seen, asked)
+
     def _atomic(self, stream: QpStream, requests: QpStream, seen: ObservedPacket) -> None:
         psn = seen.head.psn
         was = requests.records.get(psn)
@@ -195,6 +258,7 @@ class Answers:
         is_sure = original is None or stream.is_sure_of(original[0])
         self._tell[RoceEvent.ATOMIC_ANSWER](stream if is_sure else Contradicted(stream), seen)
         if original is None or not is_sure:
+            self._tell[RoceEvent.ACK_ALONE](Contradicted(stream, None), seen)
             stream.atomics.pop(psn, None)
             stream.atomics[psn] = seen.number, seen.more[1].origremdt
             oldest = next(iter(stream.atomics))
@@ -215,6 +279,9 @@ class Answers:
             if was is not None and was.operation not in _WITH_READ_RESPONSE:
                 self._strange(stream, requests, seen, was)
             return
+        if not read.answered:
+            read.answered = True
+            self._tell[RoceEvent.ACK_ALONE](Contradicted(stream, None), seen)
         index = (psn - read.start) & M24
         if index == 0 and read.is_first:
             stream.read = read
@@ -250,6 +317,8 @@ class Answers:
             tell(Contradicted(state.stream), seen)
         elif len(requests.doubts) < _WAITING:
             requests.doubts.append((tell, state, seen))
+        else:
+            tell(Contradicted(state.stream, _TOO_MANY), seen)
 
 
 _WITH_READ_RESPONSE = frozenset({Operation.RDMA_READ_REQUEST, Operation.FLUSH, Operation.ATOMIC_WRITE})
@@ -269,6 +338,19 @@ def _name(seen: ObservedPacket) -> str:
 def _is_near(requests: QpStream, psn: int) -> bool:
     assert requests.newest is not None
     return abs(diff24(psn, requests.newest)) <= FAR or requests.read_of(psn) is not None
+
+
+def _is_ahead(requests: QpStream, psn: int) -> bool:
+    """Return whether a PSN is beyond all requests; a READ of unknown path MTU uses the most PSNs that it may."""
+    newest = requests.newest
+    assert newest is not None
+    read = requests.reads.get(newest) if requests.next is None else None
+    more = 0 if read is None or read.span else max(1, -(-read.dmalen // PMTUS[0])) - 1
+    return more < (psn - newest) & M24 < HALF
+
+
+def _unsent(requests: QpStream, seen: ObservedPacket) -> Violation:
+    return Violation(f"an answer to a request: the newest has PSN {requests.newest}", f"PSN {seen.head.psn}")
 
 
 def _learn(requests: QpStream, pmtu: int) -> None:

@@ -16,12 +16,13 @@ from uetproto.audit.roce.tracker_state import (
     UNKNOWN,
     WRITES_END,
     AuditedRead,
+    PsnGap,
     QpStream,
     RequestRecord,
     RoceEvent,
     diff24,
 )
-from uetproto.audit.rule import Inconclusive, Violation
+from uetproto.audit.rule import Inconclusive, Requires, Verdict, Violation
 from uetproto.audit.wire.tracker import WireEvent
 from uetproto.wire.headers.roce import PMTUS, Operation
 
@@ -29,6 +30,8 @@ _READ = Operation.RDMA_READ_REQUEST
 _WRITE_FIRST = Operation.RDMA_WRITE_FIRST
 _APART = -1
 """Stands for the run of a request whose neighbours are not known."""
+_GAPS = 64
+"""Most gaps of a queue pair that are kept until they close."""
 ANOTHER = Inconclusive("the queue pairs may have been connected anew")
 
 
@@ -41,10 +44,10 @@ def conflicts(was: RequestRecord, now: RequestRecord) -> bool:
 
 class Contradicted(NamedTuple):
     """Replaces the `QpStream` in an event that the tracker has judged: `verdict` is what the tracker found, or says
-    that the packets may belong to two connections."""
+    that the packets may belong to two connections. None: nothing is wrong."""
 
     stream: QpStream
-    verdict: Violation | Inconclusive = ANOTHER
+    verdict: Verdict = ANOTHER
 
     def flow(self) -> Flow:
         return self.stream.flow()
@@ -58,8 +61,10 @@ def if_sure(stream: QpStream, number: int) -> QpStream | Contradicted:
 class Requests:
     """Follows requests on the slow path."""
 
-    def __init__(self, judge: Judge, tell: dict[RoceEvent, Tell]) -> None:
+    def __init__(self, judge: Judge, tell: dict[RoceEvent, Tell], *, complete: bool) -> None:
+        """`complete`: no packet is missing, so that the first copy of a request is its first transmission."""
         self._tell = tell
+        self._complete = complete
         self._length = judge.on(WireEvent.ROCE_LENGTH)
 
     def see(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
@@ -75,6 +80,8 @@ class Requests:
             stream.awaited = None
         was = stream.records.get(psn)
         distance = diff24(psn, newest)
+        if distance <= 0:
+            stream.repeated = seen.number
         if was is not None and distance <= 0:
             self._again(stream, seen, operation, was)
         elif psn == stream.next:
@@ -85,7 +92,7 @@ class Requests:
             self._begin(stream, seen, operation)
         elif distance > 0:
             if not self._may_follow_read(stream, seen, operation):
-                self._tell[RoceEvent.SKIPPED](stream, seen)
+                self._skip(stream, seen)
             stream.run += 1
             self._adopt(stream, seen, operation, known=False)
         else:
@@ -107,7 +114,10 @@ class Requests:
             self._tell[RoceEvent.ATOMIC](stream, seen)
 
     def settle(self, stream: QpStream) -> None:
-        """Decide that the suspect, a request, did not begin a new connection."""
+        """Decide that the suspect, a request, did not begin a new connection, and that no skipped PSN comes."""
+        for gap in stream.gaps:
+            gap.tell(gap.state, gap.seen)
+        stream.gaps.clear()
         suspect = stream.suspect
         if suspect is None:
             return
@@ -214,6 +224,7 @@ class Requests:
             self._misordered(stream, seen, misfit)
             self._begin(stream, seen, operation)
             return
+        self._late(stream, seen)
         self._keep(stream, seen, operation, _APART)
         self._tell[RoceEvent.REQUEST](stream, seen)
         if misfit is not None:
@@ -221,6 +232,38 @@ class Requests:
         if operation in (_WRITE_FIRST, _READ) or operation in ATOMICS:
             self._note_behind(stream, seen, operation)
         self._sum_around(stream, seen)
+
+    def _skip(self, stream: QpStream, seen: ObservedPacket) -> None:
+        """Keep the PSNs that a request skips, until it is known whether they come."""
+        assert stream.newest is not None
+        start = (stream.newest + 1) & M24 if stream.next is None else stream.next
+        expected = "the next PSN" if stream.next is None else f"PSN {stream.next}"
+        count = (seen.head.psn - start) & M24
+        state = Contradicted(stream, Violation(expected, str(seen.head.psn)))
+        gap = PsnGap(start, count, count, self._tell[RoceEvent.SKIPPED], state, seen)
+        if len(stream.gaps) < _GAPS:
+            stream.gaps.append(gap)
+        else:
+            gap.tell(state, seen)
+
+    def _late(self, stream: QpStream, seen: ObservedPacket) -> None:
+        """Follow a request that comes behind a later one: as its first transmission, or again."""
+        psn = seen.head.psn
+        gap = next((each for each in stream.gaps if each.has(psn)), None)
+        if gap is not None:
+            gap.missing -= 1
+            if not gap.missing:
+                stream.gaps.remove(gap)
+        ahead = stream.last_request if gap is None else gap.seen.number
+        verdict: Violation | Inconclusive = ANOTHER
+        if stream.is_reliable and not self._complete:
+            verdict = Inconclusive(Requires.ABSENCE.value)
+        elif _is_before(psn, stream.begun) or psn == stream.dropped or _is_before(psn, stream.dropped):
+            verdict = Inconclusive("it may be sent again")
+        elif stream.is_sure_of(ahead):
+            others = () if gap is None else (ahead,)
+            verdict = Violation(f"PSN {psn} before later ones", f"PSN {stream.newest} before it", others)
+        self._tell[RoceEvent.LATE](Contradicted(stream, verdict), seen)
 
     def _misordered(self, stream: QpStream, seen: ObservedPacket, was: RequestRecord) -> None:
         stream.was = was
@@ -238,6 +281,8 @@ class Requests:
     def _adopt(self, stream: QpStream, seen: ObservedPacket, operation: int, *, known: bool) -> None:
         """Store a request as the newest. `known`: the PSN before was seen."""
         psn = seen.head.psn
+        if stream.begun is None:
+            stream.begun = psn
         stream.inside = AFTER[operation]
         if stream.inside == IDLE:
             stream.done += 1
@@ -267,6 +312,7 @@ class Requests:
             stream.shorten()
         if read.span > FAR:
             own = stream.records[read.start]
+            stream.dropped = read.start
             stream.records.clear()
             stream.records[read.start] = own
         if read.span:
@@ -344,6 +390,10 @@ def _is_acked(stream: QpStream, record: RequestRecord) -> bool:
 def _asks_for(seen: ObservedPacket) -> tuple[int, int, int]:
     reth = seen.more[0]
     return reth.va, reth.r_key, reth.dmalen
+
+
+def _is_before(psn: int, other: int | None) -> bool:
+    return other is not None and diff24(psn, other) < 0
 
 
 def _spans(seen: ObservedPacket) -> set[int]:

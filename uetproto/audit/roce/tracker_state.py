@@ -1,5 +1,6 @@
 """Holds the state of queue pairs: what one queue pair sends to another, request by request."""
 
+from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
 from typing import Any, NamedTuple
@@ -85,7 +86,9 @@ class RoceEvent(Enum):
     IN_READ = auto()
     """A request has a PSN that belongs to a READ, `read`."""
     SKIPPED = auto()
-    """A request follows a PSN that was not seen."""
+    """A request follows a PSN that did not come after it, either; state: `Contradicted`."""
+    LATE = auto()
+    """A request came with a PSN that was not seen before, behind a later one; state: `Contradicted`."""
     ATOMIC = auto()
     """An atomic request came."""
     DATAGRAM = auto()
@@ -93,9 +96,11 @@ class RoceEvent(Enum):
     RESPONSE = auto()
     """An answer came to a request whose sender is known; the event is only counted."""
     UNSENT = auto()
-    """An answer names a PSN far beyond all requests."""
+    """An answer names a PSN beyond all requests."""
     STRANGE = auto()
     """An answer is of another kind than its request; state: `Contradicted`."""
+    ACK_ALONE = auto()
+    """A READ or an atomic request was answered, or an ACK came for it; state: `Contradicted`."""
     READ_BEGINS = auto()
     """The answer to the first PSN of a READ came."""
     ATOMIC_ANSWER = auto()
@@ -127,10 +132,26 @@ class RequestRecord(NamedTuple):
     """Number of the run of this request: between records of one run no request is missing."""
 
 
+@dataclass(slots=True)
+class PsnGap:
+    """Holds PSNs that a request has skipped."""
+
+    start: int
+    count: int
+    missing: int
+    """Counts the PSNs that did not come."""
+    tell: Tell
+    state: Any
+    seen: ObservedPacket
+
+    def has(self, psn: int) -> bool:
+        return (psn - self.start) & M24 < self.count
+
+
 class AuditedRead:
     """Holds a READ request, which uses as many PSNs as its answer has packets."""
 
-    __slots__ = ("dmalen", "is_first", "number", "pmtu", "r_key", "start", "told", "va")
+    __slots__ = ("answered", "dmalen", "is_first", "number", "pmtu", "r_key", "start", "told", "va")
 
     def __init__(self, seen: ObservedPacket, is_first: bool) -> None:
         reth = seen.more[0]
@@ -143,6 +164,8 @@ class AuditedRead:
         """Holds the path MTU; 0: not known, though the length depends on it."""
         self.is_first = is_first
         """Whether the request cannot be the rest of a READ that was not seen: another message has the PSN before."""
+        self.answered = False
+        """Whether data of it came."""
         self.told = False
         """Whether a contradiction of this READ was reported; only the first one is."""
 
@@ -164,11 +187,11 @@ class QpStream:
     """Holds what one queue pair sends to another: requests, and answers to requests of the other."""
 
     __slots__ = (
-        "_dst", "_src", "_transport", "acked", "after_suspect", "answered", "atomics", "awaited", "dead", "done",
-        "doubts", "entropy", "expected_key", "expected_msn", "first", "inside", "key_number", "last_ns",
-        "last_request", "longest", "marked", "naked", "newest", "next", "original", "other", "other_key", "p_key",
-        "pause", "pause_before", "pmtu", "qp", "read", "reading", "reads", "records", "refused", "resumed", "run",
-        "size_number", "stated", "suspect", "unsent", "waiting", "was", "written",
+        "_dst", "_src", "_transport", "acked", "after_suspect", "ahead", "answered", "atomics", "awaited", "begun",
+        "dead", "done", "doubts", "dropped", "entropy", "expected_key", "expected_msn", "first", "gaps", "inside",
+        "key_number", "last_ns", "last_request", "longest", "marked", "naked", "newest", "next", "original", "other",
+        "other_key", "p_key", "pause", "pause_before", "pmtu", "qp", "read", "reading", "reads", "records", "refused",
+        "repeated", "resumed", "run", "size_number", "stated", "suspect", "unsent", "waiting", "was", "written",
     )  # fmt: skip
 
     def __init__(self, seen: ObservedPacket, transport: int, qp: int) -> None:
@@ -189,6 +212,13 @@ class QpStream:
         self.size_number = seen.number
 
         self.records: dict[int, RequestRecord] = {}
+        self.begun: int | None = None
+        """Holds the PSN of the first request."""
+        self.dropped: int | None = None
+        """Holds the newest PSN whose record was dropped."""
+        self.repeated = -1
+        """Holds the number of the last request that did not have a new PSN."""
+        self.gaps: list[PsnGap] = []
         self.reads: dict[int, AuditedRead] = {}
         self.stated: dict[int, int] = {}
         """Maps the PSN of the first packet of a WRITE to its `dmalen`."""
@@ -226,6 +256,8 @@ class QpStream:
         self.waiting: list[ObservedPacket] = []
         """Holds answers until `other` is known."""
         self.unsent: list[ObservedPacket] = []
+        self.ahead: list[tuple[Tell, Any, ObservedPacket]] = []
+        """Holds answers whose PSN is a little beyond all requests; the state says that it cannot be judged."""
         self.doubts: list[tuple[Tell, Any, ObservedPacket]] = []
         """Holds findings about answers, which are withdrawn if another connection begins."""
         self.reading: AuditedRead | None = None
@@ -277,6 +309,8 @@ class QpStream:
             if len(kept) > most:
                 for psn in list(kept)[: len(kept) - most]:
                     del kept[psn]
+                    if kept is self.records and (self.dropped is None or diff24(psn, self.dropped) > 0):
+                        self.dropped = psn
 
     # Whether it is still the same connection --------------------------------------------------------------------------
 
@@ -333,6 +367,11 @@ class QpStream:
             if not self.is_sure_of(seen.number):  # a silence before the packet: it is of the other connection
                 tell(state, seen)
         self.doubts.clear()
+        for tell, state, seen in [*self.ahead, *((gap.tell, gap.state, gap.seen) for gap in self.gaps)]:
+            tell(state, seen)
+        self.ahead.clear()
+        self.gaps.clear()
+        self.begun = self.dropped = None
         self.newest = self.next = self.inside = self.first = self.awaited = self.suspect = None
         self.reading = self.acked = self.naked = self.refused = self.answered = None
         self.run += 1

@@ -1,7 +1,7 @@
 """Judges each packet alone, before other trackers follow its conversation."""
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from enum import Enum, auto
 from functools import cache
 from typing import Any, NamedTuple
@@ -57,6 +57,8 @@ class WireEvent(Enum):
     """A request travels through the network."""
     ICRC = auto()
     """A RoCE packet is whole."""
+    SENDER_ICRC = auto()
+    """The capture was read to its end: one event for each sender and receiver of RoCE packets; state: `SenderIcrc`."""
     ROCE_LENGTH = auto()
     """A RoCE packet is not truncated, or other packets contradict its length; then the state is a `Contradicted`."""
     BTH = auto()
@@ -91,6 +93,20 @@ class SinglePacket(NamedTuple):
             elif form == "bth":
                 flow["destqp"] = values["destqp"]
         return flow
+
+
+class SenderIcrc(NamedTuple):
+    """Tells of the ICRCs from one address to another."""
+
+    src: int
+    dst: int
+    wrong: int
+    """Number of packets of which none has a right ICRC."""
+    others_are_right: bool
+    """Whether packets of the capture have right ICRCs."""
+
+    def flow(self) -> Flow:
+        return ends(self.src, self.dst)
 
 
 class DamagedPlace(NamedTuple):
@@ -182,6 +198,9 @@ class WireTracker:
         """Counts, by event, what was not judged because the end of the packet is missing."""
         self._short: list[ObservedPacket] = []
         """Holds packets that may be truncated, which the end of the capture decides."""
+        self._wrong_icrcs: dict[tuple[int, int], list[Any]] = {}
+        """Maps sender and receiver to their first packet with a wrong ICRC, and the number of such packets, as long as
+        none of theirs is known to be right."""
 
     def see(self, seen: ObservedPacket) -> ObservedPacket | None:
         """Judge a packet and return it with the headers that other trackers can follow; None: they can follow none."""
@@ -204,9 +223,9 @@ class WireTracker:
             tally.asked += asked[event] + self._lost[event]
             if self._lost[event]:
                 tally.not_judged[CUT] += self._lost[event]
+        self._end_icrcs(reading.icrc_of)
         for place in damage or [DamagedPlace()]:
-            nothing = ObservedPacket(place.packet, place.time_ns, 0, 0, 0, 0, 0, None, None, (), -1, None, None)
-            self._tell[WireEvent.CAPTURE](place, nothing)
+            self._tell[WireEvent.CAPTURE](place, _nothing(place.packet, place.time_ns))
 
     def _end_short(self, longest: int) -> None:
         """Judge the short packets that the capture would have kept whole."""
@@ -215,6 +234,15 @@ class WireTracker:
                 state = SinglePacket(seen.packet, Violation(*missing_end(seen.packet)))
                 self._tell[WireEvent.ROCE_LENGTH](state, seen)
                 self._lost.subtract(lost_of((BTH.name,)))
+
+    def _end_icrcs(self, icrc_of: Mapping[tuple[Any, ...], bool]) -> None:
+        """Judge the senders whose ICRCs are all wrong; the capture may have changed all packets, or none."""
+        tell, any_right = self._tell[WireEvent.SENDER_ICRC], any(icrc_of.values())
+        for (src, dst), (seen, wrong) in self._wrong_icrcs.items():
+            tell(SenderIcrc(src, dst, wrong, any_right), seen)
+        for (src, dst), right in icrc_of.items():
+            if right and (src, dst) not in self._wrong_icrcs:
+                tell(SenderIcrc(src, dst, 0, True), _nothing(0, 0))
 
     def _uet(self, seen: ObservedPacket, packet: Packet, forms: Sequence[str]) -> ObservedPacket | None:
         state, tell, trailer = SinglePacket(packet), self._tell, packet.trailer
@@ -269,6 +297,8 @@ class WireTracker:
             tell[WireEvent.ICRC](state, seen)
             if trailer.ok is False:
                 return None
+            if trailer.ok is None and len(self._wrong_icrcs) < self._options.max_flows:
+                self._wrong_icrcs.setdefault((seen.src, seen.dst), [seen, 0])[1] += 1
         if "ipv4" in forms:
             tell[WireEvent.IPV4](state, seen)
         unknown = packet.error is not None and packet.error.kind == "unknown"
@@ -290,6 +320,11 @@ class WireTracker:
         if packet.error is not None or misfit_of_roce_in(seen) is not None:
             return None
         return seen if len(seen.more) >= len(SEQUENCES[seen.head.opcode]) else None
+
+
+def _nothing(number: int, time_ns: int) -> ObservedPacket:
+    """Return the packet of an event that has none."""
+    return ObservedPacket(number, time_ns, 0, 0, 0, 0, 0, None, None, (), -1, None, None)
 
 
 def lost_of(forms: Sequence[str]) -> frozenset[WireEvent]:
