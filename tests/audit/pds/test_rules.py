@@ -61,6 +61,9 @@ CASES: dict[str, Case] = {
     "PDS-FIRST-CONSECUTIVE": Case(
         (*OPEN, req(START + 2, START), ack(START + 2, START), cp(CtlType.ACK_REQ, START, ar=1)),
         req(START + 1, START), close(START + 3)),
+    "PDS-ROD-ORDER": Case(
+        (syn(START, kind="rod"), syn(START + 2, kind="rod")),
+        syn(START + 1, kind="rod", retx=1), syn(START + 1, kind="rod")),
     "PDS-MODE": Case(OPEN, req(START + 1, START), req(START + 1, START, kind="rod")),
     "PDS-SPDCID-ZERO": Case(OPEN, req(START + 1, START), req(START + 1, START, spdcid=0)),
     "PDS-DPDCID": Case(OPEN, req(START, retx=1), req(START, retx=1, dpdcid=9)),

@@ -27,6 +27,7 @@ class PdsTracker:
         self._ses = ses
         self.table = PdcTable(options.max_flows, self._opened, self._closed)
         self._complete = options.complete
+        self._rod_first = tell[PdsEvent.ROD_FIRST]
         self._first, self._ack, self._acked = tell[PdsEvent.FIRST], tell[PdsEvent.ACK], tell[PdsEvent.ACKED]
         self._sack = tell[PdsEvent.SACK]
         self._sent = SentPackets(self.table, tell, ses, options.complete)
@@ -104,6 +105,8 @@ class PdsTracker:
         if self._complete:
             self._sent.check_acknowledged(direction, seen, clear)
         self._first(direction, seen)
+        if direction.pdc.rod:
+            self._rod_first(direction, seen)
         next_hdr = head.next_hdr
         if 0 < next_hdr <= _LAST_REQUEST:
             self._ses.request(direction, seen, True)

@@ -277,6 +277,10 @@ class SentPackets:
                 if len(direction.records) > self._table.most:
                     direction.shorten(self._table.most // 2)
                 self._tell[PdsEvent.FIRST](direction, seen)
+                if direction.pdc.rod and not head.retx:
+                    self._tell[PdsEvent.ROD_FIRST](direction, seen)
+                    if not newest:
+                        self._tell[PdsEvent.LATE](direction, seen)
         else:
             first = False
             direction.was = was

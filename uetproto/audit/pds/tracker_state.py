@@ -36,6 +36,10 @@ class PdsEvent(Enum):
 
     FIRST = auto()
     """A PSN was seen for the first time, of a request or of a control packet that has one."""
+    ROD_FIRST = auto()
+    """The first transmission of a packet of a ROD PDC came; the event is only counted."""
+    LATE = auto()
+    """The first transmission of a packet of a ROD PDC came behind a later one."""
     AGAIN = auto()
     """Another copy came; `was` is the record of the first."""
     TRIMMED = auto()
