@@ -15,7 +15,7 @@ from uetproto.wire.capture.pcap import Record
 
 
 def request(opcode: int, form: str = "ses.request_std.som", som: int = 1, **values: int) -> list[Layer]:
-    return [layer("pds.rod_req", next_hdr=3, psn=5), Layer(form, dict(opcode=opcode, som=som, eom=1, **values))]
+    return [layer("pds.rod_req", next_hdr=3, psn=5), layer(form, opcode=opcode, som=som, eom=1, **values)]
 
 
 def control(kind: int, payload: int = 0, **values: int) -> list[Layer]:

@@ -11,6 +11,7 @@ from tests.support.wire.stack import CRC, ETHERNET, IPV4, REQUEST, STACKS, UDP, 
 from tests.support.wire.vectors import VECTORS, frame_around, uet_before
 from uetproto import Layer, Packet, decode, encode
 from uetproto.wire import stack
+from uetproto.wire.packet import Trailer
 from uetproto.wire.shapes import Reader
 from uetproto.wire.stack import TRIMMED_DSCP, assemble, walk
 
@@ -182,3 +183,26 @@ def test_same_without_a_crc_under_auto() -> None:
             flipped = bytearray(data)
             flipped[position // 8] ^= 1 << position % 8
             assert decode(bytes(flipped)) == long_way(bytes(flipped))
+
+
+def test_a_partial_packet_is_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filling takes no layer-by-layer way once the fields that are given were met some times."""
+    whole = decode(next(iter(FRAMES.values())))
+    keep = {"psn", "opcode", "src", "dst", "next_hdr", "raw"}
+    layers = [Layer(form, {n: v for n, v in values.items() if n in keep}) for form, values, _ in whole.layers]
+    partial = Packet(layers, whole.payload, whole.trailer)
+    frames = {encode(partial, fill=True) for _ in range(40)}
+    monkeypatch.setattr(stack, "assemble", None)
+    assert {encode(partial, fill=True)} == frames
+
+
+@pytest.mark.parametrize("fill", [False, True])
+@pytest.mark.parametrize("packet", [
+    Packet([REQUEST, WRITE], b"abc", CRC, pad=b"pad"), Packet([REQUEST], b"abc", vcrc=Trailer("vcrc", 7)),
+    Packet([Layer("bth", {})], b"abc"), Packet([ETHERNET, IPV4, UDP, REQUEST], b"abc", CRC, pad=b"pad"),
+])  # fmt: skip
+def test_no_part_is_lost_once_a_shape_is_known(packet: Packet, fill: bool) -> None:
+    packet.layers = stack.completed(packet).layers
+    if fill and packet.trailer and packet.layers[0].form != "ethernet":
+        packet.trailer = None  # no IP header to count from
+    assert {encode(packet, fill=fill) for _ in range(40)} == {assemble(packet, fill)}

@@ -2,11 +2,12 @@
 
     from scapy.layers.inet import IP, UDP
     from uetproto.layers import PdsRudReq, SesRequestStdSom
-    packet = IP(dst="10.0.0.2") / UDP() / PdsRudReq(psn=7) / SesRequestStdSom(opcode="WRITE", eom=1) / b"data"
+    packet = IP(dst="10.0.0.2") / UDP() / PdsRudReq(psn=7) / SesRequestStdSom(opcode="WRITE") / b"data"
 
 A layer has the name of its form in CamelCase: `pds.rud_req.syn` is `PdsRudReqSyn`; `LAYERS` has the layers by form.
-`NEXT` says which layer follows which. By it a field that announces the next layer (`next_hdr`, `cc_type`, `opcode`)
-gets its code, unless it is set. A packet that is built ends with its CRC32C; a packet that was dissected keeps its
+`NEXT` says which layer follows which. A field that is not set follows from the others (`wire.defaults`): codes of what
+follows, PDCIDs, lengths, ends of messages, DF and ECN of IP below; read from a layer it is the value that will be sent.
+A field that is set stays, a 0 too. A packet that is built ends with its CRC32C; a packet that was dissected keeps its
 bytes, unless `del packet[UetCrc32c].crc` has the CRC computed anew. `settings.crc` (on, off, auto) says whether packets
 have a CRC32C.
 
@@ -21,9 +22,9 @@ those of SHARP (`layers/sharp.py`) after `bind_sharp()`.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from scapy.fields import BitEnumField, XBitField, XIntField
+from scapy.fields import XBitField, XIntField
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, _IPv6ExtHdr
 from scapy.layers.l2 import Dot1Q, Ether
@@ -38,12 +39,15 @@ from uetproto.layers.sharp import *  # noqa: F403
 from uetproto.layers.sharp import SharpRanks
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
+from uetproto.wire.defaults import RULES
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, IP_PROTOCOL, UDP_PORT, UET_FORMS, Candidates, matches, rows_after
 from uetproto.wire.headers import ethernet, sharp, uet_pds, uet_ses, uet_tss
+from uetproto.wire.headers.ethernet import Ecn
 from uetproto.wire.headers.uet_pds import ACKS, NACKS, CtlType, PdsType
 from uetproto.wire.headers.uet_ses import RESPONSES
 from uetproto.wire.packet import Layer
+from uetproto.wire.shapes import completer
 from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
 
 
@@ -63,17 +67,59 @@ settings = Settings()
 # Fields --------------------------------------------------------------------------------------------------------------
 
 
-class _ByPayload(BitEnumField):  # type: ignore[misc]
-    """This field is a code that says which layer follows: None stands for the code of the layer that does follow."""
+_derived_kinds: dict[type, type] = {}
 
-    def i2m(self, pkt: Any, x: Any) -> Any:
-        return _code_for(pkt.header, self.name, _headers_above(pkt)) if x is None else x
+
+def _derived(kind: Any) -> Any:
+    """Return the class of fields of a `kind` for which None stands for the value that follows from other fields."""
+
+    def i2m(self: Any, pkt: Any, x: Any) -> Any:
+        return kind.i2m(self, pkt, _followed(pkt)[self.name] if x is None else x)
+
+    def i2h(self: Any, pkt: Any, x: Any) -> Any:
+        try:
+            return kind.i2h(self, pkt, _followed(pkt)[self.name] if x is None and pkt is not None else x)
+        except TypeError:  # follows from a field that has several values
+            return None
+
+    if kind not in _derived_kinds:
+        _derived_kinds[kind] = type(f"Derived{kind.__name__}", (kind,), {"i2m": i2m, "i2h": i2h})
+    return _derived_kinds[kind]
 
 
 def _field(header: Header, row: Field) -> Any:
-    if any(row.name == following.by for following in rows_after(header)):
-        return _ByPayload(row.name, None, row.bits, row.values)
-    return plain_field(header, row)
+    field = plain_field(header, row)
+    if (header.name, row.name) in RULES:
+        field.__class__ = _derived(type(field))
+        field.default = None
+    return field
+
+
+def _followed(packet: Any) -> dict[str, int]:
+    """Return the fields of `packet` that are not set, with the values that follow from the rest (`wire.defaults`)."""
+    if packet.followed is not None:
+        return cast("dict[str, int]", packet.followed)
+    chain = [packet]
+    while isinstance(chain[0].underlayer, UetLayer):
+        chain.insert(0, chain[0].underlayer)
+    place = len(chain) - 1
+    while isinstance(chain[-1].payload, UetLayer):
+        chain.append(chain[-1].payload)
+    values = [
+        {name: v for name, v in (*layer.overloaded_fields.items(), *layer.fields.items()) if v is not None}
+        for layer in chain
+    ]
+    present = tuple(frozenset(v) for v in values)
+    return completer(tuple(layer.header.name for layer in chain), present)(values, _carried(chain[-1]))[place]
+
+
+def _carried(layer: Any) -> int:
+    """Return the number of bytes that the last header carries."""
+    if type(layer.payload) is Raw and not layer.payload.payload:
+        return len(layer.payload.load)
+    last = last_of(layer)
+    end = CRC_SIZE if isinstance(last, UetCrc32c) else uet_tss.ICV_SIZE if isinstance(last, UetIcv) else 0
+    return len(layer.payload.do_build()) - end
 
 
 def _headers_above(packet: Any) -> tuple[Header, ...]:
@@ -83,25 +129,6 @@ def _headers_above(packet: Any) -> tuple[Header, ...]:
         headers.append(layer.header)
         layer = layer.payload
     return tuple(headers)
-
-
-@cache
-def _code_for(header: Header, by: str, above: tuple[Header, ...]) -> int:
-    """Return the value of the field `by` of `header` that announces the headers `above`, else its default."""
-    rows = [row for row in rows_after(header) if row.by == by]
-    ours = {h for row in rows for group in (*row.then.values(), row.otherwise or ()) for h in group}
-    wanted = [h for h in above if h in ours]
-    field = header[by]
-    named = [int(code) for row in rows for code in row.then]
-    other = next(code for code in range(field.high + 1) if code not in named)
-    for code in (field.default, *named, other):
-        following = [row.then.get(code, row.otherwise) for row in rows]
-        if None in following or (field.only and code not in field.only):
-            continue
-        groups = [group for group in following if group]
-        if len(groups) == len(wanted) and all(h in group for h, group in zip(wanted, groups, strict=True)):
-            return code
-    return field.default
 
 
 # Layers --------------------------------------------------------------------------------------------------------------
@@ -131,7 +158,22 @@ _RESERVED = _LayerChoice(())
 class UetLayer(FormLayer):
     """The layers of all UET forms share this base."""
 
+    __slots__ = ["followed"]  # values of the fields that are not set, while the layer is built
     rows: _Rows
+
+    def __init__(self, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> None:
+        self.followed: dict[str, int] | None = None
+        super().__init__(_pkt, *args, **kwargs)
+
+    def add_underlayer(self, underlayer: Any) -> None:
+        """Stand on `underlayer`, and say what an IP header below has unless it is set: DF, and ECT(0) for requests."""
+        super().add_underlayer(underlayer)
+        if isinstance(underlayer, UDP | UetLayer):
+            overloads = {lower: dict(fields) for lower, fields in underlayer._overload_fields.items()}
+            ect = Ecn.ECT0 if self.header in _CAPABLE else 0
+            for lower, fields in ((IP, {"flags": _DF, "tos": ect}), (IPv6, {"tc": ect})):
+                overloads[lower] = overloads.get(lower, {}) | fields
+            underlayer.overload_fields = overloads
 
     # Dissecting
 
@@ -166,6 +208,17 @@ class UetLayer(FormLayer):
 
     # Building
 
+    def self_build(self) -> bytes:
+        """Build this header; what follows from other fields is found once for all fields."""
+        self.followed = None
+        if any(self.getfieldval(field.name) is None for field in self.fields_desc):
+            self.followed = _followed(self)
+        try:
+            data: bytes = super().self_build()
+            return data
+        finally:
+            self.followed = None
+
     def do_build(self) -> bytes:
         """Build the packet; the lowest UET layer appends the CRC, as it has all UET bytes of the packet."""
         data: bytes = super().do_build()
@@ -199,11 +252,11 @@ class UetLayer(FormLayer):
             return bytes(self.payload.hashret())
         for name in ("pkt_id", "nack_pkt_id"):
             if name in self.fieldtype:
-                return int(self.getfieldval(name)).to_bytes(4, "big")
+                return int(getattr(self, name)).to_bytes(4, "big")
         if "spdcid" in self.fieldtype:
             answer = header in ACKS or header in NACKS or any(h in RESPONSES for h in _headers_above(self))
             name = "dpdcid" if answer and "dpdcid" in self.fieldtype else "spdcid"
-            return int(self.getfieldval(name)).to_bytes(2, "big")
+            return int(getattr(self, name)).to_bytes(2, "big")
         return b""
 
     def mysummary(self) -> Any:
@@ -246,6 +299,8 @@ for _cls in LAYERS.values():
     )
 
 _SEALED = (uet_tss.TSS, uet_tss.TSS_SSI)
+_DF = 2
+_CAPABLE = (*uet_pds.REQUESTS, uet_pds.RUDI_REQ, uet_pds.UUD_REQ)
 
 # What ends a packet --------------------------------------------------------------------------------------------------
 
@@ -397,7 +452,7 @@ def _answers(mine: UetLayer, other: UetLayer) -> bool:
         return _ses_answers(mine, other)
     if header is uet_pds.RUDI_RESP or header in (uet_pds.NACK_RUDI, uet_pds.NACK_CCX_RUDI):
         name = "pkt_id" if header is uet_pds.RUDI_RESP else "nack_pkt_id"
-        return other.header is uet_pds.RUDI_REQ and mine.getfieldval(name) == other.pkt_id
+        return other.header is uet_pds.RUDI_REQ and getattr(mine, name) == other.pkt_id
     if header is uet_pds.UUD_REQ:
         return other.header is header and _carried_answers(mine, other)
     if "psn" not in other.fieldtype or not _same_pdc(mine, other):
@@ -417,10 +472,10 @@ def _same_pdc(mine: Any, other: Any) -> bool:
 
     A PDCID that is not known yet, or is 0, matches any PDCID.
     """
-    if "dpdcid" not in mine.fieldtype or mine.getfieldval("dpdcid") != other.getfieldval("spdcid"):
+    if "dpdcid" not in mine.fieldtype or mine.dpdcid != other.spdcid:
         return False
-    known = "dpdcid" in other.fieldtype and not (mine.header in NACKS and mine.getfieldval("spdcid") == 0)
-    return not known or bool(mine.getfieldval("spdcid") == other.getfieldval("dpdcid"))
+    known = "dpdcid" in other.fieldtype and not (mine.header in NACKS and mine.spdcid == 0)
+    return not known or bool(mine.spdcid == other.dpdcid)
 
 
 def _carried_answers(mine: Any, other: Any) -> bool:
@@ -440,7 +495,7 @@ def _ses_answers(mine: Any, other: Any) -> bool:
         return isinstance(request, UetLayer) and mine.original_request_psn == request.fields.get("psn")
     name = "read_request_message_id" if mine.header is uet_ses.RESPONSE_DATA else "message_id"
     # Medium and small requests have no message id; PDS tells which one was answered.
-    return "message_id" not in other.fieldtype or bool(mine.getfieldval(name) == other.message_id)
+    return "message_id" not in other.fieldtype or bool(getattr(mine, name) == other.message_id)
 
 
 # In words ------------------------------------------------------------------------------------------------------------
@@ -463,11 +518,11 @@ def _kind(packet: Any) -> str:
 
 
 def _flags(packet: Any, *names: str) -> str:
-    return "".join(f" {name}" for name in names if name in packet.fieldtype and packet.getfieldval(name))
+    return "".join(f" {name}" for name in names if name in packet.fieldtype and getattr(packet, name))
 
 
 def _pdcids(packet: Any) -> str:
-    return f"{packet.spdcid}→{packet.getfieldval('dpdcid') if 'dpdcid' in packet.fieldtype else 'new'}"
+    return f"{packet.spdcid}→{packet.dpdcid if 'dpdcid' in packet.fieldtype else 'new'}"
 
 
 def _tell_request(packet: Any) -> str:
@@ -500,7 +555,7 @@ def _tell_without_pdc(packet: Any) -> str:
 def _tell_ses_request(packet: Any) -> str:
     message = f" id={packet.message_id}" if "message_id" in packet.fieldtype else ""
     if "message_offset" in packet.fieldtype:
-        start, size = packet.message_offset, packet.getfieldval("payload_length")
+        start, size = packet.message_offset, packet.payload_length
     else:
         start, size = 0, packet.request_length if packet.eom else _payload_size(packet)
     return f"SES {_name(packet, 'opcode')}{message} {start}..{start + size}/{packet.request_length}"

@@ -10,6 +10,7 @@ both ways.
 `audit/reader/fast_path_codegen.py` an `ObservedPacket`.
 """
 
+import operator
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from uetproto.wire.codec import Plan, compile_functions, plan
 from uetproto.wire.crc import CRC_SIZE, crc32, crc32c
+from uetproto.wire.defaults import steps_for, variable
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, NEXT, rows_after
 from uetproto.wire.headers.roce import BTH_FOLLOWS
@@ -330,50 +332,84 @@ def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
     return reader
 
 
+@cache
+def completer(forms: tuple[str, ...], present: tuple[frozenset[str], ...]) -> Callable[..., list[dict[str, int]]]:
+    """Return a function of the values of all layers and `size` (`defaults.Value`) that gives the fields not `present`.
+
+    It returns a dict for each layer, and raises `TypeError` where a value that it needs is no integer.
+    """
+    steps = steps_for(forms, present)
+    fetches = [
+        f"{variable(layer, name)} = values[{layer}]['{name}']"
+        for layer, form in enumerate(forms)
+        for name in (FORMS[form].names if form in FORMS else ())
+        if name in present[layer]
+    ]
+    sets = [f"{variable(layer, field)} = {value}" for layer, field, value in steps]
+    pairs = [
+        ", ".join(f"'{step.field}': {variable(*step[:2])}" for step in steps if step.layer == layer)
+        for layer in range(len(forms))
+    ]
+    body = "\n    ".join((*fetches, *sets, f"return [{', '.join(f'{{{pair}}}' for pair in pairs)}]"))
+    function: Callable[..., list[dict[str, int]]] = compile_functions(
+        f"def complete(values, size):\n    {body}", "defaults " + " ".join(forms), index=operator.index
+    )["complete"]
+    return function
+
+
+_Fields = tuple[tuple[str, ...], ...]
+_Writer = tuple[Any, Any, int | None, "_Invariant | None"]
+
+
 class Writers:
     """This class keeps the compiled shapes of the packets that were encoded."""
 
     def __init__(self) -> None:
-        self._by_forms: dict[tuple[str, ...], tuple[Any, Any, int | None, _Invariant | None] | int] = {}
+        self._by_forms: dict[tuple[str, ...], _Writer | int] = {}
+        self._by_fields: dict[tuple[tuple[str, ...], _Fields], _Writer | int] = {}
 
     def write(self, packet: Packet, fill: bool) -> bytes | None:
-        """Return the bytes of a packet whose forms are known and whose values are complete and fit; else None.
+        """Return the bytes of a packet whose forms are known and whose values fit, and are complete or to be filled.
 
-        `fill` is that of `stack.encode`.
+        Return None for any other packet. `fill` is that of `stack.encode`.
         """
-        layers, trailer = packet.layers, packet.trailer
+        layers = packet.layers
         forms = tuple([layer[0] for layer in layers])
         known = self._by_forms.get(forms, 0)
         if type(known) is int:
             self._warm(forms, known)
             return None
-        verbatim, filled, crc_from, invariant = known  # type: ignore[misc]
-        payload = packet.payload
         try:
-            if invariant is not None:
-                return _write_roce(packet, fill, verbatim, filled, invariant)
-            if trailer is not None and trailer[0] != "crc32c":
-                return None
+            return _write(packet, fill, known)  # type: ignore[arg-type]
+        except _DoesNotFitError:
             if not fill:
-                head = verbatim(layers)
-                if trailer is None:
-                    return b"".join((head, payload, packet.raw))
-                return b"".join((head, payload, trailer[1].to_bytes(CRC_SIZE, "big"), packet.raw))
-            if trailer is None:
-                return b"".join((filled(layers, len(payload)), payload, packet.raw))
-            if crc_from is None:
-                return None
-            head = filled(layers, len(payload) + CRC_SIZE)
-            crc: int = crc32c(payload, crc32c(head[crc_from:]))
-            return b"".join((head, payload, crc.to_bytes(CRC_SIZE, "big"), packet.raw))
-        except (KeyError, TypeError, AttributeError, OverflowError, struct.error, _DoesNotFitError):
-            return None  # `stack.assemble` finds out what is wrong, and where
+                return None  # `stack.assemble` finds out what is wrong, and where
+        except _ERRORS:
+            return None
+        fields = tuple([tuple(layer[1]) for layer in layers])
+        known = self._by_fields.get((forms, fields), 0)
+        if type(known) is int:
+            self._warm_fields(forms, fields, known)
+            return None
+        try:
+            return _write(packet, fill, known)  # type: ignore[arg-type]
+        except (_DoesNotFitError, *_ERRORS):
+            return None
+
+    def _warm_fields(self, forms: tuple[str, ...], fields: "_Fields", met: int) -> None:
+        if len(self._by_fields) >= _MOST:
+            self._by_fields.clear()
+        known = all(set(names) <= set(FORMS[form].names) for form, names in zip(forms, fields, strict=True))
+        if met < _WARM or not known:
+            self._by_fields[forms, fields] = min(met + 1, _WARM)
+        else:
+            self._by_fields[forms, fields] = _writer(forms, tuple(map(frozenset, fields)))
 
     def _warm(self, forms: tuple[str, ...], met: int) -> None:
         if len(self._by_forms) >= 16 * _MOST:
             self._by_forms.clear()
         slow = any(form not in FORMS or form in _NATIVE or form in _PADDED for form in forms)
-        if slow or not forms or forms.count("bth") > 1:
+        if slow or not forms or ("bth" in forms and (forms.count("bth") > 1 or not _is_covered(forms))):
             return  # no header to compile
         if met < _WARM:
             self._by_forms[forms] = met + 1
@@ -385,6 +421,32 @@ class _DoesNotFitError(Exception):
     pass
 
 
+_ERRORS = (KeyError, TypeError, AttributeError, OverflowError, struct.error)
+
+
+def _write(packet: Packet, fill: bool, writer: "_Writer") -> bytes | None:
+    """Return the bytes of a packet of the forms of `writer`, or None if its trailer is of another kind."""
+    verbatim, filled, crc_from, invariant = writer
+    layers, payload, trailer = packet.layers, packet.payload, packet.trailer
+    if invariant is not None:
+        return _write_roce(packet, fill, verbatim, filled, invariant)
+    if packet.pad or packet.vcrc is not None or (trailer is not None and trailer[0] != "crc32c"):
+        return None
+    if not fill:
+        head = verbatim(layers)
+        if trailer is None:
+            return b"".join((head, payload, packet.raw))
+        return b"".join((head, payload, trailer[1].to_bytes(CRC_SIZE, "big"), packet.raw))
+    size = len(payload)
+    if trailer is None:
+        return b"".join((filled(layers, size, size), payload, packet.raw))
+    if crc_from is None:
+        return None
+    head = filled(layers, size + CRC_SIZE, size)
+    crc: int = crc32c(payload, crc32c(head[crc_from:]))
+    return b"".join((head, payload, crc.to_bytes(CRC_SIZE, "big"), packet.raw))
+
+
 def _write_roce(packet: Packet, fill: bool, verbatim: Any, filled: Any, invariant: _Invariant) -> bytes | None:
     layers, payload, trailer = packet.layers, packet.payload, packet.trailer
     if trailer is None or trailer[0] != "icrc" or packet.vcrc is not None:
@@ -393,29 +455,31 @@ def _write_roce(packet: Packet, fill: bool, verbatim: Any, filled: Any, invarian
     if not fill:
         return b"".join((verbatim(layers), payload, packet.pad, value, packet.raw))
     pad = bytes(-len(payload) & 3)
-    head = filled(layers, len(payload) + len(pad) + ICRC_SIZE, len(pad))
+    head = filled(layers, len(payload) + len(pad) + ICRC_SIZE, len(payload), len(pad))
     start, size, mask, crc = invariant
     crc = crc32((int.from_bytes(head[start:], "big") | mask).to_bytes(size, "big"), crc)
     crc = crc32(pad, crc32(payload, crc))
     return b"".join((head, payload, pad, crc.to_bytes(ICRC_SIZE, "little"), packet.raw))
 
 
-def _writer(forms: tuple[str, ...]) -> tuple[Any, Any, int | None, _Invariant | None]:
-    """Compile a stack of forms into writers of its headers.
+def _writer(forms: tuple[str, ...], present: tuple[frozenset[str], ...] | None = None) -> _Writer:
+    """Compile a stack of forms, of which the fields `present` are set (None: all), into writers of its headers.
 
-    Return the writer of verbatim headers, the writer that fills lengths and checksums, the offset of the first byte
-    that a CRC32C covers, and what an ICRC covers.
+    Return the writer of verbatim headers, the writer that fills absent fields, lengths and checksums, the offset of the
+    first byte that a CRC32C covers, and what an ICRC covers.
     """
+    present = tuple(frozenset(FORMS[form].names) for form in forms) if present is None else present
     format_, fetches, shared, unfit, writes, lengths, sums = ">", [], [], [], [], [], []
     crc_from = None
     size = sum(FORMS[form].size for form in forms)
     offset = 0
-    for index, form in enumerate(forms):
-        header, prefix = FORMS[form], f"h{index}_"
+    for layer, form in enumerate(forms):
+        header, prefix = FORMS[form], variable(layer, "")
         text = plan(header, prefix)
         format_ += text.format
-        fetches.append(f"if len(v{index}) != {len(header.fields)}: raise DoesNotFit")
-        fetches.append("; ".join(f"{prefix}{f.name} = v{index}['{f.name}']" for f in header.fields))
+        names = present[layer]
+        fetches.append(f"if len(v{layer}) != {len(names)}: raise DoesNotFit")
+        fetches += [f"{prefix}{f.name} = v{layer}['{f.name}']" for f in header.fields if f.name in names]
         shared += [f"{name} = {expression}" for name, expression in text.shared.items()]
         unfit += text.unfit
         writes += text.writes
@@ -449,9 +513,10 @@ def verbatim(layers):
     {body}
     {check}
     return pack({", ".join(writes)})
-def filled(layers, below, pad=0):
+def filled(layers, below, size, pad=0):
     {values}, = layers
     {body}
+    {"; ".join(f"{variable(step.layer, step.field)} = {step.value}" for step in steps_for(forms, present)) or "pass"}
     {"; ".join(lengths) or "pass"}
     {check}
     {"; ".join(sums) or "pass"}
@@ -460,8 +525,13 @@ def filled(layers, below, pad=0):
         "stack " + " ".join(forms),
         pack=struct.Struct(format_).pack,
         class_of=type,
+        index=operator.index,
         DoesNotFit=_DoesNotFitError,
     )
-    network = forms.index("bth") if "bth" in forms else 0
-    covered = any(form in _LENGTHS and form != "udp" for form in forms[:network])
-    return functions["verbatim"], functions["filled"], crc_from, _invariant(forms) if covered else None
+    invariant = _invariant(forms) if "bth" in forms else None
+    return functions["verbatim"], functions["filled"], crc_from, invariant
+
+
+def _is_covered(forms: tuple[str, ...]) -> bool:
+    """Return whether there is a network header below the BTH, from which an ICRC counts."""
+    return any(form in _LENGTHS and form != "udp" for form in forms[: forms.index("bth")])

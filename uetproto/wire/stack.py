@@ -7,6 +7,7 @@ distinguished: *truncated* (the capture kept less than was on the wire), *trimme
 
 import operator
 from collections.abc import Mapping, Set
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,17 @@ from uetproto.errors import LocalError
 from uetproto.wire.codec import Codec, codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c, trailer_crc
 from uetproto.wire.fields import Header
-from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, Candidates, matches, rows_after
+from uetproto.wire.forms import (
+    FIRST,
+    FORMS,
+    IP_PROTOCOL,
+    ROCE_PORT,
+    UDP_PORT,
+    UET_FORMS,
+    Candidates,
+    matches,
+    rows_after,
+)
 from uetproto.wire.headers import ethernet as eth
 from uetproto.wire.headers import roce, uet_pds, uet_tss
 from uetproto.wire.headers.ethernet import EtherType, IpProtocol
@@ -22,7 +33,7 @@ from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, OPCODE_PROFILES, SE
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
 from uetproto.wire.inside import look_inside
 from uetproto.wire.packet import CRC_SUSPECT, RAW_FORMS, Fault, Layer, Packet, Trailer
-from uetproto.wire.shapes import SUSPECT_SIZES, Readers, Writers
+from uetproto.wire.shapes import SUSPECT_SIZES, Readers, Writers, completer
 
 LINKS = ("ethernet", "raw", "sll", "sll2", "infiniband", "erf")
 CRC_MODES = ("auto", "on", "off")
@@ -602,9 +613,11 @@ def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
 def encode(packet: Packet, *, fill: bool = False) -> bytes:
     """Return the bytes of `packet`, verbatim; missing fields take their defaults.
 
-    `fill=True` computes the IP, UDP, GRH and LRH lengths, `ihl`, the IPv4 checksum, `padcnt` and the pad of RoCE, and
-    the CRCs that the packet has, and sets the UDP checksum to 0, as UET and RoCE send it. Raises `LocalError` for an
-    unknown form or field, or a value that does not fit.
+    With `fill=True` missing fields follow from those that are there (`wire.defaults`): PDCIDs, codes of what follows,
+    lengths, ends of messages; a field that is there stays, even if it is 0. It always computes the IP, UDP, GRH and LRH
+    lengths, `ihl`, the IPv4 checksum, `padcnt` and the pad of RoCE, and the CRCs that the packet has, and sets the UDP
+    checksum to 0, as UET and RoCE send it. Raises `LocalError` for an unknown form or field, or a value that does not
+    fit.
     """
     data = _writers.write(packet, fill)
     return assemble(packet, fill) if data is None else data
@@ -616,6 +629,7 @@ def assemble(packet: Packet, fill: bool) -> bytes:
         if not isinstance(part, bytes | bytearray | memoryview):
             raise LocalError(name, f"{part!r} is not bytes")
     if fill:
+        packet = completed(packet)
         return _fill(packet, [_encode_layer(layer, _FILLED.get(layer.form, ())) for layer in packet.layers])
     parts = [_encode_layer(layer) for layer in packet.layers]
     trailers = _encode_trailer(packet.trailer), _encode_trailer(packet.vcrc)
@@ -623,6 +637,34 @@ def assemble(packet: Packet, fill: bool) -> bytes:
 
 
 _writers = Writers()
+
+
+def completed(packet: Packet) -> Packet:
+    """Return a packet in which every field has a value; those that are missing follow from the others."""
+    layers = packet.layers
+    forms = tuple(layer.form for layer in layers)
+    if not all(form in FORMS or form in RAW_FORMS for form in forms):
+        return packet  # has no bytes, which encoding tells
+    uet = 1 + max((i for i, form in enumerate(forms) if form in UET_FORMS), default=-1)
+    size = sum(layer.size for layer in layers[uet:]) + len(packet.payload)
+    if "sharp" in forms[uet:]:
+        size += -size % 4
+    values = [_set_values(layer) for layer in layers]
+    added = completer(forms, tuple(map(frozenset, values)))(values, size)
+    whole = [Layer(form, {**more, **v}, at) for (form, _, at), more, v in zip(layers, added, values, strict=True)]
+    return replace(packet, layers=whole)
+
+
+def _set_values(layer: Layer) -> dict[str, Any]:
+    """Return the fields that are set and stay, as integers."""
+    form, values, _ = layer
+    if form in RAW_FORMS:
+        return dict(values)
+    try:
+        return {name: operator.index(values[name]) for name in values if name not in _FILLED.get(form, ())}
+    except TypeError:
+        _encode_layer(layer, _FILLED.get(form, ()))  # raises `LocalError` with the name of the field
+        raise
 
 
 _TRAILER_SIZE = {"crc32c": CRC_SIZE, "icrc": ICRC_SIZE, "icv": uet_tss.ICV_SIZE, "vcrc": VCRC_SIZE}

@@ -25,7 +25,7 @@ ENTROPY = Layer("entropy", {"entropy": 0xC123})
 
 REQUEST = Layer("pds.rud_req", {"next_hdr": 3, "clear_psn_offset": -1, "psn": 7, "spdcid": 1, "dpdcid": 2})
 WRITE = Layer("ses.request_std.som", {"opcode": 1, "eom": 1, "message_id": 4, "request_length": 24})
-FIRST = Layer("ses.request_std.som", {"opcode": 1, "message_id": 4, "request_length": 48})
+FIRST = Layer("ses.request_std.som", {"opcode": 1, "eom": 0, "message_id": 4, "request_length": 48})
 ACK = Layer("pds.ack", {"next_hdr": 4, "cack_psn": 7, "spdcid": 2, "dpdcid": 1})
 RESPONSE = Layer("ses.response", {"opcode": 0, "return_code": 1, "message_id": 4})
 SEALED = Layer("tss", {"sdi": 7, "tsc": 9})

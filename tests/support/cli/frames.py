@@ -13,11 +13,13 @@ from click.testing import CliRunner, Result
 from uetproto import Layer, Packet, Trailer, encode
 from uetproto.cli.main import cli
 from uetproto.wire.capture.pcap import open_writer
+from uetproto.wire.forms import FORMS
 from uetproto.wire.headers.ethernet import internet_checksum
 
 
 def layer(form: str, **values: int) -> Layer:
-    return Layer(form, values)
+    """A header whose other fields are 0, or what its form allows."""
+    return Layer(form, {field.name: field.default for field in FORMS[form].fields} | values)
 
 
 def frame(src: int, dst: int, *layers: Layer, payload: bytes = b"", dscp: int = 8, crc: bool = True) -> bytes:
