@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from tests.support import paths
 from tests.support.strategies import bytes_of, headers, random_header, random_stack, random_values, stacks, values_of
-from uetproto.schemas import SCHEMAS, UET
+from uetproto import encode
+from uetproto.schemas import LRH, ROCE, SCHEMAS, SHARP, UET
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS, UET_FORMS
 from uetproto.wire.headers.uet_pds import NackCode
 from uetproto.wire.headers.uet_ses import Opcode
-from uetproto.wire.packet import Layer
+from uetproto.wire.packet import Layer, Packet
 
 VECTORS = json.loads(paths.VECTORS.read_text())["vectors"]
 
@@ -194,3 +195,71 @@ def test_an_unknown_form_is_refused() -> None:
     with pytest.raises(MappingError) as refusal:
         UET.build([{"form": "pds.cp", "fields": {}}, {"form": "pds.xyz", "fields": {}}])
     assert refusal.value.path == "(building) -> 1"
+
+
+def _headers(*forms: str | tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    pairs = [(form, {}) if isinstance(form, str) else form for form in forms]
+    return [{"form": form, "fields": fields} for form, fields in pairs]
+
+
+@pytest.mark.parametrize(
+    ("schema", "forms"),
+    [
+        (UET, ["pds.rud_req", "ses.request_std.som"]),
+        (UET, ["pds.rud_cc_req.syn", "pds.req_cc_state", "ses.send_std.som", "ses.ext.rendezvous"]),
+        (UET, ["pds.rod_req", "ses.request_std.som", "ses.ext.sync", "ses.ext.atomic"]),
+        (UET, ["pds.ack_cc", "pds.cc_state.credit", "ses.response"]),
+        (UET, ["pds.ack.epsn"]),
+        (ROCE, ["bth", "reth"]),
+        (ROCE, ["bth", "deth", "imm"]),
+        (LRH, ["lrh", "grh", "bth"]),
+        (LRH, ["lrh", "bth", "aeth"]),
+        (SHARP, ["sharp"]),
+    ],
+)
+def test_headers_announce_those_that_follow(schema: Any, forms: list[str]) -> None:
+    """No header that is built is lost when it is parsed."""
+    assert [layer.form for layer in schema.parse(schema.build(_headers(*forms)))] == forms
+
+
+def test_what_follows_is_filled_as_encode_fills_it() -> None:
+    """The table of `wire.defaults` is one for all; what is given stays, a 0 too."""
+    packet = Struct("headers" / UET, "payload" / GreedyBytes)
+    for fields in ({}, {"request_length": 0, "message_id": 0}, {"eom": 0}, {"opcode": "READ"}):
+        named = {name: 2 if value == "READ" else value for name, value in fields.items()}
+        layers = [Layer("pds.rud_req", {"psn": 7}), Layer("ses.request_std.som", named)]
+        wanted = encode(Packet(layers, b"data"), fill=True)
+        headers = _headers(("pds.rud_req", {"psn": 7}), ("ses.request_std.som", fields))
+        assert packet.build({"headers": headers, "payload": b"data"}) == wanted
+        assert UET.build(headers, payload=b"data") + b"data" == wanted
+        assert packet.parse(wanted).headers[1].fields.items() >= fields.items()
+
+
+@pytest.mark.parametrize(
+    ("schema", "headers", "path", "why"),
+    [
+        (UET, _headers("pds.nack", "ses.response"), "1", "ses.response cannot follow pds.nack"),
+        (UET, _headers("ses.response", "pds.nack"), "0", "ses.response cannot stand here"),
+        (UET, _headers("pds.rud_req", "pds.ack"), "1", "pds.ack cannot follow pds.rud_req"),
+        (UET, _headers(("pds.rud_req", {"next_hdr": 0}), "ses.response"), "1", "ses.response cannot follow"),
+        (UET, _headers(("pds.rud_req", {"next_hdr": 4}), "ses.request_std"), "1", "ses.request_std cannot stand here"),
+        (UET, _headers(("pds.rud_req", {"next_hdr": 3})), "1", "a header of ses must follow"),
+        (UET, _headers(("pds.rud_req", {"next_hdr": 9}), "ses.response"), "0 -> next_hdr", "9 is reserved"),
+        (UET, _headers("pds.rud_cc_req", "ses.request_std"), "1", "cannot stand here"),
+        (UET, _headers("pds.rud_req", ("ses.send_std.som", {"opcode": "WRITE"})), "1", "it is ses.request_std.som"),
+        (UET, _headers("pds.rud_req", ("ses.request_std.som", {"som": 0})), "1", "it is ses.request_std"),
+        (UET, _headers("pds.rud_req", "ses.request_std.som", "ses.ext.sync", "ses.ext.sync"), "2", "cannot follow"),
+        (UET, [], "0", "a header of pds must follow"),
+        (ROCE, _headers(("bth", {"opcode": 4}), "reth"), "1", "reth cannot follow bth"),
+        (ROCE, _headers("reth"), "0", "reth cannot stand here"),
+        (LRH, _headers(("lrh", {"lnh": 2}), "grh"), "1", "grh cannot stand here"),
+        (SHARP, _headers("sharp.join_req"), "0", "sharp stands here"),
+        (SHARP, _headers("sharp", "sharp.ext.udh"), "1", "not sharp.ext.udh"),
+        (SHARP, _headers(("sharp", {"flags": "UDH"})), "1", "sharp.ext.udh must follow"),
+    ],
+)
+def test_impossible_orders_are_refused(schema: Any, headers: list[Any], path: str, why: str) -> None:
+    with pytest.raises(ConstructError) as refusal:
+        schema.build(headers)
+    assert refusal.value.path == f"(building) -> {path}"
+    assert why in str(refusal.value)

@@ -31,6 +31,7 @@ from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, FORMS, Candidates, matches, rows_after
 from uetproto.wire.headers import roce, sharp
+from uetproto.wire.shapes import completer
 
 __all__ = ["LRH", "ROCE", "SCHEMAS", "SHARP", "UET", "Code"]
 
@@ -110,10 +111,16 @@ class _HeaderSchema(Adapter):  # type: ignore[misc]
         return Container({row.field.name: row.shown(value) for row, value in values})
 
     def _encode(self, values: Mapping[str, int | str], context: Any, path: str) -> bytes:
+        return self.codec.encode(self.numbers(values, path))
+
+    def numbers(self, values: Mapping[str, int | str], path: str) -> dict[str, int]:
+        """Return the fields that are given, as numbers; raise a `ConstructError` for what does not fit."""
         numbers: dict[str, int] = {}
         for row in self.rows:
             field = row.field
-            value = values.get(field.name, field.default)
+            if field.name not in values:
+                continue
+            value = values[field.name]
             if isinstance(value, str):
                 number_of_name = row.number(value)
                 if number_of_name is None:
@@ -129,7 +136,7 @@ class _HeaderSchema(Adapter):  # type: ignore[misc]
             # Names that start with an underscore are Construct's own, such as the `_io` of a parsed Struct.
             if name not in self.header.names and not name.startswith("_"):
                 raise MappingError(f"there is no such field in {self.name}", path=f"{path} -> {name}")
-        return self.codec.encode(numbers)
+        return numbers
 
 
 SCHEMAS: Mapping[str, Any] = MappingProxyType({form: _HeaderSchema(header) for form, header in FORMS.items()})
@@ -142,6 +149,10 @@ class _PacketSchema(Construct):  # type: ignore[misc]
     It parses to a list of containers `form`, `fields` and builds from such a list. Parsing raises a `ConstructError`
     where the headers end early or a type is reserved. Payload and CRC, which follow the headers, are left in the
     stream.
+
+    When it builds, fields that are not given follow from those that are (`wire.defaults`), among them the codes of what
+    follows; lengths count the bytes `payload` of the context: a member of the same `Struct`, or an argument of `build`.
+    Headers that parsing would not find again in this order are refused.
     """
 
     def __init__(self, first: Candidates) -> None:
@@ -170,12 +181,44 @@ class _PacketSchema(Construct):  # type: ignore[misc]
         return layers
 
     def _build(self, layers: Any, stream: Any, context: Any, path: str) -> Any:
+        given = []
         for index, layer in enumerate(layers):
             here = f"{path} -> {index}"
             if layer["form"] not in SCHEMAS:
                 raise MappingError(f"there is no form called {layer['form']!r}", path=here)
-            SCHEMAS[layer["form"]]._build(layer["fields"], stream, context, here)
+            given.append(SCHEMAS[layer["form"]].numbers(layer["fields"], here))
+        forms = tuple(layer["form"] for layer in layers)
+        payload = context.get("payload")
+        size = len(payload) if isinstance(payload, bytes | bytearray | memoryview) else 0
+        added = completer(forms, tuple(map(frozenset, given)))(given, size)
+        whole = [more | values for more, values in zip(added, given, strict=True)]
+        for index, form in enumerate(forms):
+            SCHEMAS[form]._build(whole[index], stream, context, f"{path} -> {index}")
+        self._check_order([FORMS[form] for form in forms], whole, path)
         return layers
+
+    def _check_order(self, headers: list[Header], values: list[dict[str, int]], path: str) -> None:
+        """Raise a `ConstructError` where parsing would find another header, or none, or one more."""
+        todo = [self.first]
+        for index, header in enumerate(headers):
+            here = f"{path} -> {index}"
+            if not todo:
+                raise ConstructError(f"{header.name} cannot follow {headers[index - 1].name} here", path=here)
+            candidates = todo.pop()
+            word = int.from_bytes(codec_of(header).encode(values[index])[:2], "big")
+            found = next((candidate for candidate in candidates if matches(candidate, word)), None)
+            if found is not header:
+                reason = f": by the fields before it and its own it is {found.name}" if found else ""
+                raise ConstructError(f"{header.name} cannot stand here{reason}", path=here)
+            for row in reversed(rows_after(header)):
+                following = row.then.get(values[index][row.by], row.otherwise) if row.by else row.otherwise
+                if following is None:
+                    raise ConstructError(f"{values[index][row.by or '']} is reserved", path=f"{here} -> {row.by}")
+                if following:
+                    todo.append(following)
+        if todo:
+            kind = todo.pop()[0].name.split(".")[0]
+            raise ConstructError(f"a header of {kind} must follow", path=f"{path} -> {len(headers)}")
 
 
 UET = _PacketSchema(FIRST)
@@ -199,6 +242,18 @@ class _MessageSchema(_PacketSchema):
             if header is sharp.SHARP:
                 todo = list(sharp.following(fields.opcode, fields.flags))
         return layers
+
+    def _check_order(self, headers: list[Header], values: list[dict[str, int]], path: str) -> None:
+        wanted: list[Header] = [sharp.SHARP]
+        for index, header in enumerate(headers):
+            if index == len(wanted) or header is not wanted[index]:
+                reason = f"{wanted[index].name} stands here" if index < len(wanted) else "no header follows"
+                raise ConstructError(f"not {header.name}: {reason}", path=f"{path} -> {index}")
+            if not index:
+                wanted += sharp.following(values[0]["opcode"], values[0]["flags"])
+        if len(headers) < len(wanted):
+            reason = f"{wanted[len(headers)].name} must follow"
+            raise ConstructError(reason, path=f"{path} -> {len(headers)}")
 
 
 SHARP = _MessageSchema((sharp.SHARP,))
