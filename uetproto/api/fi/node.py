@@ -30,9 +30,8 @@ class NodeSpec(PlaceSpec):
 
 
 class FiNode(LocalNode):
-    """Represents a node with its fabric endpoint. `engine`: engine that the driver calls in place of the endpoint, and
-    which calls the endpoint; None: the endpoint.
-    """
+    """Represents a node with its fabric endpoint. `engine`: an engine around the endpoint, which the driver calls in
+    place of the endpoint; None: the driver calls the endpoint."""
 
     def __init__(
         self, place: NodePlace, fep: Fep, pds: PdsConfig, ses: SesConfig, engine: Engine | None = None

@@ -31,9 +31,8 @@ class NodeSpec(PlaceSpec):
 
 
 class VerbsNode(LocalNode):
-    """Represents a node with its adapter. `engine`: engine that the driver calls in place of the adapter, and which
-    calls the adapter; None: the adapter.
-    """
+    """Represents a node with its adapter. `engine`: an engine around the adapter, which the driver calls in place of
+    the adapter; None: the driver calls the adapter."""
 
     def __init__(self, place: NodePlace, hca: Hca, engine: Engine | None = None) -> None:
         super().__init__(place, hca, engine)

@@ -12,8 +12,7 @@ from uetproto.wire.serial import diff32
 
 M32 = 0xFFFFFFFF
 FAR = 0x10000
-"""Distance between PSNs of one PDC that no two open PSNs reach: no window is wider than 32,640 (UE 1.0.1
-§3.5.8.2)."""
+"""Two open PSNs of one PDC are always less than this apart, as no window is wider than 32,640 (UE 1.0.1 §3.5.8.2)."""
 NEVER = -1
 """Stands for a PDCID that no packet has."""
 RECORDS = 1_000_000

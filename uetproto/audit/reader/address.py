@@ -1,6 +1,6 @@
 """An address is a number that also holds the kind of address: `::1` differs from 0.0.0.1 and from LID 1.
 
-An IPv4 address is its number, any other has a mark above its bits.
+An IPv4 address is represented by its number alone; every other address has a mark above its bits.
 """
 
 from ipaddress import IPv4Address, IPv6Address

@@ -43,8 +43,8 @@ def exact_of(header: Header) -> tuple[str, ...]:
 
 
 _ALIKE = ("dscp", "atomic_opcode")
-"""Fields that also select what follows, but whose values are not compiled in: most of the many values select the
-same."""
+"""Fields that also select what follows, but whose values are not compiled in, because most of these many values select
+the same headers."""
 
 
 def classes_of(layers: list[Layer], index: int) -> dict[str, frozenset[int]]:

@@ -20,8 +20,8 @@ MOST = 4_096
 RECORDS = 1_000_000
 """Greatest number of PSNs of all senders together that are kept."""
 SILENCE = 50_000
-"""Least time in nanoseconds for which two queue pairs send nothing while they are connected again: their ends go
-through several states, and exchange parameters outside of the connection."""
+"""Least time in nanoseconds for which two queue pairs send nothing when they are connected again: in this time both go
+through several states, and parameters are exchanged outside of the connection."""
 KEY = 0x7FFF
 """Masks the bits of a P_Key that must be equal; the other bit marks full members."""
 _READS = 256

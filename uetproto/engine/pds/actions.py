@@ -1,4 +1,4 @@
-"""Compile the tables of a PDC: functions replace the names of the actions.
+"""This module compiles the tables of a PDC: it replaces the names of the actions by functions.
 
 A name in a table for which there is no function raises `KeyError` at import.
 """

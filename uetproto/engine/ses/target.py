@@ -326,8 +326,8 @@ class SesTarget:
         """Drop the state of a message that was refused because of its generation; return False if there is none.
 
         The state is not needed: all packets of the message have the old generation and are refused again, as
-        generations only increase (ses.md §2.4). It could stay for ever, as packets answered without state do not count
-        towards the end of the message.
+        generations only increase (ses.md §2.4). Without this the state could stay for ever, as packets answered without
+        state do not count towards the end of the message.
         """
         refused = next((key for key, message in self.messages.items() if message.error in _TELLS_GENERATION), None)
         if refused is not None:

@@ -1,4 +1,5 @@
-"""Seal and open one packet (tss.md §2–7): AES-256-GCM under a key of a secure domain, or under one derived from it.
+"""This module seals and opens single packets (tss.md §2–7), by AES-256-GCM under a key of a secure domain or one
+derived from it.
 
 Only this module imports the package `cryptography`, and only when a key is used. `domain` checks the fields of security
 headers. tss.md §13 has test vectors.

@@ -1,4 +1,5 @@
-"""Open sealed packets of a capture with the keys of a file, and return them as plain frames (tss.md §2–7)."""
+"""This module opens sealed packets of a capture with the keys of a file, and makes plain frames of them (tss.md
+§2–7)."""
 
 from collections.abc import Iterator
 from itertools import islice

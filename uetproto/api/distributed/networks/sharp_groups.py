@@ -1,7 +1,8 @@
 """Groups of ranks in SHARP: each is a job of the manager, with a group on each of its trees (sharp.md §1.3, §3.4).
 
 Members join when they have something to aggregate. With `SHARP_COLL_GROUPS_PER_COMM` above 1 a group of ranks has
-several trees: vectors longer than an OST are divided among them, others use them in turn (sharp.md §4.1).
+several trees: a vector longer than an OST is divided among its trees, shorter vectors use the trees in turn (sharp.md
+§4.1).
 """
 
 from collections.abc import Callable, Sequence

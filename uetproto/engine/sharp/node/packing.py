@@ -1,4 +1,4 @@
-"""Pack requests and results of an operation (sharp.md §2.2, §4.3)."""
+"""This module packs the requests and results of an operation (sharp.md §2.2, §4.3)."""
 
 from uetproto.engine.sharp.messages import CHILD_AT, FLAGS_AT, HEADER, HEADER_SIZE, SharpMessage, SharpTarget
 from uetproto.wire.headers.sharp import UDH_WORDS, VERSION, Flag, SharpOpcode
