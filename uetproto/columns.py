@@ -279,9 +279,9 @@ def read(
     """Read every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the uncompressed file needs.
 
     The settings are those of `uetproto.decode`; with `sharp` or `mcast`, `decode` is called for each packet that may
-    have such headers, which is slow. With `icrc` the ICRC of each RoCE packet is checked, with `crc32c`
-    the CRC32C of each UET packet. Raises `LocalError` for a
-    file that is not a capture, `OSError` for one that cannot be opened; `Columns.damage` lists damage.
+    have such headers, which is slow. With `icrc` the ICRC of each RoCE packet is checked, with `crc32c` the CRC32C
+    of each UET packet. Raises `LocalError` for a file that is not a capture, `OSError` for one that cannot be opened;
+    `Columns.damage` lists damage.
     """
     damage: list[Damage] = []
     builder = _Builder(_Settings(udp_port, ip_protocol, roce_port, rd, icrc, crc32c, sharp, mcast))
@@ -546,7 +546,7 @@ class _BatchWalk:
     def bth(self, group: _PacketGroup, end: Index, good: Array) -> None:
         """Find a BTH and the headers behind it, in packets for which `good` is true.
 
-        By their headers the packets end at `end`; the capture may have kept less.
+        The packets end at `end` by their headers; the capture may have kept less.
         """
         self.uet(group._replace(end=np.minimum(group.end, end)).where(good), (_BTH,))
         if self.settings.icrc:

@@ -150,8 +150,10 @@ class FlowTrailers:
 
 
 def _placed(packets: Packets) -> NDArray[np.int8]:
-    """Return, for packets whose last four bytes are no right CRC, what their headers tell: WRONG if they account for
-    all but these bytes, SUSPECT if they tell no length and a payload MTU is before these bytes.
+    """Return what the headers tell about packets whose last four bytes are no right CRC.
+
+    WRONG: the headers account for all bytes but these four. SUSPECT: the headers tell no length, and a payload MTU is
+    before the four bytes.
     """
     headers: list[tuple[Header, Index]] = []  # from the PDS header on, and where they are
     at = packets.pos

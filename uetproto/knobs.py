@@ -151,7 +151,7 @@ def keys_of(kind: Any) -> dict[str, KeyType]:
 
 
 def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> dict[str, KeyType]:
-    """Return the keys, where a key named as a field of the dataclass `kind` has the default of the field for the docs.
+    """Return the keys for the docs: a key named as a field of the dataclass `kind` gets the default of this field.
 
     The name of such a key is `prefix` and the name of the field. A default that a key has already is kept.
     """

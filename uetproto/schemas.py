@@ -146,13 +146,13 @@ SCHEMAS: Mapping[str, Any] = MappingProxyType({form: _HeaderSchema(header) for f
 class _PacketSchema(Construct):  # type: ignore[misc]
     """A packet schema holds the headers of a packet, of which the first is one of `first`.
 
-    It parses to a list of containers `form`, `fields` and builds from such a list. Parsing raises a `ConstructError`
-    where the headers end early or a type is reserved. Payload and CRC, which follow the headers, are left in the
-    stream.
+    It parses to a list of containers, each with `form` and `fields`, and builds from such a list. Parsing raises a
+    `ConstructError` where the headers end early or a type is reserved. Payload and CRC, which follow the headers, are
+    left in the stream.
 
-    When it builds, fields that are not given follow from those that are (`wire.defaults`), among them the codes of what
-    follows; lengths count the bytes `payload` of the context: a member of the same `Struct`, or an argument of `build`.
-    Headers that parsing would not find again in this order are refused.
+    When it builds, fields that are not given follow from the given ones (`wire.defaults`), also those that announce the
+    next header. Lengths count the bytes `payload` of the context: a member of the same `Struct`, or an argument of
+    `build`. Headers that parsing would not find again in this order are refused.
     """
 
     def __init__(self, first: Candidates) -> None:

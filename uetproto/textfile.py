@@ -1,4 +1,7 @@
-"""Reads text files of the user within a bound: a device, or a capture given by mistake, must not fill the memory."""
+"""This module reads text files of the user up to a limit.
+
+A device, or a capture given by mistake, must not fill the memory.
+"""
 
 import os
 from pathlib import Path

@@ -1,7 +1,7 @@
 """This module measures the API for `uetproto bench`: large operations over the emulated fabric, in memory and in files.
 
-Each operation runs in a process of its own, so that its peak of memory is its own; `python -m uetproto.bench.api write
-1024` runs one.
+Each operation runs in a process of its own, so that its peak of memory is its own. `python -m uetproto.bench.api write
+1024 memory` runs one of 1024 MiB; with `files` source and target are files.
 """
 
 import json
@@ -59,9 +59,10 @@ def _memory(path: Path, length: int, files: bool) -> Any:
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """Yield the peak of memory, and the time for each packet of a long operation as a multiple of a short one's.
+    """Yield, for each operation, the time for a packet in a long run, and peaks of memory.
 
-    The times are the best of three; long and short operations run alternately.
+    The limit of the time is a multiple of that in a short run. Both times are the best of three; long and short runs
+    alternate.
     """
     long, short = (64, 16) if quick else (_LONG, _SHORT)
 

@@ -108,8 +108,9 @@ def conversations(first: int, last: int) -> Iterator[Record]:
 def left_behind(pdcs: int, used: Callable[[], int]) -> float:
     """Return how many bytes the audit keeps for each closed PDC.
 
-    This is the growth of `used`, the memory in bytes, from the first tenth of the PDCs to all of them. Both numbers of
-    PDCs are multiples of the sweep interval, so that the audit has just removed what closed PDCs no longer need.
+    `used` returns the memory in bytes. Its growth from the first tenth of the PDCs to all of them is divided by the
+    number of PDCs in between. Both numbers of PDCs are multiples of the sweep interval, so that the audit has just
+    removed what closed PDCs no longer need.
     """
     auditor = Auditor(Options())
     reading = Reading(ETHERNET, Options(), auditor.see)

@@ -1,7 +1,7 @@
 """This module measures collectives for `uetproto bench`: a large one with packets, and schedules of thousands of ranks.
 
-The large collective runs in a process of its own, so that its peak of memory is its own: `python -m
-uetproto.bench.collective 64`.
+The large collective runs in a process of its own, so that its peak of memory is its own; `python -m
+uetproto.bench.collective 64` runs it with 64 MiB for each rank.
 """
 
 import json

@@ -1,10 +1,11 @@
 """This module measures how fast the library is on this machine (`uetproto bench`), as ratios to Scapy in the same run.
 
-Scapy has no state machines: their rows are rates and sizes (`bench.engine`).
+Scapy has no state machines, so `bench.engine` measures rates and sizes of state machines in place of ratios.
 
 Absolute rates differ from machine to machine and from minute to minute; the ratio of two rates that were measured one
-after the other is stable. Each codec row takes the best of several turns, the library's and Scapy's alternately. Files
-go to a temporary folder; a row with a memory limit runs in a process of its own, so that its peak of memory is its own.
+after the other is stable. Each codec row takes the best of several turns; the turns of the library and of Scapy
+alternate. Files go to a temporary folder. A row with a memory limit runs in a process of its own, so that its peak of
+memory is its own.
 """
 
 import json
@@ -414,7 +415,7 @@ Exit status: 0; 1 a ratio or a memory bound was missed; 2 misuse; 130 interrupte
 @click.option("--quick", is_flag=True, help="Small sizes: a first impression in half a minute, not judged.")
 @click.option("--json", "json_", is_flag=True, help="One JSON object a row.")
 def command(only: str | None, quick: bool, json_: bool) -> None:
-    """Measure codec, captures and emulator against Scapy, and the state machines and the API alone, on this machine.
+    """Measure codec, captures and emulator against Scapy, and the other parts of the library alone, on this machine.
 
     Compare ratios, not rates: both sides run alternately. The full run takes some minutes and 4 GiB of disk.
     """

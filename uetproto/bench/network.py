@@ -1,7 +1,7 @@
 """This module measures collectives of the network for `uetproto bench`: multicast all_gather, SHARP all_reduce.
 
-Each runs in a process of its own, so that its peak of memory is its own: `python -m uetproto.bench.network multicast
-188`.
+Each runs in a process of its own, so that its peak of memory is its own; `python -m uetproto.bench.network multicast
+188 65536` runs one of 188 ranks with 64 KiB each.
 """
 
 import json

@@ -62,9 +62,9 @@ def gradient(name: str, source: Path) -> float:
 
 
 def measure(quick: bool, folder: Path, gradient: Callable[[str, Path], float] = gradient) -> Iterator[Figure]:
-    """Yield the rates of each security mode, then the rate of a sealed gradient in percent of the one in clear.
+    """Yield the rates of each security mode, then the rate of a sealed gradient exchange in percent of one in clear.
 
-    The gradients are the better of two runs each, which run alternately.
+    Each of the two exchanges takes the better of two runs; sealed and clear runs alternate.
     """
     packets, length = (PACKETS // 10, 8) if quick else (PACKETS, INPUT)
     for name, values in MODES.items():

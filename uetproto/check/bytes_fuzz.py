@@ -182,10 +182,12 @@ CLOSE_FIRST = 0x20
 
 
 class Parcel:
-    """A row of an input has bytes that arrive at one end, how they arrive, and the time before their arrival.
+    """A parcel is one row of an input: bytes that arrive at one end, how they arrive, and the time before their
+    arrival.
 
-    Packed as flags, time, length, bytes. Bits of the flags: 0 the end (0 initiator, 1 target); 1–2 how it was trimmed;
-    3 CE mark; 4 from an unknown address; 5 this end closes first; 6 both ends first deliver what they have sent.
+    It is packed as flags, time, length, bytes. Bits of the flags: 0 the end (0 initiator, 1 target); 1–2 how the packet
+    was trimmed; 3 CE mark; 4 the packet is from an unknown address; 5 before it arrives, this end closes; 6 before it
+    arrives, both ends deliver what they have sent.
     """
 
     HEAD = struct.Struct(">BBH")
@@ -282,10 +284,11 @@ _SES = {mtu: SesConfig(payload_mtu=mtu) for mtu in (1024, 2048, 4096, 8192)}
 
 
 class Engines(FuzzTarget):
-    """Two endpoints have addresses, keys, PDCIDs of those in a capture; its packets arrive mutated.
+    """This target gives mutated packets of a capture to two endpoints that have its addresses, keys and PDCIDs.
 
-    The endpoints raise no exception and write nowhere outside the region; their packets can be parsed, PSNs stay in
-    order (pds.md §18 items 12 and 13), no PDC exists twice or beyond the limit (item 27), and deadlines advance.
+    It requires that the endpoints raise no exception and write nowhere outside the region, that their packets can be
+    parsed, that PSNs stay in order (pds.md §18 items 12 and 13), that no PDC exists twice or beyond the limit (item
+    27), and that deadlines advance.
     """
 
     name = "engine"

@@ -1,7 +1,7 @@
-"""One episode of the fuzzer: its settings, how it is played, and how packets are named by their place.
+"""This module has one episode of the fuzzer: its settings, how it is played, and how its steps name packets by place.
 
-A step names a packet by its number. When earlier steps are left out, the numbers change, but a packet with the same
-place among those on the wire often still exists. `to_place` and `from_place` translate numbers and places.
+A step names a packet by its number. When earlier steps are left out, the numbers change, but often there is still a
+packet at the same place among those on the wire. `to_place` and `from_place` translate numbers and places.
 """
 
 import traceback
@@ -37,8 +37,8 @@ class EpisodeSettings(ABC):
     """The settings with which the steps of an episode are played."""
 
     knobs: Knobs
-    """Two sets of settings that differ from the defaults: for end 0 and for end 1; with TSS, of `Terms` and of
-    `PdsConfig`, for both ends."""
+    """Settings that differ from the defaults, in two sets: one for end 0, one for end 1. With TSS one set is of
+    `Terms`, the other of `PdsConfig`, and both ends have both."""
 
     step: ClassVar[Callable[..., Any]]
 
@@ -130,7 +130,7 @@ def play(
 ) -> PlayedEpisode:  # fmt: skip
     """Play one episode; with `finish`, packets on the wire arrive after the last step (pds.md §18 items 49–52).
 
-    An episode that has to `give_up` did not fail.
+    An episode that `give_up` ends has no failure.
     """
     simulator = settings.simulator()
     steps: list[Any] = []
@@ -184,8 +184,11 @@ def placed(steps: Iterable[Any]) -> StepSource:
 
 
 def to_place(step: Any, simulator: Simulation) -> Any:
-    """Return a step that names its packet by place: its index among the packets on the wire in the order of numbers, or
-    for `dup`, how many packets left after it."""
+    """Return a step that names its packet by place.
+
+    The place is the packet's index among those on the wire, in the order of numbers; in a step `dup`, it is the number
+    of packets that left after the packet.
+    """
     if step.number == ALL:
         return step
     if step.action == "dup":

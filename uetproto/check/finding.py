@@ -1,7 +1,7 @@
-"""What the fuzzer found, and how it is written: a scenario of steps that `uetproto run` replays, or a text.
+"""This module makes the text of a finding of the fuzzer: a scenario of steps that `uetproto run` replays, or a list.
 
-The steps of an attacker (TSS) cannot be written as a scenario; a text lists them, and names the command that plays the
-episode again from its seed.
+The steps of an attacker (TSS) cannot be written as a scenario; their text lists them, and names the command that plays
+the episode again from its seed.
 """
 
 import re
@@ -55,9 +55,10 @@ class FuzzFinding:
 
 
 def folder_for(name: str) -> Path:
-    """Return the folder that `-o` names, if findings can be written there. The first finding makes it, if need be.
+    """Return the folder that `-o` names, if findings can be written there; a missing folder is made with the first
+    finding.
 
-    Raises `LocalError` where that is impossible.
+    Raises `LocalError` if the folder cannot be written or made.
     """
     folder = Path(name)
     made: list[Path] = []

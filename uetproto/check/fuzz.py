@@ -1,4 +1,4 @@
-"""The fuzzer's loop: episodes of random steps, and the shrinking of those that fail.
+"""This module has the loop of the fuzzer: it plays episodes of random steps, and shrinks those that fail.
 
 Settings, presets, steps and the random numbers of the endpoints all follow from the seed of an episode. An episode that
 fails is played again with fewer and fewer steps (`shrink`), while there is time.
@@ -40,7 +40,8 @@ BEGINNINGS: dict[str, Begin] = {
     **dict.fromkeys(roce.PROFILES, roce.begin),
     **dict.fromkeys(tss.PROFILES, tss.begin),
 }
-"""The function that draws the settings of an episode, by machine: {machine, random numbers} → generator, settings."""
+"""Function for each machine that draws the settings of an episode: it takes the name of the machine and random numbers,
+and returns the step generator and the settings."""
 
 MACHINES = tuple(BEGINNINGS)
 ALL = "all"

@@ -1,7 +1,8 @@
-"""The register of numbered invariants of one page of docs/protocol: what each checks, when, and under which settings.
+"""This module registers the numbered invariants of a page of docs/protocol: what each checks, when, under which
+settings.
 
-An invariant is one function, `PREFIX_NUMBER_name`; its docstring is the statement. The function gets the arguments that
-its scope names and raises `InvariantViolation`.
+An invariant is one function, `PREFIX_NUMBER_name`, whose docstring is the statement. The function gets the arguments
+that belong to its scope, and raises `InvariantViolation`.
 """
 
 from collections.abc import Callable

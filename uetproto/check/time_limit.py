@@ -1,4 +1,4 @@
-"""A limit that ends an input of a fuzzer after some CPU time, or when its caller gives up."""
+"""This module ends an input of a fuzzer after some CPU time, or when its caller gives up."""
 
 import gc
 import signal

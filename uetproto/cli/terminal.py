@@ -63,8 +63,10 @@ def status() -> Iterator[Callable[[str], None]]:
 
 
 def console(aside: bool = False) -> "Console":
-    """Return a console for tables on standard output, or `aside` on standard error. A closed pipe raises
-    `BrokenPipeError` in it, as everywhere; rich alone would end the program with exit status 1."""
+    """Return a console for tables on standard output, or with `aside` on standard error.
+
+    A closed pipe raises `BrokenPipeError`, as in other output; rich alone would end the program with exit status 1.
+    """
     from rich.console import Console
 
     class Piped(Console):
@@ -83,8 +85,10 @@ _STYLED = re.compile("(\x1b\\[(?:" + "|".join({*STYLES.values(), "0"} - {""}) + 
 
 
 def tell(lines: Iterable[str], aside: bool = False) -> None:
-    """Print lines, which may hold styles of a painter and texts from outside, on standard output or `aside` on standard
-    error."""
+    """Print lines on standard output, or with `aside` on standard error.
+
+    The lines may hold styles of a painter, and texts from outside.
+    """
     for line in lines:
         for part in line.split("\n"):
             words = _STYLED.split(part) if "\x1b" in part else [part]

@@ -1,7 +1,7 @@
-"""A target of `bytes_fuzz` that feeds mutated frames of RoCEv2, RoCEv1 and native InfiniBand to the decoder.
+"""This module has the target of `bytes_fuzz` that feeds mutated frames of RoCEv2, RoCEv1 and InfiniBand to the decoder.
 
 The corpus begins with the golden frames of roce.md §5 and with a frame of every opcode in every encapsulation. An input
-is a byte that says the link, and a frame.
+is a frame behind a byte that gives its link type.
 """
 
 from collections.abc import Iterator
@@ -98,9 +98,11 @@ _HEADS = ("lrh", "grh", "bth")
 
 
 class RoceFrames(FuzzTarget):
-    """The decoder and encoder: frames are encoded to the same bytes, and a prefix is decoded as a truncated frame.
+    """This target requires that a decoded frame is encoded to the same bytes, and that a prefix is decoded as
+    truncated.
 
-    Compiled shapes give the same result as the header walk, with RD headers decoded or raw; a new ICRC is right.
+    Compiled shapes must give the same result as the walk from header to header, with RD headers decoded or raw. A frame
+    that is encoded anew must have a right ICRC.
     """
 
     name = "roce"

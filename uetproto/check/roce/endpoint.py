@@ -1,4 +1,4 @@
-"""This module has the adapters that a `RoceSimulator` drives: each has a queue pair, and regions with these keys."""
+"""This module has the adapters that a `RoceSimulator` drives: each has one queue pair, and regions with fixed keys."""
 
 from collections.abc import Callable
 from typing import Any

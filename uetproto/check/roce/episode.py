@@ -1,4 +1,4 @@
-"""The settings that an episode of RoCE has, and how a finding in it is written as a scenario."""
+"""This module has the settings of an episode of RoCE, and the parts of a scenario that replays it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

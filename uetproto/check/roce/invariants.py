@@ -1,4 +1,7 @@
-"""The numbered invariants of roce.md §15, one function each: `roce_N_name`; the docstring is the statement."""
+"""This module has the numbered invariants of roce.md §15, in one function each.
+
+The docstring of the function `roce_N_name` states invariant N.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

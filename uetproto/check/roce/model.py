@@ -1,4 +1,4 @@
-"""The model of what two queue pairs must do: work requests, the memory that each may access, and how each ended.
+"""This module models what two queue pairs must do: work requests, the memory that each may access, and how each ended.
 
 Every work request has memory places of its own, far from each other: a write anywhere else is an error.
 """

@@ -1,6 +1,6 @@
 """A simulator drives two adapters with a queue pair each, step by step, and checks the invariants after each step.
 
-A run is a function of its settings and its steps (`steps.RoceStep`). roce.md §15.
+A run is a function of its settings and its steps (`steps.RoceStep`). The invariants are those of roce.md §15.
 """
 
 from collections.abc import Callable

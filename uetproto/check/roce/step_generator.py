@@ -1,4 +1,4 @@
-"""The random steps of an episode of RoCE (`check.step_generator`)."""
+"""This module draws the random steps of an episode of RoCE, with a `check.step_generator.StepGenerator`."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""The steps of a simulation of two queue pairs, as scripts have them and the fuzzer draws them.
+"""This module has the steps of a simulation of two queue pairs, as scripts have them and the fuzzer draws them.
 
-As in `steps`, packets are numbered from 0 in the order in which they leave, whoever sends them; a copy gets a number of
-its own. They stay on the wire until a step takes them, and time passes only when a step says so.
+Packets are numbered from 0 in the order in which they leave, whoever sends them; a copy gets a number of its own. They
+stay on the wire until a step takes them, and time passes only when a step says so.
 """
 
 from collections.abc import Iterator

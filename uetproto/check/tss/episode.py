@@ -1,4 +1,4 @@
-"""The settings that an episode of the security sublayer has."""
+"""This module has the settings of an episode of the security sublayer."""
 
 from dataclasses import dataclass
 

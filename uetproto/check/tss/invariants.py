@@ -1,6 +1,6 @@
-"""The numbered invariants of TSS, which no attacker without the key may break (tss.md §6–§11, §14).
+"""This module has the numbered invariants of TSS, which no attacker without the key may break (tss.md §6–§11, §14).
 
-Each docstring is the statement. The functions raise `InvariantViolation`.
+The docstring of each function states its invariant. The functions raise `InvariantViolation`.
 """
 
 from typing import Protocol

@@ -231,9 +231,11 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
     # The attacker
 
     def _is_too_old(self, number: int) -> bool:
-        """Return whether a packet is too old: without secure start only time tells old packets from new (tss.md §11).
+        """Return whether a packet is too old to arrive: without secure start only time tells old packets from new
+        (tss.md §11).
 
-        The limit is half of MSL: a target is quarantined for MSL, while its source may repeat its SYN for Σ RTO.
+        The limit is half of MSL, because a PDCID of a target is quarantined for MSL, in which a source may still repeat
+        its SYN (for Σ RTO).
         """
         return self.terms.start == "off" and self.now - self.wire.born[number] > self.config.msl // 2
 

@@ -1,4 +1,6 @@
-"""The random steps of an episode of TSS: what two members of a secure domain do, and an attacker between them."""
+"""This module draws the random steps of an episode of TSS: what two members of a secure domain do, and an attacker
+between them.
+"""
 
 import sys
 from collections import deque
@@ -19,8 +21,8 @@ MSL = 200 * MILLISECOND
 
 _STARTS = (None, None, 1, 0x7FFFFFF0, 0xFFFFFFF0, 0xFFFFFFFF)
 _STARTS_EXPECTED = (None, None, 1, 0x7FFF0000)
-"""Start_PSNs with Expected_PSN, which begins at 0: less than 2^31 above it, so that none counts as
-older (tss.md §11)."""
+"""Start_PSNs to draw where secure start is `expected`. Expected_PSN begins at 0; they are less than 2^31 above it, so
+that none counts as older (tss.md §11)."""
 _LENGTHS = (0, 1, 100, MTU, MTU + 1, 3 * MTU)
 _FULL = 64
 """Number of packets on the wire from which on none is added."""

@@ -1,4 +1,4 @@
-"""The steps of a simulation of a secure domain: what its endpoints, the network and an attacker without the key do.
+"""This module has the steps of a simulation of a secure domain: what endpoints, network and attacker do.
 
 Packets are numbered from 0 in the order in which they leave; copies and forgeries get numbers of their own. A packet
 stays on the wire until a step takes it, and time passes only when a step says so.

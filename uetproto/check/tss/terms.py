@@ -1,4 +1,4 @@
-"""The terms that the members of a secure domain share, and the keys that the key server hands out."""
+"""This module has the terms that the members of a secure domain share, and the keys that the key server hands out."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,6 @@
-"""The wire that an attacker controls: every packet that ever left, and the changes that can be made to one."""
+"""This module has the wire that an attacker controls: every packet that ever left, and the changes that can be made to
+one.
+"""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""A guard checks the invariants after each of the five calls of an endpoint with PDS and real SES."""
+"""This module has a guard, which drives a fabric endpoint and checks the invariants when packets arrive and leave."""
 
 from collections.abc import Callable
 

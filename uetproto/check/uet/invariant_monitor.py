@@ -1,9 +1,9 @@
-"""The monitor of one endpoint: it stands between PDS and SES, sees all packets, and checks the invariants.
+"""This module has the monitor of one endpoint: it stands between PDS and SES, sees all packets, checks the invariants.
 
-It derives the shadow state from requests and answers (`service.PdsUser`) and packets in and out. The driver of the
-endpoint calls `receive`, `poll` and `passed` here in place of those of the PDS. Each call examines only the PDCs that
-it touched, and of these only the numbers that changed; every `scan_every` calls, and at the end, all numbers of all
-PDCs are examined (`scan`).
+The monitor keeps shadow state: what happened to each PDC, by packets in and out, and by the requests and answers that
+PDS and SES exchange (`service.PdsUser`). The driver of the endpoint calls `receive`, `poll` and `passed` of the monitor
+in place of those of the PDS. Each call examines only the PDCs that it touched, and of these only the numbers that
+changed; every `scan_every` calls, and at the end, all numbers of all PDCs are examined (`scan`).
 """
 
 from collections import deque
@@ -180,8 +180,10 @@ class InvariantMonitor:
             pds_36_idempotence(before, marks_of(pdc))
 
     def _waits(self, nack: Message) -> bool:
-        """Return whether a NACK must change nothing when it arrives again at once: any retransmission that it asks for
-        is delayed."""
+        """Return whether a NACK must change nothing when it arrives a second time at once.
+
+        This holds for some codes, if a retransmission that they ask for is delayed.
+        """
         if type(nack) is not Nack or nack.code not in _IDEMPOTENT:
             return False
         return bool(self.config.nack_retx_time) or not NACKS[nack.code].delayed

@@ -1,4 +1,7 @@
-"""Invariants 49–52 of pds.md §18, which concern liveness: 52 is checked when time passes, the others at the end."""
+"""This module has invariants 49–52 of pds.md §18, which concern liveness.
+
+Invariant 52 is checked when time passes, the others at the end.
+"""
 
 from typing import Any
 
@@ -59,8 +62,9 @@ def pds_50_closed_at_both_ends(simulator: Any) -> None:
 
 @invariant(51, PdsScope.END, when=_endless, void_after=_HARM)
 def pds_51_quiescence(simulator: Any) -> None:
-    """When SES is idle (quiescence), una = next at the source; CACK = peer next − 1 at the destination once clears
-    arrived; no stored response; no armed timer except idle."""
+    """When SES is idle (quiescence), una = next at the source, and CACK = peer next − 1 at the destination once clears
+    arrived; there is no stored response, and no armed timer except the idle timer.
+    """
     for monitor in simulator.monitors:
         for pdc in monitor.pds.pdcs.values():
             if pdc.state is not State.ESTABLISHED:

@@ -94,7 +94,8 @@ def pds_15_cack_maximality(shadow: PdcShadow, full: bool) -> None:
 def pds_16_clear_on_the_wire(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
     """On the wire psn + clear_psn_offset < psn, and equals the source's CLEAR_PSN at that moment.
 
-    Not beyond it where a knob sends an older one (`clear_source`, `clear_at`, `clear_on_retransmission`).
+    It may be older, but not newer, where a setting asks for an older one (`clear_source`, `clear_at`,
+    `clear_on_retransmission`).
     """
     clear, now = packet.clear_psn, (shadow.pdc.tx.una - 1) & M32
     if not (clear - packet.psn) & OLDER:
@@ -120,8 +121,9 @@ def pds_17_ack_psn_was_received(shadow: PdcShadow, packet: Ack, datagram: Datagr
 
 @invariant(18, PdsScope.PACKET, Ack, void_after=_RESTARTED | _FORGED)
 def pds_18_sack_truth(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
-    """Every set SACK bit is a PSN ≤ CACK or a received one; every acked or dst_rcvd mark at the source is a PSN
-    received at the destination."""
+    """Every set SACK bit stands for a PSN ≤ CACK or a received one; every acked or dst_rcvd mark at the source is that
+    of a PSN received at the destination.
+    """
     rx = shadow.pdc.rx
     bitmap, psn = packet.sack_bitmap, packet.sack_base
     while bitmap:
@@ -174,8 +176,9 @@ def pds_20_first_transmissions(shadow: PdcShadow, packet: Packet, datagram: Data
 
 @invariant(21, PdsScope.PACKET, Request, Control)
 def pds_21_window(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
-    """A packet is sent only if psn ≤ CLEAR_PSN + mp_range (values of that moment); with `window_base` = cack
-    ≤ peer_cack + mp_range."""
+    """A packet is sent only if psn ≤ CLEAR_PSN + mp_range (values of that moment); with `window_base` = cack, only if
+    psn ≤ peer_cack + mp_range.
+    """
     if sent is not None:
         tx = shadow.pdc.tx
         base = tx.peer_cack if tx.window_at_cack else tx.una - 1

@@ -90,8 +90,9 @@ def pds_30_nothing_new_while_closing(shadow: PdcShadow, packet: Packet, datagram
 
 @invariant(31, PdsScope.PACKET, Control)
 def pds_31_who_closes(shadow: PdcShadow, packet: Control, datagram: Datagram, sent: Sent) -> None:
-    """CLOSE_CMD is first sent only with unack_cnt = 0, open_msg = 0, locks = 0; only by the initiator. CLOSE_REQ only
-    by the target."""
+    """CLOSE_CMD is sent only by the initiator, and first only with unack_cnt = 0, open_msg = 0, locks = 0; CLOSE_REQ is
+    sent only by the target.
+    """
     pdc = shadow.pdc
     if packet.ctl_type == CtlType.CLOSE_CMD:
         if pdc.role is not Role.INITIATOR:
@@ -116,7 +117,7 @@ def pds_32_closing_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent:
 def pds_33_no_answer_to_answers(shadow: PdcShadow, packet: Ack | Nack, datagram: Datagram, sent: Sent) -> None:
     """No ACK or NACK is ever answered by any packet; control packets without `ar` get no ACK.
 
-    An ACK that completes a close lets the closing ACK leave: it answers the CLOSE_CMD.
+    An ACK that completes a close lets the closing ACK leave, which answers the CLOSE_CMD.
     """
     arrived, pdc = shadow.end.cause, shadow.pdc
     if isinstance(arrived, Ack | Nack) or (isinstance(arrived, Control) and arrived.ctl_type in _QUIET):
@@ -160,11 +161,11 @@ def marks_of(pdc: Any) -> tuple[Any, ...]:
 
 @invariant(36, PdsScope.PAIR)
 def pds_36_idempotence(once: tuple[Any, ...], twice: tuple[Any, ...]) -> None:
-    """Processing the same ACK twice in a row equals processing it once (except counters and RTT/CC
-    state); the same for a NACK with delayed retransmission, ROD_OOO and NEW_START_PSN. A repeated NACK with immediate
-    retransmission may cause one more copy, within Max_NACK_Retx_Cnt.
+    """Processing the same ACK twice in a row equals processing it once (except counters and RTT/CC state); the same
+    holds for a NACK with delayed retransmission, ROD_OOO and NEW_START_PSN.
 
-    The arguments are `marks_of` the PDC after the first and after the second time.
+    A repeated NACK with immediate retransmission may cause one more copy, within Max_NACK_Retx_Cnt. The arguments are
+    `marks_of` the PDC after the first and after the second time.
     """
     if once != twice:
         raise broken(36, f"the second time changes {once} to {twice}")
@@ -174,7 +175,7 @@ def pds_36_idempotence(once: tuple[Any, ...], twice: tuple[Any, ...]) -> None:
 def pds_37_confluence(one: Any, other: Any) -> None:
     """Any order of the same set of ACKs gives the same acked set, una, CLEAR and peer_cack.
 
-    The arguments are the PDC of two runs.
+    The arguments are the same PDC in two runs.
     """
     views = [(set(pdc.tx.records), pdc.tx.una, pdc.tx.clear_psn, pdc.tx.peer_cack) for pdc in (one, other)]
     if views[0] != views[1]:
@@ -318,11 +319,11 @@ def _draws_far(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(47, PdsScope.STEP, PdcOpened, when=_draws_far)
 def pds_47_start_psn(shadow: PdcShadow, full: bool) -> None:
-    """Consecutive Start_PSNs on one PDCID must differ circularly by ≥ 2^16 from the last PSN used (secure start, pds.md
-    §6.6: newer than it).
+    """Each Start_PSN on a PDCID differs circularly by ≥ 2^16 from the last PSN used there (secure start, pds.md §6.6:
+    it is newer than that PSN).
 
-    It is not checked with `secure_start` = expected: before the first close starts are drawn, and "newer" is no order
-    of three PSNs drawn from the whole circle.
+    This is not checked with `secure_start` = expected: before the first close, Start_PSNs are drawn at random, and
+    "newer" is no order of three PSNs drawn from the whole circle.
     """
     pdc = shadow.pdc
     last = shadow.end.last_psn.get(pdc.local_id)

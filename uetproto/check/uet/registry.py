@@ -46,7 +46,7 @@ _NUMBERS = range(10, 24)
 
 
 class CheckPlan:
-    """The checks that apply to one configuration and mode, so that no step has to choose among them.
+    """A check plan has the checks that apply to one configuration and mode, so that no step has to choose among them.
 
     `PACKET` invariants with the kind `PdcClosed` concern packets of a closed PDC; the kinds of a `STEP` invariant are
     types of packets that arrived, or of events.

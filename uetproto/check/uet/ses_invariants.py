@@ -68,9 +68,9 @@ class MessageOnWire:
 
 @dataclass(slots=True)
 class SegmentChecks:
-    """Checks the messages of one direction in the order of first transmission.
+    """Segment checks examine the messages of one direction in the order of first transmission.
 
-    `mtu` is the payload of a full packet, `lone_read_eom` the knob of the sender.
+    `mtu` is the payload of a full packet, `lone_read_eom` that setting of the sender.
     """
 
     mtu: int

@@ -1,6 +1,6 @@
 """A simulator drives two PDS endpoints with scripted SES, step by step, and checks the invariants after each step.
 
-A run is a function of its settings and its steps (`steps.UetStep`). pds.md §18.
+A run is a function of its settings and its steps (`steps.UetStep`). The invariants are those of pds.md §18.
 """
 
 import random
@@ -334,8 +334,8 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
     def _become_quiet(self) -> None:
         """Deliver every packet, give waiting answers and run timers until only idle timers are armed.
 
-        Where budgets are finite, or a disruption happened, it ends after `PATIENCE` at the latest: a PDC whose peer is
-        gone may wait for its idle time-out.
+        Where budgets are finite, or a disruption happened, this ends after `PATIENCE` at the latest, because a PDC
+        whose peer is gone may wait for its idle time-out.
         """
         live = not self.disruptions and all(lives(config) for config in self.configs)
         until = self.now + (NEVER if live else PATIENCE)

@@ -1,4 +1,4 @@
-"""The random steps of an episode of UET (`check.step_generator`)."""
+"""This module draws the random steps of an episode of UET, with a `check.step_generator.StepGenerator`."""
 
 from itertools import islice
 from typing import Any

@@ -1,4 +1,4 @@
-"""The steps of a simulation of two UET endpoints, as scripts have them and the fuzzer draws them.
+"""This module has the steps of a simulation of two UET endpoints, as scripts have them and the fuzzer draws them.
 
 The same steps drive the fuzzer (thousands a second, without bytes) and `uetproto run` (`[[step]]`, real frames).
 Packets are numbered from 0 in the order in which they leave, whoever sends them; a copy gets a number of its own. They

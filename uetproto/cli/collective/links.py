@@ -21,7 +21,8 @@ _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 class LinkMeter:
     """This class measures the payload of the collective's messages on links.
 
-    Frames with the same length and the same first bytes are decoded once.
+    Most frames are not decoded: their payload is that of an earlier frame with the same length and the same first
+    bytes.
     """
 
     def __init__(self, hops: Sequence[LinkHop], transport: str) -> None:

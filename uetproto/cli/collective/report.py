@@ -22,7 +22,7 @@ _TROUBLE = ("retry_packets_sent", "rnr_events", "rnr_naks", "out_of_sequence_nak
 NONE = "–"
 
 _HALVED = {("all_reduce", "sharp"), ("all_gather", "multicast")}
-"""Algorithms that need fewer bytes than the ring: it moves 2(N−1)/N times as many (collectives.md §3.9, §3.10.7)."""
+"""Algorithms that need fewer bytes than the ring, which moves 2(N−1)/N times as many (collectives.md §3.9, §3.10.7)."""
 
 
 def heading(prepared: PreparedCase) -> str:

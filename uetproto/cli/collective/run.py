@@ -350,8 +350,10 @@ class PreparedCase:
 
     @property
     def _most_ports(self) -> int:
-        """Return the number of ports of the largest switch; an aggregation node reduces the input of all ports at line
-        rate (sharp.md §1.1).
+        """Return the number of ports of the largest switch.
+
+        The rate of an aggregation node follows from it: such a node reduces the input of all ports at line rate
+        (sharp.md §1.1).
         """
         if self.case.kind == "switch":
             return self.case.ranks
