@@ -2,12 +2,16 @@
 
 import gc
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 pytest.register_assert_rewrite("tests.support")
+
+# A shell starts what runs in the background without SIGINT; tests that send it would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(

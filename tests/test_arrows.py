@@ -15,6 +15,7 @@ EVERYTHING = "*"
 ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and modules that it may import
     "errors": set(),  # which everyone may import
     "knobs": set(),  # how a parameter is declared: every configuration, and who reads or describes one, may import it
+    "garbage": set(),  # how seldom long runs collect garbage
     "textfile": set(),  # how a text file of the user is read: whoever reads one may import it
     "": {"wire"},  # uetproto/__init__.py
     "__main__": {"cli"},
@@ -152,7 +153,7 @@ def may(place: str, name: str) -> bool:
     here = part(place)
     top, _, rest = name.partition(".")
     if top == source.PACKAGE.name:
-        ways = ARROWS[here] | {"errors", "knobs", "textfile"}
+        ways = ARROWS[here] | {"errors", "garbage", "knobs", "textfile"}
         return (
             part(rest) == here or EVERYTHING in ways or any(rest == way or rest.startswith(f"{way}.") for way in ways)
         )

@@ -26,6 +26,7 @@ from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter, tell
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
+from uetproto.garbage import seldom_collected
 
 PULSE = 0.25
 """Time in seconds from one report of a worker to the next."""
@@ -124,7 +125,7 @@ def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[Fu
     """
     total, kinds = FuzzTally(), set[str]()
     start = perf_counter()
-    with Interrupt() as interrupted:
+    with Interrupt() as interrupted, seldom_collected():
 
         def stop() -> bool:
             return bool(interrupted) or (plan.steps is None and perf_counter() - start >= plan.seconds)
@@ -186,15 +187,17 @@ def spread(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
 def _work(plan: FuzzPlan, number: int, connection: Connection) -> None:
     """Run as a worker: send counts from time to time; end on any message, or when the parent has ended."""
     done, sent = FuzzTally(), perf_counter()
-    for tally in fuzz(
+    tallies = fuzz(
         plan.machine, plan.seed, steps=plan.share(number), stop=connection.poll, give_up=connection.poll,
         first=number, stride=plan.jobs,
-    ):  # fmt: skip
-        done.add(tally)
-        if perf_counter() - sent >= PULSE:
-            if not _send(connection, done):
-                return
-            done, sent = FuzzTally(), perf_counter()
+    )  # fmt: skip
+    with seldom_collected():
+        for tally in tallies:
+            done.add(tally)
+            if perf_counter() - sent >= PULSE:
+                if not _send(connection, done):
+                    return
+                done, sent = FuzzTally(), perf_counter()
     _send(connection, done)
 
 

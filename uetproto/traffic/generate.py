@@ -15,6 +15,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.tap import RecordWriter
 from uetproto.engine.contract import NEVER
 from uetproto.errors import LocalError
+from uetproto.garbage import seldom_collected
 from uetproto.traffic import keys_file
 from uetproto.traffic.coverage import Coverage
 from uetproto.traffic.coverage_roce import RoceCoverage
@@ -140,6 +141,7 @@ def generate(
     seen = _TRANSPORTS[type(profile)].coverage(profile) if coverage else None
     with ExitStack() as owned:
         owned.enter_context(_named(output))
+        owned.enter_context(seldom_collected())
         writer = owned.enter_context(open_writer(output, comment=comment_of(profile), interfaces=[("", ETHERNET)]))
         keys = None
         if security is not None:

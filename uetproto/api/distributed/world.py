@@ -17,6 +17,7 @@ from uetproto.api.distributed.work import Timeout, picoseconds
 from uetproto.collectives.offload import CollectiveCounters
 from uetproto.collectives.transport import SECOND, CollectiveNetwork, NetworkCounts
 from uetproto.errors import LocalError, UetError, shown
+from uetproto.garbage import seldom_collected
 
 MOST_RANKS = 16_384
 """Number of ranks that a world may have: each is a thread."""
@@ -123,7 +124,8 @@ class World:
         self._earlier_groups += len(self._groups)
         self._groups = []
         try:
-            stuck = self.scheduler.run(lambda number: self._program(number, program, args), self._ended)
+            with seldom_collected():
+                stuck = self.scheduler.run(lambda number: self._program(number, program, args), self._ended)
         finally:
             self._running = False
             self._release()

@@ -16,6 +16,7 @@ from uetproto.emulator.run.uet_transfer import UetTransfer
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import Scenario
+from uetproto.garbage import seldom_collected
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 
@@ -75,7 +76,8 @@ def run(
             writer = owned.enter_context(open_writer(output, comment=comment_of(scenario), interfaces=interfaces))
         played.connect(judge.watch(writer) if judge else writer)
         try:
-            played.play(progress)
+            with seldom_collected():
+                played.play(progress)
         finally:
             played.close()
         return played.outcome(judge, output)
