@@ -575,6 +575,15 @@ def test_a_fragment_is_not_looked_into(flags: Any) -> None:
     assert uet.PdsAck not in IPv6(bytes(first))
 
 
+def test_the_summary_tells_a_suspected_crc(settings: uet.Settings) -> None:
+    whole = bytes(IP() / UDP(sport=4793) / uet.PdsRudReq() / uet.SesRequestStdSom(opcode=1, eom=0) / Raw(bytes(2048)))
+    wrong = whole[:-1] + bytes([whole[-1] ^ 1])
+    assert uetproto.decode(wrong, link="raw").notes == ("crc-suspect",)
+    assert [IP(data).summary().count(" [crc-suspect]") for data in (whole, wrong, whole[:-4])] == [0, 1, 0]
+    settings.crc = "on"
+    assert "CRC32C wrong" in IP(wrong).summary()
+
+
 def test_extension_headers_are_covered_by_the_crc() -> None:
     for ip in (
         IP(src="10.0.0.1", dst="10.0.0.2", options=[IPOption_NOP()] * 3),  # padded by Scapy

@@ -47,7 +47,7 @@ from uetproto.wire.headers.ethernet import Ecn
 from uetproto.wire.headers.uet_pds import ACKS, NACKS, CtlType, PdsType
 from uetproto.wire.headers.uet_ses import RESPONSES
 from uetproto.wire.packet import Layer
-from uetproto.wire.shapes import completer
+from uetproto.wire.shapes import SUSPECT_SIZES, completer
 from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
 
 
@@ -261,7 +261,7 @@ class UetLayer(FormLayer):
 
     def mysummary(self) -> Any:
         tell = next((tell for headers, tell in _SUMMARIES if self.header in headers), _summary)
-        return tell(self), [type(self.underlayer)]
+        return tell(self) + " [crc-suspect]" * _is_suspect(self), [type(self.underlayer)]
 
 
 def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, _underlayer: Any = None, **kwargs: Any) -> Any:
@@ -369,9 +369,7 @@ def _below(layer: Any) -> Iterator[Any]:
 
 def _trailer(layer: Any, data: bytes) -> tuple[int, Any]:
     """Return size and layer of the trailer at the end of `data`, the bytes that follow `layer`, the last header."""
-    chain = [layer]
-    while isinstance(chain[-1].underlayer, UetLayer):
-        chain.append(chain[-1].underlayer)
+    chain = _chain(layer)
     first = chain[-1]
     if _trimmed(first):
         return 0, None
@@ -381,8 +379,28 @@ def _trailer(layer: Any, data: bytes) -> tuple[int, Any]:
         return 0, None
     if settings.crc == "on" or _crc(first, first.original[:-CRC_SIZE]) == int.from_bytes(data[-CRC_SIZE:], "big"):
         return CRC_SIZE, UetCrc32c
-    implied = implied_payload([Layer(part.header.name, part.fields) for part in reversed(chain)])
-    return (CRC_SIZE, UetCrc32c) if len(data) - CRC_SIZE == implied else (0, None)
+    return (CRC_SIZE, UetCrc32c) if len(data) - CRC_SIZE == _implied(chain) else (0, None)
+
+
+def _chain(layer: Any) -> list[Any]:
+    """Return the UET layers from `layer` down."""
+    chain = [layer]
+    while isinstance(chain[-1].underlayer, UetLayer):
+        chain.append(chain[-1].underlayer)
+    return chain
+
+
+def _implied(chain: list[Any]) -> int | None:
+    return implied_payload([Layer(part.header.name, part.fields) for part in reversed(chain)])
+
+
+def _is_suspect(layer: Any) -> bool:
+    """Return whether the payload of a dissected packet may be a payload MTU and a wrong CRC32C (interfaces.md §3)."""
+    payload = layer.payload
+    if settings.crc != "auto" or not layer.received or type(payload) is not Raw or layer.following():
+        return False
+    chain = _chain(layer)
+    return len(payload.load) in SUSPECT_SIZES and not _trimmed(chain[-1]) and _implied(chain) is None
 
 
 def _crc(first: Any, body: bytes) -> int | None:
