@@ -100,7 +100,7 @@ OF_COLLECTIVES = {
 def test_messages_of_shared_work_are_met() -> None:
     """The runs have every message of ranks, aggregating switches and multicast, with errors and retransmissions."""
     missing = {f"sharp {what}" for what in OF_SHARP} | {f"collective {form}" for form in OF_COLLECTIVES}
-    likely = [(seed, "sharp") for seed in (15, 5, 37, 19, 18, 14)] + [(seed, "collective") for seed in (38, 37, 15)]
+    likely = [(seed, "sharp") for seed in (39, 112, 42, 77)] + [(seed, "collective") for seed in (38, 0, 16)]
     for seed, kind in (*likely, *product(FEW[:40], FABRICS)):
         for record in random_run(seed, kind).emulate()[MIDDLE]:
             packet = decode(record.frame, sharp=True)
@@ -117,7 +117,7 @@ def test_messages_of_shared_work_are_met() -> None:
 def test_all_rules_of_sharp_are_judged() -> None:
     """In views of which nothing is missing; that they have found nothing is said of something."""
     judged: Counter[str] = Counter()
-    for seed in FEW[: effort(4, 10, 10)]:
+    for seed in FEW[16 : 16 + effort(4, 10, 10)]:  # the first runs have few messages
         run = random_run(seed, "sharp")
         for view in views(run, run.emulate()):
             if view.name.endswith(WHOLE):

@@ -20,7 +20,7 @@ from uetproto.emulator.network.config import NetworkConfig, NetworkFeatures, Nod
 from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.network.pfc import Pfc
-from uetproto.emulator.network.ports import MOST_PORTS, port_names, port_obstacle
+from uetproto.emulator.network.ports import MOST_PORTS, port_names, port_obstacle, port_of
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import MOST_GROUPS
 from uetproto.emulator.network.unencoded_frames import NOT_ENCODED, WIRES
@@ -355,14 +355,15 @@ class EmulatedNetwork(ABC):
 
     # Groups
 
-    def join(self, group: int, node: str) -> None:
+    def join(self, group: int, node: str, port: int | None = None) -> None:
         """Join a node to a multicast group (an address as a number): a tree brings frames only to the nodes that
         joined.
 
-        All nodes get the frames of a group that no node has joined. Raises the error of `invalid` for an address that
-        is no group, an unknown node, and a switch that holds too many groups.
+        `port`: the port of the node by which the frames come; None: the entropy value of each frame selects it. All
+        nodes get the frames of a group that no node has joined. Raises the error of `invalid` for an address that is no
+        group, an unknown node, and a switch that holds too many groups.
         """
-        self._group(self.network.join, group, node)
+        self._group(lambda mac, name: self.network.join(mac, name, port), group, node)
 
     def leave(self, group: int, node: str) -> None:
         """Undo a `join`."""
@@ -458,5 +459,6 @@ class EmulatedNetwork(ABC):
 _KINDS: dict[type, str] = {int: "a whole number", str: "a text"}
 
 __all__ = [
-    "BURST", "FAULTS", "EmulatedNetwork", "Faults", "NetworkKeywords", "NetworkOptions", "Pfc", "PlaceSpec", "Red",
+    "BURST", "FAULTS", "MOST_PORTS", "EmulatedNetwork", "Faults", "NetworkKeywords", "NetworkOptions", "Pfc",
+    "PlaceSpec", "Red", "port_of",
 ]  # fmt: skip

@@ -2399,6 +2399,7 @@ class _SharpAmQpcConfigHeader(NamedTuple):
     rnr_retry: int
     ack_timeout: int
     retry: int
+    flow_label: int
     rsvd: int
 
 class SharpAmQpcConfigHeader(_SharpAmQpcConfigHeader):
@@ -2409,12 +2410,12 @@ class SharpAmQpcConfigHeader(_SharpAmQpcConfigHeader):
     @staticmethod
     def read(data: _Buffer, offset: int = 0) -> SharpAmQpcConfigHeader: ...
     @staticmethod
-    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int]: ...
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int]: ...
     @staticmethod
     def pack(
         qpn: int, state: int, ts: int, port: int, mtu: int, rqpn: int, rlid: int, pkey: int, sl: int, tclass: int,
         hop_limit: int, flags: int, rgid: int, rq_psn: int, sq_psn: int, rnr_mode: int, rnr_retry: int,
-        ack_timeout: int, retry: int, *, rsvd: int = 0,
+        ack_timeout: int, retry: int, flow_label: int, *, rsvd: int = 0,
     ) -> bytes: ...
 
 class _SharpAmTreeConfigHeader(NamedTuple):

@@ -2053,7 +2053,8 @@ form({
   { "rnr_retry", 45, 1, F("uint8", "sharp.am.qpc_config.rnr_retry", "rnr_retry", base.DEC, nil, nil, nil), 1, 256 },
   { "ack_timeout", 46, 1, F("uint8", "sharp.am.qpc_config.ack_timeout", "ack_timeout", base.DEC, nil, nil, nil), 1, 256 },
   { "retry", 47, 1, F("uint8", "sharp.am.qpc_config.retry", "retry", base.DEC, nil, nil, nil), 1, 256 },
-  { "rsvd", 48, 144, B("sharp.am.qpc_config.rsvd", "rsvd", nil) },
+  { "flow_label", 48, 4, F("uint32", "sharp.am.qpc_config.flow_label", "flow_label", base.DEC, nil, nil, "20 bits: selects the entropy value; 0: the node chooses"), 1, 4294967296 },
+  { "rsvd", 52, 140, B("sharp.am.qpc_config.rsvd", "rsvd", nil) },
 })
 
 form({

@@ -150,10 +150,10 @@ def test_leaders(sockets: int, levels: int, edges: int) -> None:
 
 @pytest.mark.parametrize("kind", ["switch", "leaf-spine"])
 @pytest.mark.parametrize(("groups", "length", "more"), [
-    (2, 1 << 16, {}),
+    (2, 1 << 15, {}),
     (2, 12 << 10, {}),  # two parts would be below the threshold
-    (3, 1 << 16, {}),  # of three trees two are flows of an aggregation node
-    (4, 1 << 16, {"SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE": 0, "semaphores": 4}),
+    (3, 1 << 15, {}),  # of three trees two are flows of an aggregation node
+    (4, 1 << 15, {"SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE": 0, "semaphores": 4}),
 ])  # fmt: skip
 def test_several_trees_are_as_fast_as_one(kind: str, groups: int, length: int, more: dict[str, Any]) -> None:
     """sharp.md §4.1, §4.2: with one port no faster, either. A job takes one semaphore for all its trees."""
@@ -167,6 +167,68 @@ def test_several_trees_are_as_fast_as_one(kind: str, groups: int, length: int, m
     assert found.formula.time == one.formula.time
     assert found.payload == found.promised
     assert found.time == pytest.approx(one.time, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("transport", "kind", "length"),
+    [
+        ("roce", "switch", 4 << 20), ("uet", "switch", 1 << 17), ("roce", "leaf-spine", 1 << 17),
+        ("uet", "leaf-spine", 1 << 17),
+    ],
+)  # fmt: skip
+def test_a_tree_for_each_port(transport: str, kind: str, length: int) -> None:
+    """sharp.md §4.1: large vectors are divided; each port carries the half of them, up and down."""
+    more: dict[str, Any] = {"kind": kind, "transport": transport, "sharp": {"sat_chunk": 4064}}
+    more |= {"shape": {"hosts_per_leaf": 1, "spines": 2}} if kind == "leaf-spine" else {}
+    (_, one), (prepared, two) = (run("all_reduce", "sharp", 2, length, ports=ports, **more) for ports in (1, 2))
+    assert length < 4 << 20 or one.time >= 1.8 * two.time
+    assert prepared.sharp is not None
+    assert prepared.sharp.costs.lanes == 2
+    assert one.formula is not None
+    assert two.formula is not None
+    half = length / 2 * 8 / 400e9 * 1e12
+    assert one.formula.time - two.formula.time == pytest.approx(half)
+    assert one.time - two.time > 0.95 * half
+    assert (two.sent, two.payload, two.busiest_nic) == (one.sent, one.payload, one.busiest_nic) == (
+        (length, length), two.promised, length,
+    )  # fmt: skip
+    assert two.links is not None
+    ports = {link.link: link.payload for link in two.links if "rank" in link.link}
+    assert len(ports) == 2 * 2 * 2
+    assert set(ports.values()) == {length // 2}
+
+
+def test_as_many_streams_as_flows_and_osts() -> None:
+    """An aggregation node has OSTs for three windows; with more flows and OSTs each port has a stream."""
+    times = []
+    for more, streams in (({}, 2), ({"sat_flows_per_an": 4}, 3), ({"sat_flows_per_an": 4, "osts": 512}, 4)):
+        prepared, found = run("all_reduce", "sharp", 2, 256 << 10, ports=4, kind="switch", sharp=more)
+        assert prepared.sharp is not None
+        assert (prepared.sharp.trees, prepared.sharp.costs.trees) == (4, streams)
+        assert found.network is not None
+        assert "nacks" not in found.network.counters["rank0"]
+        times.append(found.time)
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize(("transport", "spread"), [("uet", 2), ("roce", 1)])
+def test_messages_of_the_ranks_on_two_ports(transport: str, spread: int) -> None:
+    """Over uet a message is spread over the ports; over roce it uses that of its queue pair. The formula agrees."""
+    formulas = []
+    for ports in (1, 2):
+        _, found = run("all_reduce", "recursive_doubling", 2, 1 << 20, transport=transport, kind="switch", ports=ports)
+        assert found.formula is not None
+        assert found.time == pytest.approx(found.formula.time, rel=0.1)
+        formulas.append(found.formula.time - 6e6)  # three times two cables
+    assert formulas[0] == pytest.approx(spread * formulas[1])
+
+
+def test_the_report_tells_the_ports() -> None:
+    text = invoke("collective", "all_reduce", "--ranks", "2", "--bytes", "32KiB", "--algorithm", "sharp",
+                  "--ports", "2", "--transport", "roce").stdout  # fmt: skip
+    assert "switch, 2 ports a NIC, seed 0" in text
+    assert "streamed from 8,096 bytes on, on 2 of 2 trees, 131,072 in flight on each\n" in text
+    assert "switch > rank0.0 … 4 links " in text
 
 
 def test_ports_of_aggregation_nodes() -> None:
@@ -307,6 +369,9 @@ def test_the_help_names_them() -> None:
         ("all_gather --algorithm multicast --multicast foo=1", "--multicast foo=1: no such name; legal: mtu, roots"),
         ("all_gather --algorithm multicast --multicast roots=0", "roots: 0; legal: a whole number from 1 on"),
         ("all_reduce --algorithm sharp -o x.pcap --tap leaf0", "all, and with SHARP an.SWITCH"),
+        ("all_reduce --transport model --ports 2", "--ports 2: model has no NICs; legal with --transport uet, roce"),
+        ("all_reduce --algorithm ring --schedule --ports 2", "--ports 2: --schedule says what ranks send"),
+        ("all_reduce --ports 5", "5 is not in the range 1<=x<=4"),
         (
             "all_reduce --algorithm hcoll_sharp --topology rails:gpus_per_node=4 --sockets 3",
             "sockets: 3 do not share 4 ranks a node evenly; legal are 1, 2, 4",

@@ -26,6 +26,7 @@ from uetproto.collectives.dtypes import Array
 from uetproto.collectives.offload import CollectivePart, OffloadRequest, PartFactory
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.emulator.network.link import EmulatedLink
+from uetproto.emulator.network.ports import port_names
 from uetproto.engine.contract import MICROSECOND
 from uetproto.engine.sharp.host.work import GroupLeft, LeaveGroup
 from uetproto.errors import UetError
@@ -132,8 +133,9 @@ class _Watch:
         self._places: dict[FindingPlace, list[Record]] = {MIDDLE: []}
         self._places |= {node.address: [] for node in self._nodes.values()}
         self._places |= {name: [] for name in network.world.network.switches}
+        ends = {end: node.name for node in self._nodes.values() for end in port_names(node.name, node.ports)}
         for source, target, link in (*network.world.network.hops, *network.world.network.inner_hops):
-            self._watch(source, target, link)
+            self._watch(ends.get(source, source), ends.get(target, target), link)
 
     @property
     def full(self) -> bool:

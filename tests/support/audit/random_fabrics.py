@@ -18,6 +18,7 @@ _CABLES: Values = {
     "rate": ("400 Gb/s", "10 Gb/s"),
     "delay": ("1 us", "100 ns", "20 us"),
     "inner_delay": ("100 ns", "5 us"),
+    "ports": (1, 2),
 }
 _SHAPES: tuple[tuple[str, dict[str, int]], ...] = (
     ("switch", {}),
@@ -44,6 +45,7 @@ _SHARP: Values = {
     "HCOLL_ENABLE_SHARP": (1, 2),
     "sat_chunk": (32, 64, 256),
     "sat_window": (1, 2, 64),
+    "sat_flows_per_an": (1, 2),
     "semaphores": (1, 2),
     "llt_trees": (2, 63),
     "lazy_ost": YES_NO,

@@ -38,7 +38,9 @@ class WirePorts:
         self.open.add(self.next)
         return self.next
 
-    def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
+    def connect(
+        self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int, flow_label: int = 0
+    ) -> None:  # fmt: skip
         self.wire.ends[self.address, conn] = (address, remote)
 
     def release(self, conn: int, now: int) -> None:

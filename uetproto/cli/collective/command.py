@@ -32,6 +32,7 @@ from uetproto.collectives.topology.draw import draw
 from uetproto.collectives.topology.gpu_matrix_text import parse
 from uetproto.collectives.topology.kinds import GPUS_PER_NODE, PARAMETERS
 from uetproto.collectives.topology.show import show
+from uetproto.emulator.network.ports import MOST_PORTS
 from uetproto.errors import LocalError
 from uetproto.textfile import read_bounded
 
@@ -66,6 +67,7 @@ Example:
   uetproto collective all_reduce --ranks 8 --algorithm sharp --topology leaf-spine --transport roce
   uetproto collective all_reduce --ranks 8 --algorithm auto --bytes 1KiB --topology leaf-spine --transport roce
   uetproto collective all_reduce --algorithm sharp --transport roce --sharp SHARP_COLL_ENABLE_SAT=0
+  uetproto collective all_reduce --ranks 8 --bytes 4MiB --algorithm sharp --transport roce --ports 2
   uetproto collective all_gather --algorithm multicast --transport roce --multicast roots=1
   uetproto collective all_reduce,all_gather --ranks 16 --topology leaf-spine --transport roce --compare ring,sharp
   uetproto collective all_to_all --ranks 16 --algorithm pairwise --topology rails:gpus_per_node=4 --cross-nic 1
@@ -80,7 +82,8 @@ The formulas are those of collectives.md §3.0 and sharp.md §4.4. Their alpha a
 message crosses it three times (grant, bytes, acknowledgement) at 1 µs for each hop, and a byte takes its time on a
 cable of 400 Gb/s. Messages that are sent at once share alpha; in the model without packets they follow each other. A
 sender whose grant has arrived before it sends is faster than its formula, up to three times. The time of SHARP
-starts when all ranks are members of a group. The model has alpha 1 µs and no packets: bytes_on_links is null.
+starts when all ranks are members of a group. With several ports a message over uet is spread over them; over roce it
+uses that of its queue pair. The model has alpha 1 µs and no packets: bytes_on_links is null.
 
 {EXIT_STATUS}"""
 )
@@ -121,6 +124,10 @@ starts when all ranks are members of a group. The model has alpha 1 µs and no p
     help="Messages between rails: 0 never, 1 allow, 2 prefer the same NIC, over a rank of the same host; default: 2.",
 )  # fmt: skip
 @click.option(
+    "--ports", type=click.IntRange(1, MOST_PORTS), default=1, metavar="N",
+    help=f"Ports of each NIC, up to {MOST_PORTS}; sharp has a tree for each; default: 1.",
+)  # fmt: skip
+@click.option(
     "--sharp", multiple=True, metavar="NAME=VALUE",
     help="Option of sharp: a published one, as SHARP_COLL_ENABLE_SAT, or a parameter, as sat_chunk; repeatable.",
 )  # fmt: skip
@@ -150,6 +157,7 @@ def command(
     sockets: int | None,
     between: str | None,
     cross_nic: str | None,
+    ports: int,
     sharp: tuple[str, ...],
     multicast: tuple[str, ...],
     gpus: str | None,
@@ -181,12 +189,14 @@ def command(
     by_op = options.algorithms(ops, algorithm, compare, hosts=gpus_per_node > 1)
     names = [name for each in by_op.values() for name in each]
     given = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
-    if only_schedule and cross_nic is not None:
-        raise LocalError(f"--cross-nic {cross_nic}", "--schedule says what ranks send, over whichever NIC")
+    for name, value, default in (("--cross-nic", cross_nic, None), ("--ports", ports, 1)):
+        if only_schedule and value != default:
+            raise LocalError(f"{name} {value}", "--schedule says what ranks send, over whichever NIC")
     policy = options.cross_nic(cross_nic, transport, gpus_per_node)
     common: dict[str, Any] = {
         "dtype": dtype(type_), "transport": "model" if only_schedule else transport, "kind": kind, "shape": shape,
-        "matrix": matrix, "seed": seed, **({} if policy is None else {"cross_nic": policy}),
+        "matrix": matrix, "seed": seed, "ports": options.ports(ports, transport),
+        **({} if policy is None else {"cross_nic": policy}),
         **options.in_network(names, sharp, multicast),
     }  # fmt: skip
     cases = []

@@ -164,6 +164,15 @@ def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Seq
     return {"sharp": sharp_settings(sharp), "multicast": multicast_settings(multicast)}
 
 
+def ports(number: int, transport: str) -> int:
+    """Return the number of ports of each NIC. Raises `LocalError` for several ports unless there are packets."""
+    if number > 1 and transport not in TRANSPORTS:
+        raise LocalError(
+            f"--ports {number}", f"{transport} has no NICs; legal with --transport {', '.join(TRANSPORTS)}"
+        )
+    return number
+
+
 def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | None:
     """Return the number of a policy. Raises `LocalError` unless hosts have several NICs and there are packets."""
     if policy is None:

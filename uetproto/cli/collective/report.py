@@ -34,6 +34,7 @@ def heading(prepared: PreparedCase) -> str:
     parts.append("without packets" if case.transport == "model" else f"over {case.transport}")
     gpus = prepared.topology.gpus_per_node
     parts += [case.kind, *([f"{gpus} GPUs a host"] if gpus > 1 else [])]
+    parts += [f"{case.ports} ports a NIC"] if case.ports > 1 else []
     parts += [f"{name} {value}" for name, value in case.options.items()]
     parts += [f"cross-NIC {case.cross_nic}"] if case.cross_nic != PREFER_SAME_NIC else []
     parts += [f"{name}={value}" for name, value in (*case.sharp.items(), *case.multicast.items())]
@@ -99,7 +100,7 @@ def _sharp_costs(offer: Offer) -> Iterator[str]:
     )
     streams = "none is streamed"
     if offer.threshold is not None:
-        where = f" on {costs.trees} of {offer.trees} trees" if offer.trees > 1 else ""
+        where = f", on {costs.trees} of {offer.trees} trees" if offer.trees > 1 else ""
         streams = f"streamed from {offer.threshold:,} bytes on{where}, {offer.window:,} in flight"
         streams += " on each" if costs.trees > 1 else ""
     yield f"  vectors: {costs.osts} operations of {costs.user_data} bytes at once; {streams}"

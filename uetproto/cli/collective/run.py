@@ -1,5 +1,6 @@
 """This module runs one operation of `uetproto collective` with real tensors over one fabric, and counts every byte."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -81,6 +82,8 @@ class CollectiveCase:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options `channels`, `slices`, `sockets`, `between`; algorithms that do not have them ignore them."""
     cross_nic: int = PREFER_SAME_NIC
+    ports: int = 1
+    """Ports of each NIC."""
     sharp: Mapping[str, Any] = field(default_factory=dict)
     """Settings of SHARP that differ from the defaults."""
     multicast: Mapping[str, Any] = field(default_factory=dict)
@@ -153,8 +156,14 @@ class PreparedCase:
             return Costs(Path().alpha / SECOND, 8 / Path().rate)
         hops, relayed = self._farthest
         return Costs(
-            (WAYS * hops * DELAY) / SECOND + relayed * self.inside.alpha, 8 / RATE + relayed * self.inside.beta, gap=0
+            (WAYS * hops * DELAY) / SECOND + relayed * self.inside.alpha,
+            8 / (RATE * self._ports_of_a_message) + relayed * self.inside.beta, gap=0,
         )  # fmt: skip
+
+    @property
+    def _ports_of_a_message(self) -> int:
+        """Return how many ports a message uses: over uet all, by RUD; over roce one, that of its queue pair."""
+        return self.case.ports if self.case.transport == "uet" else 1
 
     @cached_property
     def _farthest(self) -> tuple[int, bool]:
@@ -343,7 +352,7 @@ class PreparedCase:
             more["multicast"] = dict(case.multicast)
         network: PacketNetwork = import_module(TRANSPORTS[case.transport]).network(
             case.ranks, topology=case.kind, rate=RATE, delay=DELAY, hosts=self.hosts, cross_nic=case.cross_nic,
-            seed=case.seed, capture=capture, taps=taps, **more,
+            ports=case.ports, seed=case.seed, capture=capture, taps=taps, **more,
         )  # fmt: skip
         network.intra = IntraNode(self.bandwidth, latency=DELAY)
         return network
@@ -355,10 +364,14 @@ class PreparedCase:
         The rate of an aggregation node follows from it: such a node reduces the input of all ports at line rate
         (sharp.md §1.1).
         """
+        ranks, ports, layout = self.case.ranks, self.case.ports, self.topology
         if self.case.kind == "switch":
-            return self.case.ranks
-        leaving = self.topology.leaving
-        return max(len(leaving[vertex]) for vertex in range(self.topology.size, len(leaving)))
+            return ranks * ports
+        hosts = Counter(layout.neighbour(rank) for rank in range(ranks))
+        return max(
+            len(layout.leaving[vertex]) + hosts[vertex] * (ports - 1)
+            for vertex in range(layout.size, len(layout.leaving))
+        )  # fmt: skip
 
     def _path(self, a: int, b: int) -> Path:
         if self.topology.together(a, b):

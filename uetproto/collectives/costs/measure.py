@@ -3,6 +3,7 @@
 `MeasuredCollective` is the JSON object of `uetproto collective` (interfaces.md §10).
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -242,7 +243,11 @@ class MeasuredCollective:
     @property
     def busiest_nic(self) -> int:
         """Return the bytes that the busiest NIC sends, including those that it forwards for other ranks."""
-        return max((link.payload for link in self.links or () if link.link.startswith("rank")), default=0)
+        sent: Counter[str] = Counter()
+        for link in self.links or ():
+            if link.link.startswith("rank"):
+                sent[link.link.partition(" ")[0].partition(".")[0]] += link.payload  # of all ports of a NIC
+        return max(sent.values(), default=0)
 
     @property
     def injected(self) -> int:

@@ -40,7 +40,7 @@ class Pdc:
         "_entropy_at", "_entropy_mask", "ack_gen_count", "cack_asks", "clear_asked_at", "clear_asks", "clear_at",
         "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack", "config",
         "context", "counters", "cps", "demanded", "entropy", "held", "idle_time", "idle_wake", "local_id", "locks",
-        "message_clear", "mode", "open_message", "opened", "owner", "peer", "peer_id", "pending_at", "probe",
+        "message_clear", "mode", "open_message", "opened", "owner", "paths", "peer", "peer_id", "pending_at", "probe",
         "probe_at", "probes_left", "queue", "refused_starts", "reserved", "role", "rows", "rx", "state", "stored_at",
         "touched", "tx", "unblock_at", "user", "wake_at",
     )  # fmt: skip
@@ -94,6 +94,8 @@ class Pdc:
         self.begin(start, receive_start)
         self.entropy = owner.rng.getrandbits(16)
         self._entropy_at = self._entropy_mask = 0
+        self.paths: int = config.entropy_values
+        """Number of entropy values over which requests on RUD are spread."""
         self.state = State.CREATING if role is Role.INITIATOR else State.ESTABLISHED
         self.rows = self.compiled[role][self.state]
         self.touched = now
@@ -209,7 +211,7 @@ class Pdc:
 
     def next_entropy(self) -> int:
         """Return the next entropy value on RUD: each round uses every value once, in random order (cms.md §8)."""
-        size = self.config.entropy_values
+        size = self.paths
         at = self._entropy_at
         if at == 0:
             self._entropy_mask = self.owner.rng.getrandbits(16) & (size - 1)

@@ -602,17 +602,21 @@ class Pds:
         self._register(pdc, pending=pending)
         return pdc
 
-    def open_reserved(self, pdcid: int, peer: int, mode: Mode, context: int, now: int) -> None:
+    def open_reserved(
+        self, pdcid: int, peer: int, mode: Mode, context: int, now: int, entropy: int | None = None
+    ) -> None:  # fmt: skip
         """Open the PDC for reserved messages of {mode, peer, context}, with a PDCID of `reserve`.
 
-        The PDC is never closed for being idle: the caller closes it. Raises `LocalError` if the PDCID is not reserved,
-        or a PDC has it.
+        The PDC is never closed for being idle: the caller closes it. `entropy` is the only entropy value of its
+        requests; None: the PDC draws its own. Raises `LocalError` if the PDCID is not reserved, or a PDC has it.
         """
         if pdcid not in self.pool.spare:
             raise LocalError("pdcid", f"{pdcid!r} is not legal", "a reserved one that no PDC has")
         self._advance(now)
         pdc = self.open_initiator(peer, mode, now, context, True, Preset(pdcid=pdcid))
         pdc.idle_time, pdc.idle_wake = 0, NEVER
+        if entropy is not None:
+            pdc.entropy, pdc.paths = entropy, 1
 
     def open_initiator(
         self, peer: int, mode: Mode, now: int, context: int = 0, reserved: bool = False, preset: Preset | None = None

@@ -51,8 +51,13 @@ class Ports(Protocol):
     def allocate(self) -> int:
         """Allocate a connection that is not connected yet and return its number."""
 
-    def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
-        """Connect to the connection `remote` at `address`. Only queue pairs use the PSNs; PDCs choose their own."""
+    def connect(
+        self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int, flow_label: int = 0
+    ) -> None:  # fmt: skip
+        """Connect to the connection `remote` at `address`. Only queue pairs use the PSNs; PDCs choose their own.
+
+        `flow_label` selects the entropy value of all packets (`carrier.entropy_of`); 0: the engine chooses.
+        """
 
     def release(self, conn: int, now: int) -> None:
         """Release a connection without a call of `lost`."""

@@ -193,6 +193,7 @@ QPC_CONFIG = _body("qpc_config", "QPCConfig",
     F(  8, "rnr_retry"),
     F(  8, "ack_timeout"),
     F(  8, "retry"),
+    F( 32, "flow_label",                          doc="20 bits: selects the entropy value; 0: the node chooses"),
 )  # fmt: skip
 
 TREE_CONFIG = _body("tree_config", "TreeConfig",

@@ -140,6 +140,37 @@ def test_exclusive_jobs_take_no_more_flows_than_there_are() -> None:
     assert wire.manager.begin_job([HOSTS]) is LibsharpStatus.QUOTA
 
 
+@pytest.mark.parametrize(("osts", "lazy", "streams"), [
+    (67, False, [False, False]),  # a window of 64 and two groups with two OSTs each
+    (68, False, [True, False]), (131, False, [True, False]), (132, False, [True, True]), (67, True, [True, True]),
+])  # fmt: skip
+def test_a_stream_needs_osts_for_its_window(osts: int, lazy: bool, streams: list[bool]) -> None:
+    """Otherwise each lock would be LOCK_BUSY, and the vectors would wait for it in vain (§4.2 item 7)."""
+    options = SharpOptions.of({"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_JOB_QUOTA_OSTS": "2"})
+    config = SharpConfig(lab_radix=2, llt_trees=2, heartbeat=0, osts=osts, lazy_ost=lazy)
+    wire = Wire(config=config, options=options)
+    wire.manager.start()
+    grant = wire.manager.begin_job([HOSTS, HOSTS])
+    assert isinstance(grant, JobGrant), grant
+    assert [bool(rail.sat) for rail in grant.rails] == streams
+    wire.manager.end_job(grant.job_id)
+    assert {an.reserved for an in wire.manager.ans.values()} == {0}
+
+
+def test_a_flow_label_reaches_the_leaf() -> None:
+    """By QPCConfig (§2.9)."""
+    wire = Wire()
+    labels = []
+    wire.manager.start()
+    grant = wire.manager.begin_job([HOSTS])
+    assert isinstance(grant, JobGrant)
+    place = grant.rails[0].llt[0]
+    connect = wire.ports[place.an].connect
+    wire.ports[place.an].connect = lambda conn, **to: (labels.append(to["flow_label"]), connect(conn, **to))[1]  # type: ignore[method-assign]
+    assert wire.manager.connect(place, address=100, remote=0x11, flow_label=0x12345) == LibsharpStatus.OK
+    assert labels == [0x12345]
+
+
 def test_psns_between_nodes_are_drawn() -> None:
     """Of either direction its own, and both ends know both."""
     wire = Wire()
@@ -149,8 +180,9 @@ def test_psns_between_nodes_are_drawn() -> None:
     for guid, ports in wire.ports.items():
 
         def connect(
-            conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int, guid: int = guid
-        ) -> None:
+            conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int, flow_label: int = 0,
+            guid: int = guid,
+        ) -> None:  # fmt: skip
             told[guid, conn] = address, remote, own_psn, their_psn
 
         ports.connect = connect  # type: ignore[method-assign]

@@ -1,5 +1,7 @@
 """The tree builder over random fat trees (sharp.md §4.2, §6 item 27)."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,3 +110,22 @@ def test_what_does_not_fit_leaves_a_partial_tree() -> None:
 def test_cables_have_two_ends() -> None:
     with pytest.raises(LocalError, match="both ends"):
         FabricGraph([FabricSwitch(guid=1, ports={0: 2}, hosts={}), FabricSwitch(guid=2, ports={}, hosts={})])
+
+
+def test_a_tree_reaches_the_ports_of_one_plane() -> None:
+    """Planes take turns; a node has as many children as a plane has ports, not as all ports together (§4.1)."""
+    planes = {guid: guid // 100 - 1 for guid in (100, 101, 200, 201, 202)}
+    fabric = FabricGraph([
+        FabricSwitch(guid=A, ports={9: S}, hosts={1: 100, 2: 200, 3: 201}, planes=planes),
+        FabricSwitch(guid=B, ports={9: S}, hosts={1: 101, 2: 202}, planes=planes),
+        FabricSwitch(guid=S, ports={1: A, 2: B}, hosts={}, planes=planes),
+    ])  # fmt: skip
+    trees = build_trees(fabric, 4, 2)
+    reached = [{child.guid for node in tree.nodes.values() for child in node.children if child.is_host}
+               for tree in trees]  # fmt: skip
+    assert reached == [{100, 101}, {200, 201, 202}] * 2
+    assert [tree.tree_id for tree in trees] == [0, 1, 2, 3]
+    assert not any(tree.partial for tree in trees)
+    together = FabricGraph([replace(switch, planes={}) for switch in fabric.switches.values()])
+    assert all(tree.partial for tree in build_trees(together, 4, 2))
+    assert build_trees(FabricGraph([FabricSwitch(guid=A, ports={}, hosts={})]), 2, 2) == []

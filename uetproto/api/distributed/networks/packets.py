@@ -34,8 +34,8 @@ DEPTH = 128
 """Largest number of open grants from one rank to another; further receives wait for their grants."""
 
 _CABLES = (
-    "topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered", "most_groups",
-    "wire", "inner_rate", "inner_delay",
+    "topology", "shape", "ports", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered",
+    "most_groups", "wire", "inner_rate", "inner_delay",
 )  # fmt: skip
 _INTRA = ("hosts", "nodes", "cross_nic", "intra_bandwidth", "intra_latency")
 _COMMON = ("faults", "faults_from", "seed", "capture", "taps")

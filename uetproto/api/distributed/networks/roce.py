@@ -186,7 +186,7 @@ class RoceNetwork(MulticastNetwork):
         cables, intra, rest = options(size, given, ("config", "way", "multicast", "sharp"))
         config = rest.setdefault("config", RoceConfig())
         mtus = (config.path_mtu,) if isinstance(config, RoceConfig) else PMTUS  # the world refuses anything else
-        sharp = settings(rest.pop("sharp", None), mgid=("ipv4", "none"), path_mtu=mtus)
+        sharp = settings(rest.pop("sharp", None), cables, mgid=("ipv4", "none"), path_mtu=mtus)
         multicast = rest.pop("multicast", None)
         if (way := rest.pop("way", "write")) != "write":
             raise invalid("way", repr(way), "write; over roce messages are not moved by SENDs")

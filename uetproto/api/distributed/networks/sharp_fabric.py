@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from uetproto.api.distributed.errors import invalid
-from uetproto.api.network import EmulatedNetwork, NetworkOptions
+from uetproto.api.network import MOST_PORTS, EmulatedNetwork, NetworkOptions, port_of
 from uetproto.api.node import LocalNode
 from uetproto.collectives.topology.graph import Topology
 from uetproto.collectives.topology.kinds import topology
-from uetproto.engine.sharp.carriers.carrier import Carrier
+from uetproto.engine.sharp.carriers.carrier import Carrier, entropy_of
 from uetproto.engine.sharp.carriers.station import SharpStation
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.endpoint import SharpHost
@@ -25,6 +25,7 @@ from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError
+from uetproto.knobs import fits
 from uetproto.wire.headers.sharp import LibsharpStatus
 
 PRESETS = {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_IB_TIMEOUT": "10"}
@@ -33,16 +34,19 @@ are streamed; a lost packet is retransmitted before its operation is given up (T
 
 _AM_KEY = 0x53484152
 
+_MOST_LABELS = (1 << 14) - 1
+"""Number of flow labels that have different entropy values."""
+
 E = TypeVar("E", SharpHost, SharpNode)
 
 
-def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, SharpOptions] | None:
+def settings(given: Any, cables: NetworkOptions, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, SharpOptions] | None:
     """Return the parameters and options that `given`, the argument `sharp=`, stands for; None: there are no aggregation
     nodes.
 
-    `given` is True, or a dict of options by published name and of fields of `SharpConfig`. `carrier` has the fields of
-    `SharpConfig` that the carrier restricts, with their legal values, the first of which is the default. Raises
-    `ArgumentError` naming what is legal.
+    `given` is True, or a dict of options by published name and of fields of `SharpConfig`; by default a job has a tree
+    for each port of the hosts. `carrier` has the fields of `SharpConfig` that the carrier restricts, with their legal
+    values, the first of which is the default. Raises `ArgumentError` naming what is legal.
     """
     if given is None or given is False:
         return None
@@ -55,7 +59,8 @@ def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, Sharp
     for name, legal in carrier.items():
         if fields.setdefault(name, legal[0]) not in legal:
             raise invalid(f"sharp: {name}", repr(fields[name]), f"{', '.join(map(str, legal))}, over this transport")
-    options = SharpOptions.of(texts, PRESETS)
+    trees = cables.ports if fits(cables.ports, range(1, MOST_PORTS + 1)) else 1  # the network refuses anything else
+    options = SharpOptions.of(texts, PRESETS | {"SHARP_COLL_GROUPS_PER_COMM": str(trees)})
     return SharpConfig(**({"heartbeat": 0, "group_trim": options.group_trim} | fields)), options
 
 
@@ -83,6 +88,7 @@ class SharpFabric:
         self._names: dict[int, str] = {}
         self._carrier_of = carrier_of
         self._psn: Callable[[], int]
+        self._labels = 0
 
     def specs(self, hosts: Sequence[str], cables: NetworkOptions, spec: Callable[..., Any]) -> dict[str, Any]:
         """Return the nodes to build: the hosts, and an aggregation node in every switch; `spec` makes each of them."""
@@ -114,7 +120,9 @@ class SharpFabric:
     ) -> None:
         """Create the agents of the nodes and the manager, after the world was made; discovery begins later."""
         self.world, self.ranks, self._psn = world, list(ranks), psn
-        self._names = {node.address: name for name, node in world.nodes.items()}
+        self._names = {
+            port_guid(node, port): name for name, node in world.nodes.items() for port in range(node.ports)
+        }  # fmt: skip
         for name, node in self.nodes.items():
             self._agents[world.nodes[name].address] = SharpAgent(node, self.carriers[name], _AM_KEY)
             world.nodes[name].listeners.append(self._trapped(name))
@@ -143,7 +151,10 @@ class SharpFabric:
         return self._agents[an].handle(data, self.world.clock.now)
 
     def begin_job(self, ranks: Sequence[int]) -> JobGrant | LibsharpStatus:
-        """Begin a job for a group of ranks, on as many trees as `SHARP_COLL_GROUPS_PER_COMM` says."""
+        """Begin a job for a group of ranks, on as many trees as `SHARP_COLL_GROUPS_PER_COMM` says.
+
+        The trees use the ports of the hosts in turn.
+        """
         if not self._started:
             self._started = True
             self.manager.start()
@@ -155,28 +166,46 @@ class SharpFabric:
             self.multicast and options.mcast_target and self.config.multicasts(data)
         ):
             return LibsharpStatus.MCAST_TARGET
-        ports = [self.ranks[rank].address for rank in ranks]
-        return self.manager.begin_job([ports] * options.groups_per_comm)
+        members = [self.ranks[rank] for rank in ranks]
+        return self.manager.begin_job([
+            [port_guid(node, self.port_of(node, rail)) for node in members] for rail in range(options.groups_per_comm)
+        ])  # fmt: skip
 
-    def connect(self, host: str, place: AttachPoint) -> tuple[int, int]:
-        """Connect a host and its leaf for one tree; return the tree and the connection of the host."""
+    def port_of(self, node: LocalNode, rail: int) -> int:
+        """Return the port of a host that a rail of its job uses."""
+        return rail % node.ports
+
+    def connect(self, host: str, rail: int, place: AttachPoint) -> tuple[int, int]:
+        """Connect a host and its leaf for one tree of a rail; return the tree and the connection of the host."""
         carrier, node = self.carriers[host], self.world.nodes[host]
-        own, theirs = self._psn(), self._psn()
+        own, theirs, label = self._psn(), self._psn(), self._label(node, rail)
         conn = carrier.allocate()
         carrier.connect(
-            conn, address=place.an, remote=place.conn, own_psn=own, their_psn=theirs, now=self.world.clock.now
+            conn, address=place.an, remote=place.conn, own_psn=own, their_psn=theirs, now=self.world.clock.now,
+            flow_label=label,
+        )  # fmt: skip
+        status = self.manager.connect(
+            place, address=node.address, remote=conn, own_psn=theirs, their_psn=own, flow_label=label
         )
-        status = self.manager.connect(place, address=node.address, remote=conn, own_psn=theirs, their_psn=own)
         if status != LibsharpStatus.OK:
             raise LocalError("sharp", f"{host} to {self.name_of(place.an)}: {status.name} ({status.value})")
         return place.tree_id, conn
+
+    def _label(self, node: LocalNode, rail: int) -> int:
+        """Return a flow label whose entropy value selects the port of a rail; 0 if the host has a single port."""
+        if node.ports == 1:
+            return 0
+        while True:
+            self._labels = self._labels % _MOST_LABELS + 1
+            if port_of(entropy_of(self._labels), node.ports) == self.port_of(node, rail):
+                return self._labels
 
     def _awaits(self) -> bool:
         states = (HostGroupState.JOINING, HostGroupState.BUSY, HostGroupState.LEAVING)
         return any(group.state in states for host in self.hosts.values() for group in host.groups.values())
 
     def name_of(self, an: int) -> str:
-        """Return the name of the node with an address."""
+        """Return the name of the node with an address, or with the GUID of a port."""
         return self._names.get(an, f"node {an:#x}")
 
 
@@ -200,17 +229,26 @@ def an_name(switch: str) -> str:
 def _switches(
     ranks: Sequence[LocalNode], layout: Topology | None, by_switch: Mapping[str, int]
 ) -> Iterable[FabricSwitch]:
-    """Yield the switches as the manager sees them, whose GUIDs are addresses."""
+    """Yield the switches as the manager sees them, whose GUIDs are addresses; the ports of a host are its planes."""
+    planes = {port_guid(node, port): port for node in ranks for port in range(node.ports)}
     if layout is None:
-        yield FabricSwitch(
-            guid=by_switch["switch"], ports={}, hosts={at + 1: node.address for at, node in enumerate(ranks)}
-        )
+        yield FabricSwitch(guid=by_switch["switch"], ports={}, hosts=dict(enumerate(planes, 1)), planes=planes)
         return
-    guids = [*(node.address for node in ranks), *(by_switch[name] for name in layout.switches)]
     for number, name in enumerate(layout.switches, layout.size):
-        ends = [layout.links[link].target for link in layout.leaving[number]]
+        ends: list[tuple[bool, int]] = []
+        for end in (layout.links[link].target for link in layout.leaving[number]):
+            if end < layout.size:
+                ends += [(True, port_guid(ranks[end], port)) for port in range(ranks[end].ports)]
+            else:
+                ends.append((False, by_switch[layout.name(end)]))
         yield FabricSwitch(
             guid=by_switch[name],
-            ports={port: guids[end] for port, end in enumerate(ends, 1) if end >= layout.size},
-            hosts={port: guids[end] for port, end in enumerate(ends, 1) if end < layout.size},
+            ports={port: guid for port, (is_host, guid) in enumerate(ends, 1) if not is_host},
+            hosts={port: guid for port, (is_host, guid) in enumerate(ends, 1) if is_host},
+            planes=planes,
         )
+
+
+def port_guid(node: LocalNode, port: int) -> int:
+    """Return the GUID of a host's port; that of the first one is the address of the host."""
+    return port << 128 | node.address

@@ -49,10 +49,10 @@ class RankHost:
         self._told[self._ids] = told
         self.submit(operation.work(self._ids, group_id))
 
-    def listen(self, group: int, qkey: int) -> None:
-        """Receive results that come by multicast."""
+    def listen(self, group: int, qkey: int, port: int) -> None:
+        """Receive results that come by multicast, by one port."""
         self.fabric.carriers[self.node.name].join(group, qkey, self.node.now)
-        self.fabric.world.join(group & 0xFFFFFFFF if group >> 32 == 0xFFFF else group, self.node.name)
+        self.fabric.world.join(group & 0xFFFFFFFF if group >> 32 == 0xFFFF else group, self.node.name, port)
 
     def _event(self, event: Any) -> None:
         if isinstance(event, AggregateDone):
@@ -68,9 +68,11 @@ class RankHost:
 class SharpMember:
     """A rank that is a member of the group of one tree."""
 
-    def __init__(self, side: RankHost, rail: Rail, join: JoinGroup) -> None:
+    def __init__(self, side: RankHost, rail: Rail, join: JoinGroup, port: int) -> None:
         self.side = side
         self.rail = rail
+        self.port = port
+        """Port of the host that the tree uses."""
         self._join = join
         self._asked = False
         self._joined = False
@@ -92,7 +94,7 @@ class SharpMember:
     def on_joined(self, event: GroupJoined) -> None:
         """Submit the waiting operations."""
         if event.mgid:
-            self.side.listen(event.mgid, event.qkey)
+            self.side.listen(event.mgid, event.qkey, self.port)
         self._joined = True
         waiting, self._waiting = self._waiting, []
         for operation, told in waiting:
@@ -119,13 +121,13 @@ class Communicator:
             group_id = grant.job_id * len(grant.rails) + number
             for place, side in enumerate(sides):
                 places = [trees[place] for trees in (rail.llt, rail.sat) if trees]
-                llt, *sat = [Attachment(*fabric.connect(side.node.name, where)) for where in places]
+                llt, *sat = [Attachment(*fabric.connect(side.node.name, number, where)) for where in places]
                 join = JoinGroup(
                     group_id=group_id, job_id=grant.job_id, group_size=len(sides), rank=place, llt=llt,
                     sat=sat[0] if sat else None, multicast=fabric.multicast,
                     want_osts=fabric.options.osts_of(rail.osts, rail.groups), user_data=grant.user_data,
                 )  # fmt: skip
-                side.members[group_id] = member = SharpMember(side, rail, join)
+                side.members[group_id] = member = SharpMember(side, rail, join, fabric.port_of(side.node, number))
                 self._members[place].append(member)
 
     def shares(self, place: int, operation: SharpOperation) -> list[tuple[SharpMember, SharpOperation]]:

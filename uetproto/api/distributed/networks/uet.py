@@ -178,7 +178,7 @@ class UetNetwork(PacketNetwork):
         if delivery not in DELIVERIES:
             raise invalid("delivery", repr(delivery), ", ".join(DELIVERIES))
         cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how", "sharp"))
-        sharp = settings(rest.pop("sharp", None), mgid=("none",))
+        sharp = settings(rest.pop("sharp", None), cables, mgid=("none",))
         self.mode = DELIVERIES[delivery]
         defaults: dict[str, Any] = {"how": Encapsulation(), "pds": PdsConfig(), "ses": _ROOMY}
         chosen, hosts = defaults | rest, names(size)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.engine.contract import Buffer
+from uetproto.engine.roce.packets import source_port
 from uetproto.engine.sharp.contract import Element, OutgoingMessage, Ports
 from uetproto.engine.sharp.messages import HEADER_SIZE
 from uetproto.errors import LocalError
@@ -13,6 +14,11 @@ LONGEST = 4096
 """Greatest number of bytes of a message: a header and the longest chunk (sharp.md §2.8 rule 5)."""
 WORD = 4
 """Unit of the length of a message in bytes (sharp.md §2.1)."""
+
+
+def entropy_of(flow_label: int) -> int:
+    """Return the entropy value of a connection's packets: the UDP source port that roce.md §1 makes of the label."""
+    return source_port(flow_label, 0, 0)
 
 
 @dataclass(slots=True, eq=False)

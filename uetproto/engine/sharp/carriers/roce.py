@@ -109,11 +109,13 @@ class RoceCarrier(Carrier):
         self.connections[number] = CarrierConnection(number)
         return number
 
-    def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
+    def connect(
+        self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int, flow_label: int = 0
+    ) -> None:  # fmt: skip
         connection = self.find(conn)
         self._bring_up(QpType.RC, conn, now, {
-            **self._attributes, "access_flags": 0, "av": AddressVector(address), "dest_qpn": remote,
-            "sq_psn": own_psn, "rq_psn": their_psn,
+            **self._attributes, "access_flags": 0, "av": AddressVector(address, flow_label=flow_label),
+            "dest_qpn": remote, "sq_psn": own_psn, "rq_psn": their_psn,
         })  # fmt: skip
         self.on_connected(connection, now)
 

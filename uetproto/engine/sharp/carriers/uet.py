@@ -20,7 +20,7 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Input, Role
-from uetproto.engine.sharp.carriers.carrier import LONGEST, WORD, Carrier, CarrierConnection
+from uetproto.engine.sharp.carriers.carrier import LONGEST, WORD, Carrier, CarrierConnection, entropy_of
 from uetproto.engine.sharp.contract import Element, OutgoingMessage
 from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE
 from uetproto.errors import LocalError
@@ -66,9 +66,11 @@ def values_of(data: bytes) -> HeaderValues:
 class _UetConnection(CarrierConnection):
     """A connection with its peer, which is set once it is known."""
 
-    __slots__ = ("address", "remote")
+    __slots__ = ("address", "entropy", "remote")
     address: int
     remote: int
+    entropy: int | None
+    """Entropy value of all packets; None: PDCs choose their own."""
 
 
 class _Sent(NamedTuple):
@@ -111,7 +113,9 @@ class UetCarrier(Carrier):
         self.connections[number] = _UetConnection(number)
         return number
 
-    def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
+    def connect(
+        self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int, flow_label: int = 0
+    ) -> None:  # fmt: skip
         """Connect to PDC `remote` at `address`; the PSNs are not used: PDCs choose their own (pds.md §2.2)."""
         connection = self._end(conn)
         if connection.up:
@@ -119,6 +123,7 @@ class UetCarrier(Carrier):
         if type(remote) is not int or remote & 1 or not 0 < remote < 1 << 16:
             raise LocalError("remote", f"{remote!r} is not legal", "an even PDCID")
         connection.address, connection.remote = address, remote
+        connection.entropy = entropy_of(flow_label) if flow_label else None
         self._by_peer[address, remote] = connection
         self.on_connected(connection, now)
 
@@ -160,7 +165,7 @@ class UetCarrier(Carrier):
             raise LocalError("data", "the flag MCAST is not legal over UET")
         pds, pdcid = self._fep.pds, end.number + (values.mode is Mode.RUD)
         if pdcid not in pds.pdcs:
-            pds.open_reserved(pdcid, end.address, values.mode, end.number, now)
+            pds.open_reserved(pdcid, end.address, values.mode, end.number, now, end.entropy)
         self._fep.submit(Send(
             peer=end.address, mode=values.mode, job_id=values.job_id, pid_on_fep=PID_ON_FEP,
             resource_index=RESOURCE_INDEX, initiator=values.initiator, match_bits=values.match_bits,

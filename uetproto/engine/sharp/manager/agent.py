@@ -116,7 +116,7 @@ class SharpAgent:
             return values, MadStatus.BAD_FIELD
         self.ports.connect(
             qpn, address=values["rgid"], remote=values["rqpn"], own_psn=values["sq_psn"], their_psn=values["rq_psn"],
-            now=now,
+            now=now, flow_label=values["flow_label"],
         )  # fmt: skip
         self.active.add(qpn)
         return values, MadStatus.OK

@@ -9,7 +9,7 @@ only when the stream is locked.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from uetproto.engine.sharp.config import SharpConfig, buffer_bytes
@@ -144,12 +144,14 @@ class SharpManager:
         self.ans[an].qps -= count
         return made
 
-    def _connect(self, an: int, conn: int, address: int, remote: int, own_psn: int = 0, their_psn: int = 0) -> None:
+    def _connect(
+        self, an: int, conn: int, address: int, remote: int, own_psn: int = 0, their_psn: int = 0, flow_label: int = 0
+    ) -> None:  # fmt: skip
         options = self.options
         self._set(
             an, AmAttribute.QPC_CONFIG, qpn=conn, state=QpState.ACTIVE, rqpn=remote, rgid=address, sq_psn=own_psn,
             rq_psn=their_psn, mtu=5, rnr_retry=options.ib_rnr_retry, ack_timeout=options.ib_timeout,
-            retry=options.ib_retry_count,
+            retry=options.ib_retry_count, flow_label=flow_label,
         )  # fmt: skip
 
     def _configure(self, tree: AggregationTree) -> None:
@@ -235,6 +237,8 @@ class SharpManager:
             for ports in hosts:
                 tree, part = self._choose(ports, {rail.tree.tree_id for rail in job.grant.rails})
                 self._admit(job, tree, part, ports)
+            for at, ports in enumerate(hosts):  # streams get what the LLTs of all rails leave
+                self._admit_stream(job, at, ports)
         except JobRefusedError as refused:
             self.end_job(number)
             return refused.status
@@ -262,12 +266,11 @@ class SharpManager:
         return min(choices, key=lambda choice: choice[:2])[2:]
 
     def _admit(self, job: KnownJob, tree: AggregationTree, part: Subtree, ports: Sequence[int]) -> None:
-        """Set the quotas, then allocate connections for the hosts (sharp.md §4.2 items 6 and 7)."""
-        options, job_id, user_data = self.options, job.grant.job_id, job.grant.user_data
+        """Admit one rail of a job to the LLT of a tree (sharp.md §4.2 items 6 and 7)."""
+        options, user_data = self.options, job.grant.user_data
         ans = [self.ans[guid] for guid in part.ans]
         if any(user_data > an.info["max_user_data"] for an in ans):
             raise JobRefusedError(LibsharpStatus.INVALID)
-        streams = self._stream(job, part)
         percent = options.llt_percent
         osts = options.quota_osts or min(percent * an.osts // 100 for an in ans)
         groups = options.quota_groups or min(percent * an.groups // 100 for an in ans)
@@ -279,49 +282,63 @@ class SharpManager:
             lacking = osts > an.osts or groups > an.groups or osts * costs[guid] > an.buffers
             if min(osts, groups) < 1 or lacking:
                 raise JobRefusedError(LibsharpStatus.QUOTA)
+        reserved = min(options.osts_of(osts, groups), osts, self.config.max_group_osts)
         for guid, an in zip(part.ans, ans, strict=True):
             an.osts, an.groups, an.buffers = an.osts - osts, an.groups - groups, an.buffers - osts * costs[guid]
-            job.shares.append(Share(guid, osts, osts * costs[guid], groups))
+            an.reserved += reserved
+            job.shares.append(Share(guid, osts, osts * costs[guid], groups, reserved))
         empty = Rail(tree, part, (), (), osts, groups)
-        exclusive = bool(job.semaphores) and all(job.semaphores.values())
-        job.grant = replace(job.grant, rails=(*job.grant.rails, empty), exclusive=exclusive)
+        job.grant = replace(job.grant, rails=(*job.grant.rails, empty))
         self._configure(tree)
-        numbers = [tree.tree_id, *([tree.sat_id] if streams else [])]
-        sat_groups = max(1, min(options.sat_percent * an.info["groups"] // 100 for an in ans))
-        sat_osts = options.sat_osts or sat_groups * self.config.sat_window
-        places = []
-        for number in numbers:
-            sat = number == tree.sat_id
-            for guid in part.ans:
-                flags = (QuotaFlag.IS_ROOT if guid == part.root else 0) | (
-                    QuotaFlag.REPRODUCIBLE if self.config.repro else 0
-                )
-                self._set(
-                    guid, AmAttribute.QUOTA_CONFIG, job_id=job_id, tree_id=number, op=QuotaOp.SET, flags=flags,
-                    osts=sat_osts if sat else osts, buffers=0 if sat else osts * costs[guid],
-                    groups=sat_groups if sat else groups,
-                    qps=len(ports) * (options.quota_qps or 1), user_data=user_data,
-                )  # fmt: skip
-            places.append(self._place(job, tree, number, ports))
-        whole = replace(empty, llt=places[0], sat=places[1] if streams else ())
+        quotas = {guid: {"osts": osts, "buffers": osts * costs[guid], "groups": groups} for guid in part.ans}
+        whole = replace(empty, llt=self._open(job, empty, tree.tree_id, ports, quotas))
         job.grant = replace(job.grant, rails=(*job.grant.rails[:-1], whole))
+
+    def _admit_stream(self, job: KnownJob, at: int, ports: Sequence[int]) -> None:
+        """Admit one rail of a job to the SAT of its tree, if the job may stream there."""
+        options, rail = self.options, job.grant.rails[at]
+        if not self._stream(job, rail.part):
+            return
+        groups = max(1, min(options.sat_percent * self.ans[guid].info["groups"] // 100 for guid in rail.part.ans))
+        quota = {"osts": options.sat_osts or groups * self.config.sat_window, "buffers": 0, "groups": groups}
+        sat = self._open(job, rail, rail.tree.sat_id, ports, dict.fromkeys(rail.part.ans, quota))
+        rails = (*job.grant.rails[:at], replace(rail, sat=sat), *job.grant.rails[at + 1 :])
+        job.grant = replace(job.grant, rails=rails, exclusive=all(job.semaphores.values()))
+
+    def _open(
+        self, job: KnownJob, rail: Rail, number: int, ports: Sequence[int], quotas: Mapping[int, Mapping[str, int]]
+    ) -> tuple[AttachPoint, ...]:  # fmt: skip
+        """Set the quotas of a job on one tree, and allocate connections for the hosts."""
+        for guid, quota in quotas.items():
+            flags = (QuotaFlag.IS_ROOT if guid == rail.part.root else 0) | (
+                QuotaFlag.REPRODUCIBLE if self.config.repro else 0
+            )
+            self._set(
+                guid, AmAttribute.QUOTA_CONFIG, job_id=job.grant.job_id, tree_id=number, op=QuotaOp.SET, flags=flags,
+                qps=len(ports) * (self.options.quota_qps or 1), user_data=job.grant.user_data, **quota,
+            )  # fmt: skip
+        return self._place(job, rail.tree, number, ports)
 
     def _stream(self, job: KnownJob, part: Subtree) -> bool:
         """Return whether the job may stream on one more tree.
 
         A job takes one semaphore of an AN, whatever number of its trees stream there; each of these trees is one of the
-        AN's flows (sharp.md §4.2 item 7). If a semaphore or a flow is lacking and the mode is none or best effort, the
-        tree is an LLT only (**choice**).
+        AN's flows and needs OSTs for its window (sharp.md §4.2 item 7). If any of this is lacking and the mode is none
+        or best effort, the tree is an LLT only (**choice**).
         """
-        mode = self.options.exclusive_lock
+        mode, config = self.options.exclusive_lock, self.config
         if not self.options.enable_sat:
             return False
         ans = [(guid, self.ans[guid]) for guid in part.ans]
         fresh = [an for guid, an in ans if guid not in job.semaphores]
         alone = bool(mode) and all(an.semaphores - (an.shared > 0) > 0 for an in fresh)
         shares = {guid for guid, exclusive in job.semaphores.items() if not exclusive}
-        most = self.config.sat_flows_per_an
-        room = all(an.flows + (job.flows[guid] if guid in shares else 0) < most for guid, an in ans)
+        flows = [an.flows + 1 + (job.flows[guid] if guid in shares else 0) for guid, an in ans]
+        room = all(
+            number <= config.sat_flows_per_an
+            and (config.lazy_ost or number * config.sat_window + an.reserved <= an.info["osts"])
+            for number, (_, an) in zip(flows, ans, strict=True)
+        )
         if mode == REQUIRED and not (alone and room):
             raise JobRefusedError(LibsharpStatus.QUOTA)
         if not room or not all(an.semaphores > 0 for an in fresh):
@@ -350,12 +367,13 @@ class SharpManager:
         return tuple(AttachPoint(number, an, conns[an, index], index) for an, index in where)
 
     def connect(
-        self, place: AttachPoint, *, address: int, remote: int, own_psn: int = 0, their_psn: int = 0
-    ) -> LibsharpStatus:
+        self, place: AttachPoint, *, address: int, remote: int, own_psn: int = 0, their_psn: int = 0,
+        flow_label: int = 0,
+    ) -> LibsharpStatus:  # fmt: skip
         """Connect the leaf AN of an attach point to a host; `remote` is the host's connection, `own_psn` is of the
         AN."""
         try:
-            self._connect(place.an, place.conn, address, remote, own_psn, their_psn)
+            self._connect(place.an, place.conn, address, remote, own_psn, their_psn, flow_label)
         except JobRefusedError:
             return LibsharpStatus.TREE_CONNECT
         return LibsharpStatus.OK
@@ -384,6 +402,7 @@ class SharpManager:
                 an.osts += share.osts
                 an.buffers += share.buffers
                 an.groups += share.groups
+                an.reserved -= share.reserved
         for guid, alone in job.semaphores.items():
             if (an := self.ans.get(guid)) is not None:
                 an.exclusive -= alone

@@ -58,6 +58,8 @@ class KnownAn:
     """Jobs that have a semaphore exclusively."""
     flows: int = 0
     """Trees on which these jobs stream."""
+    reserved: int = 0
+    """OSTs of the LLT groups of all jobs; a job has a group for each tree."""
 
     @property
     def semaphores(self) -> int:
@@ -73,6 +75,7 @@ class Share:
     osts: int
     buffers: int
     groups: int
+    reserved: int
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ gets a lower score.
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ class FabricSwitch:
     hosts: Mapping[int, int]
     """Maps port numbers to the GUID of the host's port at the other end. A host with two rails has two ports."""
     has_an: bool = True
+    planes: Mapping[int, int] = field(default_factory=dict)
+    """Maps the GUID of a host's port to its plane, 0 by default. A tree reaches the ports of one plane only."""
 
 
 class TreeChild(NamedTuple):
@@ -127,6 +129,20 @@ class FabricGraph:
         self._climbing: dict[int, dict[int, int]] = {}
 
     @cached_property
+    def planes(self) -> list["FabricGraph"]:
+        """Return the fabric once for each plane of host ports, with only these ports."""
+        found: dict[int, dict[int, dict[int, int]]] = {}
+        for switch in self.switches.values():
+            for port, host in switch.hosts.items():
+                found.setdefault(switch.planes.get(host, 0), {}).setdefault(switch.guid, {})[port] = host
+        if len(found) < 2:
+            return [self]
+        return [
+            FabricGraph([replace(one, hosts=hosts.get(guid, {})) for guid, one in self.switches.items()])
+            for _, hosts in sorted(found.items())
+        ]  # fmt: skip
+
+    @cached_property
     def levels(self) -> dict[int, int]:
         """Return the levels by GUID; a switch from which no host can be reached has none."""
         return self._distances([guid for guid, switch in self.switches.items() if switch.hosts], 1)
@@ -166,26 +182,34 @@ def build_trees(fabric: FabricGraph, n: int, radix: int) -> list[AggregationTree
         raise LocalError("n", f"{shown(n)} trees; at least 1")
     if radix < 1:
         raise LocalError("radix", f"{shown(radix)}; at least 1")
-    levels = {guid: level for guid, level in fabric.levels.items() if fabric.switches[guid].has_an}
-    top = max(levels.values(), default=0)
-    roots = [guid for guid, level in levels.items() if level == top and len(fabric.switches[guid].hosts) <= radix]
-    leaves = sum(1 for switch in fabric.switches.values() if switch.hosts)
     loads: Counter[int] = Counter()
     turns: Counter[tuple[int, int]] = Counter()
     trees: list[AggregationTree] = []
-    for number in range(n if roots else 0):
+    planes = [(plane, _roots(plane, radix)) for plane in fabric.planes]
+    for number in range(n):
+        plane, roots = planes[number % len(planes)]
+        if not roots:
+            continue
+        leaves = sum(1 for switch in plane.switches.values() if switch.hosts)
 
-        def merit(shape: _TreeShape) -> tuple[bool, int, int]:
+        def merit(shape: _TreeShape, leaves: int = leaves) -> tuple[bool, int, int]:
             reused = sum(1 for child, parent in shape.parents.items() if turns[parent, child])
             score = LEAVES_WEIGHT * shape.spanned - loads[shape.root] - reused
             return shape.spanned == leaves, score, -shape.root
 
-        best = max((_grown(fabric, root, radix, loads) for root in roots), key=merit)
+        best = max((_grown(plane, root, radix, loads) for root in roots), key=merit)
         loads.update([best.root, *best.parents])
         turns.update((parent, child) for child, parent in best.parents.items())
-        nodes = {node.guid: node for node in _nodes(fabric, best)}
+        nodes = {node.guid: node for node in _nodes(plane, best)}
         trees.append(AggregationTree(number, number + n, best.root, nodes, partial=best.spanned < leaves))
     return trees
+
+
+def _roots(fabric: FabricGraph, radix: int) -> list[int]:
+    """Return the ANs that may be roots: those of the highest level, if they have room for their hosts."""
+    levels = {guid: level for guid, level in fabric.levels.items() if fabric.switches[guid].has_an}
+    top = max(levels.values(), default=0)
+    return [guid for guid, level in levels.items() if level == top and len(fabric.switches[guid].hosts) <= radix]
 
 
 def _grown(fabric: FabricGraph, root: int, radix: int, loads: Mapping[int, int]) -> _TreeShape:
