@@ -5,7 +5,7 @@ A schema reads the fields of its header by the rows of its table, as `wire.codec
 can be a member of a `Struct`, be repeated, nested, measured with `sizeof()`.
 `UET` parses the headers that follow UDP port 4793 or IP protocol 253, as many as `NEXT` says. `ROCE` parses those that
 follow UDP port 4791, and `LRH` a packet of native InfiniBand, both by `ROCE_NEXT`. `SHARP` parses a SHARP message,
-whatever carried it. A field of bits has as its name the names of the bits that are set: `"FIRST|LAST"`.
+whatever carried it. The value of a field of bits is a number whose name lists the bits that are set: `"FIRST|LAST"`.
 """
 
 from collections.abc import Mapping

@@ -27,8 +27,8 @@ class MessageColumns(NamedTuple):
     def of(cls, **columns: Ints | int) -> "MessageColumns":
         """Return messages from columns that broadcast together.
 
-        A value that is the same in all messages takes no memory, nor do two equal columns: target and start are often
-        equal.
+        A value that is the same in all messages takes no memory. Two columns that are one array, as target and start
+        often are, take the memory of one.
         """
         shape = np.broadcast_shapes(*map(np.shape, columns.values()))
         once: dict[tuple[int, object], Ints] = {}

@@ -51,8 +51,8 @@ class CollectivePart(Protocol):
 Ended: TypeAlias = Callable[[UetError | None], None]
 """Function that is called once at the end, with None or with the failure; the caller may then reuse the buffers."""
 PartFactory: TypeAlias = Callable[[int, Array, Array, Ended], CollectivePart]
-"""Function that makes the part of a rank from its group rank, INPUT and OUTPUT (both contiguous), and `Ended`. It is
-called for all ranks in order before the first part starts."""
+"""Function that makes the part of a rank from its rank in the group, its arrays INPUT and OUTPUT (both contiguous), and
+its function `Ended`. It is called for all ranks in order before the first part starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,7 +166,7 @@ class FlowFramer(ABC):
     def open(self, transport: bytes, lower: LowerHeaders) -> Datagram | None:
         """Return the datagram in transport bytes that were received; None if it is dropped and counted.
 
-        For the trailer, which covers lower headers, these are built from `lower`, with identification 0 over IPv4.
+        The trailer also covers lower headers; these are built from `lower`, with identification 0 over IPv4.
         """
         key = (lower, len(transport))
         head = self._opened.get(key)

@@ -5,11 +5,11 @@
     packet = IP(dst="10.0.0.2") / UDP() / PdsRudReq(psn=7) / SesRequestStdSom(opcode="WRITE") / b"data"
 
 A layer has the name of its form in CamelCase: `pds.rud_req.syn` is `PdsRudReqSyn`; `LAYERS` has the layers by form.
-`NEXT` says which layer follows which. A field that is not set follows from the others (`wire.defaults`): codes of what
-follows, PDCIDs, lengths, ends of messages, DF and ECN of IP below; read from a layer it is the value that will be sent.
-A field that is set stays, a 0 too. A packet that is built ends with its CRC32C; a packet that was dissected keeps its
-bytes, unless `del packet[UetCrc32c].crc` has the CRC computed anew. `settings.crc` (on, off, auto) says whether packets
-have a CRC32C.
+`NEXT` says which layer follows which. A field that is not set gets its value from the others (`wire.defaults`): codes
+that announce the next layer, PDCIDs, lengths, ends of messages, DF and ECN of the IP layer. Such a field already reads
+as the value that will be sent. A field that is set stays, even at 0. A packet that is built ends with its CRC32C; a
+packet that was dissected keeps its bytes, unless `del packet[UetCrc32c].crc` has the CRC computed anew. `settings.crc`
+(on, off, auto) says whether packets have a CRC32C.
 
 Answers are matched by PSN and PDCIDs, so `sr1()` finds them. Scapy also requires that the UDP ports of an answer are
 those of the request, exchanged, so the source port is 4793 unless set; with another source port set `conf.checkIPsrc =

@@ -1,6 +1,7 @@
-"""TOML files of the user: where each key stands, what was set by hand, and errors that name the place.
+"""This module reads TOML files of the user: it knows where each key stands, so that errors name the place.
 
-Scenarios (`settings.py`) and the profiles of generated traffic are read through this.
+It also knows which keys were set by hand. Scenarios (`emulator/scenario/settings.py`) and the profiles of generated
+traffic are read through it.
 """
 
 import re

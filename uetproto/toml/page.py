@@ -1,4 +1,4 @@
-"""The page of all keys of TOML files, docs/keys.md, from their declarations."""
+"""This module makes the page of all keys of TOML files, docs/keys.md, from their declarations."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType

@@ -1,9 +1,9 @@
-"""`[security]` of a scenario: one secure domain, of which every node is a member (tss.md §3, interfaces.md §5).
+"""This module reads `[security]` of a scenario: a secure domain with all nodes (tss.md §3, interfaces.md §5).
 
     [security]
     sdi = 1
-    mode = "direct"             # or cluster, client-server; with [nodes.NAME] ssi packets say who seals them
-    server = "rank2"            # mode client-server: which node it is; default: the target
+    mode = "direct"             # or cluster, client-server; where nodes have an `ssi`, packets carry it
+    server = "rank2"            # mode client-server: the node that is the server; default: the target
     key = "07e9…"               # of AN 0; or keys = [{ an = 0, key = "…" }, { an = 1, key = "…" }]
     rekey_mask = 0xFF00         # mode cluster: a new key every so many packets (tss.md §5.4)
     rekey_shift = 8
@@ -11,21 +11,22 @@
     ipv6_ssi_context = "large"  # or small (tss.md §5.2)
     start = "expected"          # or random, off: secure start (tss.md §11)
     rotate_at = 6               # a node changes to the other AN after so many packets, or at "5 us" (tss.md §10)
-    rotate_guard = "2 s"        # the old key is forgotten after it
-    epoch_at = 6                # likewise: to the next epoch
+    rotate_guard = "2 s"        # the old key is forgotten after this time
+    epoch_at = 6                # likewise: a node changes to the next epoch
 
-What follows may differ from node to node, in [nodes.NAME.security], as key and keys may; a personality sets some:
+`key`, `keys` and the following keys may differ from node to node, in [nodes.NAME.security]; a personality sets some of
+the following:
 
     epoch = 0                   # of the first packets
     rx_max_epoch_lifetime = 16  # epochs back that are accepted (tss.md §9)
-    auth_fail_threshold = 1000  # failures that are borne; then all is dropped
-    invoke_fatal_threshold = 0xFFFFFFFFFFFF  # no counter from here on: nothing is sent until the rotation (tss.md §8)
+    auth_fail_threshold = 1000  # after more authentication failures than this all is dropped (tss.md §9)
+    invoke_fatal_threshold = 0xFFFFFFFFFFFF  # packets that a node may seal under one key (tss.md §8)
     strict_tsc_halves = true    # mode client-server: counters of servers have bit 47 (tss.md §4)
     plain = "drop"              # or pass: what becomes of packets in clear
-    clear_nacks = []            # NEW_START_PSN, INV_DPDCID: sent in clear, and taken so (observed.md)
+    clear_nacks = []            # NEW_START_PSN, INV_DPDCID: sent and accepted in clear (observed.md)
 
-A script that restarts a node (`restart`) takes from it what PDS knows; its keys, epoch and counter stay: they are the
-NIC's. No error shows the value of a key.
+When a script restarts a node (`restart`), the node loses the state of its PDS; its keys, epoch and counter stay, as the
+NIC holds them. No error shows the value of a key.
 """
 
 from collections.abc import Mapping

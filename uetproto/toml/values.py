@@ -1,4 +1,4 @@
-"""What the keys of TOML files take: texts, numbers with units, names that stand for values."""
+"""This module has the types of the values in TOML files: texts, numbers with units, names that stand for values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """This module writes the keys of a capture of sealed packets to a file, for `--keys` of other commands (interfaces.md
 §9).
 
-No other module writes keys. Only its owner may read the file.
+No other module writes keys. Only the owner of the file may read it.
 """
 
 import os

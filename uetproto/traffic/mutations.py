@@ -1,4 +1,4 @@
-"""This module changes captured frames by mutations with shares; the endpoints get the originals (interfaces.md §7)."""
+"""This module changes shares of captured frames by mutations; the endpoints get the originals (interfaces.md §7)."""
 
 import json
 from collections import Counter
@@ -36,9 +36,9 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
 
 
 class Mutator:
-    """This class changes frames before they are written to a capture; `side` gets the mutation of each changed record.
+    """This class changes frames before they are written to a capture, and lists the changed records in the file `side`.
 
-    A share counts only the records to which the mutation can be applied.
+    The share of a mutation is a share of the records to which the mutation can be applied.
     """
 
     def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO, *, roce_port: int = ROCE_PORT) -> None:

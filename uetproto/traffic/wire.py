@@ -126,8 +126,8 @@ class DirectWire:
     ) -> "TrafficPort":
         """Connect an endpoint to the wire.
 
-        The place of the tap decides whether the packets of the endpoint are recorded when they leave, or when they
-        arrive (lost packets are then missing).
+        The place of the tap decides when the packets of the endpoint are recorded: when they leave, or when they
+        arrive, so that lost packets are missing.
         """
         at_arrival = {"initiator": not initiates, "target": initiates, "wire": False}[self.profile.tap]
         kind = TrafficPort if self.profile.security is None else SealedTrafficPort

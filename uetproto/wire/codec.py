@@ -1,11 +1,11 @@
 """This module compiles a header table, at first use, into functions over precompiled `struct` formats.
 
-No other module makes code at run time. The rows are covered by the fewest whole struct units (1, 2, 4 or 8 bytes); a
-field is then a shift and a mask of its unit. A loop over the rows would be some twenty times slower.
+No other module runs code that is made at run time. The rows are covered by the fewest whole struct units (1, 2, 4 or 8
+bytes); a field is then a shift and a mask of its unit. A loop over the rows would be some twenty times slower.
 
-`codec_of` speaks mappings in wire order; it holds any bits, reserved ones and unknown codes too, and checks every
-value. `header_class` speaks named tuples and checks nothing: engines, which know the form, use it as `wire.tuples`
-offers it, where the type checker knows the fields of each form.
+The functions of `codec_of` take and return mappings in wire order. They keep all bits, also reserved ones and unknown
+codes, and check every value. The named tuples of `header_class` check nothing. Engines, which know the form, take them
+from `wire.tuples`, where the type checker knows the fields of each form.
 """
 
 import operator
@@ -189,7 +189,7 @@ def header_class(header: Header) -> Any:
     `form` and `size` are attributes of the class. `read(data, offset=0)` returns a named tuple; `unpack` returns a
     plain tuple of its fields, faster where it is taken apart at once. `pack` returns bytes; it takes the fields in wire
     order, or by keyword. Reserved fields, and those that identify the form, are taken by keyword only and have
-    a default: a reserved field that a table splits in two changes no call of `read` or `pack`.
+    a default, so that no call of `read` or `pack` changes when a table splits a reserved field in two.
     """
     text, layout = plan(header), struct.Struct(">" + plan(header).format)
     units, fields = ", ".join(text.units), ", ".join(text.reads)
@@ -225,8 +225,8 @@ def pack({parameters}):
 def _cover(header: Header) -> list[_Part]:
     """Return the cheapest way to cut the header into struct units at field borders (shortest path from the end).
 
-    A unit is cheap, a shift and a mask cost about as much, and more in integers above 30 bits, which Python keeps in
-    several digits.
+    A unit has the cost 1. A shift and a mask cost about as much, and more in integers above 30 bits, which Python keeps
+    in several digits.
     """
     borders = header.borders
     best: dict[int, tuple[float, list[_Part]]] = {header.size: (0, [])}

@@ -1,5 +1,4 @@
-"""This module says what follows from what: the value of each field that nobody set, in a packet whose other fields are
-given.
+"""This module has the rules by which a field that nobody set gets its value from the other fields of its packet.
 
 `RULES` has one function for each such field; a field without a rule is 0, or the value that identifies its header.
 `encode(fill=True)`, the Scapy layers and `UET.build` of the Construct schemas read this table, so that they agree. A
@@ -21,7 +20,8 @@ from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
 Value = int | str
 """A number, or the text of an expression in Python that computes it when the packet is encoded. The expression may use
-`size`, the number of bytes that the last UET header carries, `index`, and variables of fields (`variable`)."""
+`size` (the number of bytes that the last UET header carries), `index` (that of `operator`), and variables of fields
+(`variable`)."""
 
 
 class Step(NamedTuple):

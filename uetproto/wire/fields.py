@@ -1,8 +1,8 @@
-"""A header is described by two records, a row (`Field`) and a table of rows (`Header`); all codecs come from them.
+"""A header is described by a table (`Header`) with a row (`Field`) for each field; all codecs come from the tables.
 
-A table has its rows most significant bit first, in the order of the specification. What a row cannot express
-(a checksum, an optional trailer, a list of variable length) is an ordinary function beside the table; a bit that
-changes the meaning of other bits makes another table (`pds.ack` and `pds.ack.probe`).
+A table has its rows most significant bit first, in the order of the specification. What a row cannot express (a
+checksum, an optional trailer, a list of variable length) is an ordinary function beside the table; a bit that changes
+the meaning of other bits makes another table (`pds.ack` and `pds.ack.probe`).
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ _TAKEN_BY_SCAPY = frozenset(
 
 
 class Origin(Enum):
-    """An origin says who defined the layout of a header: published, inferred, or chosen by the project (sharp.md: [P],
-    [I], [D]).
+    """An origin says who defined the layout of a header: published, inferred, or chosen by the project.
+
+    In sharp.md these are marked [P], [I] and [D].
     """
 
     PUBLISHED = "published"
@@ -31,9 +32,9 @@ class Origin(Enum):
 class Field:
     """A field is one row of a table: it is `bits` wide and called `name`.
 
-    `values` names its codes, or its bits, `signed` makes it two's complement, `only` lists the values that identify
-    this header among its siblings (the first is the default when building), `doc` describes the
-    field in a few words; `origin` is set where it is not that of the header.
+    `values` names its codes, or its bits. `signed` makes it two's complement. `only` lists the values that identify
+    this header among its siblings; the first is the default when building. `doc` describes the field in a few words.
+    `origin` is set where it is not that of the header.
     """
 
     bits: int

@@ -1,4 +1,4 @@
-"""No packet says whether it ends with a CRC, hence this module watches each flow until that is clear (wire.md §7).
+"""This module decides for each flow whether its packets end with a CRC, as no packet says so (wire.md §7).
 
 One right CRC32C proves that a flow has CRCs. A flow whose first packets have none has none. Until that is decided,
 packets without a right CRC are queued, and with them the packets that must not overtake them. `FlowCrc` decides for
@@ -62,9 +62,11 @@ class FlowCrc:
     def __init__(
         self, mode: str, out: Callable[[UndecidedPacket], None], *, in_order: bool = False, of_flow: int = _HELD
     ) -> None:
-        """Hand each packet to `out`. `mode`: "on", UET packets end with a CRC32C, and ICRCs are as sent; "off", no
-        CRC32C; "auto", each flow is decided by its packets. Packets between the same two addresses keep their order;
-        with `in_order` all do. At most `of_flow` packets of a flow are held.
+        """Hand each packet to `out`, when the CRCs of its flow are decided by `mode`.
+
+        "on": UET packets end with a CRC32C, and ICRCs are as sent. "off": no packet has a CRC32C. "auto": each flow is
+        decided by its packets. Packets between the same two addresses keep their order; with `in_order` all do. At most
+        `of_flow` packets of a flow are held.
         """
         self.crc32c = KnownFlows()
         self.icrc = KnownFlows()

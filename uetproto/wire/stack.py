@@ -64,10 +64,10 @@ def decode(
     last 4 bytes are a CRC32C if they match, or if the headers account for all but exactly 4 bytes. Behind headers that
     imply no length, "auto" takes a wrong CRC32C for payload, with the note crc-suspect if that is a payload MTU and 4
     bytes; say "on" where packets are known to have one, as `flow_crc.decoded` does for a capture. RoCE always ends with
-    an ICRC, which "off" leaves unchecked. `length` is the frame's length on the wire in bytes, if the
-    capture kept less. `rd`
-    leaves the RoCE opcodes 0x40–0x5f "raw" or decodes them as RD "headers". `sharp` looks for aggregation messages in
-    SENDs; `mcast` takes immediates for those of multicast. Raises `LocalError` for a setting that is not legal.
+    an ICRC, which "off" leaves unchecked. `length` is the frame's length on the wire in bytes, if the capture kept
+    less. `rd` leaves the RoCE opcodes 0x40–0x5f "raw" or decodes them as RD "headers". `sharp` looks for aggregation
+    messages in SENDs; `mcast` takes immediates for those of multicast. Raises `LocalError` for a setting that is not
+    legal.
     """
     data = frame if type(frame) is bytes else _bytes_of(frame)
     if type(trimmed_dscp) is not frozenset:

@@ -1,6 +1,6 @@
-"""This module plans barriers: no rank leaves before all ranks have entered; most send only messages without bytes.
+"""This module plans barriers, which no rank leaves before all ranks have entered (collectives.md §3.7).
 
-See collectives.md §3.7.
+Most of them send only messages without bytes.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,9 @@ RADIX = 4
 
 @dataclass(frozen=True, slots=True)
 class Dissemination(Pattern):
-    """This pattern sends a token to rank r+2^k in round k, after which a rank knows of 2^(k+1) ranks: no barrier has
-    fewer steps.
+    """This pattern sends a token from each rank r to rank r+2^k in round k; no barrier has fewer steps.
+
+    After round k a rank knows that 2^(k+1) ranks have entered.
     """
 
     size: int
@@ -58,9 +59,10 @@ class TwoPasses(Pattern):
 class Knomial(Pattern):
     """This pattern is recursive k-ing: in round i, groups of k ranks at distances of k^i exchange tokens, all at once.
 
-    The ranks that take part are a multiple of the largest power of k, and the last round has groups of that multiple.
-    Of the first 2e ranks the odd ones are extras and the even ones their proxies, as in recursive doubling
-    (collectives.md §3.5), which this pattern is for k = 2. A larger k has fewer steps, and more messages in each.
+    The number of ranks that take part is a multiple m of the largest power of k, and the last round has groups of m
+    ranks. The other e ranks are extras: of the first 2e ranks the odd ones are extras, and the even ones are their
+    proxies, as in recursive doubling (collectives.md §3.5). With k = 2 the pattern is recursive doubling. A larger k
+    has fewer steps, and more messages in each.
     """
 
     size: int

@@ -25,8 +25,8 @@ class Moves(NamedTuple):
     dst: Ints
     fold: Ints
     start: Ints
-    """First element of each message. This array, as `count`, has one more axis than the others: the first, for the
-    groups."""
+    """First element of each message. `start` and `count` have one axis more than the other arrays: their first axis is
+    that of the groups."""
     count: Ints  # type: ignore[assignment]
 
     @classmethod

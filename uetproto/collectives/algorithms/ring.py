@@ -46,9 +46,9 @@ class Ring(Pattern):
         )  # fmt: skip
 
     def _chunks(self, of_chunk: Ints, since: int, ranks: Ints) -> Ints:
-        """Return the value in `of_chunk` of chunk (r-1-s) mod N, by group, step s and rank r.
+        """Return, by group, step s and rank r, the value that `of_chunk` has for chunk (r-1-s) mod N.
 
-        The result is a view of the chunks whose window each step moves by one, so that it takes no memory.
+        For all ranks the result is a view that takes no memory: each step moves a window over the chunks by one.
         """
         n = self.size
         windows = sliding_window_view(np.tile(of_chunk, 3), n, axis=1)

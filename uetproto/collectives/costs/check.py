@@ -231,9 +231,10 @@ def _moved(sender: Ints, start: Ints, receiver: Ints, target: Ints, length: Ints
 
 
 def _cuts(counts: Ints, copies: list[_Copies]) -> list[NDArray[np.bool_]]:
-    """Return the elements of each buffer at which a cell starts.
+    """Return, for each buffer, the elements at which a cell starts.
 
-    A copied range starts or ends at such an element, or does so at the place to which the element is copied.
+    A cell starts where a copied range starts or ends, and at each element that is copied to or from the start of a
+    cell.
     """
     cuts = [np.zeros(int(count) + 1, dtype=np.bool_) for count in counts]
     for at in cuts:

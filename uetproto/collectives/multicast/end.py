@@ -41,7 +41,7 @@ class MulticastEnd(Protocol):
     def chunk(self, subgroup: int, immediate: int, data: memoryview, done: Done | None) -> None:
         """Send a chunk, a UD SEND with immediate data, to the multicast group of a subgroup.
 
-        `done`: this chunk and all before it have left and their bytes may change; None: it is not signalled.
+        `done` is called when this chunk and all before it have left, and their bytes may change; None: no call.
         """
 
     def token(self, peer: int, done: Done) -> None:

@@ -40,7 +40,7 @@ class MachineContext(NamedTuple):
 class Machine(Generic[State]):
     """A machine takes rows of its table as long as a guard is true.
 
-    The row of an action that waits for completions (`waited`) ends with the last of them.
+    An action may wait for completions (`waited`); its row then ends with the last of them.
 
     A subclass names its table. Its rows are compiled when the class is made: an unknown method fails at import.
     """

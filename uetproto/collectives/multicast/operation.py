@@ -61,11 +61,10 @@ class MulticastOperation:
             self.counted.strays += 1
 
     def on_control(self, peer: int, immediate: int) -> None:
-        """Handle a control message: V(r) requests a block, or V(r) has ended; the answer waits until this rank
-        recovers.
+        """Handle a control message, by which rank V(r) requests a block of this rank r, or says that it has ended.
 
-        The message is accepted even before this rank learns that barrier 1 is complete, as V(r) may have passed the
-        barrier and reached its cutoff earlier.
+        The answer waits until this rank recovers. The message is accepted even before this rank learns that barrier 1
+        is complete, as V(r) may have passed the barrier and reached its cutoff earlier.
         """
         if self.ended or not self.responder.arrive(peer, immediate):
             self.counted.strays += 1

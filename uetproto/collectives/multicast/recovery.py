@@ -1,7 +1,7 @@
-"""This module has recovery around the ring: r reads missing chunks from F(r), and V(r) from r (collectives.md §3.10.5).
+"""This module has recovery around the ring: rank r reads missing chunks from rank F(r), and rank V(r) reads from r.
 
 All subgroups share one ring, as a request has no field for a subgroup. A rank holds a block when every subgroup holds
-its part.
+its part. See collectives.md §3.10.5.
 """
 
 from collections import deque

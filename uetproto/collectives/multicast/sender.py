@@ -2,7 +2,7 @@
 
 It begins when it has the token, or at once if its rank is the first of a chain.
 
-Subgroups send in parallel: a row posts a batch for each of them. All share one token.
+Subgroups send in parallel: a row of the table posts a batch for each of them. All subgroups share one token.
 """
 
 from enum import Enum

@@ -35,7 +35,8 @@ from uetproto.framing.sizes import ETHERNET_SIZE
 
 Nodes = Mapping[str, NodeAttachment]
 Chance = Callable[[str, str], Rng]
-"""Type of a function that returns a seeded random generator for a node or queue (its name) and a use: faults, red."""
+"""Type of a function that returns a seeded random generator; its arguments are the name of a node or queue, and the use
+of the generator: faults, red."""
 
 
 def build(

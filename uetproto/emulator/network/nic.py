@@ -16,8 +16,8 @@ RING = 16
 class Nic:
     """A NIC drives one endpoint: it delivers and sends packets, runs the timers, and passes the events on.
 
-    With a `gate` before the link, the gate holds the first transmissions that wait. A pause may keep the gate full for
-    long, while control packets still leave.
+    A `gate` before the link holds the first transmissions that wait. A pause may keep the gate full for long, while
+    control packets still leave.
     """
 
     def __init__(

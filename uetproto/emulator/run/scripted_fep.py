@@ -13,9 +13,9 @@ from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
 
 
 def never_came(rows: Iterable[tuple[Location, int]]) -> list[str]:
-    """Return a text about `respond` rows, {where, PSN}, whose PSN did not arrive: the first row, and their number.
+    """Return a text about the `respond` rows whose PSN did not arrive (`rows`); an empty list if there are none.
 
-    The list is empty without such rows.
+    The text names the first row and says how many more there are. A row is {where, PSN}.
     """
     found = list(rows)
     more = f", and {len(found) - 1} more such rows" if found[1:] else ""

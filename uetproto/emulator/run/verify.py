@@ -132,7 +132,7 @@ _ACKS = ("pds.ack",)
 def _class(packet: Packet, ip: Any, dscp: Dscp, capable: bool) -> Iterator[str]:
     """Yield a text for each wrong value of DSCP and ECN of a UET packet (cms.md §1).
 
-    In data that are not ECN-capable the DSCP and ECN are 0 (observed.md).
+    Data that are not ECN-capable must have DSCP 0 (observed.md).
     """
     is_data = any(layer.form.startswith(_DATA) for layer in packet.layers)
     long_ack = packet.payload and any(layer.form.startswith(_ACKS) for layer in packet.layers)

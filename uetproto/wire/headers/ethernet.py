@@ -1,7 +1,7 @@
 """These headers lie below UET and RoCE: Ethernet, 802.1Q, IPv4, IPv6, UDP, PFC, and link headers of captures.
 
-Addresses are integers here and in JSON; other outputs show them as text. IPv4 options and IPv6 extension headers have
-no table: they are kept as raw bytes, as the forms `ipv4.options` and `ipv6.ext` with the one field `raw`; so is
+Addresses are integers here and in JSON; other outputs show them as text. IPv4 options and the extension headers of IPv6
+and ERF have no table: they are kept as raw bytes, in the one field `raw` of the forms `ipv4.options`, `ipv6.ext` and
 `erf.ext`.
 """
 

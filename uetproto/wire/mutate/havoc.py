@@ -1,4 +1,4 @@
-"""Havoc damages the bytes of a packet at random, half of the time along the header tables, for fuzzing."""
+"""This module damages the bytes of a packet at random, for fuzzing; half of the changes follow the header tables."""
 
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Header

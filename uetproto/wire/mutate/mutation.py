@@ -6,7 +6,7 @@
 
 A mutation changes what its name says and nothing else: the CRC and the IPv4 checksum are corrected, so that only the
 rule in the tables can find the change. It returns None if it does not apply to this frame. It keeps no state; random
-numbers come from `rng`. All take `link` and `roce_port`, which `decode` takes as well.
+numbers come from `rng`. Every function here takes `link` and `roce_port`, as `decode` does.
 """
 
 from collections.abc import Callable
