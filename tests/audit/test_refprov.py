@@ -186,13 +186,21 @@ OTHERS: dict[str, int] = {"nvme-discover": 4, "rdma-nccl2": 11, "read2": 3}
 
 @needs_roce
 def test_roce_captures_are_right() -> None:
-    """Adapters and soft RoCE: nothing is found, also where all packets are said to be there in their order."""
+    """Adapters and soft RoCE: nothing is found, also where all packets are said to be there in their order.
+
+    Two captures have changed addresses, and no right ICRC. In one the adapter has noted answers up to 50 us before their
+    requests: its order is not that of sending, as the promise says.
+    """
     assert {path.stem for path in ROCE.glob("*.pcap")} == {
         "dc-small", "native-erf", "nvme-discover", "rdma-nccl2", "read2", "rocev1", "send", "write",
     }  # fmt: skip
     for path in sorted(ROCE.glob("*.pcap")):
         report = audit([path], Options())
-        assert report.findings == []
+        changed = {"ROCE-ICRC-CAPTURE"} if path.stem in ("dc-small", "rdma-nccl2") else set()
+        assert {finding.rule.id for finding in report.findings} == changed
         assert report.others == OTHERS.get(path.stem, 0)
         assert sum(tally.judged for tally in report.tallies.values())
-        assert audit([path], Options(complete=True, ordered=True)).findings == []
+        promised = audit([path], Options(complete=True, ordered=True)).findings
+        disordered = {"ROCE-PSN-NOT-SENT"} if path.stem == "nvme-discover" else set()
+        assert {finding.rule.id for finding in promised} == changed | disordered
+        assert {finding.rule.id for finding in audit([path], Options(complete=True)).findings} == changed

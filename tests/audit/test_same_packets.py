@@ -115,13 +115,19 @@ WRAPS: dict[str, Wrap] = {
 }
 
 
+EXTENSIONS = ("hop-by-hop", "destination options", "whole in a fragment header")
+ICRCS_OF_V6: Found = [("ROCE-ICRC-CAPTURE", (0,)), ("ROCE-ICRC-CAPTURE", (3,))]
+"""An ICRC covers the length and the next header of IPv6: behind an extension header, none is right."""
+
+
 @pytest.mark.parametrize("name", CAPTURES)
 @pytest.mark.parametrize("wrap", WRAPS)
 def test_wrapped(wrap: str, name: str) -> None:
     for options in (PLAIN, STRICT):
         frames = [(record, WRAPS[wrap](record.data)) for record in records(name)]
         report = audit([written(one._replace(data=data, length=len(data)) for one, data in frames)], options)
-        assert found(report) == found(usual(name, options))
+        wrong = ICRCS_OF_V6 if name == "roce-v6" and wrap in EXTENSIONS else []
+        assert found(report) == sorted([*found(usual(name, options)), *wrong])
         assert report.others == usual(name, options).others
         asked = {rule: number for rule, (number, _) in judged(report).items()}
         assert asked == {rule: number for rule, (number, _) in judged(usual(name, options)).items()}
