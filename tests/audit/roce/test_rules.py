@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.audit.build import GOLDEN, ROOT, seen_of_capture
 from tests.support.audit.roce_rules import (
+    ALL,
     PMTU,
     UC,
     Line,
@@ -156,6 +157,37 @@ def test_each_invariant_is_judged_or_said_not_to_be_observable() -> None:
 def test_notes_and_absences_need_promises() -> None:
     findings = [f.rule.id for case in CASES for f in RoceAudit(Options()).see(observed(case.wrong))]
     assert not {"ROCE-PSN-GAP", "ROCE-NAK-UNHEEDED", "ROCE-CNP-UNMARKED", "ROCE-NAK-AGAIN"} & set(findings)
+
+
+def why(lines: list[Line], rule: str, options: Options) -> tuple[int, int, dict[str, int]]:
+    """How often a rule was asked and failed, and why it was not judged."""
+    audit_ = RoceAudit(options)
+    audit_.see(observed(lines))
+    tally = audit_.judge.tallies[rule]
+    return tally.asked, tally.failed, dict(tally.not_judged)
+
+
+def test_answers_a_little_ahead_of_their_requests() -> None:
+    """Without the promise of order they are wrong if the requests never come; a new connection leaves it open."""
+    complete, rule = Options(complete=True), "ROCE-PSN-NOT-SENT"
+    lines = [only(0), ack(0), ack(3, 4), *(only(n) for n in (1, 2, 3))]
+    assert why(lines, rule, complete) == (2, 0, {"needs --ordered": 1})
+    assert why(lines[:-1], rule, complete) == (2, 1, {})
+    assert why(lines, rule, ALL) == (2, 1, {})
+    anew = [*lines[:3], only(1 << 22), ack(1 << 22)]
+    assert why(anew, rule, complete) == (3, 0, {"the queue pairs may have been connected anew": 1})
+    many = [only(0), *(ack(n) for n in range(2, 90))]
+    assert why(many, rule, complete) == (88, 64, {"too many such answers": 24})
+
+
+def test_order_of_first_transmissions_needs_the_first_copies() -> None:
+    """A request that comes late on RC may be sent again, unless nothing is missing; UC sends nothing again."""
+    ordered, rule = Options(ordered=True), "ROCE-PSN-ORDER"
+    assert why([only(0), only(2), only(1)], rule, ordered) == (3, 0, {"needs --complete": 1})
+    assert why([only(n, transport=UC) for n in (0, 2, 1)], rule, ordered) == (3, 1, {})
+    assert why([only(5), only(4), only(6)], rule, ALL) == (3, 0, {"it may be sent again": 1})
+    assert why([only(0), only(2), only(1)], "ROCE-PSN-GAP", Options(complete=True)) == (3, 0, {})
+    assert why([only(0), only(3), only(1)], "ROCE-PSN-GAP", Options(complete=True)) == (3, 1, {})
 
 
 def test_answers_before_the_first_request_wait_for_it() -> None:
