@@ -83,7 +83,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
         first_msn: int = 0,
         wire: DatagramWire | None = None,
     ) -> None:
-        """`knobs` are settings of `RoceConfig`, `qps` attributes of the queue pairs, with `srq`, `sq_psn`, `number`.
+        """`knobs` are settings of `RoceConfig`; `qps` are attributes of the queue pairs, also `srq` and `number`.
 
         With a `twin` a second simulator, which is not `judged` itself, takes the same steps with numbers that wrap
         soon. A `wire` of the caller takes the place of a plain `DatagramWire`.

@@ -91,7 +91,7 @@ class HalvingDoubling(Pattern):
     """In this pattern the range is halved until each rank has reduced its part, then doubled until each has all parts.
 
     In all_reduce (Rabenseifner) each of the 2^K virtual ranks has a block. In reduce_scatter or all_gather alone
-    (`own_blocks`) each of the N ranks has a block, and a proxy works on two.
+    (`own_blocks`) each of the N ranks has a block, and a proxy works on two blocks.
     """
 
     size: int

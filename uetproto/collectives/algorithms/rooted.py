@@ -78,10 +78,10 @@ class Star(Rooted):
 
 @dataclass(frozen=True, slots=True)
 class Chain(Rooted):
-    """In this chain each member sends to the one before it (up) or behind it (down); v combines its own value with all
-    behind it.
+    """In this chain each member sends to the member before it (up) or behind it (down).
 
-    With slices the chain is a pipeline: a slice moves while the slice before it is one hop further.
+    Upwards, a member combines its own value with all those behind it. With slices the chain is a pipeline: a slice
+    moves while the slice before it is one hop further.
     """
 
     slices: int = 1

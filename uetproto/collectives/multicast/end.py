@@ -65,8 +65,9 @@ class MulticastEnd(Protocol):
 
 @dataclass(slots=True)
 class MulticastCounters:
-    """This class holds the counters of one rank in one operation. Chunks that come before the next one is armed count
-    here.
+    """This class holds the counters of one rank in one operation.
+
+    Chunks that come before the next operation is armed count here, too.
     """
 
     chunks_sent: int = 0

@@ -243,8 +243,8 @@ def is_gpu(name: str) -> bool:
 def generated(gpus: int, *, nics: bool = True, nvlinks: int = 12) -> GpuMatrix:
     """Return a host like a DGX A100 (collectives.md §4.2).
 
-    `nvlinks` NVLinks join each two GPUs (0: none). Each GPU has a NIC beside it, two pairs of GPU and NIC share a PCIe
-    switch, and the host has two sockets.
+    `nvlinks` is the number of NVLinks between every two GPUs. Each GPU has a NIC beside it, two pairs of GPU and NIC
+    share a PCIe switch, and the host has two sockets.
     """
     if gpus < 1:
         raise LocalError("gpus", gpus, "1 and more")
