@@ -32,7 +32,35 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1] == f"  source  sha256 {SHA256}"
     assert lines[2] == f"  target  sha256 {SHA256}  match"
     assert lines[3].startswith("  7 packets, 0 retransmissions, 0 NACKs, 8.3")
-    assert lines[4:] == ["  rank0: data tx 3", "  rank2: ack tx 3, data rx 3", "  check: 7 frames judged, 0 findings"]
+    assert lines[4:] == [
+        "  memory  rank0 0x20000000 to 0x20002fff; rank2 base 0x0, offsets 0 to 12,287",
+        "  rank0: data tx 3", "  rank2: ack tx 3, data rx 3", "  check: 7 frames judged, 0 findings",
+    ]  # fmt: skip
+
+
+def test_the_memory_is_that_of_the_worked_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """ses.md §8.1: the local base, and zero-based offsets; over RoCE the target's region has the base, too."""
+    for name, more, target in (("gradient", (), 0), ("gradient-roce", (), 0x20000000), ("gradient", ("offset=0",), 0)):
+        assert status(name, "--json", *(f"--set=run.{one}" for one in more)) == 0
+        memory = json.loads(capsys.readouterr().out)["memory"]
+        assert memory == {"source_base": 0x20000000, "target_base": target, "offset": 0, "length": 12_288}
+    assert status("gradient", "--set=run.source_base=0x1000", "--set=run.base=4096") == 0
+    assert (
+        "  memory  rank0 0x00001000 to 0x00003fff; rank2 base 0x1000, offsets 0 to 12,287\n" in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [("roce-uc-write",), ("gradient-roce", "--set=run.transport=uc"), ("ses-datagram-send",)]
+)
+def test_without_acknowledgements_a_run_ends_when_the_last_frame_arrives(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "all.pcapng"
+    assert status(*arguments, "--json", "-o", str(path), "--tap", "all") == 0
+    with open_capture(path) as reader:
+        last = max(record.time_ns for record in reader)
+    assert json.loads(capsys.readouterr().out)["virtual_time_ps"] // 1000 == last > 2000
 
 
 def test_an_ack_req_is_no_retransmission(capsys: pytest.CaptureFixture[str]) -> None:

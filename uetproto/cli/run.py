@@ -16,7 +16,7 @@ from uetproto.cli.terminal import Paint, painter, printable, status, tell
 from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.roce_settings import UET
-from uetproto.emulator.scenario.settings import Scenario, load, names
+from uetproto.emulator.scenario.settings import RunConfig, Scenario, load, names
 from uetproto.errors import MissingPackageError
 
 
@@ -160,6 +160,8 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
         f"  {_many(result.packets, 'packet')}, {_many(result.retransmissions, 'retransmission')},"
         f" {_many(result.nacks, 'NACK')}, {_time(result.virtual_time_ps)} of virtual time"
     )
+    if result.memory:
+        yield _memory(run_, result.memory)
     for one in result.operations:
         fine = one["match"] and one["return_code"] == one["expect"]
         what = [one["return_code"]]
@@ -200,6 +202,16 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
         yield f"  capture {result.capture}"
     if result.failure is not None:
         yield f"  {paint('failed', 'alarm')}: {result.failure}"
+
+
+def _memory(run_: RunConfig, memory: Mapping[str, int]) -> str:
+    """Return a line with the addresses of the bytes that are written."""
+    source, target, last = memory["source_base"], memory["target_base"], max(memory["length"] - 1, 0)
+    at = memory["offset"]
+    return (
+        f"  memory  {run_.initiator} 0x{source:08x} to 0x{source + last:08x}; {run_.target} base 0x{target:x},"
+        f" offsets {at:,} to {at + last:,}"
+    )
 
 
 def _transport(scenario: Scenario) -> str:

@@ -61,6 +61,13 @@ def test_packets_take_at_most_the_time_of_the_formula(op: str, name: str) -> Non
         assert 0.33 <= ratio(op, name, ranks, 1024, **more) <= 1.05
 
 
+@pytest.mark.parametrize(("op", "name"), [("all_reduce", "ring"), ("all_gather", "bruck"), ("all_to_all", "linear")])
+def test_the_first_message_on_a_connection_of_roce_waits_for_credits(op: str, name: str) -> None:
+    """Which the acknowledgement of the grant brings: a fourth crossing (roce.md §9)."""
+    assert ratio(op, name, 2, 1024, transport="roce") == pytest.approx(4 / 3 if op != "all_reduce" else 7 / 6, abs=0.02)
+    assert 0.95 <= ratio(op, name, 8, 1024, transport="roce") <= 1.45
+
+
 @pytest.mark.parametrize(("op", "name"), AT_ONCE)
 def test_messages_at_once_share_the_latency(op: str, name: str) -> None:
     """The formula of the exchange was 42 times the time among 64 ranks."""

@@ -48,6 +48,8 @@ class Nic:
         self.repeated = 0
         """Number of requests and control packets that were retransmitted; `sent` counts them too."""
         self.received = 0
+        self.received_at = 0
+        """Instant at which the last frame arrived."""
 
     def submit(self, work: Any) -> None:
         """Pass work to the endpoint, and send the packets that it has ready."""
@@ -57,6 +59,7 @@ class Nic:
     def take(self, frame: bytes) -> None:
         """Take a frame that arrives now."""
         self.received += 1
+        self.received_at = self._clock.now
         packet = self._packet(frame)
         if packet is not None:
             if self._sinks and packet.dst in self._sinks:

@@ -28,6 +28,13 @@ class FileTransfer:
         else:
             self.memory = BufferMemory(bytearray(self.extent.length))
 
+    def places(self, run: RunConfig, extent: Extent) -> dict[str, int]:
+        """Return where the part `extent` of the input lies, at the initiator and in the memory of the target."""
+        return {
+            "source_base": run.source_base, "target_base": run.base,
+            "offset": 0 if run.offset is None else run.offset - run.base, "length": extent.length,
+        }  # fmt: skip
+
     def memories(self, extent: Extent) -> Memories:
         """Compare the part `extent` of the input with the memory."""
         return compare(self.file, extent, self.memory)

@@ -80,6 +80,9 @@ class RunResult:
     """Greatest number of bytes that each queue of a switch has held, where that is not 0."""
     data_paths: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Costs of the data path of each node whose data path is given (`engine.data_path`)."""
+    memory: dict[str, int] = field(default_factory=dict)
+    """Of a transfer: `source_base` and `target_base`, the addresses at which both memories begin, and `offset` and
+    `length` of the bytes that are written."""
     security: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Counts of packets that each node of a sealed run sealed, opened and refused (tss.md §8, §9)."""
 

@@ -47,6 +47,11 @@ class RoceRun(ScenarioRun):
             self._bring_up(setup)
         self.engines.update(self.hcas)
 
+    @property
+    def unanswered(self) -> bool:
+        """Return whether the queue pairs are of UC or UD."""
+        return self.scenario.run.transport is not QpType.RC
+
     def _pkeys(self, node: str) -> tuple[int, ...]:
         """Return the P_Key table of an adapter: the default key, and the keys of its queue pairs."""
         own = (setup.p_key for setup in self.scenario.qps.values() if setup.node == node)

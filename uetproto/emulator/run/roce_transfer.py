@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from uetproto.emulator.run.file_transfer import FileTransfer
@@ -27,7 +28,7 @@ class RoceTransfer(RoceRun):
         hca.reg_mr(pd, self.transfer.memory, addr=run_.base, access=FULL_ACCESS, rkey=run_.key)
         hca, pd = self.hcas[run_.initiator], self.pds[run_.initiator]
         source = MemoryWindow(SourceFile(self.transfer.file), extent.start, extent.length)
-        self._source = hca.reg_mr(pd, source, access=Access(0))
+        self._source = hca.reg_mr(pd, source, addr=run_.source_base, access=Access(0))
         self.open = 0
         """Number of writes that are not complete."""
 
@@ -45,7 +46,7 @@ class RoceTransfer(RoceRun):
             self.network.nics[run_.initiator].submit(PostSend(
                 qp_num=qp.number,
                 opcode=Opcode.RDMA_WRITE,
-                sg_list=(Sge(start, length, self._source.lkey),),
+                sg_list=(Sge(run_.source_base + start, length, self._source.lkey),),
                 remote_addr=(run_.base if run_.offset is None else run_.offset) + start,
                 rkey=run_.key,
             ))  # fmt: skip
@@ -66,4 +67,5 @@ class RoceTransfer(RoceRun):
             self.end(None)
 
     def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
-        return self.result(self.transfer.memories(self.extent), judge, output)
+        found = self.result(self.transfer.memories(self.extent), judge, output)
+        return replace(found, memory=self.transfer.places(self.scenario.run, self.extent))

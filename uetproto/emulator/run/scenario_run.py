@@ -63,6 +63,11 @@ class ScenarioRun(ABC):
             self.done_at = self.clock.now
             self.clock.stop()
 
+    @property
+    def unanswered(self) -> bool:
+        """Return whether nothing is acknowledged, so that the run ends when the last frame has arrived."""
+        return False
+
     # Building
 
     @abstractmethod
@@ -113,6 +118,8 @@ class ScenarioRun(ABC):
         for nic in self.network.nics.values():
             nic.stop()
         clock.run()
+        if self.unanswered:
+            self.done_at = max(self.done_at, *(nic.received_at for nic in self.network.nics.values()))
 
     def close(self) -> None:
         if self.capture is not None:

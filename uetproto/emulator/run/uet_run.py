@@ -26,6 +26,12 @@ class UetRun(ScenarioRun):
         self.feps = {name: self._fep(node) for name, node in scenario.nodes.items()}
         self.engines.update(self.feps)
 
+    @property
+    def unanswered(self) -> bool:
+        """Return whether all requests were sent by UUD."""
+        counters = [fep.pds.counters for fep in self.feps.values()]
+        return any(one.uud_tx for one in counters) and not any(one.data_tx or one.rudi_tx for one in counters)
+
     def _fep(self, node: NodeConfig) -> Fep:
         kind = ScriptedFep if self.scenario.steps else Fep
         chance = self.chance(node.name, "engine")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
 from uetproto.emulator.network.scripted_wire import ALL
 from uetproto.emulator.run.file_transfer import FileTransfer
@@ -81,7 +82,8 @@ class UetTransfer(UetRun):
         self.failure = "; ".join((*((self.failure,) if self.failure else ()), *unasked)) or None
 
     def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
-        return self.result(self.transfer.memories(self.extent), judge, output)
+        found = self.result(self.transfer.memories(self.extent), judge, output)
+        return replace(found, memory=self.transfer.places(self.scenario.run, self.extent))
 
     # The application at the initiator
 

@@ -98,6 +98,9 @@ class RunConfig:
     pid_on_fep: int = knob(0, integer(0, 4095), "", "The PIDonFEP of the requests.")
     initiator_id: int = knob(16, integer(0, 2**32 - 1), "", "The initiator id of the requests.")
     relative: bool = knob(True, BOOLEAN, "", "The addresses of the requests are relative.")
+    source_base: int = knob(0x20000000, integer(0, 2**64 - 1), "",
+        "The address at which the input lies in the memory of the initiator; it is told, and over RoCE is in the local"
+        " key's region.", "ses.md §8.1")
     base: int = knob(0, integer(0, 2**64 - 1), "",
         "The address at which the target's region starts; over RoCE a virtual address.")
     offset: int | None = knob(None, integer(0, 2**64 - 1), "",
