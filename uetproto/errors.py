@@ -5,6 +5,8 @@ from typing import NamedTuple, overload
 
 _LONGEST = 256
 """Number of bits of an integer, or of characters of a text, above which an error message shortens the value."""
+_LONGEST_LINE = 2048
+"""Number of characters of a name or value above which an error message shortens it."""
 
 
 class Location(NamedTuple):
@@ -50,7 +52,7 @@ class UetError(Exception):
 
 def _shortened(text: str) -> str:
     """Return a text, which may come from a file of the user, without the middle of a very long line."""
-    return text if len(text) <= 2 * _LONGEST or "\n" in text else f"{text[:_LONGEST]} … {text[-_LONGEST // 4 :]}"
+    return text if len(text) <= _LONGEST_LINE or "\n" in text else f"{text[:_LONGEST]} … {text[-_LONGEST:]}"
 
 
 class LocalError(UetError):
