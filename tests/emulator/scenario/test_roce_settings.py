@@ -66,7 +66,7 @@ def test_marks_come_with_dcqcn(tmp_path: Path) -> None:
 
 REFUSALS: list[tuple[tuple[str, str] | str, str]] = [
     (('"rc"', '"rd"'), "mine.toml:2: run.transport: 'rd' is not legal; legal: uet, rc, uc, ud"),
-    (('"rc"', '"uet"\n[roce]'), "mine.toml:3: roce: does not go with this transport; run.transport may be uet, rc"),
+    (('"rc"', '"uet"\n[roce]'), "mine.toml:3: roce: does not go with this transport; run.transport may be rc, uc"),
     ("[pds]", "pds: does not go with this transport"),
     ("[preset.a]", "preset: does not go with this transport"),
     (('"rc"', '"rc"\njob_id = 1'), "mine.toml:3: run.job_id: does not go with transport rc"),

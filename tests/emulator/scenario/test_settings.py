@@ -417,3 +417,26 @@ def test_a_script_needs_rows_and_two_nodes(tmp_path: Path) -> None:
         load(write(tmp_path, SCRIPTED))
     with pytest.raises(LocalError, match=r"mine.toml:2: run.ses: 'scripted' has two nodes, here are 3"):
         script(tmp_path, "submit = 1", SCRIPTED + '[nodes.c]\naddress = "10.0.0.3"\n')
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "message"),
+    [
+        ("gradient", "nodes.rank0.data_path=rdma", "does not go with uet: data paths are those of RoCE"),
+        ("gradient", "nodes.rank0.roce.path_mtu=1024", "does not go with this transport; run.transport may be rc, uc"),
+        ("gradient", "roce.path_mtu=1024", "does not go with this transport; run.transport may be rc, uc, ud"),
+        ("gradient-roce", "nodes.rank0.ses.payload_mtu=1024", "run.transport may be uet; the payload of a packet is"),
+        ("gradient-roce", "nodes.rank0.pds.max_rto_retx_cnt=1", "does not go with this transport"),
+        ("gradient", "path.pcie_bandwidth=3 Gb/s", "path: has no effect: no node has a data_path"),
+        ("gradient-roce", "path.pcie_bandwidth=3 Gb/s", "path: has no effect: no node has a data_path"),
+        ("gradient", "run.payload=63", "run.payload: goes with ses = 'scripted'"),
+        ("roce-uc-write", "run.source_base=5", "run.source_base: does not go with rows [[operation]]"),
+        ("gradient", "faults.reorder_by=3", "has no effect without faults.reorder"),
+        ("gradient", "faults.reorder_time=3", "has no effect without faults.reorder"),
+        ("gradient", "faults.delay_time=3", "has no effect without faults.delay"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(name: str, setting: str, message: str) -> None:
+    with pytest.raises(LocalError) as caught:
+        load(name, [setting])
+    assert message in str(caught.value)

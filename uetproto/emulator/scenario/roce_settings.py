@@ -93,13 +93,24 @@ _NOT_FOR_ROCE = ("pds", "ses", "preset", "security")
 
 
 def check_sections(reader: SectionReader, kind: Any) -> None:
-    """Raise `LocalError` for a section that belongs to another transport."""
+    """Raise `LocalError` for a section, or a table or key of a node, that belongs to another transport or has no effect
+    in the run.
+    """
     wrong = ("roce", "qp") if kind == UET else _NOT_FOR_ROCE
-    for name in wrong:
-        if name in reader.data:
-            transports = UET if name == "security" else ", ".join(TRANSPORTS)
-            there = "; the payload of a packet is roce.path_mtu" if "payload_mtu" in reader.data[name] else ""
-            raise reader.refuse(name, f"does not go with this transport; run.transport may be {transports}{there}")
+    transports = ", ".join(name for name in TRANSPORTS if name != UET) if kind == UET else UET
+    of_nodes = {f"nodes.{name}": table for name, table in reader.data["nodes"].items() if isinstance(table, dict)}
+    for where, table in (("", reader.data), *of_nodes.items()):
+        for name in wrong:
+            if name in table:
+                there = "; the payload of a packet is roce.path_mtu" if "payload_mtu" in table[name] else ""
+                text = f"does not go with this transport; run.transport may be {transports}{there}"
+                raise reader.refuse(f"{where}.{name}".lstrip("."), text)
+    for where, table in of_nodes.items():
+        if kind == UET and "data_path" in table:
+            text = f"does not go with uet: data paths are those of RoCE; run.transport may be {transports}"
+            raise reader.refuse(f"{where}.data_path", text)
+    if "path" in reader.data and not any("data_path" in table for table in of_nodes.values()):
+        raise reader.refuse("path", "has no effect: no node has a data_path", "with nodes.NAME.data_path")
 
 
 def queue_pairs(

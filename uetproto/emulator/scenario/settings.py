@@ -270,6 +270,8 @@ _PATH: dict[str, KeyType] = {
     for name, default in ((one.name, getattr(PathConfig(), one.name)) for one in fields(PathConfig))
 }  # fmt: skip
 _TAP = {"nodes": NAMES.says("The nodes whose port is tapped.", "the initiator")}
+_FAULT_OF = {"reorder_by": "reorder", "reorder_time": "reorder", "delay_time": "delay"}
+"""Keys of `[faults]` that say how, by key, and the key that says which frames."""
 _PRESET = {
     "start_psn": PSN.says("The Start_PSN of the first PDC."),
     "pdcid": PDCID.says("The PDCID of the first PDC."),
@@ -593,7 +595,7 @@ class _Reader(TomlFile):
                 raise self.refuse("step", f"rows [[step]] over RoCE have two nodes, here are {len(nodes)}")
             return RunConfig(**values)
         if "operation" in self.data:
-            for key in ("input", "ses"):
+            for key in ("input", "ses", "source_base"):
                 if key in values:
                     raise self.refuse(f"run.{key}", "does not go with rows [[operation]]", "without it")
             if "step" in self.data:
@@ -608,6 +610,8 @@ class _Reader(TomlFile):
         if (mode := values.get("mode", Mode.ROD)) not in PDC_MODES:
             message = f"{mode.name.lower()!r} is not legal for the WRITE of this run"
             raise self.refuse("run.mode", message, "rod, rud; with ses = 'scripted' also rudi, uud")
+        if "payload" in values:
+            raise self.refuse("run.payload", "goes with ses = 'scripted'", "without it; ses.payload_mtu")
         if "input" not in values:
             raise self.refuse(
                 "run", "input is missing", "the path of a .npy file or of any other file; or rows [[operation]]"
@@ -715,6 +719,9 @@ class _Reader(TomlFile):
 
     def faults(self, nodes: Mapping[str, NodeConfig]) -> tuple[Faults, tuple[str, ...]]:
         values = self.table("faults", _FAULTS, self.data.get("faults", {}), nested=("target",))
+        for key, of in _FAULT_OF.items():
+            if key in values and not values.get(of):
+                raise self.refuse(f"faults.{key}", f"has no effect without faults.{of}", f"with faults.{of}")
         at_risk = self.members("faults.from", values.pop("from", None), nodes) or tuple(nodes)
         return Faults(**values), at_risk
 
