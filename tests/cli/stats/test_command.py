@@ -166,7 +166,7 @@ def test_interfaces(tmp_path: Path) -> None:
 # Pictures -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", [LOSSY, READ, INCAST])
+@pytest.mark.parametrize("file", [LOSSY, READ, INCAST], ids=lambda file: Path(file).stem)
 def test_pictures(file: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pictures = []

@@ -101,6 +101,8 @@ def test_nobody_answers() -> None:
     assert bench.host.deadline() == 30 * SECOND
     [error] = bench.later(30 * SECOND)
     assert (error.opcode, error.status) == (SharpOpcode.ERROR, Status.TIMEOUT_NO_PROGRESS)
+    fault = SharpFault.unpack(error.body)
+    assert (fault.code, fault.origin_depth, fault.opcode) == (Status.TIMEOUT_NO_PROGRESS, 0, SharpOpcode.AGG_REQ)
     assert [type(e) for e in bench.host.events()] == [AggregateFailed, GroupFailed]
 
 
