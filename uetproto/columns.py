@@ -223,12 +223,12 @@ class Columns(Mapping[str, Rows]):
     """Columns hold a capture or a part of it: `columns[form][field]`, for the forms that occur, in the order of
     `FORMS`.
 
-    Three arrays have one value for each packet: `times` (packets,) i8, nanoseconds since the epoch of the capture,
-    or `NO_TIME` for a time that does not fit 64 bits; `lengths` (packets,) u4, bytes on the wire; `icrc` (packets,) i1,
+    Three arrays have one value for each packet: `times` (packets,) i8, nanoseconds since the epoch of the capture, or
+    `NO_TIME` for a time that does not fit 64 bits; `lengths` (packets,) u4, bytes on the wire; `icrc` (packets,) i1,
     None unless it was asked for: 1 for an ICRC that is right, 0 for one that is wrong, -1 for a packet without an ICRC
-    that can be checked; `crc32c` is the same for UET, -2 for what `uetproto.decode` notes as crc-suspect. Whether a
-    packet has a CRC32C is learnt from its flow. `damage` lists what could not be read, also times that do not fit. Raw
-    layers (IPv4 options, IPv6 extension headers) have no columns.
+    that can be checked; `crc32c` is the same for UET, with -2 for a packet that `uetproto.decode` notes as crc-suspect.
+    Whether a packet has a CRC32C is learnt from its flow. `damage` lists what could not be read, also times that do not
+    fit. Raw layers (IPv4 options, IPv6 extension headers) have no columns.
     """
 
     times: NDArray[np.int64]

@@ -33,7 +33,7 @@ _DECIDING = ("opcode", "som", "eom", "atomic_opcode")  # fields on which the imp
 
 
 class Packets(NamedTuple):
-    """These packets have the same headers, whole, and payload behind them."""
+    """Packets that have the same headers, all complete, and payload behind the headers."""
 
     data: Bytes
     rows: Index
@@ -67,13 +67,13 @@ class FlowTrailers:
         self._found: list[tuple[Array, Array]] = []
 
     def begin(self, packets: int) -> None:
-        """Begin a batch of so many packets."""
+        """Begin a batch of `packets` packets."""
         self._state = np.full(packets, NONE, np.int8)
         self._flow = np.zeros(packets, np.uint32)
         self._found.append((self._state, self._flow))
 
     def check(self, packets: Packets, decoded: Callable[[int], Packet]) -> None:
-        """Check UET packets of the batch that have all headers; `decoded(row)` decodes one whose layout is rare."""
+        """Check UET packets of a batch that have all headers; `decoded(row)` decodes a packet with a rare layout."""
         network = next(header for header in packets.path if header in (eth.IPV4, eth.IPV6))
         place = packets.path.index(network)
         at = packets.start + sum(header.size for header in packets.path[:place])

@@ -197,7 +197,7 @@ class NetworkCounts:
     """This record tells what a network has lost, cut and marked, and what its endpoints have sent again."""
 
     drops: int = 0
-    """Number of frames that no endpoint got, or that found no room in it."""
+    """Number of frames that no endpoint got, or that an endpoint dropped."""
     trims: int = 0
     """Number of frames that arrived trimmed."""
     marks: int = 0
@@ -212,7 +212,7 @@ class CollectiveNetwork(ABC):
     size: int
     timers: CollectiveTimers
     offload: Offload | None = None
-    """Collectives that the network carries out; None: it only moves messages."""
+    """Collectives that the network itself carries out; None: the network only moves messages."""
 
     @property
     def nodes(self) -> Sequence[Sequence[int]] | None:
@@ -221,7 +221,7 @@ class CollectiveNetwork(ABC):
 
     @property
     def counts(self) -> NetworkCounts:
-        """Return what was lost and sent again so far; nothing, in a network without packets."""
+        """Return what was lost and sent again so far; a network without packets loses nothing."""
         return NetworkCounts()
 
     @property
@@ -235,7 +235,7 @@ class CollectiveNetwork(ABC):
 
     @abstractmethod
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
-        """Run the network until `ready()` is true or the time `limit`; return True if only timers are still in
+        """Run the network until `ready()` is true or the time is `limit`; return True if only timers are still in
         progress.
         """
 

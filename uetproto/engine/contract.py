@@ -268,7 +268,7 @@ class AskClose:
 
 @dataclass(slots=True, kw_only=True)
 class Noop:
-    """Send NOOP to `peer`, which keeps a PDC from being idle, or opens one early (pds.md §13)."""
+    """Send NOOP to `peer`; the NOOP keeps a PDC from becoming idle, or opens one early (pds.md §13)."""
 
     peer: int
     mode: Mode = Mode.ROD
@@ -276,7 +276,7 @@ class Noop:
 
 @dataclass(slots=True, kw_only=True)
 class Negotiate:
-    """Send NEGOTIATION to `peer` with 32 bits of feature data; it may open a PDC (pds.md §13)."""
+    """Send NEGOTIATION to `peer` with 32 bits of feature data; the packet may open a PDC (pds.md §13)."""
 
     peer: int
     mode: Mode = Mode.ROD
@@ -350,9 +350,9 @@ class Completion:
     modified: int = 0
     """Number of bytes that the target reports as stored; less than `length` after a truncated send (ses.md §9.4)."""
     refusals: int = 0
-    """Number of times that the target refused a message of the operation for now (ses.md §12)."""
+    """Number of times that the target refused a message of the operation temporarily (ses.md §12)."""
     timed_out: bool = False
-    """Whether the target did not restart a deferred message, or read a rendezvous, in time (ses.md §5.7, §16)."""
+    """Whether the target was too late to restart a deferred message or to read a rendezvous (ses.md §5.7, §16)."""
 
     @property
     def ok(self) -> bool:
@@ -412,7 +412,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """A peer has accessed a region of this target; counters bound to the region count such events (ses.md §13.3)."""
+    """A peer has accessed a region of this target; counters that are bound to the region count it (ses.md §13.3)."""
 
     key: int
     read: bool
@@ -562,10 +562,10 @@ class EndpointDriver(Protocol):
         """Return whether no packet and no timer is left that could cause an event; None: unknown, as on sockets."""
 
     def submit(self, node: str, work: Any) -> None:
-        """Pass work to the engine of a node, and send what it has to send."""
+        """Pass work to the engine of a node, and send what the engine has to send."""
 
     def call_soon(self, action: Callable[[], None]) -> None:
-        """Call `action` once all events that are due now were reported, before time advances."""
+        """Call `action` one time, after the events that are due now were reported and before time advances."""
 
     def wake(self) -> None:
         """Let `wait` check its condition at once."""

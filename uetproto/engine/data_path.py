@@ -1,4 +1,4 @@
-"""This model computes the time and the copies of a transfer between the memory of a GPU and the wire, or storage.
+"""This model computes the time and the copies of a transfer between the memory of a GPU and either the wire or storage.
 
 It covers one end of the transfer. A path is a list of hops. On a path with buffers each hop stores all B bytes before
 the next one begins: t = Σ (latency + B / bandwidth). On a path without buffers the hops overlap: t = Σ latency +

@@ -60,8 +60,8 @@ class Fep:
     def attach(self, job_id: int | None, pid_on_fep: int = 0, indices: tuple[int, ...] = (15,)) -> Process:
         """Attach a process of a job, so that peers can reach it; job_id None: a service at an absolute address.
 
-        `Process.register` makes regions reachable, `Process.open` resource indices. Raises `LocalError` for values that
-        are taken or not legal.
+        `Process.register` makes regions reachable, and `Process.open` makes resource indices reachable. Raises
+        `LocalError` for values that are taken or not legal.
         """
         return self.target.processes.attach(job_id, pid_on_fep, indices)
 

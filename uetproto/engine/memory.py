@@ -1,4 +1,4 @@
-"""Memory that holds messages, buffers or files, and the regions that peers reach by key (ses.md §2.6, §14.2)."""
+"""This module has the memory of messages, in buffers or files, and the regions that have a key (ses.md §2.6, §14.2)."""
 
 from collections import OrderedDict
 from collections.abc import Callable

@@ -87,7 +87,7 @@ class Topology:
         return self.places[self._rank(rank)] // self.gpus_per_node
 
     def local(self, rank: int) -> int:
-        """Return the index of a rank's GPU in its node, which is also its rail."""
+        """Return the index of a rank's GPU in its node; the index is also the number of the rail."""
         return self.places[self._rank(rank)] % self.gpus_per_node
 
     def together(self, a: int, b: int) -> bool:
@@ -99,8 +99,8 @@ class Topology:
         return {place: rank for rank, place in enumerate(self.places)}
 
     def relay(self, source: int, destination: int) -> int:
-        """Return the rank in the node of `source` on the rail of `destination`, over which a message stays on one rail
-        (PXN).
+        """Return the rank in the node of `source` on the rail of `destination`; a message that it relays stays on
+        one rail (PXN).
 
         Return `source` itself if no relay is needed, or the node has no such rank.
         """
@@ -146,7 +146,7 @@ class Topology:
         )  # fmt: skip
 
     def routes(self, source: int, destination: int) -> Iterator[tuple[int, ...]]:
-        """Return all shortest routes, as lists of links."""
+        """Yield all shortest routes, each as the links of the route in order."""
         ways: list[tuple[int, tuple[int, ...]]] = [(self._rank(source), ())]
         self._rank(destination)
         while ways:

@@ -45,7 +45,7 @@ class BuiltNetwork:
 
     nics: dict[str, Nic] = field(default_factory=dict)
     links: dict[str, EmulatedLink] = field(default_factory=dict)
-    """Links that leave each node; of a node with several ports by names such as "rank0.1" (`ports.port_names`)."""
+    """Links that leave each node, by the name of the node, or of each port if it has several (`ports.port_names`)."""
     faults: dict[str, FaultyPort] = field(default_factory=dict)
     queues: dict[str, OutputQueue] = field(default_factory=dict)
     """Output queues towards each node, or towards each of its ports."""
@@ -99,7 +99,7 @@ class BuiltNetwork:
     def join(self, group: bytes, node: str, number: int | None = None) -> None:
         """Add a node to the multicast group with this MAC address; frames to a group reach only nodes that joined.
 
-        They come by the port `number` of the node; None: by the port that the entropy value selects. Raises
+        These frames reach the node by its port `number`; None: by the port that the entropy value selects. Raises
         `LocalError` for an address that is no group, an unknown node, and a switch that holds too many groups.
         """
         port = self._port(group, node)

@@ -14,7 +14,7 @@ _ClockEvent: TypeAlias = tuple[Callable[[Any], object], Any]
 class Clock:
     """A clock has the virtual time `now` and the pending events; events of one instant run in the order of their entry.
 
-    Only instants are sorted, not events, as many copies of a frame arrive at one instant.
+    Only the instants are sorted, not the events, because many copies of a frame arrive at one instant.
     """
 
     __slots__ = ("_events", "_instants", "_stopped", "now")
@@ -50,8 +50,8 @@ class Clock:
         return self._instants[0] if self._instants else NEVER
 
     def advance(self, duration: int) -> None:
-        """Run the events of the next `duration` picoseconds; `now` is then the end of it, even if an event calls
-        `stop`.
+        """Run the events of the next `duration` picoseconds; `now` is then the end of this time, even if an event
+        calls `stop`.
         """
         until = self.now + duration
         while self.next <= until:

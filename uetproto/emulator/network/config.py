@@ -70,6 +70,6 @@ class NodeAttachment:
     faults: Faults | None = None
     """Faults that the frames of the node meet."""
     at: str | None = None
-    """Switch that the node is part of, as an aggregation node is, by an inner port; None: the node is a host."""
+    """Switch that has the node on an inner port, as for an aggregation node; None: the node is a host."""
     ports: int = 1
     """Ports of the NIC, each with a cable of `rate`; a node within a switch has one."""

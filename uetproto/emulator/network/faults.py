@@ -1,4 +1,4 @@
-"""This module has faults: a port before a sink drops, copies, delays, damages and trims frames, at random or by number.
+"""This module has faults: the port before a sink may drop, copy, delay, damage or trim frames, at random or by number.
 
 The random generator is seeded: runs with the same seed are equal.
 """

@@ -28,7 +28,7 @@ class FrameInTransit:
 
 
 class FrameOutcomes:
-    """Frame outcomes track the frames that are on their way and followed."""
+    """Frame outcomes track the followed frames that are on their way."""
 
     __slots__ = ("_frames",)
 
@@ -74,7 +74,7 @@ class FrameOutcomes:
                 found.outcome = FrameOutcome.LOST
 
     def arrived(self, frame: bytes) -> None:
-        """Note that a frame, or one of its copies, has arrived on a wire that keeps frames for any time."""
+        """Note that a frame, or one of its copies, has arrived; only wires that a script controls report it."""
         found = self._frames.get(id(frame))
         if found is not None:
             found.copies -= 1

@@ -1,4 +1,4 @@
-"""This module makes layouts of fabrics with several switches, by `uetproto.collectives.topology`."""
+"""This module makes layouts of fabrics with several switches; it uses `uetproto.collectives.topology`."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -52,7 +52,7 @@ class Nic:
         """Instant at which the last frame arrived."""
 
     def submit(self, work: Any) -> None:
-        """Pass work to the endpoint, and send the packets that it has ready."""
+        """Pass work to the endpoint, and send the packets that the endpoint has ready."""
         self._engine.submit(work, self._clock.now)
         self._step()
 
@@ -79,7 +79,7 @@ class Nic:
             self._sinks[address] = sink
 
     def stop(self) -> None:
-        """Send no new packet and run no timer; packets that still arrive are answered."""
+        """Stop sending new packets and running timers; packets that still arrive are answered."""
         self._stopped = True
 
     def _step(self) -> None:

@@ -1,7 +1,7 @@
 """This module has priority-based flow control: a full switch pauses its neighbours and drops no data (roce.md §13).
 
 `Pauser` is the side of the switch: it counts the waiting bytes of each node, and sends pause frames. `PauseGate` is the
-side of the node, between its NIC and its link. Only the class of data can be paused; the DSCP tells it.
+side of the node, between its NIC and its link. Only data can be paused; the DSCP tells which frames are data.
 """
 
 from collections import deque
@@ -44,9 +44,9 @@ class Pfc:
     priority: int = 3
     """Class that is paused, 0–7."""
     xoff: int = 64 * 1024
-    """Number of waiting bytes from one node in the switch above which the node has to pause."""
+    """A node has to pause when more than this number of its bytes wait in the switch."""
     xon: int = 32 * 1024
-    """Number of waiting bytes below which the node resumes."""
+    """A paused node resumes when fewer than this number of its bytes wait."""
     quanta: int = 0xFFFF
     """Time that a pause holds, 2–65535 times 512 bit times."""
     repeat: int = 0x8000
@@ -138,7 +138,7 @@ class Pauser:
                 self._tell(port)
 
     def leaves(self, frame: bytes) -> None:
-        """Note that a frame waits no longer."""
+        """Note that a frame no longer waits."""
         port = self._port(frame)
         if port is not None:
             port.bytes -= len(frame)
@@ -203,7 +203,7 @@ class PauseGate:
         return self.link.busy_until
 
     def send(self, frame: bytes) -> int:
-        """Send a frame now or when the gate allows it; return the current time, as that of the sending is not known."""
+        """Send a frame now or when the gate allows it; return the current time, as the time of sending is unknown."""
         (self._data if self.dscp.is_data(frame) else self._others).append(frame)
         self._serve()
         return self.clock.now

@@ -1,7 +1,7 @@
 """A NIC with several ports has one address and a cable for each port; all cables lead to the same switch.
 
 The entropy value of a packet selects the port (cms.md §5), by the same rule at the NIC and at the switch: packets with
-one entropy value use one port of the sender, and the port of that number of the receiver.
+one entropy value use one port of the sender, and the port of the receiver that has the same number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from uetproto.framing.dscp import IPV4_TYPE
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 
 MOST_PORTS = 4
-"""Greatest number of ports: a SHARP job has a tree for each port and at most so many trees (sharp.md §1.7)."""
+"""Greatest number of ports: a SHARP job has one tree for each port, and at most 4 trees (sharp.md §1.7)."""
 
 _FACTOR = 0x9E37
 """Odd number near 2^16 divided by the golden ratio, which spreads consecutive entropy values evenly."""
@@ -87,7 +87,7 @@ class PortLinks:
 
     @property
     def busy_until(self) -> int:
-        """Return when the NIC may make more frames: when a port is free, unless too many wait for another port."""
+        """Return when the NIC may make more frames: when a port is free, unless too many frames wait for another."""
         times = [link.busy_until for link in self.links]
         return max(min(times), max(times) - self._backlog)
 

@@ -31,7 +31,7 @@ def level_by(dscp: Dscp) -> Callable[[bytes], Level]:
 
 
 class QueueObserver(Protocol):
-    """An observer is called when a frame begins or ends to wait in a queue; `pfc.Pauser` is one."""
+    """An observer is called when a frame begins to wait in a queue, and when it leaves; `pfc.Pauser` is one."""
 
     def enters(self, frame: bytes) -> None:
         """Note that a frame begins to wait."""

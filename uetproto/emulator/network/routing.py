@@ -33,7 +33,7 @@ class LayoutRouting:
         return [self.trunks[link] for link in onward(self.vertex, end)]
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
-        """Return the ports by which a frame from `source` to a group leaves for other switches, by the switch there."""
+        """Return the ports by which a frame from `source` to a group leaves, by the name of the next switch."""
         vertex = self.vertices.get(source)
         tree = frozenset[int]() if vertex is None else self.trees.of(group, vertex)
         name, links = self.layout.name, self.layout.links
@@ -42,7 +42,7 @@ class LayoutRouting:
 
 @dataclass(slots=True)
 class MulticastTrees:
-    """This class computes the links of multicast trees, of each rank and each switch, when they are needed."""
+    """This class computes the multicast tree of a rank or a switch when the tree is first needed."""
 
     layout: Layout
     network: BuiltNetwork

@@ -73,11 +73,11 @@ class Routing(Protocol):
         """Return the ports on the shortest paths to a node; none for an address that no node has."""
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
-        """Return the ports to other switches by which a frame of a node to a group leaves, by the switch there."""
+        """Return the ports to other switches by which a frame of a node to a group leaves, by the switch's name."""
 
 
 class GroupCount(NamedTuple):
-    """Counts frames to multicast groups, and their bytes, at a port or at a switch."""
+    """A group count has the number of frames to multicast groups, and of their bytes, at a port or at a switch."""
 
     frames: int
     bytes: int
@@ -104,7 +104,7 @@ _EARLIER = 1 << 12
 """Number of replaced multicast entries that are kept for their counters."""
 
 MOST_GROUPS = 0xFFFF - 0xC000
-"""Number of multicast groups that a switch holds by default: that of InfiniBand's local identifiers for groups."""
+"""Number of multicast groups that a switch holds by default: as many as InfiniBand has local identifiers for groups."""
 
 
 class Switch:
@@ -156,7 +156,7 @@ class Switch:
         """Number of frames with an address that no node has."""
 
     def attach(self, mac: bytes, queue: OutputPort, *, name: str = "", inner: bool = False) -> None:
-        """Add a port to a node, which the counters call `name`."""
+        """Add a port that leads to a node; the counters call the port `name`."""
         self._queues[mac] = queue
         self._names[mac] = name or mac.hex(":")
         if not inner:
@@ -166,9 +166,9 @@ class Switch:
     # Groups
 
     def join(self, group: bytes, port: bytes, queue: OutputPort | None = None) -> None:
-        """Make frames to `group` leave by this port and others that joined. Both are MAC addresses.
+        """Make frames to `group` leave by this port and others that joined; `group` and `port` are MAC addresses.
 
-        `queue`: one of several ports of the node, the only one by which these frames leave.
+        `queue`: the only one of several ports of the node by which these frames leave.
         """
         check_group(group)
         if port not in self._queues:

@@ -1,6 +1,6 @@
-"""This module has captures: taps before a sink or a link record each frame and pass it on unchanged.
+"""This module has captures: a tap before a sink or a link records each frame and passes it on unchanged.
 
-If the network drops, trims or damages a frame after it has left, its record has a comment that says so (pcapng only).
+If the network drops, trims or damages a frame after the tap, the record has a comment that says so (pcapng only).
 """
 
 from bisect import bisect_right

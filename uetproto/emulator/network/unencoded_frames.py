@@ -17,7 +17,7 @@ NOT_ENCODED = ("capture", "trimming", "red", "pfc")
 
 
 class UnencodedFrame(bytes):
-    """An unencoded frame has as its bytes the headers before the transport header; all its copies are one object."""
+    """The bytes of an unencoded frame are the headers before the transport header; all copies are one object."""
 
     arrived: Datagram
     """The packet that all receivers get and share."""
@@ -32,7 +32,7 @@ payload_of: Callable[[bytes], int] = attrgetter("payload")
 
 
 class UnencodedFramer:
-    """This framer makes unencoded frames; with a `meter`, which counts payload, `framer` encodes each frame for it."""
+    """This framer makes unencoded frames; for a `meter`, which counts payload, `framer` also encodes each."""
 
     bad_crc = bad_header = 0
 
@@ -52,7 +52,7 @@ class UnencodedFramer:
         return frame
 
     def packet(self, frame: bytes) -> Datagram | None:
-        """Return the packet of a frame; None if it has another address."""
+        """Return the packet of a frame; None if the packet is for another address."""
         assert type(frame) is UnencodedFrame
         arrived = frame.arrived
         if not self._framer.is_for(arrived.dst):

@@ -1,7 +1,7 @@
 """This module plays scenarios of operations over any transport: when rows begin, how they end, what is in memory.
 
 A `MemoryArea` holds the actual bytes, which the engines use, and the expected bytes, which operations change when they
-end; both are compared.
+end. The actual bytes are compared with the expected bytes.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class ScheduledOperation:
     """Whether the effects of the operation are as expected, as far as they are checked."""
     length: int = 0
     area: "MemoryArea | None" = None
-    """The buffer of a receive, of a read, or of a fetching atomic; over RoCE also the bytes of what is sent."""
+    """The buffer of a receive, of a read, or of a fetching atomic; over RoCE also the buffer of the bytes to send."""
     delivered: bool = False
     """Whether a receive has taken the message of a send."""
 
@@ -71,7 +71,7 @@ class OperationSchedule(Generic[OperationT]):
 
     @property
     def ready(self) -> bool:
-        """Whether the next row may begin, or its time has not come yet."""
+        """Return whether the next row may begin, or waits only for its time."""
         if self.all_begun:
             return False
         following = self.operations[self._next]

@@ -196,8 +196,8 @@ class RoceEffects:
     # The end
 
     def settle_last(self) -> None:
-        """Set the effects of operations that failed or did not complete, and of writes on UC, as far as memory has
-        them.
+        """Expect the effects that memory shows, for operations that failed or did not complete, and for writes on
+        UC.
         """
         leftovers = _Leftovers()
         for operation in self.operations:

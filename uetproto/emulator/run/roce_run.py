@@ -23,7 +23,7 @@ _NAK = ("NAK ", "RNR NAK")
 
 
 class RoceRun(ScenarioRun):
-    """This is the base of runs over RoCEv2; a subclass is the application, in `play` and `on_event`."""
+    """This is the base of runs over RoCEv2; a subclass has the application in its methods `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)

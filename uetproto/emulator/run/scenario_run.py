@@ -31,8 +31,8 @@ def ignore(event: Any) -> None:
 
 
 class ScenarioRun(ABC):
-    """This is the base of runs on a network; a subclass makes the engines, and is the application in `play` and
-    `on_event`.
+    """This is the base of runs on a network; a subclass makes the engines, and has the application in its
+    methods `play` and `on_event`.
     """
 
     def __init__(self, scenario: Scenario) -> None:

@@ -53,7 +53,7 @@ class UetOperation(ScheduledOperation):
     """The bytes of a write or a send; the operands of an atomic."""
     compare: bytes | None = None
     taken: list[tuple[MemoryArea, int]] = field(default_factory=list)
-    """Places that an atomic with a tag has changed: the area of a receive, and the byte in it."""
+    """Places that an atomic with a tag has changed, each as the area of a receive and the offset in the area."""
 
 
 class UetOperationsRun(UetRun):

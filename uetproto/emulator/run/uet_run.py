@@ -17,7 +17,7 @@ from uetproto.framing.uet import UetFramer
 
 
 class UetRun(ScenarioRun):
-    """This is the base of runs over UET; a subclass is the application, in `play` and `on_event`."""
+    """This is the base of runs over UET; a subclass has the application in its methods `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)

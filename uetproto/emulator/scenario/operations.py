@@ -13,11 +13,11 @@
     do = "disable"     disables a resource index: space = "rma", "send", "tagged", resource_index; "enable" starts its
                        next generation
 
-`node` names the node that performs the operation: by default the initiator, for `receive` and the operations below it
-the target; its peer is the other node. A row begins after the row before it has begun, and not before the time `at`;
-with `after` it waits until the row before ("previous"), or every row before ("all"), has ended. `expect` is the return
-code with which the operation must end: by default OK; TIMED_OUT for a message that no receive matches in time; NONE for
-a receive that gets no message, or a send that no receive takes, before the run ends.
+`node` names the node that performs the operation: by default the target for `receive` and the operations listed below
+`receive`, and the initiator for the others; the peer is the other node. A row begins after the row before it has begun,
+and not before the time `at`; with `after` it waits until the row before ("previous"), or every row before ("all"), has
+ended. `expect` is the return code with which the operation must end: by default OK; TIMED_OUT for a message that no
+receive matches in time; NONE for a receive that gets no message, or a send that no receive takes, before the run ends.
 
 Bytes come from the seed; `value` and `datatype` fill a region or a receive with equal elements instead.
 """
@@ -192,7 +192,7 @@ class CheckedRow(NamedTuple):
 def checked_rows(
     rows: Sequence[Any], keys: Mapping[str, KeyType], kinds: Mapping[str, OperationKind], table: Table, refuse: Refuse
 ) -> Iterator[CheckedRow]:
-    """Check rows for any transport, and yield them: kind, keys, and times in ascending order.
+    """Check the kind and the keys of rows for any transport, and that their times ascend; yield the rows.
 
     `keys` are the types of all keys, `kinds` the operations of the transport.
     """

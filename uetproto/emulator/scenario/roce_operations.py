@@ -11,10 +11,10 @@
     do = "deregister"    removes the region `key`
     do = "modify"        brings the queue pair `qp` to the state `to_state`: rts, sqd, err
 
-`node` names the node that performs the operation: by default the node of `qp`, or the initiator; for `receive` and the
-operations below it the target. `offset` counts from the start of the peer's region `key`, and may lie outside. `at` and
-`after` say when a row begins, as in `operations`. `expect` is the status of the completion: by default SUCCESS; NONE
-for a row without a completion, such as one that is not signaled.
+`node` names the node that performs the operation: by default the node of `qp`; without `qp` the target for `receive`,
+`region` and `deregister`, and the initiator for the others. `offset` counts from the start of the peer's region `key`,
+and may lie outside. `at` and `after` say when a row begins, as in `operations`. `expect` is the status of the
+completion: by default SUCCESS; NONE for a row without a completion, such as one that is not signaled.
 
 Bytes come from the seed; `value` fills a region with equal bytes instead. A row that writes to memory which an earlier
 READ reads needs `fence`, as otherwise the READ may return the new bytes.

@@ -140,9 +140,9 @@ class RowContext:
     mode: Mode
     """The mode of a message whose row gives none."""
     refuse: Refuse
-    """`refuse(key, problem, legal)`: the error for a key of the row; key "" stands for the row."""
+    """`refuse(key, problem, legal)` returns the error for a key of the row; key "" stands for the row."""
     message_id: int = 1
-    """The id of a message whose row gives none: the number of rows `submit` up to and including this row."""
+    """The id of a message whose row gives none: the number of `submit` rows up to and including this row."""
 
     def node(self, name: str, key: str) -> int:
         """Return the number of a node that the row names."""

@@ -124,7 +124,7 @@ class NodeConfig:
     pds: PdsConfig
     ses: SesConfig
     preset: Preset
-    """Numbers of the first PDC that the endpoint would draw at random otherwise."""
+    """Numbers that the endpoint would otherwise draw at random for its first PDC."""
     pkt_id: int | None
     """The pkt_id of the first RUDI request of the node; None: it is drawn at random."""
     roce: RoceConfig = field(default_factory=RoceConfig)

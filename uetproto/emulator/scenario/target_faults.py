@@ -13,7 +13,7 @@ class TargetFault:
 
     node: str
     fits: Mapping[str, int]
-    """Fields of `SesRequest` and the values that a packet must have."""
+    """Fields of `SesRequest`, each with the value that a packet must have to be refused."""
     packets: frozenset[int] | None
     """Numbers of the packets that fit, counted from 0; None: all."""
     answer: ReturnCode

@@ -31,7 +31,10 @@ _CREDIT_MASK = 0xFFFFFF
 
 
 def take_psn_cp(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Process NOOP, NEGOTIATION or CLOSE_REQ: acknowledge a NEW one, and report NEGOTIATION; else return False."""
+    """Process NOOP, NEGOTIATION or CLOSE_REQ: acknowledge a NEW packet, and report NEGOTIATION.
+
+    Return False for a packet that is not NEW, or is beyond the CLOSE_CMD.
+    """
     psn = control.psn
     if pdc.rx.classify(psn) is not Verdict.NEW or is_beyond_close(pdc, psn):
         return handle_not_new(pdc, control, datagram, now, NextHdr.NONE)

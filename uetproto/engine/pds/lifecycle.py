@@ -165,7 +165,7 @@ def give_up_pending(pdc: Pdc, now: int) -> None:
 
 
 def remember_close(pdc: Pdc, now: int) -> None:
-    """Note a request to close: in CREATING it takes effect when the PDC is ESTABLISHED; else the PDC closes already."""
+    """Note a request to close: in CREATING it takes effect when the PDC is ESTABLISHED; a closing PDC ignores it."""
     pdc.close_req = True
 
 
@@ -180,8 +180,8 @@ def quiesce(pdc: Pdc, now: int) -> None:
 def keep_alive(pdc: Pdc, now: int) -> None:
     """Send NOOP on an idle PDC that a read keeps open, to find out whether the target still has the PDC (pds.md §13).
 
-    If it does not, the data of the read never arrives (pds.md §10). The next NOOP follows after the idle time, or after
-    the RTO if that is longer.
+    If the target does not have the PDC, the data of the read never arrives (pds.md §10). The next NOOP follows after
+    the idle time, or after the RTO if that is longer.
     """
     if pdc.locks and not pdc.tx.records and not pdc.cps:
         queue_cp(pdc, CtlType.NOOP, 0, now)
@@ -240,7 +240,7 @@ def finish_close(pdc: Pdc, now: int) -> None:
 
 
 def tombstone_of(pdc: Pdc, drained: bool) -> "Tombstone":
-    """Return the record that is kept of a closed PDC; unless it is `drained`, no CLOSE_CMD is acknowledged later."""
+    """Return the record that is kept of a closed PDC, which acknowledges a later CLOSE_CMD only if `drained`."""
     close_psn = pdc.close_psn if drained else None
     return Tombstone(pdc.local_id, pdc.peer, pdc.peer_id, pdc.rx.start, close_psn)
 
@@ -261,7 +261,7 @@ def fail_exhausted(pdc: Pdc, reason: PdcErrorReason, now: int) -> None:
 
 
 def fail_closing(pdc: Pdc, *why: Any) -> None:
-    """End a PDC in error whose close did not complete, and send NACK CLOSING_IN_ERR to the initiator."""
+    """End in error a PDC whose close did not complete, and send NACK CLOSING_IN_ERR to the initiator."""
     reason = why[0] if isinstance(why[0], PdcErrorReason) else PdcErrorReason.CLOSE_TIMEOUT
     nack = Nack(NackCode.CLOSING_IN_ERR, 0, 0, 0, pdc.rx.max_rcvd, pdc.local_id, pdc.peer_id, 0)
     pdc.owner.put_nack(pdc.peer, nack, pdc.entropy)

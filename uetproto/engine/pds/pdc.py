@@ -1,9 +1,9 @@
 """A packet delivery context (PDC) holds its state and both PSN spaces, and runs its state machine (pds.md §5, §6).
 
 A PDC has a source half (`tx`, `retransmit.SendWindow`) and a destination half (`rx`, `psn_window.PsnWindow`): an
-initiator sends in the forward direction and receives in the return direction, a target the reverse. The actions of the
-state tables are functions that take the PDC: `source` (requests out, ACKs in), `destination` (requests in, ACKs out),
-`control` (control packets) and `lifecycle` (start, timers, close, errors).
+initiator sends in the forward direction and receives in the return direction; a target does the reverse. The actions of
+the state tables are functions that take the PDC: `source` (requests out, ACKs in), `destination` (requests in, ACKs
+out), `control` (control packets) and `lifecycle` (start, timers, close, errors).
 """
 
 from collections import deque
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _M32 = 0xFFFFFFFF
 
 Row = tuple[Callable[..., Any], State] | None
-"""Holds action and next state; None: the event is no input in this state."""
+"""Action and next state for an input in a state; None: the state does not take this input."""
 _NOTHING: list[Row] = [None] * len(Input)
 
 
 class Pdc:
-    """A PDC has this state at each of its two ends.
+    """This class has the state of a PDC at one of its two ends.
 
     `peer_id`, the PDCID of the peer, is 0 while it is unknown; `tx` and `rx` start at the same PSN (pds.md §2.2).
     """

@@ -119,7 +119,7 @@ class PdcPool:
         return expected
 
     def has_room(self, reserved: bool) -> bool:
-        """Return True when another PDC may be opened: a PDCID is free, and the pool, reserved or not, has room."""
+        """Return True when another PDC may be opened: a PDCID is free, and the common or `reserved` pool has room."""
         open_now = len(self.pdcs)
         if open_now + len(self.expiring) >= _MAX_PDCID:
             return False

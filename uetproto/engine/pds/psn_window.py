@@ -67,7 +67,7 @@ class BufferedSlot:
 
 
 class CompleteSlot:
-    """Slot of a PSN above CACK that is complete: a lower PSN is not."""
+    """Slot of a PSN above CACK that is complete, while a lower PSN is not."""
 
     __slots__ = ()
 
@@ -226,7 +226,7 @@ class PsnWindow:
             self.gap_closed = True
 
     def note_early(self, psn: int) -> None:
-        """Record that a PSN which asked for an ACK gets it, if there is a gap below: another follows when it closes."""
+        """Note that a PSN got the ACK that it asked for; another ACK follows when the gap below, if any, closes."""
         above = diff32(psn, self.cack)
         if above > 1:
             at = bisect_left(self._early, above, key=self.above_cack)
@@ -241,14 +241,14 @@ class PsnWindow:
         return psn
 
     def lose(self, psn: int) -> bool:
-        """Remove the guaranteed response of a PSN, for a harness; return False when none is stored."""
+        """Remove the guaranteed response of a PSN, for tests; return False when none is stored."""
         slot = self.slots.get(psn)
         if isinstance(slot, StoredSlot):
             slot.response = None
         return isinstance(slot, StoredSlot)
 
     def lowest(self, kind: type[UnansweredSlot] | type[StoredSlot]) -> int | None:
-        """Return the lowest PSN that is unanswered, or that has a stored response, by `kind`; None: there is none."""
+        """Return the lowest PSN whose slot is of `kind`, unanswered or stored; None: there is none."""
         psns = [psn for psn, slot in self.slots.items() if isinstance(slot, kind)]
         return min(psns, key=self.above_cack) if psns else None
 
@@ -279,6 +279,6 @@ class PsnWindow:
         return bitmap
 
     def ack_sent(self) -> None:
-        """Advance the tracked base by one bitmap after an ACK, if a PSN above its bitmap was received."""
+        """Advance the tracked base by one bitmap after an ACK, if a PSN above that bitmap was received."""
         if diff32(self.max_rcvd, self.sack_track) > SACK_BITS - 1:
             self.sack_track = (self.sack_track + SACK_BITS) & _M32

@@ -180,7 +180,7 @@ class SendWindow:
         return (ack.cack_psn + 1 - self.start) & _M32 <= used and diff32(ack.ack_psn, self.next) < 0
 
     def take_cack(self, cack: int) -> list[SendRecord]:
-        """Remove and return the records up to CACK, in order, whose answer is the default response (pds.md §7.2)."""
+        """Remove and return the records up to CACK, in order; the default response answers them all (pds.md §7.2)."""
         answered: list[SendRecord] = []
         if diff32(cack, self.peer_cack) > 0:
             self.peer_cack = cack
@@ -231,7 +231,7 @@ class SendWindow:
             self.sacked -= 1
 
     def overtaken(self) -> list[SendRecord]:
-        """Return the records without `dst_rcvd` below the highest PSN with it, in PSN order (pds.md §11.4)."""
+        """Return the records without `dst_rcvd` below the highest PSN that has it, in PSN order (pds.md §11.4)."""
         highest = max((diff32(r.psn, self.una) for r in self.records.values() if r.dst_rcvd), default=-1)
         return self.missing((self.una + highest) & _M32)
 

@@ -1,4 +1,4 @@
-"""Packet delivery without a PDC: RUDI retransmits a request until it is answered, UUD sends it once.
+"""This module delivers packets without a PDC: RUDI retransmits a request until it is answered, UUD never does.
 
 UE 1.0.1 §3.5.7.3, §3.5.7.4, §3.5.12.7; pds.md §3, §11, §12 (nt = 1), §14, §15. The destination keeps no state between
 packets.
@@ -69,7 +69,7 @@ class Outstanding:
     due_at: int = NEVER
     """Time at which the only timer of the request expires, the RTO or NACK_Retx_Time."""
     refused: bool = False
-    """Whether this timer is NACK_Retx_Time, during which there is no RTO (pds.md §11.2)."""
+    """Whether the timer of `due_at` is NACK_Retx_Time, during which there is no RTO (pds.md §11.2)."""
     cause: str = RTO
     """Cause of the next retransmission: `RTO`, or the name of a NACK's code."""
 
@@ -307,7 +307,7 @@ class RudiUud:
     # The destination
 
     def receive_request(self, request: Rudi | Uud, datagram: Datagram, now: int) -> None:
-        """Deliver a RUDI or UUD request to SES, each copy of it; a RUDI request is answered, now or by `respond`."""
+        """Deliver each copy of a RUDI or UUD request to SES; a RUDI request is answered, now or by `respond`."""
         if datagram.trimmed:
             self.counters.trimmed_rx += 1
         if isinstance(request, Rudi):

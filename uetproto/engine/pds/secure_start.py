@@ -56,7 +56,7 @@ def raised(expected: int, start: int, after: int) -> int:
 class ExpectedStart:
     """The policy EXPECTED_0RTT: a PDC starts at or above Expected_PSN, and needs no extra round trip if it does.
 
-    A target keeps the PSN that it expects, and an initiator the PSN with which it begins.
+    A target keeps the PSN that it expects; an initiator keeps the PSN with which its next PDC begins.
     """
 
     __slots__ = ("_after_close", "_rng", "begin", "expected")

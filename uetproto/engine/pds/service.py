@@ -33,7 +33,7 @@ RETURN_DATA: frozenset[int] = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE
 
 
 def build_default_response(message_id: int) -> bytes:
-    """Build the default response, which PDS sends when it has no response of SES any more (pds.md §9.4).
+    """Build the default response, which PDS sends when it no longer has the response of SES (pds.md §9.4).
 
     Its return code NULL says nothing about success; its length is 0.
     """
@@ -76,7 +76,7 @@ class Outgoing(Protocol):
 
 
 class Locking(Outgoing, Protocol):
-    """A message whose `lock` is True; PDS calls `began` to tell it which PDC carries it."""
+    """A message whose `lock` is True; PDS calls `began` to tell the message which PDC carries it."""
 
     def began(self, pdc: "Connection", psn: int) -> None:
         """Take the PDC and the PSN of the first packet; another call follows if the PSN changes (pds.md §6.6)."""
