@@ -6,9 +6,9 @@ from typing import Generic, TypeVar
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
 
 MIN_TRIM = 16
-"""Number of transport bytes that a trimmed packet keeps: the PDS header, and 4 bytes of the next (pds.md §14)."""
+"""Number of transport bytes that a trimmed packet keeps: the PDS header and 4 bytes of the SES header (pds.md §14)."""
 REQUEST_HEADER = 12
-"""Number of the bytes of a trimmed packet that are the header of a request."""
+"""Length in bytes of the PDS header of a request."""
 ADDRESSES = (0x0A000001, 0x0A000002)
 """The addresses of ends 0 and 1, for every protocol."""
 
@@ -16,7 +16,8 @@ HISTORY = 1024
 """Number of packets that can still be copied after they have left."""
 
 ALL = -1
-"""Stands for every packet on the wire, oldest first, in place of a packet number; of a limit: no limit."""
+"""Stands for every packet on the wire, oldest first, in place of a packet number; in place of a limit it means no
+limit."""
 
 PacketT = TypeVar("PacketT")
 
@@ -83,7 +84,8 @@ class DatagramWire(AdversarialWire[Datagram]):
         return copied
 
     def expire(self, now: int, msl: int) -> None:
-        """Remove packets that are older than `msl`, or will be within `msl // 8`; at most once in `msl // 8`."""
+        """Remove packets that are older than `msl` or will be within `msl // 8`; a call within `msl // 8` of the last
+        removal does nothing."""
         if now < self._look_at:
             return
         pause = msl // 8

@@ -1,7 +1,7 @@
 """This module has the entry point of the program: `uetproto` and `python -m uetproto` start here.
 
-A signal ends the program without a traceback from the first line of `run` on, also while modules are imported and
-while the interpreter ends: exit status 130 for Ctrl-C, 143 for SIGTERM.
+From the first line of `run` on, even while modules are imported or the interpreter ends, a signal ends the program
+without a traceback: with exit status 130 for Ctrl-C, 143 for SIGTERM.
 """
 
 import os

@@ -89,8 +89,8 @@ def command(
 
     A finding is shrunk to a few steps and written as a scenario, with its capture; `uetproto run FILE --check` replays
     it. An attack on sealed packets (tss) is written as text; --seed with --episode replays it. A finding just before
-    the time is up, or Ctrl-C, is written without shrinking. Equal --seed and --steps with --jobs 1 give an equal run.
-    Exit status 1 if anything was found.
+    the time is up, or just before Ctrl-C, is written without shrinking. Equal --seed and --steps with --jobs 1 give an
+    equal run. Exit status 1 if anything was found.
     """
     if machine != ALL and machine not in MACHINES:
         raise LocalError(machine, "no such machine", ", ".join((*MACHINES, ALL)))

@@ -1,4 +1,5 @@
-"""This module handles Ctrl-C and SIGTERM: as an exception, or remembered until a command can end in order."""
+"""This module handles Ctrl-C and SIGTERM: it raises an exception, or remembers the signal until a command can end in
+order."""
 
 import os
 import signal
@@ -87,7 +88,7 @@ class Interrupt:
             _raise(self.number)
 
     def wait(self, call: Callable[[], T]) -> T | None:
-        """Return the result of `call`, or None after a signal, which ends `call` at once, even a wait for a pipe."""
+        """Return the result of `call`, or None after a signal, which ends `call` at once, even in a wait for a pipe."""
         try:
             self._waiting = True
             return None if self else call()

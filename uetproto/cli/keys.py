@@ -87,7 +87,7 @@ class Keys:
         return sorted(self._tallies.items(), key=lambda item: (item[0] is None, item[0]))
 
     def report(self) -> bool:
-        """Print on standard error how many packets of an SDI did not open, and why; return whether there are any."""
+        """Print on standard error for each SDI how many packets did not open, and why; return whether any did not."""
         for sdi, tally in self.tallies:
             if tally.closed:
                 share = f"{tally.closed} of {count(tally.sealed, 'sealed packet')} did not open"

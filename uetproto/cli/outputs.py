@@ -42,7 +42,7 @@ def check_outputs(outputs: Iterable[Named], inputs: Iterable[Named]) -> None:
 
 
 def toml_file(argument: str, name: str) -> Named:
-    """Return an argument with its TOML file; without one if the argument names a scenario or profile of the package."""
+    """Return an argument with its TOML file, or with None if the argument is the name of a shipped one."""
     return argument, name if name.endswith(".toml") or "/" in name else None
 
 

@@ -1,4 +1,4 @@
-"""This module has what depends on where output goes: colours, width, progress."""
+"""This module has the parts of output that depend on where it goes: colours, width, progress."""
 
 import os
 import re

@@ -37,7 +37,8 @@ KINDS = {
 """Maps NumPy's name of every legal type to its class."""
 
 REAL_OF = {"complex64": "float32", "complex128": "float64"}
-"""Maps complex types to the type of their parts: one call may mix both types (collectives.md §1.1)."""
+"""Maps each complex type to the type of its parts: one call may mix the complex type and the real one (collectives.md
+§1.1)."""
 
 
 def dtype(name: str) -> np.dtype[Any]:

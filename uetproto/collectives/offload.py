@@ -65,7 +65,7 @@ class OffloadRequest:
     ranks: tuple[int, ...]
     """Ranks of the network, in the order of the group."""
     group: int
-    """Number that distinguishes its messages from those of other groups; a later run does not use it again."""
+    """Number that tells messages of this group from those of other groups; a later run does not use it again."""
     sequence: int
     """Number of the collective in its group."""
     dtype: np.dtype[Any]

@@ -67,7 +67,8 @@ class ReduceOp:
         return self.factor is not None or (self.name == "AVG" and kind_of(type_) is ElementKind.FLOAT)
 
     def prepare(self, array: Array, ranks: int) -> None:
-        """Multiply a rank's own elements in place, before its first message."""
+        """Multiply a rank's own elements in place by 1/N or by the factor, if the operation needs it, before its first
+        message."""
         if self.prepares(array.dtype):
             factor = 1 / ranks if self.factor is None else self.factor
             with np.errstate(all="ignore"):

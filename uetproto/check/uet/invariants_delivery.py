@@ -26,8 +26,8 @@ def _rod(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(2, PdsScope.DELIVERY, when=_rod)
 def pds_02_rod_order(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
-    """On ROD the delivered PSNs of a direction are exactly Start_PSN, Start_PSN+1, … in this order (minus PSN-consuming
-    CPs)."""
+    """On ROD the delivered PSNs of a direction are exactly Start_PSN, Start_PSN+1, … in this order, without the PSNs
+    that control packets consume."""
     turn = shadow.turn
     while turn != psn and turn in shadow.cps:
         turn = (turn + 1) & M32
@@ -61,7 +61,7 @@ def pds_04_where_delivered(shadow: PdcShadow, psn: int, header: Buffer, payload:
 
 @invariant(5, PdsScope.DELIVERY)
 def pds_05_window(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
-    """A delivered PSN has 1 ≤ diff(psn, CACK), and is at most the largest edge ever advertised."""
+    """A delivered PSN is newer than CACK, and is at most the largest window edge that was ever advertised."""
     rx = shadow.pdc.rx
     edge = (rx.cack + rx.mp_range) & M32
     if behind(edge, shadow.edge):
@@ -120,7 +120,8 @@ def pds_08_guaranteed_response(
 def pds_09_no_lost_error(shadow: PdcShadow, full: bool) -> None:
     """An error response of SES is never lost: source SES sees it, or the PDC ends in error.
 
-    It is checked when a guaranteed response is cleared: its source must have received it.
+    This is checked when a guaranteed response is cleared: the SES that sent the request must have received the
+    response.
     """
     if shadow.pdc.rx.max_clear == shadow.max_clear or not shadow.gtd:
         return

@@ -27,9 +27,9 @@ def lives(config: PdsConfig) -> bool:
 
     Three settings can end a PDC early, so each makes this False. `close_drain` = error: the target may close before it
     has sent all read data. `secure_start` = expected: after NEW_START_PSN has changed the Start_PSN, a delayed SYN
-    packet with the old PSNs may open a second PDC at the target, which answers packets of the first with INVALID_SYN
-    (pds.md §6.2, §6.6). `pdcid_quarantine` = 0: the initiator may reuse a PDCID while the target still has the PDC
-    that used it before, which answers INVALID_SYN (pds.md §20 row 23).
+    packet with the old PSNs may open a second PDC at the target, which then answers packets of the first PDC with
+    INVALID_SYN (pds.md §6.2, §6.6). `pdcid_quarantine` = 0: the initiator may reuse a PDCID while the target still has
+    the earlier PDC of that PDCID, and that PDC answers INVALID_SYN (pds.md §20 row 23).
     """
     harmless = config.close_drain == "drain" and config.secure_start != "expected"
     return endless(config) and harmless and config.pdcid_quarantine == "MSL"
@@ -62,8 +62,8 @@ def pds_50_closed_at_both_ends(simulator: Any) -> None:
 
 @invariant(51, PdsScope.END, when=_endless, void_after=_HARM)
 def pds_51_quiescence(simulator: Any) -> None:
-    """When SES is idle (quiescence), una = next at the source, and CACK = peer next − 1 at the destination once clears
-    arrived; there is no stored response, and no armed timer except the idle timer.
+    """When SES is idle and all clears have arrived (quiescence), una = next at the source, and CACK at the destination
+    is next − 1 of its peer; no response is stored, and no timer except the idle timer is armed.
     """
     for monitor in simulator.monitors:
         for pdc in monitor.pds.pdcs.values():
@@ -82,7 +82,7 @@ def pds_51_quiescence(simulator: Any) -> None:
 
 
 def patience(config: PdsConfig) -> int:
-    """Return Σ RTO, the time from the last transmission of an unanswered packet to the error; default: 63 ms."""
+    """Return Σ RTO: the time from the first transmission of an unanswered packet to the error; default: 63 ms."""
     init = config.rto_init_time
     return sum(min(init << count, RTO_CAP) for count in range(config.max_rto_retx_cnt + 1))
 
@@ -94,10 +94,10 @@ def _ends(config: PdsConfig, mode: Mode) -> bool:
 @invariant(52, PdsScope.STEP, Occasion.TIME_PASSED, when=_ends)
 def pds_52_dead_network(shadow: PdcShadow, full: bool) -> None:
     """With finite budgets and a dead network, every PDC with un-ACKed packets reaches CLOSED within Σ RTO (63 ms with
-    the defaults) of the last first transmission.
+    the defaults) after its latest first transmission of a packet.
 
-    It is checked whenever time has passed. The last packet from the peer counts as a transmission; the pause after a
-    NACK, or one more RTO if the packet reset the count, adds to the limit (pds.md §11.2).
+    It is checked whenever time has passed. The time begins again at every packet from the peer. The limit grows by the
+    pause after a NACK and by one more RTO, as that packet may have reset the retransmission count (pds.md §11.2).
     """
     pdc = shadow.pdc
     if pdc.tx.records and pdc.state is not State.CLOSED:

@@ -68,7 +68,7 @@ def pds_13_destination_order(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(14, PdsScope.STEP, Occasion.DESTINATION_CHANGE, PdcClosed)
 def pds_14_cack_truth(shadow: PdcShadow, full: bool) -> None:
-    """Every PSN in Start_PSN … CACK is delivered, responded, and not gtd_del or ≤ max_clear."""
+    """Every PSN in Start_PSN … CACK is delivered and answered; if its response was gtd_del, it is at most max_clear."""
     rx, got = shadow.pdc.rx, shadow.got
     for psn in range(shadow.cack + 1, shadow.cack + 1 + ((rx.cack - shadow.cack) & M32)):
         answer = got.get(psn & M32)
@@ -81,7 +81,7 @@ def pds_14_cack_truth(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(15, PdsScope.STEP, Occasion.DESTINATION_CHANGE)
 def pds_15_cack_maximality(shadow: PdcShadow, full: bool) -> None:
-    """PSN CACK + 1 is not complete."""
+    """The PSN CACK + 1 is not complete: otherwise CACK would have to advance."""
     rx = shadow.pdc.rx
     if rx.slots:
         psn = (rx.cack + 1) & M32
@@ -92,10 +92,10 @@ def pds_15_cack_maximality(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(16, PdsScope.PACKET, Request)
 def pds_16_clear_on_the_wire(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
-    """On the wire psn + clear_psn_offset < psn, and equals the source's CLEAR_PSN at that moment.
+    """On the wire psn + clear_psn_offset is less than psn, and equals the source's CLEAR_PSN at that moment.
 
-    It may be older, but not newer, where a setting asks for an older one (`clear_source`, `clear_at`,
-    `clear_on_retransmission`).
+    The value sent may be older, but never newer, where a setting asks for an older CLEAR_PSN (`clear_source`,
+    `clear_at`, `clear_on_retransmission`).
     """
     clear, now = packet.clear_psn, (shadow.pdc.tx.una - 1) & M32
     if not (clear - packet.psn) & OLDER:
@@ -121,8 +121,8 @@ def pds_17_ack_psn_was_received(shadow: PdcShadow, packet: Ack, datagram: Datagr
 
 @invariant(18, PdsScope.PACKET, Ack, void_after=_RESTARTED | _FORGED)
 def pds_18_sack_truth(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
-    """Every set SACK bit stands for a PSN ≤ CACK or a received one; every acked or dst_rcvd mark at the source is that
-    of a PSN received at the destination.
+    """Every set SACK bit stands for a PSN that is at most CACK or was received; every PSN that the source marks as
+    acked or dst_rcvd was received at the destination.
     """
     rx = shadow.pdc.rx
     bitmap, psn = packet.sack_bitmap, packet.sack_base
@@ -176,8 +176,8 @@ def pds_20_first_transmissions(shadow: PdcShadow, packet: Packet, datagram: Data
 
 @invariant(21, PdsScope.PACKET, Request, Control)
 def pds_21_window(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
-    """A packet is sent only if psn ≤ CLEAR_PSN + mp_range (values of that moment); with `window_base` = cack, only if
-    psn ≤ peer_cack + mp_range.
+    """A packet is sent only if psn ≤ CLEAR_PSN + mp_range, with the values of that moment; with `window_base` = cack,
+    only if psn ≤ peer_cack + mp_range.
     """
     if sent is not None:
         tx = shadow.pdc.tx
@@ -212,8 +212,8 @@ Trace: TypeAlias = Iterable[tuple[int, int, Message]]
 
 @invariant(23, PdsScope.PAIR)
 def pds_23_shift(one: Trace, other: Trace, shift: int) -> None:
-    """Running the same schedule with Start_PSN + k gives the same trace with all PSNs + k (mod 2^32), for any
-    k, including ones that wrap."""
+    """A run of the same schedule with Start_PSN + k gives the same trace with all PSNs + k (mod 2^32), for any k, even
+    if PSNs wrap."""
     for number, ((at, source, first), (at2, source2, second)) in enumerate(zip(one, other, strict=True)):
         if (at, source, shifted(first, shift)) != (at2, source2, second):
             raise broken(23, f"packet {number} of the shifted run differs: {first} {second}")

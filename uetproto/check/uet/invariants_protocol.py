@@ -29,7 +29,7 @@ def pds_24_retx(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sen
 
 @invariant(25, PdsScope.PACKET, Request, Control)
 def pds_25_syn(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
-    """syn = 1 exactly while the sender is an initiator without established TPDCID; psn − psn_offset = Start_PSN;
+    """syn = 1 exactly while the sender is an initiator that does not know its TPDCID yet; psn − psn_offset = Start_PSN;
     psn_offset ≤ 4095."""
     pdc = shadow.pdc
     if not packet.syn:
@@ -43,8 +43,8 @@ def pds_25_syn(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent
 
 @invariant(26, PdsScope.PACKET, Request, Control, PdcOpened)
 def pds_26_pdcid(shadow: PdcShadow, packet: Packet | PdcOpened, datagram: Datagram | None, sent: Sent) -> None:
-    """PDCIDs are never 0 in spdcid of a request; local ids are unique among live and quarantined PDCs towards one
-    FEP."""
+    """The spdcid of a packet with a PSN is never 0; local PDCIDs are unique among the live and the quarantined PDCs
+    towards one FEP."""
     if type(packet) is PdcOpened:
         if shadow.end.is_quarantined(packet.peer, packet.pdcid):
             raise broken(26, "PDCID in use again before MSL", packet.pdcid)
@@ -117,7 +117,7 @@ def pds_32_closing_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent:
 def pds_33_no_answer_to_answers(shadow: PdcShadow, packet: Ack | Nack, datagram: Datagram, sent: Sent) -> None:
     """No ACK or NACK is ever answered by any packet; control packets without `ar` get no ACK.
 
-    An ACK that completes a close lets the closing ACK leave, which answers the CLOSE_CMD.
+    The closing ACK may leave when an ACK arrives that completes the close; it answers the CLOSE_CMD, not that ACK.
     """
     arrived, pdc = shadow.end.cause, shadow.pdc
     if isinstance(arrived, Ack | Nack) or (isinstance(arrived, Control) and arrived.ctl_type in _QUIET):
@@ -215,8 +215,8 @@ def pds_39_stored_responses(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(40, PdsScope.PACKET, Ack, void_after=Disruption.LOST)
 def pds_40_guaranteed_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
-    """A gtd_del PSN is acknowledged by an ACK with its own ACK_PSN and req=CLEAR, never only by another packet's ACK
-    while uncleared."""
+    """As long as a gtd_del PSN is not cleared, it is acknowledged by an ACK with this ACK_PSN and req=CLEAR, never only
+    by the ACK of another packet."""
     if shadow.gtd and packet.probe_opaque is None:
         psn = packet.ack_psn
         answer = shadow.gtd.get(psn)
@@ -243,8 +243,8 @@ def _times_itself(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(42, PdsScope.PACKET, Occasion.RETRANSMISSION, when=_times_itself)
 def pds_42_back_off(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
-    """A PSN has at most Max_RTO_Retx_Cnt RTO copies; the n-th one leaves RTO_Init_Time · 2^(n−1) (≤ 8 s) after the
-    previous transmission unless a NACK intervened."""
+    """A PSN has at most Max_RTO_Retx_Cnt copies caused by RTO; the n-th of them leaves RTO_Init_Time · 2^(n−1) (≤ 8 s)
+    after the previous transmission unless a NACK intervened."""
     record = shadow.pdc.tx.records.get(packet.psn)
     if sent is None or not sent.copies or record is None:
         return
@@ -273,7 +273,8 @@ def pds_43_copies(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: 
 
 @invariant(44, PdsScope.STEP, PdcClosed)
 def pds_44_nothing_left_open(shadow: PdcShadow, full: bool) -> None:
-    """On a PDC error every un-ACKed handle gets exactly one error, ACKed ones none; no timer of the PDC stays armed."""
+    """On a PDC error every un-ACKed handle gets exactly one error, and every ACKed handle none; no timer of the PDC
+    stays armed."""
     pdc = shadow.pdc
     for sent in shadow.sent.values():
         if not shadow.outcome_known(sent):
@@ -319,11 +320,11 @@ def _draws_far(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(47, PdsScope.STEP, PdcOpened, when=_draws_far)
 def pds_47_start_psn(shadow: PdcShadow, full: bool) -> None:
-    """Each Start_PSN on a PDCID differs circularly by ≥ 2^16 from the last PSN used there (secure start, pds.md §6.6:
-    it is newer than that PSN).
+    """Each Start_PSN on a PDCID is at a circular distance of at least 2^16 from the last PSN used there; with secure
+    start it is newer than that PSN (pds.md §6.6).
 
-    This is not checked with `secure_start` = expected: before the first close, Start_PSNs are drawn at random, and
-    "newer" is no order of three PSNs drawn from the whole circle.
+    This is not checked with `secure_start` = expected: before the first close, Start_PSNs are drawn at random from the
+    whole circle, where "newer" is not transitive.
     """
     pdc = shadow.pdc
     last = shadow.end.last_psn.get(pdc.local_id)
@@ -346,8 +347,8 @@ def _tells_of_gaps(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(53, PdsScope.STEP, Occasion.DESTINATION_CHANGE, when=_tells_of_gaps)
 def pds_53_closed_gap(shadow: PdcShadow, full: bool) -> None:
-    """On RUD, with ack_on_gap_close: where a PSN with ar = 1 was acknowledged above a gap, and the gap is closed, the
-    next answer of SES leaves in an ACK, unless an ACK has told so before."""
+    """On RUD with ack_on_gap_close, if a PSN with ar = 1 was acknowledged above a gap and the gap is then closed, the
+    next answer of SES leaves in an ACK, unless an earlier ACK has reported the closed gap."""
     if shadow.answered and shadow.early:
         cack = shadow.pdc.rx.cack
         untold = [psn for psn in shadow.early if diff32(psn, cack) <= 1]

@@ -10,7 +10,7 @@ from uetproto.engine.pds.messages import Control, Request
 
 
 class PdsScope(Enum):
-    """The subject of an invariant: when the invariant is checked, and with which arguments."""
+    """Subject of an invariant, which decides when the invariant is checked and with which arguments."""
 
     STEP = "a PDC after a step that touched it: shadow, full (a scan of everything)"
     PACKET = "a packet that leaves: shadow, packet, datagram, sent (None when it consumes no PSN)"
@@ -48,8 +48,8 @@ _NUMBERS = range(10, 24)
 class CheckPlan:
     """A check plan has the checks that apply to one configuration and mode, so that no step has to choose among them.
 
-    `PACKET` invariants with the kind `PdcClosed` concern packets of a closed PDC; the kinds of a `STEP` invariant are
-    types of packets that arrived, or of events.
+    The kinds of a `STEP` invariant are the types of arrived packets, or of events, after which it is checked. A
+    `PACKET` invariant with the kind `PdcClosed` is also checked for packets that a closed PDC sends.
     """
 
     __slots__ = ("arrived", "closed", "copy", "delivery", "first", "leaves", "outcome", "source", "step")

@@ -37,7 +37,8 @@ _REFUSALS = {ANSWERS.index(name): Refusal(NackCode[name.upper()]) for name in RE
 
 
 class ScriptedMessage:
-    """A message that is sent (`service.Outgoing`) in packets of `mtu` bytes; None: of 4 bytes, with equal headers."""
+    """A message that is sent (`service.Outgoing`) in packets of `mtu` bytes; with `mtu` None, each packet has 4 bytes
+    and the same header."""
 
     __slots__ = (
         "_first", "_how", "_opcode", "context", "length", "lock", "message_id", "mode", "mtu", "next_hdr", "op",
@@ -155,7 +156,7 @@ class ScriptedSes:
         """Default responses, by message id."""
 
     def attach(self, pds: Pds, late: Callable[[Any, int, Response, int], None] | None = None) -> None:
-        """Set the PDS that the SES uses."""
+        """Set the PDS that the SES uses. `late`: function that takes late answers; None: that of the PDS."""
         self.pds = pds
         self.late = late or pds.respond_late
 

@@ -70,7 +70,7 @@ class MessageOnWire:
 class SegmentChecks:
     """Segment checks examine the messages of one direction in the order of first transmission.
 
-    `mtu` is the payload of a full packet, `lone_read_eom` that setting of the sender.
+    `mtu` is the payload of a full packet; `lone_read_eom` is the setting of this name at the sender.
     """
 
     mtu: int

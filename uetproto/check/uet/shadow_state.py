@@ -134,7 +134,7 @@ class PdcShadow:
         self.begin(pdc.tx.next if adopted else pdc.tx.start, pdc.rx.cack if adopted else pdc.rx.start - 1)
 
     def begin(self, first: int, cack: int) -> None:
-        """Set both PSN spaces to their start, or to preset PSNs; called again after NEW_START_PSN."""
+        """Set both PSN spaces to their start, or to preset PSNs; this is done again after NEW_START_PSN."""
         cack &= M32
         self.sent.clear()
         self.got.clear()
@@ -197,7 +197,8 @@ class PdcShadow:
         self.peer_cack = tx.peer_cack
 
     def note_ack(self, ack: Ack) -> None:
-        """Record what an ACK that leaves tells about gaps; an answer to a PROBE names no PSN."""
+        """Record what a departing ACK tells the peer about gaps; an ACK that answers a PROBE acknowledges no PSN of its
+        own."""
         cack = ack.cack_psn
         if self.early:
             self.early = {psn for psn in self.early if diff32(psn, cack) > 1}

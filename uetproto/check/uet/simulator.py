@@ -43,7 +43,7 @@ NAMES = ("a", "b")
 MOST_ARRIVALS = 400_000
 """Number of packets and timers without progress after which `finish` reports that an endpoint never becomes quiet."""
 PATIENCE = 2 * SECOND
-"""Virtual time for which `finish` waits where not every request must succeed."""
+"""Longest virtual time for which `finish` waits in a run in which requests may fail."""
 
 
 class FewPdcids(PdcPool):

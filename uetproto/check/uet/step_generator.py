@@ -23,7 +23,7 @@ PROFILES: dict[str, tuple[Mode, ...]] = {
     "uud": (Mode.UUD,),
     "mixed": tuple(Mode),
 }
-"""The modes that messages of each machine have."""
+"""Modes of the messages that each machine draws."""
 
 _YES_NO = (True, False)
 _DEFAULT = PdsConfig()

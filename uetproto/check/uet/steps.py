@@ -36,7 +36,7 @@ ACTIONS = {
 }
 
 REFUSALS = ("no_pkt_buffer", "no_gtd_del_avail", "no_ses_msg_avail", "no_resource", "rcvr_infer_loss")
-"""Refusals by SES (`ses_nack`)."""
+"""Answers by which SES refuses a packet (`ses_nack`)."""
 
 ANSWERS = (
     "ok",  # default response, not guaranteed
@@ -47,7 +47,7 @@ ANSWERS = (
     "return",  # status in the ACK, read data in the return direction
     *REFUSALS,
 )
-"""How SES answers a packet; an index into the tuple is sent in the field `initiator` of the SES header."""
+"""Answers that SES can give to a packet; the SES header holds the index of the chosen one in the field `initiator`."""
 
 
 class MessageSpec(NamedTuple):
@@ -58,7 +58,7 @@ class MessageSpec(NamedTuple):
     op: str = "send"
     message_id: int = 1
     answer: str = "ok"
-    """How the peer's SES answers each packet, one of `ANSWERS`; of a read: data or return."""
+    """How the peer's SES answers each packet, one of `ANSWERS`; for a read "data" or "return"."""
     reserved: bool = False
     context: int = 0
 

@@ -37,7 +37,7 @@ class AuditOutcome:
 
     @property
     def failed(self) -> bool:
-        """Tell whether the exit status is 1: for a finding, and where the keys open no sealed packet."""
+        """Tell whether the exit status is 1, because of a finding or because the keys open no sealed packet."""
         return any(map(self.fails, self.findings)) or self.report.keys_open_nothing
 
     @property

@@ -16,9 +16,7 @@ from uetproto.audit.stats.measure import Measures
 
 
 class SideOutputs:
-    """Side outputs have the listeners of a pass, and write their outputs; they are a context manager around the
-    pass.
-    """
+    """This class makes the listeners of a pass and writes their outputs; it is a context manager around the pass."""
 
     def __init__(self, options: Options, *, plot: str | None, number: int | None, parquet: str | None) -> None:
         """Make the listeners. `number`: the PDC to draw. Raises `LocalError` if an output cannot be drawn or

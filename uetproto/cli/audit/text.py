@@ -136,7 +136,7 @@ def _reasons(tally: RuleTally, report: AuditReport) -> str:
 
 
 def verdict(outcome: AuditOutcome, baseline: str | None, paint: Paint) -> Iterator[str]:
-    """Yield the last lines: how many findings in how many packets."""
+    """Yield the last lines, which say how many findings there are, in how many packets."""
     report = outcome.report
     words = [
         paint(count(number, severity.value), STYLES[severity]) for severity, number in outcome.counts.items() if number

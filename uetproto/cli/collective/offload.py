@@ -1,4 +1,5 @@
-"""This module handles algorithms of the network for `uetproto collective`: where they are legal, costs, reports.
+"""This module handles the algorithms that the network carries out for `uetproto collective`: where they are legal, what
+they cost, and what they report.
 
 The costs of SHARP come from the aggregation manager of a fabric of the same shape: its trees, quotas and refusals
 (sharp.md §4.2).
@@ -36,9 +37,10 @@ class Offer(NamedTuple):
     threshold: int | None
     """Size in bytes from which vectors are streamed; None: no vectors are streamed."""
     edges: int
-    """Edges of the tree: E (sharp.md §4.4)."""
+    """Number of edges of the tree, E (sharp.md §4.4)."""
     window: int
-    """Bytes of a stream that may be in flight (sharp.md §3.3); the formula assumes that they limit nothing."""
+    """Bytes of a stream that may be in flight (sharp.md §3.3); the formula assumes that this window never delays a
+    stream."""
     trees: int
     """Number of trees of the job; some of them may not be able to stream."""
 
@@ -94,7 +96,8 @@ def lanes_of(rails: Sequence[Rail]) -> float:
 
 
 def multicast_costs(network: PacketNetwork, op: str, alpha: float, way: float, rate: float) -> MulticastCosts:
-    """Return the costs of multicast; several roots send at once if they divide the ranks (collectives.md §3.10.1)."""
+    """Return the costs of multicast; M roots send at once only if M divides the number of ranks (collectives.md
+    §3.10.1)."""
     roots = network.multicast.config(network.size).roots  # type: ignore[attr-defined]  # those of CARRIERS have it
     several = op == "all_gather" and network.size % roots == 0
     return MulticastCosts(alpha, way, rate, roots if several else 1)
@@ -104,7 +107,8 @@ def multicast_costs(network: PacketNetwork, op: str, alpha: float, way: float, r
 
 
 def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
-    """Return the settings of --sharp NAME=VALUE: published options, which stay texts, and fields of `SharpConfig`."""
+    """Return the settings of --sharp NAME=VALUE: published options, whose values stay texts, and fields of
+    `SharpConfig`."""
     legal = f"options such as SHARP_COLL_ENABLE_SAT, fields such as {', '.join(list(_SHARP_FIELDS)[:3])}"
     found: dict[str, Any] = {}
     for name, value in _pairs("--sharp", given):

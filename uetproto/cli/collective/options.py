@@ -72,7 +72,7 @@ def topology(text: str) -> tuple[str, dict[str, int]]:
 
 
 def operations(text: str) -> list[str]:
-    """Return the operations of a list with commas."""
+    """Return the operations of a comma-separated list."""
     found = list(dict.fromkeys(text.split(",")))
     for op in found:
         if op not in ALGORITHMS:
@@ -85,8 +85,8 @@ def algorithms(
 ) -> dict[str, list[str | None]]:
     """Return the algorithms to run for each operation; None: the default for the number of bytes.
 
-    Each operation runs those of the named algorithms that it has. "all" stands for those with a schedule, without
-    hierarchical ones if hosts have one rank.
+    Each operation runs those of the named algorithms that it has. "all" stands for all algorithms with a schedule; the
+    hierarchical ones are left out if each host has one rank.
     """
     named = [] if algorithm is None else [algorithm]
     named += compare.split(",") if compare is not None and compare != "all" else []
@@ -165,7 +165,7 @@ def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Seq
 
 
 def ports(number: int, transport: str) -> int:
-    """Return the number of ports of each NIC. Raises `LocalError` for several ports unless there are packets."""
+    """Return the number of ports of each NIC. Raises `LocalError` for several ports if the transport has no packets."""
     if number > 1 and transport not in TRANSPORTS:
         raise LocalError(
             f"--ports {number}", f"{transport} has no NICs; legal with --transport {', '.join(TRANSPORTS)}"
@@ -174,7 +174,7 @@ def ports(number: int, transport: str) -> int:
 
 
 def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | None:
-    """Return the number of a policy. Raises `LocalError` unless hosts have several NICs and there are packets."""
+    """Return the number of a policy. Raises `LocalError` if the transport has no packets or hosts have one NIC."""
     if policy is None:
         return None
     if transport not in TRANSPORTS:

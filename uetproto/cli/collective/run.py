@@ -47,9 +47,10 @@ RATE = 400 * 10**9
 DELAY = MICROSECOND
 """Delay of every cable, and of a hop within a host, in picoseconds."""
 WAYS = 3
-"""Number of times that a message crosses the fabric in one direction: as grant, as bytes, as acknowledgement."""
+"""Number of crossings of the fabric that a message needs: one for the grant, one for the bytes, one for the
+acknowledgement."""
 MOST_RANKS = 4096
-"""Largest number of ranks without packets."""
+"""Largest number of ranks in a run without packets."""
 MOST_WITH_PACKETS = 256
 MOST_HELD = 64 << 30
 """Largest size in bytes of the vectors of all ranks together in a run."""
@@ -78,7 +79,7 @@ class CollectiveCase:
     """Kind of topology."""
     shape: Mapping[str, Any] = field(default_factory=dict)
     matrix: GpuMatrix | None = None
-    """Matrix of each host; None: like a DGX."""
+    """Matrix of each host; None: a generated one, like that of a DGX."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options `channels`, `slices`, `sockets`, `between`; algorithms that do not have them ignore them."""
     cross_nic: int = PREFER_SAME_NIC
@@ -253,7 +254,8 @@ class PreparedCase:
 
     @property
     def nic_bytes(self) -> float | None:
-        """Return the bytes of the busiest NIC between hosts (collectives.md §3.8); None: the algorithm has no nodes."""
+        """Return the bytes that the busiest NIC sends to other hosts (collectives.md §3.8); None: ranks are not grouped
+        by host."""
         if self.nodes is None:
             return None
         if self.offloaded:
@@ -264,7 +266,7 @@ class PreparedCase:
 
     @property
     def promised(self) -> int | None:
-        """Return the bytes that the schedule, or the formula, puts on all links together; None: there is none."""
+        """Return the bytes that the schedule, or a formula, puts on all links together; None: this is not known."""
         case = self.case
         if self.algorithm == MULTICAST:
             return self._promised_by_multicast()

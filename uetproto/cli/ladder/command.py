@@ -274,8 +274,8 @@ def command(
 
     Times count from the first packet drawn, as captured. Runs of more than five similar packets are drawn as one row,
     long pauses as one line. A dashed arrow is a retransmission. An arrow ends with ✂ if the packet was trimmed, with ╳
-    if it is malformed or its CRC or ICV is wrong. It ends before the lifeline if the packet was lost; only a pcapng of
-    `uetproto run` tells this. FILE may be - for standard input.
+    if the packet is malformed or its CRC or ICV is wrong. The arrow of a lost packet ends before the lifeline; only a
+    pcapng of `uetproto run` tells which packets were lost. FILE may be - for standard input.
     """
     if svg is not None and json_lines:
         raise click.UsageError("--svg and --json exclude each other")

@@ -59,7 +59,7 @@ class Arrow:
 
 @dataclass(slots=True)
 class More:
-    """This row stands for `count` packets like the arrow before. `psns`: first and last PSN, if they are
+    """This row stands for `count` packets like that of the arrow before it. `psns`: first and last PSN, if all PSNs are
     consecutive.
     """
 
@@ -98,7 +98,7 @@ class LadderTally:
 
 @dataclass(slots=True)
 class LadderChoice:
-    """This class selects the packets to draw, of one interface: by default the first one."""
+    """This class selects the packets to draw from one interface, by default the first interface."""
 
     interface: str | None = None
     pdc: int | None = None
@@ -246,7 +246,8 @@ _PAUSE_RATIO = 10  # a pause is so many times longer than the mean time between 
 
 
 def rows(packets: Iterable[Arrow], collapse: bool = True) -> Iterator[Row]:
-    """Yield arrows and the pauses between them; of a run of similar packets only the first and the last."""
+    """Yield arrows and the pauses between them; a long run of similar packets becomes its first arrow, a `More`, and
+    its last arrow."""
     last_ns = gaps = total = 0
     run: _Run | None = None
     for arrow in packets:

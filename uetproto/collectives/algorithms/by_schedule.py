@@ -16,8 +16,8 @@ def by_schedule(
 ) -> PartFactory:  # fmt: skip
     """Return a function that makes each rank's part. Raises `LocalError` if there is no such schedule.
 
-    `end_of` returns the transport of a rank of the network. `pool` and `gamma` are arguments of `Execution`, `options`
-    further arguments of `catalogue.schedule`.
+    `end_of` returns the transport of a rank of the network. `pool` and `gamma` are arguments of `Execution`; `options`
+    are further arguments of `catalogue.schedule`.
     """
     plan = schedule(
         request.op, algorithm, len(request.ranks), request.count, root=request.root, sizes=request.sizes, **options

@@ -41,7 +41,7 @@ class Algorithm:
     powers_of_two: bool = False
     """Whether the algorithm needs a number of ranks that is a power of two."""
     equal_blocks: bool = False
-    """Whether the algorithm is a default only for blocks of one size."""
+    """Whether the algorithm is a default only if all blocks have the same size."""
 
 
 _middle = partial(Algorithm, hierarchical=True)

@@ -20,7 +20,7 @@ EndOf = Callable[[int], RankTransport]
 
 
 class LeaderPart:
-    """This class is one rank's part: only the first rank of a node, its leader, takes part in the middle stage."""
+    """This class implements one rank's part: only the first rank of a node, its leader, runs the middle stage."""
 
     def __init__(
         self, request: OffloadRequest, node: Sequence[int], place: int, end: RankTransport, output: Array,
@@ -113,7 +113,7 @@ def by_leaders(
 ) -> PartFactory:
     """Return a function that makes each rank's part.
 
-    `among` makes the parts of the leaders; a leader has the number of its node.
+    `among` makes the parts of the leaders, and gets the number of a leader's node as the leader's rank.
     """
     node_of = {place: number for number, node in enumerate(nodes) for place in node}
 

@@ -18,15 +18,15 @@ from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 
 class Moves(NamedTuple):
-    """This record holds the messages of a pattern as columns, which have the same number of axes and are broadcast."""
+    """This record holds the messages of a pattern as columns that are broadcast together."""
 
     step: Ints
     src: Ints
     dst: Ints
     fold: Ints
     start: Ints
-    """First element of each message. `start` and `count` have one axis more than the other arrays: their first axis is
-    that of the groups."""
+    """First element of each message. `start` and `count` have one axis more than the other arrays: the first, for the
+    groups."""
     count: Ints  # type: ignore[assignment]
 
     @classmethod
@@ -69,7 +69,7 @@ class Pattern(ABC):
 
     @abstractmethod
     def moves(self, bounds: Ints, member: int | None = None) -> Moves:
-        """Return all messages; for a member, at least those that it sends or receives.
+        """Return all messages; for a member, at least those that the member sends or receives.
 
         `bounds`: one row for each group, with the starts of its blocks and the end of the last one.
         """
@@ -85,14 +85,14 @@ class SchedulePart(Protocol):
 
     @property
     def first(self) -> int:
-        """Return the number of its first step."""
+        """Return the number of the first step of this part."""
 
     @property
     def length(self) -> int:
-        """Return the number of its steps."""
+        """Return the number of steps of this part."""
 
     def messages(self, rank: int | None = None) -> MessageColumns:
-        """Return all its messages; for a rank, at least those that it sends or receives."""
+        """Return all messages of this part; for a rank, at least those that the rank sends or receives."""
 
 
 @dataclass(frozen=True, slots=True)

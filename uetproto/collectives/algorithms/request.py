@@ -35,7 +35,8 @@ class ScheduleRequest:
         return chunks.bounds(self.count, self.size) if self.sizes is None else chunks.bounds_of(self.sizes)
 
     def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> PatternPhase:
-        """Return a pattern among all ranks: on the ranks' blocks if it has one block for each rank, else on chunks."""
+        """Return the phase of a pattern among all ranks: on the ranks' blocks if the pattern has one for each rank,
+        else on chunks."""
         if bounds is None:
             bounds = self.bounds if pattern.blocks == self.size else chunks.bounds(self.count, pattern.blocks)
         return PatternPhase(pattern, everyone(self.size), bounds[None, :], buffer)
@@ -46,8 +47,8 @@ class ScheduleRequest:
         return PlannedSchedule(self.op, self.algorithm, self.size, lambda _: counts, parts, root=root)
 
     def reduce_scatter(self, *parts: SchedulePart) -> PlannedSchedule:
-        """Return a schedule of reduce_scatter, whose parts leave the rank's own block in SCRATCH, a copy of the
-        input."""
+        """Return a schedule of reduce_scatter, whose parts work in SCRATCH, on a copy of the input, and leave each
+        rank's own block there."""
         bounds = self.bounds
         last = max((part.first + part.length for part in parts), default=0) - 1
 
@@ -63,7 +64,7 @@ class ScheduleRequest:
         return PlannedSchedule(self.op, self.algorithm, self.size, counts, parts, work)
 
     def all_gather(self, *parts: SchedulePart) -> PlannedSchedule:
-        """Return a schedule of all_gather, whose parts work in OUTPUT, where the rank's own block is first."""
+        """Return a schedule of all_gather, whose parts work in OUTPUT; each rank first copies its own block there."""
         bounds = self.bounds
 
         def counts(rank: int) -> Counts:

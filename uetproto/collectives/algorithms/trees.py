@@ -67,7 +67,7 @@ def _relabelled(of_rank: Ints, second: bool) -> Ints:
 class TreePattern(Pattern):
     """This pattern reduces up one tree and broadcasts down: a rank combines `own op left op right`.
 
-    With slices the levels are a pipeline: a slice goes up while the slice before it is one level further, and while
+    With slices the levels are a pipeline: a slice goes up while the slice before it is one level ahead, and while
     earlier slices come down.
     """
 

@@ -53,8 +53,8 @@ class AlgorithmChoice(NamedTuple):
 
 
 class SharpOffer(NamedTuple):
-    """A SHARP offer has the costs of SHARP on a fabric and the size from which vectors are streamed, or why SHARP is
-    not available.
+    """A SHARP offer has the costs of SHARP on a fabric and the size from which vectors are streamed, or the reason why
+    SHARP is not available.
     """
 
     costs: SharpCosts | None

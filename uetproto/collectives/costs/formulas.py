@@ -26,8 +26,8 @@ class Costs(NamedTuple):
     gamma: float = 0.0
     """Seconds for each reduced byte."""
     gap: float | None = None
-    """Part of alpha for which a message occupies its ports; None: all of it. Messages that are sent at once share the
-    rest of alpha.
+    """Part of alpha for which a message occupies its ports; None: all of it. When several messages are sent at once,
+    the rest of alpha counts once for all of them.
     """
 
     @property
@@ -36,7 +36,8 @@ class Costs(NamedTuple):
         return self.alpha if self.gap is None else self.gap
 
     def at_once(self, messages: int, length: float) -> float:
-        """Return the seconds of messages that a port sends or receives at once, with `length` bytes together."""
+        """Return the seconds that a port needs to send or receive `messages` messages at once, with `length` bytes in
+        all."""
         return self.alpha + (messages - 1) * self.occupied + length * self.beta if messages else 0.0
 
 
@@ -101,7 +102,7 @@ class CostCase:
 
     @property
     def folds(self) -> int:
-        """Return 1 if there are ranks beyond a power of two."""
+        """Return 1 if there are ranks beyond a power of two, else 0."""
         return int(self.e > 0)
 
 
@@ -280,7 +281,7 @@ def _among(c: CostCase, size: int, length: float, costs: Costs, formula: Formula
 def nccl_ring(c: CostCase) -> Expected:
     """Return the costs of all channels at once.
 
-    A step takes as long as a chunk between nodes, or as the chunks that a rank sends within its node.
+    A step takes as long as the slower of two: a chunk between nodes, and the chunks that a rank sends within its node.
     """
     flat, chunk = ring(c), c.share / c.N
     outside = (c.M > 1) * (c.costs.alpha + chunk * c.costs.beta)

@@ -35,7 +35,7 @@ class SharpCosts(NamedTuple):
     trees: int = 1
     """Number of trees among which a streamed vector is divided."""
     lanes: float = 1
-    """These trees divided by the largest number of them that share a cable."""
+    """The number of `trees` divided by the largest number of them that share a cable."""
 
     @property
     def latency(self) -> float:
@@ -46,7 +46,7 @@ class SharpCosts(NamedTuple):
 def llt_time(costs: SharpCosts, length: int, times: int = 1) -> float:
     """Return the seconds on a low-latency tree: fragments are a pipeline, limited by the outstanding operations.
 
-    `times`: operations of that length, one after the other.
+    `times`: number of operations of `length` bytes, one after the other.
     """
     first = costs.latency + 2 * min(length, costs.user_data) / costs.rate
     fragments = -(-length // costs.user_data) if length else 1

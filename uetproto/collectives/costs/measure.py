@@ -124,7 +124,8 @@ def in_picoseconds(found: Expected) -> FormulaResult:
 
 
 def promised(schedule: Schedule, topology: Topology, itemsize: int, *, relay: bool = True) -> LinkBytes:
-    """Return the number of bytes that a schedule puts on every link. `relay`: with PXN (`link_bytes`)."""
+    """Return the bytes that a schedule puts on every link. `relay`: messages to other rails are relayed, as in
+    `link_bytes`."""
     columns = schedule.arrays()
     sizes = columns["count"].astype(np.int64) * itemsize
     return link_bytes(topology, columns["src"], columns["dst"], sizes, relay=relay)

@@ -21,8 +21,8 @@ class MulticastEnd(Protocol):
     """This protocol is one rank's end of the network.
 
     Reliable messages to one peer arrive in the order in which they were sent; chunks may be lost. Only neighbours on
-    the ring exchange tokens, control messages and grants. These can share a queue pair, as their forms differ: a token
-    has no bytes and no immediate data, a control message has only immediate data, a grant has 12 bytes.
+    the ring exchange tokens, control messages and grants. The three can share a queue pair, as their forms differ: a
+    token has no bytes and no immediate data, a control message has only immediate data, a grant has 12 bytes.
     """
 
     rank: int

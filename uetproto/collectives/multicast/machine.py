@@ -42,7 +42,8 @@ class Machine(Generic[State]):
 
     An action may wait for completions (`waited`); its row then ends with the last of them.
 
-    A subclass names its table. Its rows are compiled when the class is made: an unknown method fails at import.
+    A subclass names its table. The rows are compiled when the class is made, so that the name of an unknown method
+    raises an error at import.
     """
 
     _rows: Mapping[State, tuple[tuple[Callable[[Any], bool], Callable[[Any], None], State], ...]]
@@ -65,7 +66,7 @@ class Machine(Generic[State]):
 
     @property
     def ended(self) -> bool:
-        """Return whether the machine is in its last state."""
+        """Return whether the machine is in a final state."""
         return not self._rows.get(self.state)
 
     def advance(self) -> None:
@@ -92,7 +93,7 @@ class Machine(Generic[State]):
         self._stopped = True
 
     def waited(self, then: Callable[[], None] | None = None) -> Done:
-        """Make the current row wait for one more completion; return the function to call at it.
+        """Make the current row wait for one more completion; return the function to call at that completion.
 
         The function calls `then`, if given, and continues the machine; an error fails the operation.
         """

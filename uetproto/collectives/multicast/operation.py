@@ -61,7 +61,7 @@ class MulticastOperation:
             self.counted.strays += 1
 
     def on_control(self, peer: int, immediate: int) -> None:
-        """Handle a control message, by which rank V(r) requests a block of this rank r, or says that it has ended.
+        """Handle a control message, by which rank V(r) requests a block from this rank r, or says that V(r) has ended.
 
         The answer waits until this rank recovers. The message is accepted even before this rank learns that barrier 1
         is complete, as V(r) may have passed the barrier and reached its cutoff earlier.

@@ -17,7 +17,7 @@ from uetproto.errors import LocalError, UetError
 
 @dataclass(slots=True)
 class PostedOperation:
-    """A posted operation is one that a rank has posted, from then to its end."""
+    """This record describes an operation from the time when a rank posts it to its end."""
 
     plan: MulticastPlan
     source: memoryview | None

@@ -75,7 +75,8 @@ class Receiver:
         counted: MulticastCounters,
         full: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Begin to poll; call `full` when all chunks have come in time, or at once if none are to come.
+        """Begin to poll; `full` is called when all chunks have come in time. If none are to come, the receiver stops
+        without a call.
 
         `into` None: chunks are counted, and their bytes are dropped.
         """

@@ -168,7 +168,8 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
         self._grant, self._arrived = self._arrived, None
 
     def read_gap(self) -> None:
-        """Read a gap from the same position of F(r)'s buffer; the tail is short only if the run ends with it."""
+        """Read a gap from the same position of F(r)'s buffer; its length is short only if the gap ends with the short
+        last chunk."""
         owner = self._owners[0]
         gap = self.holdings.gap(owner)
         assert gap is not None

@@ -108,7 +108,7 @@ class ChunkSender(Machine[SenderState], table=SENDER):
         self._post([(part, batch) for part in self.plan.subgroups if self._left(part) >= batch])
 
     def post_rest(self) -> None:
-        """Post all full chunks, then the short one."""
+        """Post the remaining chunks of every subgroup: first full chunks, then a short last one, if there is one."""
         self._post([(part, self._left(part)) for part in self.plan.subgroups if self._left(part)])
 
     def pass_token(self) -> None:

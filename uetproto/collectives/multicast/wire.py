@@ -31,7 +31,7 @@ class ChunkImmediate(NamedTuple):
 
 
 class RingMessage(IntEnum):
-    """Types of ring control messages are a request for a block, and the end of the requester."""
+    """Type of a ring control message: NEED_FETCH requests a block, FIN says that the requester has ended."""
 
     NEED_FETCH = 0
     FIN = 1

@@ -14,7 +14,7 @@ from uetproto.errors import LocalError
 
 
 class Class(NamedTuple):
-    """This record describes a class of connection, a label of the matrix."""
+    """This record describes a class of connections, which has a label in the matrix."""
 
     label: str
     rank: int
@@ -109,7 +109,7 @@ class Speeds:
 
 
 def worst(connections: Iterable[GpuConnection]) -> GpuConnection:
-    """Return the class of a path, which is the class of its worst part."""
+    """Return the worst of the connections on a path; its class is the class of the path."""
     return max(connections, key=lambda connection: connection.order, default=X)
 
 

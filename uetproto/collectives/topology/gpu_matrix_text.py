@@ -145,7 +145,8 @@ def _nic_names(lines: list[str], start: int, nics: list[str]) -> tuple[str, ...]
 
 
 def show(matrix: GpuMatrix, *, underlined: bool = False, legend: bool = True) -> str:
-    """Return the text of a matrix, with columns separated by tabs. `underlined`: with the header as on a terminal."""
+    """Return the text of a matrix, with columns separated by tabs. `underlined`: underline the header, as `nvidia-smi`
+    does on a terminal."""
     affinities = {title: getattr(matrix, name) for title, name in _AFFINITIES.items() if getattr(matrix, name)}
     head = "\t".join((*matrix.devices, *affinities))
     lines = [f"\t{_UNDERLINED}{head}{_PLAIN}" if underlined else f"\t{head}"]

@@ -34,7 +34,7 @@ class Topology:
     """Pairs of vertices. Cable c is link 2c, from the first to the second, and link 2c + 1, back."""
     gpus_per_node: int = 1
     places: tuple[int, ...] = ()
-    """Slot of each rank, counted node by node; empty: the ranks in order."""
+    """Slot of each rank, counted node by node; empty: ranks take the slots in order."""
     _reach: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
