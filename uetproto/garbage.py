@@ -1,7 +1,7 @@
 """Sets how often Python collects garbage while a run makes many objects that live long.
 
-The engines, the emulator and audit free what they drop by reference counts; each collection looks through all PDCs,
-queues and packets in flight, and finds nothing.
+Reference counts already free what the engines, the emulator and the audit drop; each collection would look through all
+PDCs, queues and packets in flight, and find nothing.
 """
 
 import gc

@@ -2,8 +2,8 @@
 
 Each rank keeps 1/N of every layer. In the interleaved program the next layer is gathered while the current one
 computes, and in the backward pass the gradients of the previous one are reduced at the same time. The results are the
-same, the times are not. Both collectives put (N-1)/N of a layer on the same port of a rank and share its rate
-(collectives.md §3.10.7): interleaving hides computing time and latency.
+same, the times are not. All_gather and reduce_scatter each send (N-1)/N of a layer through the same port of a rank and
+share its rate (collectives.md §3.10.7), so interleaving hides only computing time and latency.
 """
 
 import sys

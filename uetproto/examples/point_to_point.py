@@ -1,5 +1,5 @@
-"""This module shows point-to-point operations: named and any sources, batches of exchanges, buffers unchanged until
-`wait`.
+"""This module shows point-to-point operations: a given source or any source, batches of operations, and buffers that
+must not change before `wait`.
 """
 
 import sys

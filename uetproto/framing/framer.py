@@ -63,8 +63,8 @@ class Framer(Protocol):
     """Number of frames dropped because they have another address or protocol."""
 
     def frame(self, packet: Datagram, /) -> bytes:
-        """Return the whole frame: the bytes from `lower`, then those from `seal`. It is empty for a packet that must
-        not leave.
+        """Return the whole frame: the bytes from `lower`, then those from `seal`; empty for a packet that must not
+        leave.
         """
 
     def packet(self, frame: bytes, /) -> Datagram | None:

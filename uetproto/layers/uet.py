@@ -166,7 +166,7 @@ class UetLayer(FormLayer):
         super().__init__(_pkt, *args, **kwargs)
 
     def add_underlayer(self, underlayer: Any) -> None:
-        """Stand on `underlayer`, and say what an IP header below has unless it is set: DF, and ECT(0) for requests."""
+        """Set `underlayer`, and the defaults of an IP header below it: DF, and ECT(0) for requests."""
         super().add_underlayer(underlayer)
         if isinstance(underlayer, UDP | UetLayer):
             overloads = {lower: dict(fields) for lower, fields in underlayer._overload_fields.items()}
@@ -209,7 +209,7 @@ class UetLayer(FormLayer):
     # Building
 
     def self_build(self) -> bytes:
-        """Build this header; what follows from other fields is found once for all fields."""
+        """Build this header; the values that follow from other fields are computed once for all unset fields."""
         self.followed = None
         if any(self.getfieldval(field.name) is None for field in self.fields_desc):
             self.followed = _followed(self)

@@ -29,7 +29,7 @@ class Shipped:
         return sorted(path.stem for path in self.folder.glob("*.toml"))
 
     def find(self, name: str) -> Path:
-        """Return the path of a file of the user or of the package. Raises `LocalError` with the names of the latter."""
+        """Return the path of a file of the user or of the package. Raises `LocalError`, which lists the latter."""
         if name.endswith(".toml") or "/" in name:
             return Path(name)
         names = self.names()
@@ -71,10 +71,12 @@ class TomlFile(ABC):
 
     @abstractmethod
     def table_of(self, name: str, key: str) -> dict[str, Any]:
-        """Return the table that holds `key`, which the user calls `name`. Raises `LocalError` if there can be none."""
+        """Return the table that holds `key`, which the user wrote as `name`. Raises `LocalError` if no table can hold
+        it.
+        """
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
-        """Return the error for `key`, with the line where it stands, or the table that it should stand in."""
+        """Return the error for `key`, with the line of the key or, if it is absent, of the nearest table above it."""
         line = next((self.lines[at] for at in upwards(key) if at in self.lines), 1)
         return LocalError(harmless(key), value, legal, place=Location(str(self.path), line))
 
@@ -129,7 +131,7 @@ def _broken(path: Path, text: str, reason: str) -> LocalError:
 
 
 def harmless(text: str) -> str:
-    """Return a text of the user without what could be a key of a domain, or a part of one (interfaces.md §9)."""
+    """Return a text of the user with "…" for whatever could be a secret key or a part of one (interfaces.md §9)."""
     return re.sub(r"[0-9a-fA-F]{24,}", "…", text)
 
 

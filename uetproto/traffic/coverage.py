@@ -27,7 +27,7 @@ class Coverage(ABC):
         """Count what one frame contains."""
 
     def as_dict(self, statuses: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-        """Return all counts; for some kinds the applications have the counts (`Workload.statuses`)."""
+        """Return all counts; `statuses` has those of the kinds that the applications count (`Workload.statuses`)."""
         return {kind: dict(sorted((statuses.get(kind) or counts).items())) for kind, counts in self.counts.items()}
 
 

@@ -263,8 +263,8 @@ class ProfileFile(TomlFile):
         return table
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
-        """Return the error for `key`, with the `--set` option in place of the file if one set a part of the key or its
-        table.
+        """Return the error for `key`; it names a `--set` option instead of the file if the option set the key, a part
+        of it, or its table.
         """
         below = next((given for given in self.given if given.startswith(f"{key}.")), None)
         if below is not None:
@@ -276,7 +276,7 @@ class ProfileFile(TomlFile):
         return super().refuse(key, value, legal)
 
     def refuse_mix(self, path: str, other: str, value: object, legal: str = "") -> LocalError:
-        """Return the error for `path`, which contradicts `other`; the key that `--set` gave is named."""
+        """Return the error for `path`, which contradicts `other`; it names `other` if `--set` gave only `other`."""
         if self._by_hand(other) and not self._by_hand(path):
             return self.refuse(other, f"{path}: {value}", legal)
         return self.refuse(path, value, legal)

@@ -44,8 +44,8 @@ TABLES = {"roce": keys_of(RoceConfig)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoceProfile(TrafficProfile):
-    """This record holds a profile of RoCE: errors as in `roce_errors`, and unexpected messages, which find no receive
-    (roce.md §8).
+    """This record holds a profile of RoCE. Its errors are those of `roce_errors`; an unexpected message finds no
+    receive (roce.md §8).
     """
 
     operations: Mix[Opcode]

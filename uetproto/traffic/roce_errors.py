@@ -31,7 +31,7 @@ NOBODY = MULTICAST_QP - 1
 
 
 class MetReceive(Enum):
-    """This value says which receive a message finds, if it uses one."""
+    """The values say which receive a message finds, if the operation uses receives."""
 
     GOOD = "long enough, in a region"
     BAD = "in no region"

@@ -1,8 +1,8 @@
 """This module has a direct wire in virtual time: endpoints, their ports, and the tap that records their frames.
 
 Packets pass from endpoint to endpoint as objects; a frame is built once, for the capture. With security the frame
-itself passes, as the other end has to open it. A port takes up to `RING` packets from its endpoint when it is idle.
-Packets that arrive in a row are delivered together, as by a NIC that coalesces interrupts.
+itself passes, as the other end has to open it. An idle port takes up to `RING` packets from its endpoint. Packets that
+arrive in a row are delivered together, as by a NIC that coalesces interrupts.
 """
 
 from bisect import bisect_right
@@ -139,7 +139,7 @@ class TrafficPort:
     """This class drives one endpoint: delivers arrivals, polls for packets, runs timers and collects events."""
 
     sends_frames = False
-    """Whether the frame itself is sent, as the header of its packet."""
+    """Whether the port sends whole frames; a frame is then stored in `header` of its packet."""
 
     def __init__(
         self, wire: DirectWire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Any], None]

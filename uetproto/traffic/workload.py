@@ -47,7 +47,7 @@ class Workload(ABC, Generic[_Profile, _Station]):
 
     @abstractmethod
     def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:
-        """Add an endpoint; initiators join first. `chance` returns a generator for each of its components."""
+        """Add an endpoint; initiators join first. `chance` returns the random generator of a component."""
 
     @abstractmethod
     def next(self, station: _Station) -> None:
@@ -68,5 +68,5 @@ class Workload(ABC, Generic[_Profile, _Station]):
         return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
     def statuses(self) -> Mapping[str, Counter[str]]:
-        """Return the counts for the coverage, by kind, that packets do not contain."""
+        """Return, by kind, the counts for the coverage that cannot be taken from packets."""
         return {}

@@ -4,8 +4,8 @@ No other module runs code that is made at run time. The rows are covered by the 
 bytes); a field is then a shift and a mask of its unit. A loop over the rows would be some twenty times slower.
 
 The functions of `codec_of` take and return mappings in wire order. They keep all bits, also reserved ones and unknown
-codes, and check every value. The named tuples of `header_class` check nothing. Engines, which know the form, take them
-from `wire.tuples`, where the type checker knows the fields of each form.
+codes, and check every value. The named tuples of `header_class` check nothing. Engines, which know the form, take these
+classes from `wire.tuples`, where the type checker knows the fields of each form.
 """
 
 import operator
@@ -65,7 +65,7 @@ def plan(header: Header, prefix: str = "") -> Plan:
     `struct` refuses a value that does not fit a unit, so most fields need no check of their own. `unfit` checks the
     others: fields that share a unit (but for the first, whose excess bits make the unit too large) and fields that are
     split over units. A right shift by the width of the field gives 0 for a value that fits, and another number for any
-    other. NumPy integers lose bits when shifted to the left; the type of the unit shows them.
+    other. NumPy integers lose bits when shifted to the left, so a unit that is not an `int` is refused.
     """
     parts = _cover(header)
     units: list[str] = []
@@ -187,9 +187,9 @@ def header_class(header: Header) -> Any:
     """Return the named tuple of a form: its fields in wire order. The result is the same class every time.
 
     `form` and `size` are attributes of the class. `read(data, offset=0)` returns a named tuple; `unpack` returns a
-    plain tuple of its fields, faster where it is taken apart at once. `pack` returns bytes; it takes the fields in wire
-    order, or by keyword. Reserved fields, and those that identify the form, are taken by keyword only and have
-    a default, so that no call of `read` or `pack` changes when a table splits a reserved field in two.
+    plain tuple of the fields, which is faster if the caller needs only the fields. `pack` returns bytes; it takes the
+    fields in wire order, or by keyword. Reserved fields, and those that identify the form, are taken by keyword only
+    and have a default, so that no call of `read` or `pack` changes when a table splits a reserved field in two.
     """
     text, layout = plan(header), struct.Struct(">" + plan(header).format)
     units, fields = ", ".join(text.units), ", ".join(text.reads)

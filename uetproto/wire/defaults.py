@@ -20,8 +20,8 @@ from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
 Value = int | str
 """A number, or the text of an expression in Python that computes it when the packet is encoded. The expression may use
-`size` (the number of bytes that the last UET header carries), `index` (that of `operator`), and variables of fields
-(`variable`)."""
+`size` (the number of bytes that the last UET header carries), `index` (the function `operator.index`), and variables of
+fields (`variable`)."""
 
 
 class Step(NamedTuple):
@@ -38,7 +38,7 @@ def variable(layer: int, field: str) -> str:
 
 
 class Place:
-    """A place is one header in a stack of headers, of which some fields are set."""
+    """A place is one header in a stack of headers; some fields of the headers are set."""
 
     def __init__(self, stack: "_Stack", layer: int) -> None:
         self._stack, self._layer = stack, layer

@@ -15,14 +15,14 @@ from uetproto.wire.crc import CRC_SIZE, trailer_crc
 from uetproto.wire.packet import Layer, Packet, crc_start, network_of, udp_checksum_at
 
 PATIENCE = 16
-"""Number of packets after which it is decided whether a flow has a CRC; a pipe holds back no more of any flow."""
+"""Number of packets after which it is decided whether a flow has a CRC; from a pipe, no more of a flow are held."""
 _HELD_BETWEEN_TWO = 64
 _HELD_IN_ORDER = 4096
 _HELD = 16_384
 _FLOWS = 1 << 18
 
 Flow = tuple[Any, ...]
-"""A flow is identified by its source and destination addresses."""
+"""A flow is identified by its interface, IP version, and source and destination addresses."""
 
 
 class UndecidedPacket(NamedTuple):
@@ -169,7 +169,7 @@ def ends_with_crc(data: bytes, layers: list[Layer], end: int) -> bool:
 
 
 def end_of(layers: list[Layer]) -> int:
-    """Return where UET ends, by IP and UDP."""
+    """Return the offset of the end of UET, by the lengths in the IP and UDP headers."""
     network = network_of(layers)
     values = network.values
     end: int = network.offset + values.get("total_length", 40 + values.get("payload_length", 0))
@@ -188,7 +188,7 @@ def decoded(
     """Yield records and their packets in the order of capture, each decoded by `decode(record, crc)`.
 
     `crc` is "on" for a packet without a right CRC in a flow whose other packets have CRCs, and else "auto". Records are
-    read ahead until each flow is decided; from a `pipe`, at most `PATIENCE` packets of a flow are.
+    read ahead until each flow is decided; from a `pipe`, at most `PATIENCE` packets of a flow are read ahead.
     """
     ready: list[tuple[Record, Packet]] = []
 

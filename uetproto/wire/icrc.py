@@ -1,7 +1,7 @@
 """InfiniBand packets carry two CRCs (roce.md §4): the ICRC from end to end, and the VCRC on each link.
 
 The ICRC is the CRC-32 of Ethernet over the packet from its network header, or LRH, on. Fields that a router or switch
-may change count as ones: `VARIANT` names them, and the header tables give a mask of their bits.
+may change count as ones: `VARIANT` names these fields, and the header tables give their place.
 """
 
 from collections.abc import Sequence

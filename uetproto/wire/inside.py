@@ -34,7 +34,7 @@ class Message(NamedTuple):
     """This record holds the headers of a SHARP message, the end of its body, and a `reason` if the message is not
     valid.
 
-    Of a message of several packets it holds what the first packet has.
+    If the message has several packets, only the part in the first packet is here.
     """
 
     layers: list[Layer]

@@ -215,8 +215,8 @@ def shape_of(
 
     `ending` says what ends the frame: "matching": a CRC32C that is right; "none": no CRC32C, which was looked for (the
     reader refuses a frame that might have one); "unchecked": no check; "invariant": an ICRC that is right. With
-    `padded` the first header that has a length says where the frame ends; `data` may have more or fewer bytes, and the
-    caller handles them.
+    `padded` the first header that has a length says where the frame ends; `data` may be longer or shorter than the
+    frame, and the caller handles the difference.
     """
     roce = ending == "invariant"
     format_, units, guards = "", [], []
@@ -334,7 +334,8 @@ def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
 
 @cache
 def completer(forms: tuple[str, ...], present: tuple[frozenset[str], ...]) -> Callable[..., list[dict[str, int]]]:
-    """Return a function of the values of all layers and `size` (`defaults.Value`) that gives the fields not `present`.
+    """Return a function that computes the fields not `present` from the values of all layers and `size`
+    (`defaults.Value`).
 
     It returns a dict for each layer, and raises `TypeError` where a value that it needs is no integer.
     """
@@ -369,9 +370,10 @@ class Writers:
         self._by_fields: dict[tuple[tuple[str, ...], _Fields], _Writer | int] = {}
 
     def write(self, packet: Packet, fill: bool) -> bytes | None:
-        """Return the bytes of a packet whose forms are known and whose values fit, and are complete or to be filled.
+        """Return the bytes of a packet whose shape is compiled and whose values fit; with `fill`, values may be
+        missing.
 
-        Return None for any other packet. `fill` is that of `stack.encode`.
+        Return None for any other packet. `fill` has the meaning that it has in `stack.encode`.
         """
         layers = packet.layers
         forms = tuple([layer[0] for layer in layers])

@@ -62,12 +62,12 @@ def decode(
 
     `link` names the first header (`LINKS`). `crc` says whether a CRC32C ends the packet: "on", "off", or "auto": the
     last 4 bytes are a CRC32C if they match, or if the headers account for all but exactly 4 bytes. Behind headers that
-    imply no length, "auto" takes a wrong CRC32C for payload, with the note crc-suspect if that is a payload MTU and 4
-    bytes; say "on" where packets are known to have one, as `flow_crc.decoded` does for a capture. RoCE always ends with
-    an ICRC, which "off" leaves unchecked. `length` is the frame's length on the wire in bytes, if the capture kept
-    less. `rd` leaves the RoCE opcodes 0x40–0x5f "raw" or decodes them as RD "headers". `sharp` looks for aggregation
-    messages in SENDs; `mcast` takes immediates for those of multicast. Raises `LocalError` for a setting that is not
-    legal.
+    imply no length, "auto" takes a wrong CRC32C for payload, with the note crc-suspect if the payload is then 4 bytes
+    longer than a payload MTU; pass "on" where packets are known to have a CRC32C, as `flow_crc.decoded` does for a
+    capture. RoCE always ends with an ICRC, which "off" leaves unchecked. `length` is the frame's length on the wire in
+    bytes, if the capture kept less. `rd` leaves the RoCE opcodes 0x40–0x5f "raw" or decodes them as RD "headers".
+    `sharp` looks for aggregation messages in SENDs; `mcast` takes immediates for those of multicast. Raises
+    `LocalError` for a setting that is not legal.
     """
     data = frame if type(frame) is bytes else _bytes_of(frame)
     if type(trimmed_dscp) is not frozenset:
@@ -119,7 +119,7 @@ def check_choice(name: str, value: str, legal: tuple[str, ...]) -> None:
 
 
 def check_number(name: str, value: int, most: int) -> None:
-    """Raise `LocalError` for a setting that is not a number in its range."""
+    """Raise `LocalError` for a setting that is not a whole number from 0 to `most`."""
     if not isinstance(value, int) or not 0 <= value <= most:
         raise LocalError(name, f"{value!r} is not in 0 … {most}")
 

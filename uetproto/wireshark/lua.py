@@ -1,7 +1,7 @@
 """This module generates the Wireshark dissector: it inserts every table and `NEXT` as Lua into the handwritten part.
 
-A form `pds.ack.probe` and its siblings share the filter name `uetp.pds.ack`. Wireshark allows several fields of one
-name where they have one type, so a name with two types is refused here (`ValueError`).
+A form `pds.ack.probe` and its siblings share the filter name `uetp.pds.ack`. Wireshark allows several fields of the
+same name only if they have the same type, so a name with two types raises `ValueError` here.
 """
 
 from collections.abc import Iterable, Iterator

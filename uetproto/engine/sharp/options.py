@@ -14,7 +14,7 @@ from uetproto.errors import LocalError, shown
 from uetproto.wire.headers.sharp import Coll
 
 DYNAMIC = 0
-"""Value of a quota or a limit with which the manager chooses it."""
+"""Value that stands for "dynamic": the quota or limit is not set by the user."""
 
 
 class OptionKind(NamedTuple):
@@ -72,7 +72,7 @@ class Option(NamedTuple):
 
 
 WITHOUT_EFFECT = "accepted without effect"
-"""Text that ends the meaning of an option that is checked but that nothing reads."""
+"""Text that ends the description of an option whose value is checked, but not used."""
 O = Option  # noqa: E741  one letter, as in the tables of `wire`
 
 OPTIONS: tuple[Option, ...] = (
@@ -227,7 +227,7 @@ def hcoll_takes(options: SharpOptions, coll: Coll, nbytes: int, leaders: int, os
     """Tell whether HCOLL uses SHARP for a collective of this number of node leaders (sharp.md §4.3, §5).
 
     Unless all collectives are forced, a bcast uses HCOLL's own multicast, and an allreduce that is too large and cannot
-    use a SAT runs by another algorithm. What forcing changes is a **choice**.
+    use a SAT runs by another algorithm. Which limits modes 3 and 4 of HCOLL_ENABLE_SHARP lift is a **choice**.
     """
     mode = options.enable_sharp
     disabled = {

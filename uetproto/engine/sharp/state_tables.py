@@ -1,4 +1,4 @@
-"""A state table maps (state, input) to (name of the action, next state); compiled, it has methods in place of names."""
+"""A state table maps (state, input) to (name of the action, next state); compiling replaces the names by methods."""
 
 from collections.abc import Callable
 from enum import Enum

@@ -73,16 +73,17 @@ class Refused(NamedTuple):
     tried: bool = False
     """Tells whether a reader of captures tried keys on the packet, and none opened it."""
     sealed_as: SecurityHeader | None = None
-    """The security header with which a reader of captures found that the packet opens; it was changed since."""
+    """Header under which a reader of captures could open the packet, whose own header was changed after sealing."""
 
 
 class NonceSpace(NamedTuple):
-    """Tells nonces apart together with epoch and counter: two spaces have no nonce of one packet key in common (tss.md
-    §6)."""
+    """A nonce space, an epoch and a counter identify a nonce: two nonces of one packet key are equal only if all three
+    are equal (tss.md §6).
+    """
 
     key: DomainKey
     identity: bytes
-    """For whom the packet key is derived, and in which mode; empty: `key` is the packet key."""
+    """The mode and the member that the packet key is derived for; empty: `key` itself is the packet key."""
     prefix: int
     """First 32 bits of the nonce: SSI, IPv4 address of the sender, or SDI."""
 
@@ -170,7 +171,9 @@ class _PacketKey:
 
 
 class Cipher:
-    """A cipher seals and opens packets of a domain under one of its keys; it keeps the derived keys (tss.md §5.4)."""
+    """A cipher seals and opens packets of a domain under one key of the domain, and keeps the keys derived from it
+    (tss.md §5.4).
+    """
 
     def __init__(self, domain: DomainConfig, key: DomainKey, ledger: NonceLedger | None = None) -> None:
         try:

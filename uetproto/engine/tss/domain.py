@@ -118,8 +118,8 @@ class SecureDomain:
     def seal(self, below: AssociatedData, inner: bytes) -> bytes | None:
         """Return the sealed packet, from the security header to the ICV (tss.md §8).
 
-        Each call uses a new counter, also for a retransmission. Return None, and count it, for a packet that must not
-        be sent.
+        Each call uses a new counter, also for a retransmission. For a packet that must not be sent, return None and
+        count the packet.
         """
         cipher = self._slots[self.tx_an]
         domain = self.domain

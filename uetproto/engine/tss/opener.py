@@ -29,11 +29,11 @@ class Opened(NamedTuple):
     tsc: int
     ssi: int | None
     nonces: NonceSpace
-    """Space of the packet's nonce, by which two packets with one nonce under one key are known."""
+    """Space of the packet's nonce, which serves to find two packets with the same nonce under one key."""
 
 
 class Opener:
-    """An opener opens the packets of a capture for which it has keys; each packet by itself, without flow state."""
+    """An opener opens the packets of a capture for which it has keys; it keeps no state of flows."""
 
     def __init__(self, ring: KeyRing, *, link: str = "ethernet") -> None:
         """`link` is the first header of frames (`stack.LINKS`)."""
@@ -42,9 +42,9 @@ class Opener:
         self._ciphers: dict[tuple[int, int], list[tuple[DomainKey, Cipher]]] = {}
 
     def open(self, frame: bytes, packet: Packet | None = None) -> Opened | Refused:
-        """Open a frame, or say why it cannot be opened; `packet` is the frame decoded, if the caller has it.
+        """Open a frame, or return why it cannot be opened; `packet` is the decoded frame, if the caller has it.
 
-        Captured bytes never raise.
+        No captured bytes raise an error.
         """
         if packet is None:
             packet = decode(frame, link=self._link)

@@ -1,7 +1,7 @@
 """The secure port of an endpoint finds the secure domain of a packet, and handles packets that are not sealed (tss.md
 §9).
 
-Packets begin with the security header or the PDS header here; the caller removes the headers below.
+A packet begins here with the security header or the PDS header; the caller removes the lower headers.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from uetproto.wire.tuples import PdsNackHeader
 
 PLAIN = ("drop", "pass")
 CLEAR_NACKS = {code.name: code for code in (NackCode.NEW_START_PSN, NackCode.INV_DPDCID)}
-"""NACK codes that some implementations send in clear, as no PDC tells the domain (tss.md §11, observed.md)."""
+"""Codes of NACKs that some implementations send in clear, as no PDC determines a domain (tss.md §11, observed.md)."""
 
 
 def nack_code(packet: bytes) -> int | None:
@@ -50,7 +50,7 @@ class SecurePort:
     def receive(
         self, below: AssociatedData, packet: bytes, *, is_trimmed: bool = False
     ) -> OpenedPacket | TrimmedPart | Refused:
-        """Apply the checks of tss.md §9 in its order, and open the packet. Received bytes never raise."""
+        """Apply the checks of tss.md §9 in its order, and open the packet. No received bytes raise an error."""
         if not packet or packet[0] >> 3 != PdsType.TSS:
             self.in_rx_encryption_bypass += 1
             passes = self._passes or nack_code(packet) in self.clear_nacks

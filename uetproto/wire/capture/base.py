@@ -190,9 +190,9 @@ def _salvage(inflate: "zlib._Decompress", data: bytes) -> bytes:
 class CaptureReader(ABC):
     """A reader returns the records of one capture, one after the other, in bounded memory.
 
-    Damage raises no error: the reader appends it to `damage` when it finds it. `interfaces` and `comments` (of the
-    sections) grow while the reader goes on, too. A reader is a context manager; its `close` closes a file that it
-    opened.
+    Damage raises no error: the reader appends it to `damage` when it finds it. `interfaces` and `comments`, which has
+    the comments of sections, also grow while records are read. A reader is a context manager; its `close` closes a file
+    that it opened.
     """
 
     _likely: re.Pattern[bytes]  # matches wherever a record may start, and sometimes elsewhere
@@ -268,7 +268,8 @@ class CaptureWriter(ABC):
     """A writer writes records into a file, a path (`.gz` compresses) or "-", standard output.
 
     Output is buffered: it is complete after `close`, which the context manager calls whatever happened inside, so an
-    interrupted program leaves a whole capture. Bytes depend on what is written alone, on no clock and no host.
+    interrupted program leaves a whole capture. The bytes depend only on what is written, and not on the clock or the
+    host.
     """
 
     def __init__(self, target: Source, head: bytes) -> None:

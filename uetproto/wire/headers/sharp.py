@@ -2,7 +2,8 @@
 
 A message is the base header `sharp`, the extensions that its flags name, and the body of its opcode, padded to whole
 words. The codes of operations, data types and management are published. The layout of messages is not: it is the
-project's own, and no switch on the market uses it. `origin` says this of each table, and of each row that differs.
+project's own, and no switch on the market uses it. The `origin` of each table states this, and so does the `origin` of
+each row that differs from its table.
 """
 
 from enum import IntEnum, IntFlag
@@ -456,7 +457,7 @@ VECTORS = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
 
 HEADERS = (SHARP, EXT_UDH, EXT_TGT, JOIN_REQ, JOIN_RESP, LOCK, FAULT, HEARTBEAT)
 RANKS = "sharp.ranks"
-"""Form of the ranks that follow `sharp.join_req`, with 16 bits for each rank; it is a layer without a table."""
+"""Form of the ranks that follow `sharp.join_req`, 16 bits each; the form has no table."""
 
 
 def following(opcode: int, flags: int) -> tuple[Header, ...]:

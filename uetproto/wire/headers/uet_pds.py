@@ -1,8 +1,8 @@
 """This module holds every header table and code of the packet delivery sublayer, PDS (UE 1.0.1 §3.5).
 
-A form with a suffix is the same header with one bit set that changes the meaning of other bits:
-`.syn` (PDC establishment), `.probe` (answer to a probe), `.epsn` (ACK of a close, of a later revision), `.rudi` (a NACK
-for a RUDI packet).
+A form with a suffix is the same header with one bit set that changes the meaning of other bits: `.syn` (PDC
+establishment), `.probe` (answer to a probe), `.epsn` (ACK of a close, in a later revision of the specification),
+`.rudi` (a NACK for a RUDI packet).
 """
 
 from enum import Enum, IntEnum

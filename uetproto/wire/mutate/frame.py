@@ -37,7 +37,7 @@ class Mutation(NamedTuple):
     """Offset of the first changed byte in the frame."""
     before: int
     after: int
-    """Values of the field before and after; for a frame or payload without a field: its size, or the changed byte."""
+    """`before` and `after` are values of the field or CRC; of a frame or payload: its size, or the changed byte."""
     rule: str | None = None
     """Rule that an audit must report; None if no audit can see the change."""
 

@@ -4,9 +4,9 @@
     wrong = MUTATIONS_OF_HISTORY["clear-falls"](frame, rng, history)  needs earlier frames: `history.note(frame)`
     wrong = mutate(name, frame, rng, history)                         applies a mutation of either kind
 
-A mutation changes what its name says and nothing else: the CRC and the IPv4 checksum are corrected, so that only the
-rule in the tables can find the change. It returns None if it does not apply to this frame. It keeps no state; random
-numbers come from `rng`. Every function here takes `link` and `roce_port`, as `decode` does.
+A mutation changes what its name says and nothing else: the CRC and the IPv4 checksum are corrected, so that an audit
+finds the change only by the rule that the tables state. It returns None if it does not apply to this frame. It keeps no
+state; random numbers come from `rng`. Every function here takes `link` and `roce_port`, as `decode` does.
 """
 
 from collections.abc import Callable

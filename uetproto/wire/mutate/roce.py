@@ -1,7 +1,7 @@
 """This module makes RoCE and InfiniBand packets wrong: each mutation sets a field to a value (interfaces.md §7).
 
-A mutation that is not in the tables below does not apply to RoCE. Its rule is that of roce.md which the changed frame
-breaks; None where no rule can find the change.
+A mutation that is not in the tables below does not apply to RoCE. The rule of a mutation is the rule of roce.md that
+the changed frame breaks; None: no rule can find the change.
 """
 
 from uetproto.wire.crc import crc32c
@@ -116,7 +116,7 @@ def _implied(frame: Frame) -> bool:
 
 
 def ip_length(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Change the length in IP, GRH or LRH; if no other length contradicts, the packet seems cut or its ICRC wrong."""
+    """Change the length in IP, GRH or LRH; if no other length contradicts, the packet looks cut or its ICRC wrong."""
     found = mutate_frame.ip_length(frame, rng)
     forms = {layer.form for layer in frame.packet.layers}
     contradicted = "udp" in forms or {"lrh", "grh"} <= forms

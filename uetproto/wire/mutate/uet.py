@@ -158,7 +158,7 @@ def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def default_with_error(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Give a default response an error code; legal are only success and the code for a lost response (ses.md §9.1)."""
+    """Give a default response an error code; only success and the code for a lost response are legal (ses.md §9.1)."""
     index = frame.find("return_code", prefix="ses.response")
     if index is None or frame.value(index, "opcode") not in (ResponseOpcode.DEFAULT_RESPONSE, ResponseOpcode.RESPONSE):
         return None

@@ -81,7 +81,8 @@ class GroupLock(TableMachine, table=LOCK):
     def operation_finished(self, unlock: bool) -> None:
         """Count an operation whose LAST result was sent, or that failed.
 
-        Both count (**choice**), so that all nodes agree. `unlock`: a request of the operation had the flag UNLOCK.
+        A failed operation counts too (**choice**), so that all nodes agree. `unlock`: a request of the operation had
+        the flag UNLOCK.
         """
         used_up = unlock or self.remaining == 1
         self.handle(LockInput.USED_UP if used_up else LockInput.OPERATION_DONE)
@@ -116,7 +117,7 @@ class GroupLock(TableMachine, table=LOCK):
     # Actions of the table
 
     def collect(self, child: int, message: SharpMessage) -> None:
-        """Note the child, and an obstacle in its request; the first request starts T_lock."""
+        """Add the child to `asked`, and set `mark` if the lock must be refused; the first request starts T_lock."""
         body = LockBody.unpack(message.body)
         if not self.asked:
             self.body, self.mark = body._replace(token=0), Status.OK
@@ -130,7 +131,7 @@ class GroupLock(TableMachine, table=LOCK):
         self.asked.add(child)
 
     def hold_tentatively(self, *_: object) -> None:
-        """Reserve a semaphore, or mark the request as busy if none is free, and send LOCK_REQ up; the root decides."""
+        """Reserve a semaphore, or note LOCK_BUSY if none is free; a node other than the root sends LOCK_REQ up."""
         group, target = self.group, self.body.target_rank
         if group.is_root and target != EVERY_RANK and group.child_of_rank(target) < 0:
             self.mark = self.mark or Status.SAT_NO_DEST
@@ -146,7 +147,7 @@ class GroupLock(TableMachine, table=LOCK):
         self._hold()
 
     def commit(self, _: object, message: SharpMessage) -> None:
-        """Hold the lock and forward LOCK_RESP OK of the parent; without a semaphore return the lock, and refuse it."""
+        """Hold the lock and forward LOCK_RESP OK; a node without a semaphore gives the lock back and refuses it."""
         body = LockBody.unpack(message.body)
         if not self.holds:
             self.give_back(None, message)
@@ -192,7 +193,7 @@ class GroupLock(TableMachine, table=LOCK):
             self.node.pool.release_semaphore(self.body.sat_tree_id)
 
     def release(self, *_: object) -> None:
-        """Release the lock, as its batch is used up, all children have unlocked, or the group ends.
+        """Release the lock, because its batch is used up, all children have unlocked, or the group ends.
 
         Children that wait for the lock receive LOCK_RESP CANCELLED. Children that have sent UNLOCK_REQ receive
         UNLOCK_RESP OK (**choice**: by sharp.md they get no answer).
@@ -213,7 +214,7 @@ class GroupLock(TableMachine, table=LOCK):
         self.group.ask_parent(SharpOpcode.UNLOCK_REQ, message.body, Status.LOCK_TIMEOUT)
 
     def confirm(self, child: int, message: SharpMessage) -> None:
-        """Repeat LOCK_RESP OK; a child that has unlocked requests the next lock and waits until all have unlocked."""
+        """Repeat LOCK_RESP OK; but a request of a child that has unlocked is for the next lock, and is stored."""
         if child in self.unlocking and child not in self.returned:
             self.next = [one for one in self.next if one[0] != child] + [(child, message)]
             return

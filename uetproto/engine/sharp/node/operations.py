@@ -27,7 +27,7 @@ FATAL = frozenset({Status.DATA_CORRUPT, Status.CHILD_DOWN, Status.PARENT_DOWN})
 
 
 class GroupOperations(ABC):
-    """The operations that one group has open, has finished or has failed.
+    """Holds the open, finished and failed operations of one group.
 
     Subclasses say where a request belongs, when results leave and what the window is.
     """
@@ -266,7 +266,7 @@ class GroupOperations(ABC):
         )  # fmt: skip
 
     def send_up(self, op: OstEntry, *_: object) -> None:
-        """Reduce, send one request with the node's own child_idx to the parent, and start T_result."""
+        """Reduce the operands, send the parent one request with the node's own child_idx, and start T_result."""
         vector = self._reduce(op)
         flags = op.message.flags & (SIGNED | _LOCK) | op.merged[0] & _MCAST | op.merged[1]
         own, target = self.group.own_idx, op.message.target
@@ -434,7 +434,7 @@ class GroupOperations(ABC):
 
 
 class LltOperations(GroupOperations):
-    """The operations of a group on a low-latency tree: W = granted_osts of them may be open."""
+    """Holds the operations of a group on a low-latency tree; at most W = granted_osts of them are open."""
 
     sat = False
 

@@ -13,7 +13,7 @@ SIGNED = int(Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE)
 
 
 class OstOwner(Protocol):
-    """The operations of a group have these parts for an OST and its results."""
+    """The owner of an OST handles its timer and the acknowledgements of its result."""
 
     def expired(self, op: "OstEntry") -> None:
         """Handle the expiry of the OST's timer."""
@@ -24,7 +24,7 @@ class OstOwner(Protocol):
 
 @dataclass(slots=True, eq=False)
 class OstEntry:
-    """An OST holds the operands, the result and the timer of one operation, or of one chunk of one."""
+    """An OST holds the operands, the result and the timer of one operation, or of one chunk of a SAT operation."""
 
     owner: OstOwner
     seq: int
@@ -58,13 +58,13 @@ class OstEntry:
     answered: bool = False
     """Tells whether the result has been sent."""
     waiting: set[int] = field(default_factory=set)
-    """Lists the children that asked again for a multicast result, of which this node does not have the payload."""
+    """Lists the children that asked again for a multicast result whose payload this node does not have."""
     finished: set[int] = field(default_factory=set)
     """Lists the children that acknowledged the result."""
     early: dict[int, tuple[SharpMessage, bytes]] = field(default_factory=dict)
-    """Maps each child to its request for seq + W, if the child has the multicast result and this node does not yet."""
+    """Maps each child that has the multicast result, which this node still lacks, to its request for seq + W."""
     error: bytes = b""
-    """The ERROR of the operation, in state ERR."""
+    """Holds the ERROR message of an operation in state ERR."""
     code: Status = Status.OK
     """Reason of a refusal or an error."""
     faulty: frozenset[int] = frozenset()

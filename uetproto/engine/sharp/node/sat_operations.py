@@ -46,7 +46,7 @@ class ChunkStream:
 
 
 class SatOperations(GroupOperations):
-    """The operations of a group on a streaming tree: a window limits the streams, and another the chunks of each."""
+    """Holds the operations of a group on a streaming tree; one window limits the streams, another the chunks."""
 
     sat = True
 
