@@ -54,7 +54,7 @@ BURST = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceSpec:
-    """Specifies the place of a node to be made; None: the value that holds for all nodes."""
+    """Specifies the place of a node to be made; a field that is None takes the value that holds for all nodes."""
 
     address: str | None = None
     """IPv4 or IPv6 address; default: 10.0.0.1 and so on, in the order of the nodes."""
@@ -117,7 +117,7 @@ class NetworkOptions(NetworkFeatures):
 
     @classmethod
     def of(cls, keywords: NetworkKeywords, **more: Any) -> Self:
-        """Return the options of a public constructor. Raises `TypeError` for a keyword that it does not have."""
+        """Return the options of a public constructor. Raises `TypeError` for an unknown keyword."""
         legal = NetworkKeywords.__annotations__
         for name in keywords:
             if name not in legal:
@@ -214,15 +214,15 @@ class EmulatedNetwork(ABC):
 
     @abstractmethod
     def node(self, place: NodePlace, spec: Any) -> LocalNode:
-        """Make a node; `spec` is a `self.spec`."""
+        """Make a node; `spec` is an instance of the type `self.spec`."""
 
     @abstractmethod
     def framer(self, node: Any) -> Framer:
-        """Make the framer of a node that `node` made."""
+        """Make the framer of a node; the method `node` made the node."""
 
     @abstractmethod
     def check_mtu(self, mtu: int) -> None:
-        """Raise the error of `invalid` if the longest packet of a node has more bytes."""
+        """Raise the error of `invalid` if the longest packet of a node has more than `mtu` bytes."""
 
     @property
     @abstractmethod
@@ -333,7 +333,7 @@ class EmulatedNetwork(ABC):
         return Faults(**{name: self.checked(f"faults.{name}", value, FAULTS[name]) for name, value in given.items()})
 
     def checked(self, name: str, value: Any, key: KeyType) -> Any:
-        """Return a value as a key checks and converts it. Raises the error of `invalid`."""
+        """Return a value that `key` has checked and converted. Raises the error of `invalid`."""
         try:
             return key.check(value)
         except ValueError:
@@ -392,7 +392,7 @@ class EmulatedNetwork(ABC):
 
     @property
     def obituary(self) -> str:
-        """Return the end of an error text: the names that were killed."""
+        """Return the end of an error text: the names of the nodes and switches that were killed."""
         return f"; dead: {', '.join(self.killed)}" if self.killed else ""
 
     # Time
@@ -424,7 +424,7 @@ class EmulatedNetwork(ABC):
         self.clock.stop()
 
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = BURST) -> bool:
-        """Run virtual time until `condition()`, which is checked every `burst` events and when `wake` is called.
+        """Run virtual time until `condition()` is true; it is checked every `burst` events and when `wake` is called.
 
         Returns whether the condition holds. `timeout`: picoseconds after which it returns at the latest; None: until
         nothing more would happen (`idle`).

@@ -36,7 +36,7 @@ from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 
 class EarlyEnd(Protocol):
-    """Ends an audit early; true once it has to end."""
+    """Ends an audit early; the object is true once the audit has to end."""
 
     def __bool__(self) -> bool: ...
 

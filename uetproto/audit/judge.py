@@ -40,7 +40,7 @@ def _places(flow: Flow) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
 
 
 class Subject(Protocol):
-    """Represents a conversation in which packets contradict each other, as far as the conversation is known then."""
+    """Identifies a conversation in which packets contradict each other, as known when they do."""
 
     @property
     def doubt(self) -> str | None:

@@ -10,7 +10,7 @@ from uetproto.wire.capture.pcap import Record
 T = TypeVar("T")
 
 HELD = 65_536
-"""Greatest number of lengths that are kept until their packets come; packets of other protocols never come."""
+"""Greatest number of lengths that are kept until their packets come; for records of other protocols no packet comes."""
 
 
 class PacketListener(Protocol):

@@ -35,7 +35,7 @@ class Column(NamedTuple):
     of: str = ""
     """Names the header that holds the value: head, ses or more; empty: none."""
     field: str = ""
-    """Names the field of that header, where it differs from the name of the column."""
+    """Names the field of that header, if its name differs from the name of the column."""
 
 
 TIME = "timestamp[ns]"

@@ -76,7 +76,7 @@ def check_root(name: str, root: Any, group: ProcessGroup) -> None:
 
 
 def check_op(op: Any, dtype: np.dtype[Any]) -> None:
-    """Raises `ArgumentError` if the operation cannot reduce elements of a type."""
+    """Raises `ArgumentError` if the operation cannot reduce elements of the type `dtype`."""
     if not isinstance(op, ReduceOp):
         raise invalid("op", repr(op), "a ReduceOp")
     try:

@@ -25,8 +25,9 @@ def collective(
     op: ReduceOp | None = None, sizes: tuple[int, ...] | None = None,
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> Work | None:  # fmt: skip
-    """Issues a collective and returns its operation; returns None if the program waits for it or is no member of the
-    group.
+    """Issues a collective; returns its operation if `async_op` is True, otherwise None.
+
+    Does nothing and returns None if the caller is no member of the group.
 
     `name`: operation as reports show it; `catalogue`: name of the operation in the catalogue, if it differs. `inputs`
     and `outputs`: lists of tensors, each list one vector. `count`: elements of the full vector. `root`: argument name

@@ -67,7 +67,10 @@ def _networks_of(op: str, algorithm: str) -> str:
 
 
 def check_options(given: Mapping[str, Any], algorithms: Mapping[str, str]) -> dict[str, Any]:
-    """Return the given options. Raises `ArgumentError` for a value not legal, or if no named algorithm has it."""
+    """Return the given options. Raises `ArgumentError` for an illegal value.
+
+    Raises it also for an option that none of the named algorithms has.
+    """
     chosen_options = {name: value for name, value in given.items() if value is not None}
     for name, value in chosen_options.items():
         if name == "between":

@@ -30,7 +30,7 @@ class CollectiveMatch:
     sequence: int
     error: UetError | None = None
     _participants: dict[int, _Participant] = field(default_factory=dict)
-    """Maps group ranks to those that have joined."""
+    """Maps the group rank of each rank that has joined to its `_Participant`."""
     _ended: int = 0
 
     def join(self, work: Work, call: Call) -> None:

@@ -138,7 +138,7 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Exchanges parts as `all_to_all` does; they are split along the first dimension, evenly or by the split sizes."""
+    """Exchanges parts as `all_to_all` does; tensors are split along the first dimension, evenly or by sizes."""
     target, source = checked_tensor("output", output, writable=True), checked_tensor("input", input)
     sends = split_sizes("input_split_sizes", input_split_sizes, source, group)
     takes = split_sizes("output_split_sizes", output_split_sizes, target, group)

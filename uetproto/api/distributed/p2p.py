@@ -17,7 +17,7 @@ from uetproto.collectives.dtypes import Array
 
 
 def send(tensor: Any, dst: int, group: Group = None, tag: int = 0) -> None:
-    """Sends a tensor; returns when the peer has it, or when a small one is copied (`eager_threshold`)."""
+    """Sends a tensor; returns when the peer has it, or, up to `eager_threshold` bytes, when it is copied."""
     _point("send", tensor, dst, group, tag, wait=True)
 
 

@@ -79,7 +79,7 @@ class RankScheduler:
     # Operations begin and end
 
     def check_free(self, state: RankState, arrays: Sequence[Array]) -> None:
-        """Raises `ArgumentError` if an operation in progress writes into the memory of one of these outputs."""
+        """Raises `ArgumentError` if an operation in progress writes into the memory of one of `arrays`."""
         for work in () if self._streams else state.open:
             for used in work.tensors:
                 if not used.read and any(np.may_share_memory(used.array, array) for array in arrays):
@@ -223,7 +223,7 @@ class RankScheduler:
         return work.done
 
     def seen_failed(self, work: Work) -> None:
-        """Raises the error of a failed operation if the rank's program has polled for its success too often."""
+        """Raises the error of a failed operation if the rank has called `Work.is_success` too often."""
         state = self.states[work.rank]
         state.looks += 1
         if state.looks > MAX_POLLS and work.error is not None:
@@ -241,8 +241,8 @@ class RankScheduler:
     def clock(self, state: RankState) -> int:
         """Return virtual time (`dist.now`) in picoseconds.
 
-        Reading the clock takes no time; but after `MAX_POLLS` reads in a row each takes more, so that a program that
-        waits for an instant by reading the clock reaches it.
+        Reading the clock takes no time; but after `MAX_POLLS` reads in a row each further read takes time, so that a
+        program that reads the clock until an instant reaches that instant.
         """
         state.looks += 1
         if state.looks > MAX_POLLS:

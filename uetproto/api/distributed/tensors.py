@@ -19,7 +19,7 @@ _LEGAL = "a NumPy array, or a torch tensor in CPU memory"
 
 
 def tensor(name: str, value: Any, writable: bool = False) -> Array:
-    """Return the array of a tensor. Raises `TensorError` for other objects, `ArgumentError` if it cannot be sent."""
+    """Return the array of a tensor. Raises `TensorError` if it is none, `ArgumentError` if it cannot be sent."""
     array = _array(name, value)
     try:
         kind_of(array.dtype)
@@ -102,7 +102,8 @@ def _apart(name: str, arrays: Sequence[Array]) -> None:
 def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any]:
     """Return the type that all tensors of a call share (collectives.md §1.1). Raises `ArgumentError` if they have none.
 
-    A complex type may mix with its real type and is then the result; but outputs of complex inputs are complex.
+    A call may mix tensors of a complex type and of the real type of its parts: the complex type is returned. If an
+    input is complex, all outputs must be complex.
     """
     types: dict[str, np.dtype[Any]] = {}
     where: dict[str, str] = {}

@@ -40,7 +40,7 @@ class WorkScheduler(Protocol):
         """Return whether the operation is done, after the time that a poll takes."""
 
     def seen_failed(self, work: "Work") -> None:
-        """Notes that the program has seen that the operation failed."""
+        """Raises the error of the failed operation if its rank has called `is_success` too often."""
 
     def ended(self, work: "Work") -> None:
         """Notes that the operation is done or has failed."""
@@ -93,7 +93,7 @@ class Work:
     def is_completed(self) -> bool:
         """Return whether the operation is done or has failed. The call takes virtual time, so that a program can poll.
 
-        In stream mode the result is always True: it only says that the operation is in its queue.
+        In stream mode the result is always True: it only says that the operation is in the queue of its stream.
         """
         return self._scheduler.poll(self)
 

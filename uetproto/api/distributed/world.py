@@ -31,7 +31,7 @@ def _is_suspended_by_calls(program: Callable[..., Any]) -> bool:
 
 
 class World:
-    """Holds ranks and their network. `World(4).run(program)` runs a program in each; `dist.run` makes the world."""
+    """Holds ranks and their network. `World(4).run(program)` runs a program in every rank; `dist.run` makes a world."""
 
     def __init__(
         self, ranks: int = 2, *, transport: str | CollectiveNetwork = "model",

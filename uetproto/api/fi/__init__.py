@@ -21,8 +21,8 @@ The short way does all of this at once, and introduces the endpoints to each oth
             print(entry)
 
 Nothing runs beside the program: virtual time moves in `cq.sread`, `counter.wait`, `fabric.run`, and at the end of the
-`with`, where packets under way arrive. These calls also end when all that is open are sends that no receive takes: post
-the receive, and run on. Times are integers of picoseconds, or texts such as "10 us".
+`with`, where packets under way arrive. These calls also end when only sends are open for which no receive is posted;
+the program then posts the receive and calls again. Times are integers of picoseconds, or texts such as "10 us".
 """
 
 from uetproto.api.fi.address import Address, AddressFlag

@@ -78,7 +78,7 @@ class Address:
         return flag(sum(bit for bit, is_so in facts.items() if is_so))
 
     def pack(self) -> bytes:
-        """Return the 32 bytes."""
+        """Return the address as 32 bytes."""
         size = 4 if self.ip_version == 4 else 16
         return _FORM.pack(
             _MAGIC, _FORMAT, self.flags, _VERSION, self.fep_cap or 0, self.pid_on_fep or 0, self.start_index or 0,
@@ -88,7 +88,7 @@ class Address:
 
     @classmethod
     def unpack(cls, data: bytes) -> "Address":
-        """Return the address in 32 bytes. Raises FI_EINVAL for bytes that are no address."""
+        """Return the address that 32 bytes hold. Raises FI_EINVAL for bytes that are no address."""
         if len(data) != _FORM.size:
             raise invalid("address", f"{len(data)} bytes", f"{_FORM.size} bytes")
         magic, form, flags, version, cap, pid, index, count, initiator, fa = _FORM.unpack(data)

@@ -22,10 +22,11 @@ class AddressVector(FiObject):
         return len(self._entries)
 
     def insert(self, address: Address | bytes) -> int:
-        """`fi_av_insert` adds an address, given as such or as its 32 bytes, and returns its handle (`fi_addr_t`); an
+        """`fi_av_insert` adds an address, an `Address` or its 32 bytes, and returns the handle (`fi_addr_t`); an
         address that the vector already has keeps its handle.
 
-        Raises FI_EINVAL for bytes that are no address, for one without fabric address, and for another IP version.
+        Raises FI_EINVAL for bytes that are no address, and for an address without a fabric address or of another IP
+        version.
         """
         self._usable()
         if isinstance(address, bytes | bytearray | memoryview):

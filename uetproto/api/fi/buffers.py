@@ -65,7 +65,7 @@ class Buffers:
                 offset = max(0, offset - len(view))
 
     def read(self, offset: int, length: int) -> Buffer:
-        """Return a view of a range; a range that crosses from one buffer to the next is joined."""
+        """Return a view of a range; a range in several buffers is copied into one `bytes`."""
         pieces = list(self.pieces(offset, length))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -90,7 +90,7 @@ class Buffers:
 
     @property
     def whole(self) -> Any:
-        """Return the memory for an engine: the bytes of the only buffer, the file, or the list as a memory."""
+        """Return the memory for an engine: the file, the bytes of the only buffer, or, for a list, this object."""
         if self._file is not None:
             return self._file
         return self.views[0] if len(self.views) == 1 else self

@@ -18,8 +18,8 @@ def mode_of(ep_type: EpType, order: Order) -> Mode:
 
 
 def rma_mode(order: Order, peer: Address, key: int, has_data: bool) -> Mode:
-    """Return the delivery mode of an RMA operation: RUDI for an IDEMPOTENT_SAFE key, a peer with HPC, no
-    msg_order and no completion data; otherwise the mode that `mode_of` returns."""
+    """Return the delivery mode of an RMA operation: RUDI if the key is IDEMPOTENT_SAFE, the peer has HPC,
+    and there is no msg_order and no completion data; otherwise the mode that `mode_of` returns."""
     if key & IDEMPOTENT_SAFE and not order and not has_data and peer.fep_cap and int(peer.fep_cap) & RUDI:
         return Mode.RUDI
     return mode_of(EpType.RDM, order)
@@ -52,7 +52,7 @@ def send_kind(config: SesConfig, mode: Mode, peer: Address, length: int) -> Send
 
 
 def check_peer_can(opcode: Opcode, peer: Address) -> None:
-    """Raise FI_EOPNOTSUPP if the `fep_cap` of the peer lacks the operation; an unknown `fep_cap` allows all (§4.3)."""
+    """Raise FI_EOPNOTSUPP if the `fep_cap` of the peer lacks the operation (ses.md §4.3); if unknown, allow all."""
     if peer.fep_cap is None:
         return
     needed = OPCODE_PROFILES[opcode].profiles

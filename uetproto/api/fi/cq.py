@@ -101,7 +101,7 @@ class CompletionFacts:
     pds: PdsError | None = None
 
     def entry(self, form: CqFormat) -> CqEntry:
-        """Return the entry of a format."""
+        """Return the entry in the format `form`."""
         if self.err is not None:
             return CqErrEntry(
                 self.context, self.flags, self.length, self.buf, self.data, self.tag, self.olen, self.err,
@@ -165,7 +165,7 @@ class CompletionQueue(FiObject):
         """`fi_cq_sread` lets time pass until `threshold` entries are there, then reads up to `count`.
 
         `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, as when only sends are
-        open for which no receive is posted. After the timeout it returns the entries present at that time, perhaps [].
+        open for which no receive is posted. After the timeout it returns those present then, [] if none.
         Raises the errors of `read`.
         """
         _count("count", count)
@@ -248,8 +248,8 @@ class Counter(FiObject):
     def wait(self, threshold: int, timeout: int | str | None = None) -> None:
         """`fi_cntr_wait` lets time pass until the value is at least `threshold`.
 
-        Raises FI_ETIMEDOUT if the value is not reached within `timeout` (as of `CompletionQueue.sread`) or before
-        nothing more would happen, and FI_EIO if an error is counted meanwhile.
+        `timeout`: as in `CompletionQueue.sread`. Raises FI_ETIMEDOUT if the value is not reached within `timeout`, or
+        if nothing more would happen, and FI_EIO if an error is counted meanwhile.
         """
         self._checked("threshold", threshold)
         limit = None if timeout is None else duration("timeout", timeout)

@@ -24,7 +24,7 @@ _FIRST_INITIATOR = 16
 
 
 class Job:
-    """Represents a parallel job: a JobID, and a control channel by which ranks tell what peers need (ses.md §14.1)."""
+    """Represents a parallel job: a JobID, and the data that ranks publish for their peers (ses.md §14.1)."""
 
     def __init__(self, job_id: int = 1) -> None:
         self.job_id = bits("job_id", job_id, 24)
@@ -96,7 +96,7 @@ class Domain:
     ) -> Endpoint:  # fmt: skip
         """`fi_endpoint` returns a new endpoint, to be bound to an address vector and completion queues, then enabled.
 
-        `msg_order`: any bit selects ROD. `op_flags` hold for all its operations. `resource_index`: 1 … 0xfff, default:
+        `msg_order`: any bit selects ROD. `op_flags` hold for all operations. `resource_index`: 1 … 0xfff, default:
         the first free one from 15. `initiator_id`: 32 bits, default: from the job. Raises FI_EINVAL, FI_EBADFLAGS,
         FI_EADDRINUSE for an index that is taken, FI_ENOSPC when all are taken.
         """

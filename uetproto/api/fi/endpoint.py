@@ -12,7 +12,7 @@ must not change until its completion; an inject copies. A call that raises has c
   FI_EBADFLAGS for a flag that the call does not know,
 - FI_EOPNOTSUPP when the peer's capabilities or the endpoint's type do not include the operation,
 - FI_EMSGSIZE above `max_msg_size`, on a datagram endpoint above one payload MTU,
-- FI_EAGAIN when `tx_size` operations are open, `rx_size` receives posted.
+- FI_EAGAIN when `tx_size` operations are open, or `rx_size` receives are posted.
 
 A refusal by the peer comes as an entry of the completion queue.
 """
@@ -161,9 +161,9 @@ class Endpoint:
     def bind(self, other: AddressVector | CompletionQueue | Counter, flags: Flag = Flag.TRANSMIT | Flag.RECV) -> None:
         """`fi_ep_bind` binds an address vector, a completion queue or a counter.
 
-        `flags`: for a queue TRANSMIT, RECV or both, perhaps with SELECTIVE_COMPLETION; for a counter any of SEND, RECV,
-        READ and WRITE. Raises FI_EOPBADSTATE once the endpoint is enabled, FI_EBADFLAGS, FI_EINVAL for a closed object
-        and for a second object for the same purpose, FI_EDOMAIN for an object of another fabric.
+        `flags`: for a queue TRANSMIT, RECV or both, optionally with SELECTIVE_COMPLETION; for a counter any of SEND,
+        RECV, READ and WRITE. Raises FI_EOPBADSTATE once the endpoint is enabled, FI_EBADFLAGS, FI_EINVAL for a closed
+        object and for a second object for the same purpose, FI_EDOMAIN for an object of another fabric.
         """
         self._expect("bind", EpState.NEW, EpState.BOUND)
         if isinstance(other, FiObject):
@@ -200,7 +200,9 @@ class Endpoint:
         cq.bind(self)
 
     def enable(self) -> None:
-        """`fi_enable` lets peers reach the endpoint in all three index spaces; after `disable`, in a new generation.
+        """`fi_enable` lets peers reach the endpoint in all three index spaces.
+
+        An endpoint that was disabled is enabled in a new generation.
 
         Raises FI_ENOAV without an address vector, FI_ENOCQ unless completion queues are bound for both directions,
         FI_EOVERRUN when a queue is in error, FI_EOPBADSTATE when the endpoint is enabled or closed.
@@ -509,10 +511,10 @@ class Endpoint:
         self._post(receive)
 
     def cancel(self, context: Any) -> bool:
-        """`fi_cancel` withdraws the oldest receive posted with this `context`; its entry has FI_ECANCELED.
+        """`fi_cancel` withdraws the oldest receive posted with this `context`; the receive ends with FI_ECANCELED.
 
-        Return False if a message has matched it already. Raises FI_ENOENT when none is posted; transmits
-        cannot be cancelled.
+        Return False if a message has matched the receive already. Raises FI_ENOENT when no such receive is posted;
+        transmits cannot be cancelled.
         """
         self._expect("cancel", EpState.ENABLED, EpState.DISABLED)
         for receive in [*self._posted[False], *self._posted[True]]:
@@ -608,7 +610,8 @@ class Endpoint:
     ) -> None:  # fmt: skip
         """`fi_fetch_atomic` applies one element; writable `result` gets the old value. `Op.READ` does not use `buf`.
 
-        The opcode is FETCHING_ATOMIC, on RUD or ROD. Flags of the completion: READ | ATOMIC. Raises as `atomic`.
+        The opcode is FETCHING_ATOMIC, on RUD or ROD. Flags of the completion: READ | ATOMIC. Raises the errors of
+        `atomic`.
         """
         self._needed(result=result)
         self.atomicmsg(buf, dest, addr, key, datatype, op, result=result, flags=flags, context=context)
@@ -617,10 +620,10 @@ class Endpoint:
         self, buf: Any, compare: Any, result: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype,
         op: AtomicOpcode, *, flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_compare_atomic` does CSWAP* and MSWAP of one element; `compare` is the value to compare, or the mask.
+        """`fi_compare_atomic` does CSWAP* or MSWAP on one element; `compare` is the value to compare with, or the mask.
 
         The opcode is FETCHING_ATOMIC with the compare-and-swap extension, on RUD or ROD. Flags of the completion: READ
-        | ATOMIC. Raises as `atomic`.
+        | ATOMIC. Raises the errors of `atomic`.
         """
         self._needed(compare=compare, result=result)
         self.atomicmsg(buf, dest, addr, key, datatype, op, compare=compare, result=result, flags=flags, context=context)

@@ -46,9 +46,7 @@ class FiError(CallError[Errno]):
 
 
 class FiObject:
-    """Represents an address vector, a completion queue or a counter; endpoints and regions are bound to it until
-    closed.
-    """
+    """Represents an address vector, a completion queue or a counter, to which endpoints and regions can be bound."""
 
     kind: str
 
@@ -65,7 +63,7 @@ class FiObject:
         self.closed = True
 
     def check_bindable(self, driver: EndpointDriver) -> None:
-        """Raise FI_EINVAL for a closed object, FI_EDOMAIN for an object of another fabric, which has another time."""
+        """Raise FI_EINVAL for a closed object, FI_EDOMAIN for an object of another fabric."""
         if self.closed:
             raise invalid(self.kind, "is closed", "one that is open")
         if self.driver is not driver:

@@ -134,8 +134,8 @@ class Fabric(DrivenNetwork):
     ) -> Endpoint:  # fmt: skip
         """Make a process with one enabled endpoint; `endpoint.cq` takes all its completions.
 
-        Endpoints that are made so have each other in their address vectors: `peer.address` is enough for a destination.
-        Raises as `domain`.
+        Each endpoint made by this call has the others in its address vector, so `peer.address` can be a destination.
+        Raises the errors of `domain`.
         """
         domain = self.domain(node, job, mr_mode=mr_mode)
         endpoint = domain.endpoint(ep_type, msg_order=msg_order, op_flags=op_flags)

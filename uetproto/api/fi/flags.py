@@ -31,7 +31,7 @@ class Flag(IntFlag):
     FENCE = 1 << 21
     """Makes this operation and later ones wait until all earlier operations to the peer are done."""
     COMPLETION = 1 << 24
-    """Asks for an entry, also if the queue is bound with SELECTIVE_COMPLETION."""
+    """Asks for an entry, even if the queue is bound with SELECTIVE_COMPLETION."""
     INJECT = 1 << 25
     """Copies the bytes: the buffer may change when the call returns."""
     INJECT_COMPLETE = 1 << 26

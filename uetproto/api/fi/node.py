@@ -21,12 +21,12 @@ _HOW = {"udp": BOOLEAN, "crc": BOOLEAN, "udp_port": integer(1, 65535), "ip_proto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec(PlaceSpec):
-    """Specifies a node to be made; None: the value that holds for all nodes."""
+    """Specifies a node to be made; a field that is None takes the value that holds for all nodes."""
 
     pds: PdsConfig | None = None
     ses: SesConfig | None = None
     around: Callable[[Fep], Engine] | None = None
-    """Makes the engine that is driven in place of the endpoint, and drives the endpoint, as `SharpStation` does."""
+    """Makes an engine around the endpoint, such as `SharpStation`; the driver calls that engine instead."""
 
 
 class FiNode(LocalNode):
@@ -96,7 +96,7 @@ class FiNetwork(EmulatedNetwork):
         return UetFramer(node.address, node.ip_version, self.how, ecn_capable=node.pds.ecn_capable)
 
     def check_mtu(self, mtu: int) -> None:
-        """Raise FI_EINVAL if the longest packet of a node has more bytes."""
+        """Raise FI_EINVAL if the longest packet of a node has more than `mtu` bytes."""
         payload, version = max((node.ses.payload_mtu, node.ip_version) for node in self.nodes.values())
         needed = self.how.around(version, extension=UET_EXTENSION) + payload
         if needed > mtu:
@@ -104,7 +104,7 @@ class FiNetwork(EmulatedNetwork):
 
     @property
     def stalled(self) -> bool:
-        """Return whether only messages are open that wait at their targets for a receive."""
+        """Return whether all open messages wait at their targets for a receive."""
         feps = [node.fep for node in self.nodes.values()]
         held: dict[int, set[tuple[int, int]]] = {}
         for fep in feps:

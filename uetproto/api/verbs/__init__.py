@@ -16,8 +16,9 @@ Names are those of libibverbs without `ibv_`: `IBV_WR_RDMA_WRITE_WITH_IMM` is `O
         print(pong.send_cq.wait()[0].status.name, bytes(ball))
 
 Nothing runs beside the program: virtual time moves in `cq.wait`, `cq.get_event`, `device.get_async_event`, `net.run`,
-and at the end of the `with`, where packets under way arrive. These calls also end when all that is open are sends that
-no receive takes: post the receive, and run on. Times are integers of picoseconds, or texts such as "10 us".
+and at the end of the `with`, where packets under way arrive. These calls also end when only sends are open for which no
+receive is posted; the program then posts the receive and calls again. Times are integers of picoseconds, or texts such
+as "10 us".
 """
 
 from uetproto.api.network import Faults, Pfc, Red

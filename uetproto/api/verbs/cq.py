@@ -56,7 +56,8 @@ class CQ(VerbsObject):
         """Let time pass until `count` completions are there, and return them.
 
         `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, as when only sends are
-        open for which no receive is posted. After the timeout fewer completions are returned. Raises as `poll`.
+        open for which no receive is posted. After the timeout fewer completions are returned. Raises the errors
+        of `poll`.
         """
         integer("count", count, 1, MAX_CQE)
         self.check("cq")

@@ -271,7 +271,7 @@ class PD:
         )  # fmt: skip
 
     def create_ah(self, dst: "str | int | Device", *, flow_label: int = 0, hop_limit: int | None = None) -> AH:
-        """`ibv_create_ah` returns a handle of an address, GID, device or multicast group.
+        """`ibv_create_ah` returns a handle for an address, GID, device or multicast group.
 
         `flow_label`: 20 bits, from which the UDP source port is computed; 0: the port is computed from the numbers of
         the queue pairs (roce.md §1).

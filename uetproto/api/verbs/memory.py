@@ -15,8 +15,9 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REM
 
 @dataclass(frozen=True, slots=True)
 class Slice(Sge):
-    """Represents a piece of a region, `mr[0:64]`: an `ibv_sge` that knows its region. `bytes(...)` returns its bytes
-    now.
+    """Represents a piece of a region, `mr[0:64]`: an `ibv_sge` that knows its region.
+
+    `bytes(...)` returns the bytes that the piece holds at that time.
     """
 
     mr: "MR"

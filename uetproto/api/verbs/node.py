@@ -21,13 +21,13 @@ _FAULTS = {name: key for name, key in FAULTS.items() if name != "trim"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec(PlaceSpec):
-    """Specifies a node to be made; None: the value that holds for all nodes."""
+    """Specifies a node to be made; a field that is None takes the value that holds for all nodes."""
 
     config: RoceConfig | None = None
     pkeys: tuple[int, ...] = (0xFFFF,)
     """Partition keys of the node; `pkey_index` is an index of them."""
     around: Callable[[Hca], Engine] | None = None
-    """Makes the engine that is driven in place of the adapter, and drives the adapter, as `SharpStation` does."""
+    """Makes an engine around the adapter, such as `SharpStation`; the driver calls that engine instead."""
 
 
 class VerbsNode(LocalNode):
@@ -88,7 +88,7 @@ class VerbsNetwork(EmulatedNetwork):
         return RoceFramer(node.address, node.ip_version, node.config)
 
     def check_mtu(self, mtu: int) -> None:
-        """Raise EINVAL if the longest packet of a node has more bytes; set the largest payload of each node."""
+        """Raise EINVAL if the longest packet of a node exceeds `mtu` bytes; set the largest payload of each node."""
         payload, version = max((node.config.path_mtu, node.ip_version) for node in self.nodes.values())
         around = around_roce(version)
         if payload + around > mtu:
@@ -101,7 +101,7 @@ class VerbsNetwork(EmulatedNetwork):
         """Return whether all open work waits for receives that are not posted (rnr_retry 7), or for a peer that is
         down.
 
-        It must have waited for so long that no other packet can still be under way.
+        The work must have waited for so long that no other packet can still be under way.
         """
         now = self.clock.now
         if not all(self._waits_in_vain(qp) for node in self.nodes.values() for qp in node.hca.qps.values()):

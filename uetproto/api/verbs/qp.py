@@ -157,7 +157,7 @@ class QP(VerbsObject):
         return self._qp.state
 
     def modify(self, state: QpState, **attributes: Any) -> None:
-        """`ibv_modify_qp` changes the queue pair to `state`; attributes have their names in roce.md §6.
+        """`ibv_modify_qp` changes the queue pair to `state`; roce.md §6 gives the names of the attributes.
 
         Raises EINVAL for a transition that is not in the table, and for missing, unknown or illegal attributes.
         """
@@ -257,8 +257,8 @@ class QP(VerbsObject):
     # Multicast
 
     def attach_mcast(self, gid: str | int) -> None:
-        """`ibv_attach_mcast` lets the queue pair receive the datagrams to a group, too. Raises EINVAL for another type
-        than UD.
+        """`ibv_attach_mcast` lets the queue pair receive the datagrams to a group, too. Raises EINVAL unless the type
+        is UD.
         """
         self.check("qp")
         group = self.device.address_of("gid", gid)

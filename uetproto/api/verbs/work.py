@@ -40,7 +40,7 @@ class SendWr:
 
     opcode: Opcode = Opcode.SEND
     sg_list: Gather | Buffer = ()
-    """Local bytes of the message, or where a READ or atomic puts its answer. A `bytes` goes INLINE."""
+    """Local bytes of the message, or where a READ or atomic puts its answer. A `bytes` object is sent INLINE."""
     wr_id: int = 0
     """Number of 64 bits that the program chooses and the completion returns."""
     send_flags: SendFlags = SendFlags.SIGNALED
@@ -48,7 +48,7 @@ class SendWr:
     """Immediate data of 32 bits, most significant byte first on the wire."""
     invalidate_rkey: int = 0
     remote_addr: int = 0
-    """Address at the peer for WRITE, READ and atomics: from `mr.addr` of the peer on."""
+    """Address at the peer for WRITE, READ and atomics; the first byte of the region has the address `mr.addr`."""
     rkey: int = 0
     compare_add: int = 0
     """Value to compare with, or to add."""
@@ -73,7 +73,7 @@ class PostedRequest:
     """Represents a work request that was posted and has not completed."""
 
     token: int
-    """Number of the request in the adapter, always unique; the wr_id of the program need not be."""
+    """Number of the request in the adapter, always unique; the wr_id that the program chooses need not be unique."""
     wr_id: int
     sg_list: tuple[Sge, ...]
     work: PostSend | None = None

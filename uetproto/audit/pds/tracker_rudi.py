@@ -21,7 +21,7 @@ PKT_IDS = 4_096
 
 
 class RudiEvent(Enum):
-    """Names the events of packets without a PDC. The state is a `RudiExchange`, of UUD an `AuditedDatagram`."""
+    """Names the events of packets without a PDC. The state is a `RudiExchange`, or for UUD an `AuditedDatagram`."""
 
     REQUEST = auto()
     """The first copy of a RUDI request was seen."""

@@ -40,7 +40,7 @@ class PdsEvent(Enum):
     LATE = auto()
     """The first transmission of a packet of a ROD PDC came behind a later one."""
     AGAIN = auto()
-    """Another copy came; `was` is the record of the first."""
+    """Another copy of a packet came; `was` is the record of the first copy."""
     TRIMMED = auto()
     """A request arrived without its payload."""
     OPEN = auto()

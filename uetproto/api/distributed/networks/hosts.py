@@ -39,7 +39,7 @@ class Hosts:
 def hosts_of(size: int, cables: NetworkOptions, hosts: Any, nodes: Any, cross_nic: Any) -> Hosts:
     """Return the hosts given as `hosts` or `nodes`, or those of the topology, or one for each rank.
 
-    Raises `ArgumentError` if they contradict each other.
+    Raises `ArgumentError` if `hosts`, `nodes` and the topology contradict each other.
     """
     own = _nodes_of_topology(size, cables)
     listed = None if hosts is None else _listed("hosts", size, hosts)

@@ -1,7 +1,8 @@
 """Runs all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
 
-Each group of ranks has its own multicast groups, one for each subgroup, and its own queue pairs, made at its first
-operation. After a failure the states of its ranks may differ, so the next operation makes new groups and queue pairs.
+Each group of ranks has its own multicast groups, one for each subgroup, and its own queue pairs. All are made at
+the first operation of the group of ranks. After a failure the states of its ranks may differ, so the next operation
+makes new groups and queue pairs.
 """
 
 from collections.abc import Callable, Iterable, Mapping

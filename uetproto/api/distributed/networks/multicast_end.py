@@ -44,8 +44,8 @@ MOST_GROUPS = 1 << 14
 """Largest number of groups of ranks during the life of a network."""
 MOST_SUBGROUPS = 1 << 8
 _FIRST_ADDRESS = 239 << 24 | 1 << 22
-"""First address, 239.64.0.0: the next 14 bits hold the group of ranks, the last 8 the subgroup. A MAC address holds 23
-bits."""
+"""First address, 239.64.0.0: the next 14 bits hold the group of ranks, the last 8 the subgroup. A multicast MAC
+address holds the low 23 bits of the IP address."""
 _RING_RECEIVES = 64
 """Receives that are posted to the shared receive queue of the ring; each is posted again at once."""
 _RECORD = 12
@@ -172,8 +172,9 @@ class MulticastGroupEnd:
             self.hca.submit(ModifyQp(qp_num=self.qps[peer], state=state, attributes=attributes), self.now)
 
     def only_count(self, only: bool) -> None:
-        """Makes the NIC only count the chunks of other ranks (`only`), or deliver them again: a chunk that is counted
-        takes no receive, and its bytes are not written.
+        """Makes the NIC only count the chunks of other ranks if `only` is True, or deliver them if it is False.
+
+        A chunk that is only counted takes no receive, and its bytes are not written.
         """
         for group, receiver in zip(self._groups, self.machines.receivers, strict=True):
             self.network.world.network.nics[self._node.name].divert(

@@ -42,17 +42,17 @@ _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
 class ReceiveGrant(NamedTuple):
-    """Says to which memory the bytes of a message may be written; `pack` returns its record, the bytes that are sent.
+    """Says to which memory the bytes of a message may be written; `pack` returns the bytes of the grant, its record.
 
-    With a `length` of 2^64 - 1 this is not a grant, but the answer of a sender that refuses one: its message has
-    another length than the receive, and `address` holds that length.
+    With a `length` of 2^64 - 1 this is not a grant, but the answer of a sender that refuses a grant: the message of
+    the sender has another length than the receive, and `address` holds the length of the message.
     """
 
     tag: int
     slot: int
     """Number of the receive."""
     origin: int
-    """Rank whose message it is; the message is sent by its NIC, or by the NIC of another rank of its host."""
+    """Rank that the message comes from; its NIC sends the message, or the NIC of another rank of the same host."""
     key: int
     address: int
     length: int
@@ -124,11 +124,11 @@ class PacketEnd:
 
     @abstractmethod
     def send_remote(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
-        """Sends a message of the rank `origin` of this host to another host."""
+        """Sends a message of the rank `origin`, which is on this host, to the rank `peer` on another host."""
 
     @abstractmethod
     def receive_remote(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
-        """Receives a message of the rank `origin` of another host, which the NIC of `peer` sends."""
+        """Receives a message of the rank `origin`, which is on another host; the NIC of `peer` sends the message."""
 
 
 def _relayed(source: int, over: int, target: int, done: Done) -> Done:

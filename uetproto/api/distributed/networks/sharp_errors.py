@@ -71,7 +71,7 @@ def _who(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabri
 
 
 def no_job(ranks: tuple[int, ...], status: LibsharpStatus, dead: Iterable[str]) -> SharpRefusedError:
-    """Return the error that the manager has no job for the ranks; `dead` nodes may be the reason."""
+    """Return the error for ranks for which the manager grants no job; `dead` nodes may be the reason."""
     shown = ", ".join(map(str, ranks)) if len(ranks) <= 8 else f"{ranks[0]} … {ranks[-1]}"
     text = f"sharp: no job for ranks {shown}: {status.name} ({status.value})"
     if names := ", ".join(sorted(dead)):

@@ -41,8 +41,9 @@ E = TypeVar("E", SharpHost, SharpNode)
 
 
 def settings(given: Any, cables: NetworkOptions, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, SharpOptions] | None:
-    """Return the parameters and options that `given`, the argument `sharp=`, stands for; None: there are no aggregation
-    nodes.
+    """Return the parameters and options that `given`, the argument `sharp=`, selects.
+
+    The result is None if there are no aggregation nodes.
 
     `given` is True, or a dict of options by published name and of fields of `SharpConfig`; by default a job has a tree
     for each port of the hosts. `carrier` has the fields of `SharpConfig` that the carrier restricts, with their legal
@@ -205,12 +206,12 @@ class SharpFabric:
         return any(group.state in states for host in self.hosts.values() for group in host.groups.values())
 
     def name_of(self, an: int) -> str:
-        """Return the name of the node with an address, or with the GUID of a port."""
+        """Return the name of the node that has the address `an`, or that has a port with this GUID."""
         return self._names.get(an, f"node {an:#x}")
 
 
 def layout_of_cables(cables: NetworkOptions, hosts: int) -> Topology | None:
-    """Return the topology of cables; None for one switch. Raises `ArgumentError` if there is no switch."""
+    """Return the topology that `cables` names; None for one switch. Raises `ArgumentError` if there is no switch."""
     if cables.topology == "pair":
         raise invalid("sharp", "topology pair", "a topology with switches")
     if cables.topology == "switch":
@@ -250,5 +251,5 @@ def _switches(
 
 
 def port_guid(node: LocalNode, port: int) -> int:
-    """Return the GUID of a host's port; that of the first one is the address of the host."""
+    """Return the GUID of a host's port; the GUID of the first port is the address of the host."""
     return port << 128 | node.address

@@ -1,7 +1,7 @@
 """Groups of ranks in SHARP: each is a job of the manager, with a group on each of its trees (sharp.md §1.3, §3.4).
 
 Members join when they have something to aggregate. With `SHARP_COLL_GROUPS_PER_COMM` above 1 a group of ranks has
-several trees: a vector longer than an OST is divided among its trees, shorter vectors use the trees in turn (sharp.md
+several trees: a vector longer than an OST is divided among the trees, shorter vectors use them in turn (sharp.md
 §4.1).
 """
 
@@ -50,7 +50,7 @@ class RankHost:
         self.submit(operation.work(self._ids, group_id))
 
     def listen(self, group: int, qkey: int, port: int) -> None:
-        """Receive results that come by multicast, by one port."""
+        """Receive, on one port, the results that come by multicast."""
         self.fabric.carriers[self.node.name].join(group, qkey, self.node.now)
         self.fabric.world.join(group & 0xFFFFFFFF if group >> 32 == 0xFFFF else group, self.node.name, port)
 

@@ -22,8 +22,8 @@ Failure = Callable[[int, Trouble, Rail], TransportError]
 class SharpCollective:
     """Connects the parts of a collective, so that either all ranks fall back or none.
 
-    With a fallback, results count once all ranks have theirs. This agreement, for which a library would need messages,
-    takes no time here.
+    With a fallback, no rank takes its result before the aggregations of all ranks have succeeded. A library would need
+    messages for this agreement; here it takes no time.
     """
 
     def __init__(

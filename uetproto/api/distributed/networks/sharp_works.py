@@ -15,7 +15,7 @@ OPS = {
     "SUM": Op.SUM, "AVG": Op.SUM, "PREMUL_SUM": Op.SUM, "PRODUCT": Op.PROD, "MIN": Op.MIN, "MAX": Op.MAX,
     "BAND": Op.BAND, "BOR": Op.BOR, "BXOR": Op.BXOR,
 }  # fmt: skip
-"""SHARP operations by the name of a `ReduceOp`; for AVG and PREMUL_SUM the ranks divide or multiply themselves."""
+"""SHARP operations by the name of a `ReduceOp`; for AVG the ranks divide, for PREMUL_SUM they multiply."""
 
 DTYPES = {
     "uint8": Dtype.UINT8, "int8": Dtype.INT8, "bool": Dtype.UINT8, "uint16": Dtype.UNSIGNED_SHORT,
@@ -27,7 +27,8 @@ DTYPES = {
 
 ALGORITHM = "sharp"
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "reduce_scatter", "all_gather")
-"""The supported collectives; the last two are composed: a REDUCE for each block, a BOR of blocks among zeros."""
+"""The supported collectives. A reduce_scatter is a REDUCE for each block. An all_gather is an ALLREDUCE with BOR, in
+which each rank contributes its block, and zeros elsewhere."""
 
 
 class SharpOperation(NamedTuple):
@@ -55,7 +56,7 @@ class SharpOperation(NamedTuple):
         return self._replace(data=data, count=end - start, into=into)
 
     def work(self, op_id: int, group_id: int) -> Aggregate:
-        """Return the work for a host; elements stay in the byte order of this machine, which the flag LE tells."""
+        """Return the work for a host; elements stay in the byte order of this machine; the flag LE tells that order."""
         return Aggregate(
             op_id=op_id, group_id=group_id, coll=self.coll, op=self.op, dtype=self.dtype, data=self.data,
             count=self.count, root=self.root, little_endian=byteorder == "little",

@@ -1,4 +1,4 @@
-"""Networks by name: makes the network of `World(transport=...)` and checks its options."""
+"""Makes the network that `World(transport=...)` names, and checks its options."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,7 +14,7 @@ Nodes: TypeAlias = int | Sequence[Sequence[int]] | None
 """Number of nodes, or the ranks of each node."""
 
 TRANSPORTS = {"uet": "uetproto.api.distributed.networks.uet", "roce": "uetproto.api.distributed.networks.roce"}
-"""Networks with packets, by name: modules with `network(size, **options)`."""
+"""Modules of the networks with packets, by name; each module has the function `network(size, **options)`."""
 
 
 def network_of(

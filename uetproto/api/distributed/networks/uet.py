@@ -3,7 +3,7 @@
 With `way="write"`, the default, grants and data are WRITEs with completion data; grants have a resource index of their
 own. The completion data of a message is its packed tag, (seq, phase, step, chunk) of collectives.md §5; tag and
 initiator identify the receive. With `way="send"` messages are tagged SENDs whose match bits are the tag; the target
-holds a message that comes before its receive, as far as it has room (ses.md §11.2).
+holds a message that comes before its receive, as far as the target has room (ses.md §11.2).
 """
 
 from collections.abc import Callable
