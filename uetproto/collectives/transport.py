@@ -24,8 +24,8 @@ class TransportError(UetError):
 
 
 Done: TypeAlias = Callable[[TransportError | None], None]
-"""Function that is called once: with None when the message is received or the send buffer may be reused, or with the
-failure."""
+"""Function that is called once: with None when the message is received or the send buffer may be reused, and with the
+failure if the operation fails."""
 
 
 class Purpose(IntEnum):
@@ -72,8 +72,8 @@ class RankTransport(Protocol):
     """This protocol describes the end of a rank in a network.
 
     A send and a receive with the same tag match, in either order. The receive has room for exactly the bytes sent;
-    otherwise it fails. The send then fails too and nothing is written, except where only the target knows both lengths
-    (way "send" of UET). Buffers are not copied: the transport owns them until `done` is called.
+    otherwise it fails. The send then fails too and nothing is written, except with `way="send"` over UET, where only
+    the target knows both lengths. Buffers are not copied: the transport owns them until `done` is called.
     """
 
     rank: int

@@ -24,7 +24,7 @@ SECOND = 1_000 * MILLISECOND
 
 
 EVERY_JOB = -1
-"""JobID of a process that all jobs reach by relative addresses, in addition to their own processes."""
+"""JobID of a process that every job can reach by relative addresses, as it reaches the processes of its own."""
 
 
 class Rng(Protocol):
@@ -236,7 +236,7 @@ class Receive:
     source: int | None = None
     """Initiator id from which messages are taken (FI_DIRECTED_RECV); None: from any."""
     job_id: int | None = 1
-    """JobID of the process; None: the process is a service at an absolute address; or `EVERY_JOB`."""
+    """JobID of the process; None: the process is a service at an absolute address; `EVERY_JOB`: all jobs reach it."""
     pid_on_fep: int = 0
     resource_index: int = 15
     only_job: int | None = None
@@ -466,7 +466,7 @@ class PdcClosed:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Messages began to wait for a free PDC, or none waits any more (`pds_pause`, pds.md §6.1)."""
+    """Messages began to wait for a free PDC, or no message waits any longer (`pds_pause`, pds.md §6.1)."""
 
     paused: bool
     """Whether messages wait."""

@@ -160,8 +160,8 @@ class Topology:
     def tree(self, source: int, targets: Iterable[int] | None = None) -> tuple[int, ...]:
         """Return the links of the multicast tree from a rank to all others (collectives.md §3.10.7, §4.2).
 
-        Where several shortest paths are equal, the number of the rank selects one, so that sources differ. `source` may
-        be a switch, and so may `targets`, which are all ranks by default.
+        Where several paths are equally short, the number `source` selects one, so that different sources use different
+        paths. `source` and `targets` may be switches; by default `targets` are all ranks.
         """
         parent = {source: -1}
         waiting = deque([source])

@@ -1,4 +1,4 @@
-"""This module moves messages within a node: they take time, but no packets (collectives.md §4.1)."""
+"""This module moves messages within a node, which takes time but needs no packets (collectives.md §4.1)."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -162,7 +162,7 @@ class Pauser:
 class PauseGate:
     """A gate between a NIC and its link passes one frame at a time, so that a pause stops all frames but one.
 
-    Frames of other classes never wait for a pause, and pass before those that do.
+    Frames of other classes never wait for a pause, and leave before all waiting data frames.
     """
 
     clock: Clock

@@ -58,7 +58,7 @@ class Capture:
         self.frames = 0
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None:
-        """Record a frame at `time`, which is not before now. `leaves`: the network may still drop or change it."""
+        """Record a frame at `time`, now or later. `leaves`: the network may still drop or change the frame."""
         pending = self._pending
         pending.append((time, next(self._number), frame, interface, self.outcomes.follow(frame) if leaves else None))
         if interface:

@@ -52,7 +52,7 @@ class QpSetup:
     """PSN of the first request; None: it is drawn at random."""
     p_key: int = DEFAULT_PKEY
     pd: str = ""
-    """Name of the protection domain of the queue pair at the node; empty: the domain of the regions."""
+    """Name of the protection domain of the queue pair at the node; empty: the domain that the node's regions are in."""
     srq: str | None = None
     """Name of the shared receive queue; queue pairs of a node that name the same share it."""
     groups: tuple[int, ...] = ()

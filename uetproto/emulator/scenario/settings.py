@@ -153,7 +153,7 @@ class Scenario:
     script: tuple[ScriptRow[Any], ...]
     """Steps of a script with scripted SES, or over RoCE."""
     operations: tuple[OperationRow, ...] = ()
-    """Operations of the applications, if there is no input."""
+    """Operations of the applications; none in a transfer or a script."""
     target_faults: tuple[TargetFault, ...] = ()
     taps: tuple[str, ...]
     qps: dict[str, QpSetup] = field(default_factory=dict)

@@ -46,7 +46,7 @@ class Pdc:
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
-    """The compiled tables of both roles: one list a state, indexed by input; `actions` sets it."""
+    """The compiled tables of both roles, with a list for each state, indexed by input; `actions` sets them."""
 
     def __init__(
         self, owner: "Pds", role: Role, mode: Mode, peer: int, local_id: int, peer_id: int, start: int,

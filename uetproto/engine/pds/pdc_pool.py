@@ -153,9 +153,10 @@ class PdcPool:
         self.spare -= pair
 
     def allocate(self, preset: Preset) -> int:
-        """Return a local PDCID that is not 0, in use, reserved or in quarantine, or the PDCID of the preset.
+        """Return the PDCID of the preset, or, if it has none, a local PDCID that is free and not 0.
 
-        Raises `LocalError` if the preset PDCID is in use, or none is free.
+        A PDCID is free when it is not in use, preset, reserved or in quarantine. Raises `LocalError` if the PDCID of
+        the preset is in use, or no PDCID is free.
         """
         if preset.pdcid is not None:
             if preset.pdcid in self.pdcs:
