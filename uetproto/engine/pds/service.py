@@ -89,7 +89,7 @@ _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPO
 class Response:
     """Holds the answer of SES to a delivered packet (`ses_pds_tx_rsp`).
 
-    Raises `LocalError` for what no ACK can carry.
+    Raises `LocalError` if `header` is not bytes, or if an ACK cannot carry `next_hdr`.
     """
 
     header: bytes
@@ -139,19 +139,19 @@ class PdsUser(Protocol):
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | Refusal | None:
-        """`pds_ses_rx_req`: take a packet, whose SES header is at byte `at` of `data`; on RUD and ROD only once.
+        """`pds_ses_rx_req`: take a packet with its SES header at byte `at` of `data`; RUD and ROD deliver it only once.
 
         Return None if the answer follows by `Pds.respond_late`.
         """
 
     def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """`pds_ses_rx_rsp`: take the response to packet `index`; None: success, which CACK implied."""
+        """`pds_ses_rx_rsp`: take the response to packet `index`; a `response` of None: CACK implied success."""
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
         """Answer a duplicate of a read whose data was not stored (`store_ack_read_data` off, pds.md §10)."""
 
     def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
-        """`pds_ses_error`: packet `index` of a message failed; -1: all its packets that were not sent yet failed."""
+        """`pds_ses_error`: packet `index` of a message failed; -1 stands for all its packets that were not sent yet."""
 
     def on_closed(self, pdc: Connection) -> None:
         """Note that a PDC was released; no packet of this PDC follows."""
@@ -190,7 +190,7 @@ class Counters:
     dup_rx: int = 0
     """Number of duplicates that were answered."""
     dup_no_retx: int = 0
-    """Number of duplicates without retx, which were dropped."""
+    """Number of duplicates that were dropped because retx was 0."""
     oor_ahead: int = 0
     oor_behind: int = 0
     bad_ack: int = 0
@@ -226,7 +226,7 @@ class Counters:
     """Number of UUD packets that SES did not take."""
 
     retransmitted: dict[str, int] = field(default_factory=dict)
-    """Number of requests and control packets that were retransmitted, by cause (`retransmit.RTO`)."""
+    """Number of requests and control packets that were retransmitted, by cause: `retransmit.RTO`, for instance."""
 
     def count_retransmission(self, cause: str) -> None:
         """Count a request or control packet that is sent again."""

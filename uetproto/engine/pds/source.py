@@ -109,7 +109,7 @@ def _room(pdc: Pdc) -> int:
 
 
 def send(pdc: Pdc, now: int) -> None:
-    """Send the next packet of the open message, or the first of the next message; in CREATING with syn."""
+    """Send the next packet of the open message or the first one of the next message; in CREATING it carries syn = 1."""
     message = pdc.open_message
     tx = pdc.tx
     if message is None:
@@ -358,7 +358,7 @@ def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
 
 
 def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
-    """Retransmit a packet after its RTO; for a packet that is marked as received send ACK_REQ instead."""
+    """Retransmit a packet after its RTO; if the peer has reported it as received, send ACK_REQ instead."""
     if not pdc.tx.in_window(record.psn):
         if pdc.tx.window_at_cack:
             record.rto_cnt += 1  # so that ACK_REQs to a silent peer end
@@ -375,7 +375,8 @@ def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
 def retransmit_from(pdc: Pdc, record: SendRecord, now: int, back: bool = False) -> None:
     """Retransmit a packet, and with go-back-N on ROD all later ones that the peer has not reported as received.
 
-    `back`: go back also with `rod_recovery` selective, as a ROD_OOO shows that the peer discards packets after a gap.
+    With `back`, go-back-N applies even if `rod_recovery` is selective: ROD_OOO shows that the peer discards packets
+    after a gap.
     """
     tx = pdc.tx
     if pdc.mode is Mode.RUD or (not tx.rod and not back):
@@ -473,7 +474,7 @@ def _arm_probe(pdc: Pdc, now: int, answered: bool = False, renewed: bool = True)
 
 
 def answer_clear_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """Answer CLEAR_REQ at the next poll: by the CLEAR_PSN of a request, or without a request by CLEAR_CMD."""
+    """Answer CLEAR_REQ at the next poll: by the CLEAR_PSN of a request, or by CLEAR_CMD if no request is sent."""
     pdc.clear_owed = True
 
 

@@ -1,10 +1,10 @@
 """The state machines of a PDC are three tables: (state, input) → (action, next state).
 
 `CLOSED` is for packets and calls without a PDC (pds.md §6.3, §6.5), `INITIATOR` (§6.4) and `TARGET` (§6.5) are for the
-two ends of a PDC. An action is a name: of a method of `sublayer.Pds` in `CLOSED`, of a function in `actions.ACTIONS` in
-the others. The state does not change if the action returns False (for a PSN outside the window, for instance). If a
-pair is not in the table, a packet gets the default action of its input (`DEFAULTS`), a local call raises `LocalError`,
-and time or progress has no effect.
+two ends of a PDC. An action is the name of a method of `sublayer.Pds` in `CLOSED`, and of a function in
+`actions.ACTIONS` in the other two tables. The state does not change if the action returns False (for a PSN outside the
+window, for instance). If a pair is not in the table, a packet gets the default action of its input (`DEFAULTS`), a
+local call raises `LocalError`, and time or progress has no effect.
 """
 
 from enum import Enum, IntEnum, auto

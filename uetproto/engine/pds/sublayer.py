@@ -1,8 +1,8 @@
 """Packet delivery of a fabric endpoint finds the PDC of a packet or a message, and opens and releases PDCs.
 
 Received packets are checked in the order of pds.md §6.3 (UE 1.0.1 §3.5.8.2, §3.5.9.2); a packet without a PDC is an
-input of the table `states.CLOSED`, every other packet of the table of its PDC. SES is the `user` (`service.PdsUser`);
-tests may pass another one.
+input of the table `states.CLOSED`, every other packet is an input of the table of its PDC. SES is the `user`
+(`service.PdsUser`); tests may pass another one.
 """
 
 import heapq
@@ -158,7 +158,7 @@ class Pds:
     def submit(self, work: PdsWork, now: int) -> None:
         """Take work for PDCs; the classes of `contract.PdsWork` say what each does.
 
-        Raises `LocalError` when no PDC fits the work, or its state does not allow the work.
+        Raises `LocalError` when no PDC fits the work, or when the state of the PDC does not allow the work.
         """
         if not isinstance(work, PdsWork):
             legal = ", ".join(kind.__name__ for kind in get_args(PdsWork))
@@ -276,7 +276,7 @@ class Pds:
             self._after(pdc, now)
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Take a packet from the network, in the order of the rows of pds.md §6.3."""
+        """Check a packet from the network in the order of the rows of pds.md §6.3, and process it."""
         if now != self._now:
             self._advance(now)
         message: Message = packet.message
@@ -359,7 +359,7 @@ class Pds:
             turn = [pdc for pdc in active if pdc not in turn] if active and limit > 0 else []
 
     def deadline(self) -> int | None:
-        """Return when the earliest timer may expire, of a PDC or of a message without one; see `contract.Engine`."""
+        """Return when the first timer of a PDC, or of a message without a PDC, may expire; see `contract.Engine`."""
         timers = self._timers
         while timers and timers[0][2].wake_at != timers[0][0]:
             heapq.heappop(timers)
@@ -559,7 +559,7 @@ class Pds:
         self._refuse(NackCode.ROD_OOO, packet, datagram, 0, packet.start_psn)
 
     def refuse_no_pdc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Send NACK NO_PDC_AVAIL (pds.md §6.3 row 6), and close an idle PDC, so that the retransmission finds room."""
+        """Send NACK NO_PDC_AVAIL (pds.md §6.3 row 6), and close an idle PDC to make room for the retransmission."""
         self._refuse(NackCode.NO_PDC_AVAIL, packet, datagram)
         self._make_room(None, now)
 
@@ -605,10 +605,10 @@ class Pds:
     def open_reserved(
         self, pdcid: int, peer: int, mode: Mode, context: int, now: int, entropy: int | None = None
     ) -> None:  # fmt: skip
-        """Open the PDC for reserved messages of {mode, peer, context}, with a PDCID of `reserve`.
+        """Open the PDC for reserved messages of {mode, peer, context}, with a PDCID that was reserved.
 
         The PDC is never closed for being idle: the caller closes it. `entropy` is the only entropy value of its
-        requests; None: the PDC draws its own. Raises `LocalError` if the PDCID is not reserved, or a PDC has it.
+        requests; None: the PDC draws its own. Raises `LocalError` if the PDCID is not reserved or is in use.
         """
         if pdcid not in self.pool.spare:
             raise LocalError("pdcid", f"{pdcid!r} is not legal", "a reserved one that no PDC has")
@@ -695,7 +695,7 @@ class Pds:
         return pdc if pdc is not None and pdc.allows(Input.SEND) and not pdc.close_req else None
 
     def rebind(self, messages: list[Outgoing], now: int) -> None:
-        """Queue the messages that a closing PDC has not begun on another PDC."""
+        """Queue on another PDC the messages that a closing PDC has not begun."""
         for message in messages:
             self._bind(message, now)
 
@@ -726,7 +726,7 @@ class Pds:
     # Time and output
 
     def wake(self, pdc: Pdc, at: int) -> None:
-        """Put a deadline of a PDC into the heap if it is earlier than its `wake_at`."""
+        """Put a deadline of a PDC into the heap if the deadline is earlier than `wake_at` of the PDC."""
         if at < pdc.wake_at:
             pdc.wake_at = at
             self._timer_count += 1
@@ -778,7 +778,7 @@ class Pds:
         self, peer: int, message: Control | Nack | Rudi | Uud, entropy: int, ses: bytes = b"", payload: Buffer = b"",
         kind: TrafficClass = TrafficClass.CONTROL,
     ) -> None:  # fmt: skip
-        """Send a packet; its PDS header travels as bytes, or with `objects` as an object."""
+        """Send a packet; its PDS header is passed as bytes, or as an object if `objects` is set."""
         header, value = (ses, message) if self.objects else (message.pack() + ses, None)
         self.out.append(Datagram(
             self.address, peer, header, payload, kind, entropy, False, Trim.NO, self.ip_version, value,
@@ -788,4 +788,4 @@ class Pds:
 CLOSED_ACTIONS: dict[Input, Callable[[Pds, Any, Datagram, int], None]] = {
     event: vars(Pds)[action] for (_, event), (action, _) in CLOSED.items() if event in PACKETS
 }
-"""Maps each packet without a PDC to a method of `Pds`: the table `states.CLOSED`, compiled."""
+"""Maps each input that is a packet without a PDC to a method of `Pds`, as the table `states.CLOSED` says."""

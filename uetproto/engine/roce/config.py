@@ -1,6 +1,6 @@
 """`RoceConfig` holds the parameters of roce.md §14. It also has one parameter for each **choice** of roce.md, and one
-for each statement that roce.md marks [M], from memory. Times are integer picoseconds, except those that the wire
-carries as a code."""
+for each statement that roce.md marks [M], which means written from memory. Times are integer picoseconds, except those
+that the wire carries as a code."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -24,7 +24,7 @@ _RATES = range(_MEGABIT, 10**12 + 1)
 class RoceConfig:
     """The parameters that one adapter has, and the defaults of its queue pairs.
 
-    Raises `LocalError` naming knob and legal values.
+    Raises `LocalError` naming the parameter and its legal values.
 
     Attributes given to a queue pair (`engine.roce.qp.REQUIRED`) replace the fields of the same name.
     """

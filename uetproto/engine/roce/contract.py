@@ -13,7 +13,7 @@ from uetproto.wire.headers.roce import Transport
 
 
 class QpType(IntEnum):
-    """The services, ibv_qp_type; the value is the transport of the opcodes."""
+    """The services (ibv_qp_type); each value is the transport part of the BTH opcodes of the service."""
 
     RC = Transport.RC
     UC = Transport.UC
@@ -21,7 +21,7 @@ class QpType(IntEnum):
 
 
 class QpState(IntEnum):
-    """The states that a queue pair can have, ibv_qp_state."""
+    """The states that a queue pair can have (ibv_qp_state)."""
 
     RESET = 0
     INIT = 1
@@ -33,7 +33,7 @@ class QpState(IntEnum):
 
 
 class Opcode(IntEnum):
-    """The opcodes of work requests, ibv_wr_opcode, except those that are refused everywhere."""
+    """The opcodes of work requests (ibv_wr_opcode) that roce.md §10 lists."""
 
     RDMA_WRITE = 0
     RDMA_WRITE_WITH_IMM = 1
@@ -47,7 +47,7 @@ class Opcode(IntEnum):
 
 
 class Status(IntEnum):
-    """The statuses that completions can have, ibv_wc_status."""
+    """The statuses that completions can have (ibv_wc_status)."""
 
     SUCCESS = 0
     LOC_LEN_ERR = 1
@@ -66,7 +66,7 @@ class Status(IntEnum):
 
 
 class WcOpcode(IntEnum):
-    """The opcodes that completions can have, ibv_wc_opcode."""
+    """The opcodes that completions can have (ibv_wc_opcode)."""
 
     SEND = 0
     RDMA_WRITE = 1
@@ -78,7 +78,7 @@ class WcOpcode(IntEnum):
 
 
 class WcFlags(IntFlag):
-    """The flags that completions can have, ibv_wc_flags."""
+    """The flags that completions can have (ibv_wc_flags)."""
 
     GRH = 1
     WITH_IMM = 2
@@ -89,7 +89,7 @@ NO_FLAGS = WcFlags(0)
 
 
 class Access(IntFlag):
-    """The rights that regions and queue pairs can have, ibv_access_flags."""
+    """The rights that regions and queue pairs can have (ibv_access_flags)."""
 
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
@@ -101,7 +101,7 @@ FULL_ACCESS = Access(sum(Access))
 
 
 class SendFlags(IntFlag):
-    """The flags of sends, ibv_send_flags."""
+    """The flags of sends (ibv_send_flags)."""
 
     FENCE = 1
     SIGNALED = 2
@@ -110,7 +110,7 @@ class SendFlags(IntFlag):
 
 
 class AsyncType(Enum):
-    """The types of asynchronous events, ibv_event_type; the value says when an event is reported."""
+    """The types of asynchronous events (ibv_event_type); each value says when an event is reported."""
 
     COMM_EST = "a queue pair in RTR received its first request"
     SQ_DRAINED = "all sends begun before SQD are complete"
@@ -136,7 +136,7 @@ class RocePacket(Datagram):
 
 @dataclass(frozen=True, slots=True)
 class AddressVector:
-    """The address that a peer or a multicast group has, ibv_ah_attr."""
+    """The address that a peer or a multicast group has (ibv_ah_attr)."""
 
     dst: int
     """IPv4 or IPv6 address as a number."""
@@ -148,7 +148,7 @@ class AddressVector:
 
 @dataclass(frozen=True, slots=True)
 class Sge:
-    """A range of bytes that belongs to a local region, ibv_sge."""
+    """A range of bytes that belongs to a local region (ibv_sge)."""
 
     addr: int
     length: int
@@ -160,7 +160,7 @@ class Sge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostSend:
-    """Work that posts one send, ibv_post_send. Raises `LocalError` for what the service does not have (roce.md §6)."""
+    """Work that posts one send (ibv_post_send). Raises `LocalError` for what the service does not have (roce.md §6)."""
 
     qp_num: int
     wr_id: int = 0
@@ -187,7 +187,7 @@ class PostSend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostRecv:
-    """Work that posts one receive, ibv_post_recv."""
+    """Work that posts one receive (ibv_post_recv)."""
 
     qp_num: int
     wr_id: int = 0
@@ -196,7 +196,7 @@ class PostRecv:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostSrqRecv:
-    """Work that posts one receive to a shared queue, ibv_post_srq_recv."""
+    """Work that posts one receive to a shared queue (ibv_post_srq_recv)."""
 
     srq_num: int
     wr_id: int = 0
@@ -205,7 +205,7 @@ class PostSrqRecv:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModifyQp:
-    """Work: ibv_modify_qp, with attributes by their names in libibverbs (`qp.REQUIRED`)."""
+    """Work that changes state and attributes of a queue pair (ibv_modify_qp); they have the names of libibverbs."""
 
     qp_num: int
     state: QpState
@@ -221,7 +221,7 @@ Receive: TypeAlias = PostRecv | PostSrqRecv
 
 @dataclass(frozen=True, slots=True)
 class WorkCompletion:
-    """A completion reports the end of a work request, ibv_wc.
+    """A completion reports the end of a work request (ibv_wc).
 
     With an error only wr_id, status, qp_num and vendor_err are valid (roce.md §10).
     """
@@ -250,7 +250,7 @@ class WorkCompletion:
 
 @dataclass(frozen=True, slots=True)
 class AsyncNotice:
-    """An asynchronous event reports on a queue pair or a shared receive queue, ibv_async_event."""
+    """An asynchronous event reports on a queue pair or a shared receive queue (ibv_async_event)."""
 
     type: AsyncType
     number: int
@@ -258,7 +258,7 @@ class AsyncNotice:
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """A CNP for a queue pair was received; with `congestion` dcqcn the rate is already cut (`dcqcn`, roce.md §13)."""
+    """A CNP for a queue pair was received; if `congestion` is dcqcn, the rate has been cut already (roce.md §13)."""
 
     qp_num: int
 

@@ -1,7 +1,7 @@
 """DCQCN runs at the sender: each CNP cuts the rate of a queue pair, and timers raise it in steps (roce.md §13).
 
 All numbers are integers, so that every machine computes the same rates: rates in bits a second, and α in parts of
-`ONE`. Every call with a time first takes the timer steps that are due at that time.
+`ONE`. Every call with a time first takes the timer steps that are due by that time.
 """
 
 from uetproto.engine.contract import NEVER, SECOND
@@ -14,7 +14,7 @@ ONE = 1 << 40
 class Rate:
     """The rate of a queue pair after its first CNP; before the first CNP the rate is line speed.
 
-    At equal instants a timer step precedes a CNP.
+    A timer step that is due at the time of a CNP is taken before the CNP.
     """
 
     __slots__ = (

@@ -54,7 +54,7 @@ _CNP_BODY = bytes(16)
 
 
 class Hca:
-    """An adapter has one port and one address: an `Engine` with `RocePacket`, `RoceWork` and `RoceEvent`.
+    """An adapter has one port and one address; it is an `Engine` with `RocePacket`, `RoceWork` and `RoceEvent`.
 
     A call that is not legal raises `LocalError`. A received packet never causes an exception; `counters` counts dropped
     packets by reason.
@@ -185,7 +185,7 @@ class Hca:
     # The five calls
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Handle a packet from the BTH to the pad, whose ICRC is checked. Received bytes never raise."""
+        """Handle a packet, from the BTH to the pad; the driver has checked its ICRC. Received bytes never raise."""
         if not isinstance(packet, RocePacket):
             packet = RocePacket(
                 packet.src, packet.dst, packet.header, packet.payload, packet.traffic_class, packet.entropy,
@@ -222,7 +222,8 @@ class Hca:
             raise LocalError("work", f"{type(work).__name__} is not legal", legal)
 
     def poll(self, now: int, limit: int = NEVER) -> list[RocePacket]:
-        """Fire due timers and return the packets to send: at most `limit` with data, and responses without data."""
+        """Fire due timers and return the packets to send: at most `limit` requests and packets of READ responses,
+        and any other responses."""
         self._run_timers(now)
         left, turns = limit, len(self._active)
         while self._active and turns:
@@ -354,7 +355,7 @@ class Hca:
         self.count("cnp sent")
 
     def loop_back(self, packet: RocePacket, now: int) -> None:
-        """Deliver a multicast packet to the adapter's own attached queue pairs as well [M] (roce.md §11)."""
+        """Deliver a multicast packet to the adapter's own attached queue pairs as well (roce.md §11, marked [M])."""
         if self.groups.get(packet.dst):
             self._looped.append((replace(packet, network=network_header(packet, self.config)), now))
 

@@ -43,7 +43,7 @@ class Inbound(ResponderHalf):
         return self._segments
 
     def size_is_right(self, parsed: Parsed) -> bool:
-        """Check payload length (roce.md §3), pad, and the sum of a WRITE against its dmalen (roce.md §8 check 7)."""
+        """Check payload length (roce.md §3), pad, and whether a WRITE adds up to its dmalen (roce.md §8 check 7)."""
         step, size = parsed.step, len(parsed.payload)
         assert step is not None
         if not size_is_legal(step, size, self.path_mtu) or not parsed.pad_is_legal:
@@ -89,7 +89,7 @@ class Inbound(ResponderHalf):
         self.done += len(parsed.payload)
 
     def finish(self, parsed: Parsed) -> None:
-        """End a message: a SEND completes its receive, a WRITE does so only with immediate data."""
+        """End a message: a SEND completes a receive, and so does a WRITE with immediate data."""
         sends = parsed.step in SENDS
         immediate = parsed.values["immdt"] if parsed.operation in WITH_IMM else None
         invalidated = parsed.values["r_key"] if parsed.operation in WITH_INV else None

@@ -23,9 +23,9 @@ class BadKeyError(Exception):
 
 
 class RoceMemoryRegion:
-    """A memory region, ibv_mr, gives bytes the virtual addresses from `addr` on, in the protection domain `pd`.
+    """A memory region (ibv_mr) has its bytes at the virtual addresses from `addr` on, in the protection domain `pd`.
 
-    `memory` has the buffer protocol, or `length`, `read` and `write` (`engine.memory.Memory`).
+    `memory` supports the buffer protocol, or has `length`, `read` and `write` as `engine.memory.Memory` has.
     """
 
     __slots__ = ("access", "addr", "dead", "invalidated", "kind", "length", "lkey", "memory", "pd", "rkey")
@@ -106,7 +106,7 @@ class Regions:
         region.dead = True
 
     def remote(self, pd: int, rkey: int, va: int, length: int, right: int) -> RoceMemoryRegion:
-        """Return the region that a packet names (roce.md §8 check 8). Raises `BadKeyError`."""
+        """Return the region that a packet names. Raises `BadKeyError` if it does not allow the access."""
         region = self.by_rkey.get(rkey)
         if region is None or region.invalidated or region.pd != pd or not region.allows(va, length, right):
             raise BadKeyError

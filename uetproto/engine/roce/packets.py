@@ -122,7 +122,7 @@ class RocePath:
 
 
 def congestion_notification(path: Any, opcode: int, body: bytes) -> RocePacket:
-    """Return a CNP to the sender of marked data: becn 1, PSN 0 and m 0 (roce.md §5, §13)."""
+    """Return a CNP to the sender of marked data; it has becn 1, PSN 0 and m 0 (roce.md §5, §13)."""
     packet: RocePacket = path.packet(0, 0)
     bth = BthHeader.pack(
         opcode=opcode, se=0, m=0, padcnt=0, tver=0, p_key=0xFFFF, fecn=0, becn=1, destqp=path.remote, a=0, psn=0

@@ -7,7 +7,7 @@ HALF = 1 << BITS - 1
 
 
 def add(psn: int, count: int) -> int:
-    """Return the PSN `count` after `psn`, or before it if negative."""
+    """Return the PSN `count` after `psn`, or before it if `count` is negative."""
     return psn + count & MASK
 
 

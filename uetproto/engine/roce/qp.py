@@ -1,4 +1,4 @@
-"""Queue pairs: states and their behaviour, attributes (roce.md §6), and the pair itself."""
+"""A queue pair has a state, which determines its behaviour, and attributes (roce.md §6)."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -99,7 +99,7 @@ _CONFIGURED = (
 
 
 def defaults_of(kind: QpType, state: QpState, config: RoceConfig) -> dict[str, Any]:
-    """Return the attributes of `REQUIRED` for which the configuration has defaults."""
+    """Return those attributes of `REQUIRED` for which the configuration has defaults, with the defaults."""
     return {name: getattr(config, name) for name in REQUIRED[kind].get(state, ()) if name in _CONFIGURED}
 
 
@@ -108,7 +108,7 @@ def bring_up_steps(
 ) -> Iterator[tuple[QpState, dict[str, Any]]]:
     """Yield INIT, RTR and RTS with the attributes of each, from `wanted` or else from the configuration.
 
-    `wanted` has at least what the other end tells out of band; attributes that no state takes are ignored.
+    `wanted` has at least the values that the other end tells out of band; attributes that no state takes are ignored.
     """
     for state, names in REQUIRED[kind].items():
         values = {**defaults_of(kind, state, config), **wanted}
@@ -116,7 +116,7 @@ def bring_up_steps(
 
 
 class Attributes:
-    """The attributes of a queue pair, ibv_qp_attr, as far as they are used here."""
+    """The attributes of a queue pair (ibv_qp_attr), as far as they are used here."""
 
     __slots__ = (
         "access_flags", "av", "dest_qpn", "max_dest_rd_atomic", "max_rd_atomic", "min_rnr_timer", "path_mtu",
@@ -201,7 +201,7 @@ class Adapter(Protocol):
 
 
 class RequesterHalf(Protocol):
-    """The requester of a queue pair, which exists from RTS on. By default it has no responses and no timers."""
+    """The requester of a queue pair, which exists from RTS on. By default it expects no responses and has no timers."""
 
     @property
     def busy(self) -> bool:
@@ -233,7 +233,7 @@ class RequesterHalf(Protocol):
 
 
 class ResponderHalf(Protocol):
-    """The responder of a queue pair, which exists from RTR on. By default it has no responses and no timers."""
+    """The responder of a queue pair, which exists from RTR on. By default it sends no responses and has no timers."""
 
     def take(self, parsed: Parsed, now: int) -> None: ...
 
@@ -255,7 +255,7 @@ class ResponderHalf(Protocol):
 
 
 class Qp:
-    """A queue pair has state, attributes and receives, which requester and responder use."""
+    """A queue pair has a state, attributes and receives; its requester and its responder use them."""
 
     def __init__(
         self, hca: Adapter, number: int, kind: QpType, pd: int, receives: ReceiveQueue, max_send_wr: int,
@@ -303,14 +303,14 @@ class Qp:
         return self.hca.pkeys[self.attributes.pkey_index]
 
     def set(self, given: dict[str, Any]) -> None:
-        """Set attributes that are checked."""
+        """Set attributes that have been checked."""
         self.attributes.take(given)
         self.path = self._path()
         if self.requester is not None:
             self.requester.refresh()
 
     def reset(self) -> None:
-        """Enter RESET: discard everything without completions, also receives, except those of a shared queue."""
+        """Enter RESET: discard all sends and receives without completions; the receives of a shared queue stay."""
         self.requester = self.responder = self.held = None
         if not self.receives.shared:
             self.receives.items.clear()

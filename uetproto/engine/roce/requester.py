@@ -1,7 +1,7 @@
 """The requester of an RC queue pair sends requests and handles responses (roce.md §9).
 
-PSNs and message numbers are counted without wrap and truncated to 24 bits on the wire. A received number is an offset
-from the oldest number that is not acknowledged.
+PSNs and message numbers are counted without wrap and truncated to 24 bits on the wire. A received number is extended by
+its distance from the oldest number that is not acknowledged.
 """
 
 from uetproto.engine.contract import NEVER, Buffer
@@ -242,7 +242,7 @@ class RcRequester:
     # Answers
 
     def take(self, parsed: Parsed, now: int) -> None:
-        """Handle a response (roce.md §9); drop it if its PSN is not unacknowledged."""
+        """Handle a response (roce.md §9); drop it if its PSN is not outstanding."""
         offset = parsed.psn - self.una & MASK
         values = parsed.values
         if offset >= self.next - self.una:

@@ -45,7 +45,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "key_first": ("order", "rights", "receive", "resources", "size", "key", "alignment"),
     "alignment_first": ("order", "rights", "receive", "resources", "size", "alignment", "key"),
 }
-"""The order of checks 3 to 9 (roce.md §8); the first that fails decides."""
+"""Two orders of checks 3 to 9 (roce.md §8), by name; the first check that fails decides."""
 
 EVENT_OF: dict[int, AsyncType] = {
     Nak.INVALID_REQUEST: AsyncType.QP_FATAL,

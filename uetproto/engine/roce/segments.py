@@ -62,7 +62,7 @@ KINDS: dict[Opcode, WrKind] = {
     Opcode.ATOMIC_CMP_AND_SWP:   WrKind((_RC,),          WcOpcode.COMP_SWAP,  _single(Operation.COMPARE_SWAP), True),
     Opcode.ATOMIC_FETCH_AND_ADD: WrKind((_RC,),          WcOpcode.FETCH_ADD,  _single(Operation.FETCH_ADD), True),
 }  # fmt: skip
-"""The transport table has a row for each send opcode. No service has ATOMIC_WRITE, whose effect is not covered
+"""The transport table has a row for each send opcode but ATOMIC_WRITE, which no service has: its effect is not covered
 (roce.md §17)."""
 
 ATOMICS = (Opcode.ATOMIC_CMP_AND_SWP, Opcode.ATOMIC_FETCH_AND_ADD)
@@ -73,7 +73,7 @@ WITH_INV = frozenset(o for o in Operation if o.name.endswith(_INV))
 
 
 class MessageStep(IntEnum):
-    """The steps of a message that an operation can be: the columns of roce.md §8."""
+    """The kinds of packets that a message can have, by place: the columns of the table in roce.md §8."""
 
     SEND_FIRST = 0
     SEND_MIDDLE = 1
@@ -88,7 +88,7 @@ class MessageStep(IntEnum):
 
 
 class MessagePhase(IntEnum):
-    """The states that the message in progress at a responder can have: the rows of roce.md §8."""
+    """The states that the message in progress at a responder can have: the rows of the table in roce.md §8."""
 
     IDLE = 0
     IN_SEND = 1

@@ -1,4 +1,4 @@
-"""A target has processes; each belongs to a job, and has memory regions, and resource indices in three spaces.
+"""A target has processes; each belongs to a job and has memory regions and resource indices of three spaces.
 
 UE 1.0.1 §3.4.1.6, §3.4.6.3; ses.md §2.1 (address components), §2.2 (relative, absolute), §2.4 (index spaces,
 generations), §14.
@@ -115,12 +115,11 @@ class Processes:
         self.version += 1
 
     def find(self, job_id: int | None, pid_on_fep: int) -> Process | None:
-        """Return the process of a job, or with `job_id` None the service at an absolute address; None: there is
-        none."""
+        """Return the process of a job, or the service at an absolute address if `job_id` is None; None: not found."""
         return (self.services if job_id is None else self.jobs.get(job_id, {})).get(pid_on_fep)
 
     def of_every_job(self, pid_on_fep: int, number: int) -> Process | None:
-        """Return the process of `EVERY_JOB` that has resource index `number`; it precedes the processes of jobs."""
+        """Return the process of `EVERY_JOB` that has resource index `number`; it is tried before those of jobs."""
         process = self.find(EVERY_JOB, pid_on_fep)
         return process if process is not None and any(number in space for space in process.spaces.values()) else None
 

@@ -1,4 +1,4 @@
-"""Executes atomic memory operations (AMOs) on real bytes of every datatype (ses.md §6; UE 1.0.1 §3.4.2.4).
+"""This module executes atomic memory operations (AMOs) on elements of every datatype (ses.md §6; UE 1.0.1 §3.4.2.4).
 
 The functions return the same bits on every machine. A floating-point number is converted to a multiple of the smallest
 subnormal of its format, so that sums and products are exact integers; they are rounded once, to nearest, ties to even.
@@ -318,7 +318,7 @@ class AtomicOutcome(NamedTuple):
     old: bytes
     """The elements before the AMO, in wire order."""
     fault: ReturnCode | None
-    """AMO_FP_* if a condition occurred with `trap`: `memory` is unchanged then."""
+    """AMO_FP_* if `trap` is set and a floating-point condition occurred; `memory` is unchanged then."""
 
 
 def execute(

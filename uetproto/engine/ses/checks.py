@@ -75,14 +75,14 @@ class Judgement:
 
     @property
     def body(self) -> int:
-        """Return the number of bytes that the packets of the message carry or ask for: of a rendezvous, the eager ones
-        (ses.md §5.9)."""
+        """Return the number of bytes that the packets of the message carry or ask for; of a rendezvous only the eager
+        bytes count (ses.md §5.9)."""
         rendezvous = self.extensions.rendezvous if self.extensions else None
         return rendezvous.eager_length if rendezvous else self.request.request_length
 
     @property
     def amount(self) -> int:
-        """Return the bytes of the message that this packet carries or, in a READ, asks for."""
+        """Return the number of bytes of the message that this packet carries, or asks for in a READ."""
         r = self.request
         if r.opcode == Opcode.READ:
             return min(r.request_length, self.config.payload_mtu) if r.payload_length is None else r.payload_length
@@ -341,7 +341,7 @@ class Check(NamedTuple):
     once: bool
     """Whether the step is checked only for the first packet of a message."""
     selects: Selects | None
-    """Kind of operations for which the step is: those that access a region, or a receive; None: all."""
+    """Operations to which the step applies: those that access a region, or those that use a receive; None: all."""
     name: str
     function: Callable[[Judgement], ReturnCode | None]
 

@@ -1,8 +1,8 @@
 """SES headers are parsed and built: requests of every form with their extensions, and responses.
 
-`parse_*` read received bytes and raise `RemoteError` for illegal ones, whose `code` is the return code to answer;
-`build_*` make bytes, and do not check the values. Reserved fields are sent as zero and ignored on receipt. UE 1.0.1
-§3.4.2; ses.md §3, §4, §9.
+The functions `parse_*` read received bytes. For illegal bytes they raise `RemoteError`, whose `code` is the return code
+to answer. The functions `build_*` make bytes, and do not check the values. Reserved fields are sent as zero and ignored
+on receipt. UE 1.0.1 §3.4.2; ses.md §3, §4, §9.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ OPTIMIZED_KEY = 1 << 62
 
 @dataclass(slots=True)
 class SesRequest:
-    """A SES request of any form (ses.md §3); a field that the form does not have is 0, `message_id` None."""
+    """A SES request of any form (ses.md §3); a field that the form does not have is 0, but `message_id` is None."""
 
     next_hdr: int
     opcode: int
@@ -60,10 +60,10 @@ class SesRequest:
     pid_on_fep: int
     resource_index: int
     buffer_offset: int
-    """Offset in the target's buffer or region; in a deferrable send two restart tokens: `tokens`."""
+    """Offset in the target's buffer or region; in a deferrable send two restart tokens, which `tokens` returns."""
     initiator: int
     key: int
-    """memory_key or match_bits; in a DEFERRABLE_RTR two restart tokens: `rtr_tokens`."""
+    """memory_key or match_bits; in a DEFERRABLE_RTR two restart tokens, which `rtr_tokens` returns."""
     header_data: int
     payload_length: int | None
     """Payload length that a packet with som = 0 states; None: the form has no such field."""
@@ -144,7 +144,7 @@ class Extensions(NamedTuple):
     rendezvous: SesExtRendezvousHeader | None = None
     """Region from which the target of a rendezvous reads the bytes that were not sent (ses.md §5.9)."""
     sync: SesExtSyncHeader | None = None
-    """The sync group (ses.md §5.14); `count` is the number of its messages in the operation that ends it, else 0."""
+    """The sync group (ses.md §5.14); `count` is its number of messages in the operation that ends it, else 0."""
     size: int = 0
 
 
@@ -209,7 +209,7 @@ class SesResponse:
     opcode: int
     return_code: int
     message_id: int
-    """message_id of the request; RESPONSE_DATA has read_request_message_id, RESPONSE_DATA_SMALL has none."""
+    """message_id of the request, which is read_request_message_id in RESPONSE_DATA; 0 in RESPONSE_DATA_SMALL."""
     job_id: int
     modified_length: int
     ri_generation: int = 0

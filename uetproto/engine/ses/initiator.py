@@ -151,7 +151,8 @@ class SesInitiator:
     # The effects of answers
 
     def look(self, message: TxMessage, now: int) -> None:
-        """Continue a message when all packets of its attempt are answered: complete it, or wait for data or reads."""
+        """Continue a message when all packets of its attempt are answered: complete it, or wait for the target to
+        read a rendezvous."""
         transfer = message.transfer
         if transfer is None:
             self.forget(message)
@@ -182,7 +183,7 @@ class SesInitiator:
             transfer.step(MessageInput.REFUSED, now)
 
     def wait_before_retry(self, transfer: MessageTransfer, now: int) -> None:
-        """Arm the back-off timer: the first wait is drawn, each later one twice as long (ses.md §12).
+        """Arm the back-off timer: the first wait is random, each later one is twice as long (ses.md §12).
 
         On ROD only the oldest open message gets the timer; later ones wait for its end.
         """
@@ -320,7 +321,7 @@ class SesInitiator:
             self._due.append(lambda now: self._unlock(pdc, now))
 
     def on_closed(self, pdc: Connection) -> None:
-        """Fail the reads that had locked a PDC which is closed now, as their data cannot arrive (ses.md §5.4)."""
+        """Fail the reads that had locked a PDC, now closed: their data cannot arrive (ses.md §5.4)."""
         for message in [message for message in self.messages.values() if message.pdc is pdc]:
             message.on_error(0, PdsError(PdcErrorReason.PEER_CLOSED), self.pds.now)
 

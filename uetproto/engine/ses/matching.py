@@ -149,16 +149,16 @@ class PostedReceives(Generic[ReceiveT]):
 class HeldMessages(Generic[HeldT]):
     """Holds the held and the stopped messages of a queue, in arrival order (ses.md §11.3 rule 3).
 
-    Each entry is in four lines, one for each set of bits of `_ASKED`. A receive with `ignore` 0 or ALL_BITS takes the
-    first entry of its line, in constant time. A receive with another `ignore` is compared with the entries one by one,
-    oldest first; a directed receive only with those of its source. The other operations take constant time.
+    Each entry is in four lists, one for each mask of `_ASKED`. A receive with `ignore` 0 or ALL_BITS takes the first
+    entry of the list that it selects, in constant time. A receive with another `ignore` is compared with the entries
+    one by one, oldest first; a directed receive only with those of its source. The other operations take constant time.
     """
 
     __slots__ = ("_length", "_lines")
 
     def __init__(self) -> None:
         self._lines: dict[int, dict[int, _Line[HeldT] | HeldT]] = {asked: {} for asked in _ASKED}
-        """Lines by the set of bits, then by the value of these bits."""
+        """Lists of entries by mask, then by the value of the bits under the mask."""
         self._length = 0
 
     def __len__(self) -> int:

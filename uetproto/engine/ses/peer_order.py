@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class PeerOrder:
-    """The messages to one service, a resource index of a process at a peer, on ROD, and which of them may be sent."""
+    """The ROD messages to one service (a resource index of a process at a peer), and which of them may be sent."""
 
     __slots__ = ("open", "refused", "waiting")
 
@@ -31,7 +31,7 @@ class PeerOrder:
         return False
 
     def is_oldest(self, transfer: "MessageTransfer") -> bool:
-        """Return True when no older message is open; an older one may be refused, and is then sent again first."""
+        """Return True when no older message is open; an older one that is refused must be sent again first."""
         return next(iter(self.open), transfer.number) == transfer.number
 
     def refuse(self, transfer: "MessageTransfer") -> bool:

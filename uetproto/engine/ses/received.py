@@ -136,7 +136,7 @@ def default_response(request: SesRequest, generation: int = 0) -> Response:
 def response(
     request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
 ) -> Response:
-    """Return a response whose delivery is guaranteed; only the default response is not (ses.md §9.4, §9.7).
+    """Return a response whose delivery is guaranteed, as for all but the default response (ses.md §9.4, §9.7).
 
     `length` is the field modified_length, 0 for an error; `which` is the field `list`.
     """

@@ -58,9 +58,9 @@ class MessagePlan:
     start: int = 0
     """Offset in `memory` of the first byte of the message."""
     hd_in_all: bool = True
-    """Whether hd is set in every packet, or only in the first one (observed.md `hd_in`)."""
+    """Whether hd is set in every packet, or only in the first one (parameter `hd_in`)."""
     lone_eom: bool = True
-    """Whether eom is set if the message has only one packet (`lone_read_eom`)."""
+    """Whether eom is set if the message has only one packet (parameter `lone_read_eom`)."""
 
     def moved(self, **changes: int | bytes | None) -> "MessagePlan":
         """Return a copy of the plan with some fields changed."""
@@ -71,7 +71,7 @@ class RequestSegments:
     """The packets of one request are made here, each when it is sent (ses.md §7.1).
 
     The header of the first packet and a template for later ones are built once: later packets differ only in
-    payload_length, message_offset, and eom of the last.
+    payload_length and message_offset, and the last one in eom.
     """
 
     __slots__ = ("_end", "_first", "_last", "_later", "_tail", "count", "mtu", "plan")
@@ -142,9 +142,9 @@ _MOST_AHEAD = 32640
 class Reassembly:
     """Records which bytes of a message arrived: all bytes below `edge`, and single packets above it.
 
-    The window of the PDC limits the packets above the edge, and with them the memory. `add` refuses a byte that arrives
-    twice, because the packets of a message are disjoint (ses.md §7.1). It also refuses more than `_MOST_AHEAD` packets
-    above a gap, which no window allows.
+    The window of the PDC limits the number of packets above the edge, and so the memory used. `add` refuses a byte that
+    arrives twice, because the packets of a message are disjoint (ses.md §7.1). It also refuses more than `_MOST_AHEAD`
+    packets above a gap, which no window allows.
     """
 
     __slots__ = ("_ahead", "edge", "length", "received")

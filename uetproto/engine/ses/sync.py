@@ -59,7 +59,7 @@ class TargetSyncGroups:
         return None
 
     def finish(self, message: RxMessage) -> None:
-        """Note a complete write of the group."""
+        """Note that a write of the group is complete."""
         group = self._of(message)
         if group is not None:
             group.done += 1

@@ -87,7 +87,7 @@ def _says_ok(answer: Response | None) -> bool:
 
 
 class SesTarget:
-    """Executes requests; `late` takes an answer that follows its request: {connection, PSN, response, now}."""
+    """Executes requests; the function `late` takes each late answer: {connection, PSN, response, now}."""
 
     def __init__(
         self, config: SesConfig, ack_data: int, events: list[Event],

@@ -103,8 +103,7 @@ Other pairs cannot occur, as answers to an earlier attempt are no inputs."""
 
 
 class MessageTransfer:
-    """A message is one transfer through all its attempts, which are separate messages for PDS and target (ses.md
-    §12)."""
+    """A transfer is a message through all its attempts; PDS and target see each attempt as a message (ses.md §12)."""
 
     __slots__ = (
         "attempt", "base_wait", "code", "deadline", "error", "exposed", "got", "kept_id", "modified", "number",

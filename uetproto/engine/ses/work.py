@@ -81,7 +81,7 @@ class SesOperation:
         """Function that takes the completion, if the engine itself began the operation; None: it becomes an event."""
 
     def take_end(self, transfer: "MessageTransfer", failed: bool) -> None:
-        """Add the result of a message that ended to that of the operation."""
+        """Add the result of an ended message to the result of the operation."""
         self.open -= 1
         if failed and self.code == ReturnCode.OK:
             self.code = transfer.code
@@ -351,7 +351,7 @@ _KINDS: dict[type, Callable[[Any, SesConfig], SesOperation]] = {
 
 
 def operation_of(work: Addressed, config: SesConfig) -> SesOperation:
-    """Return the operation for some work. Raises `LocalError` naming the field that is not legal, and what is."""
+    """Return the operation for some work. Raises `LocalError` naming the illegal field and its legal values."""
     _check_fields(work)
     operation = _KINDS[type(work)](work, config)
     if operation.count > 1 and operation.base.offset + operation.length > 1 << 64:

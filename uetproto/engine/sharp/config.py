@@ -29,7 +29,8 @@ _TIME = range(60 * SECOND + 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharpConfig:
-    """The parameters that one aggregation node or host has. Raises `LocalError` naming knob and legal values."""
+    """The parameters that one aggregation node or host has. Raises `LocalError` naming the parameter
+    and its legal values."""
 
     # fmt: off
     # Timers (sharp.md §3.4)

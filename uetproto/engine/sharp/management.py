@@ -73,7 +73,7 @@ class ManagedPorts(Protocol):
     """The counters of the ports of a node, as the agent reads them."""
 
     def of(self, port: int) -> Counter[str]:
-        """Return the counters of a port, or the sums over all ports, by published name."""
+        """Return the counters of a port by published name; for `ALL_PORTS` the sums over all ports."""
 
 
 class ManagedNode(Protocol):

@@ -17,7 +17,8 @@ WORD = 4
 
 
 def entropy_of(flow_label: int) -> int:
-    """Return the entropy value of a connection's packets: the UDP source port that roce.md §1 makes of the label."""
+    """Return the entropy value of a connection's packets: the UDP source port that roce.md §1 derives from the
+    label."""
     return source_port(flow_label, 0, 0)
 
 
@@ -35,7 +36,7 @@ class CarrierConnection:
 
 
 class Carrier(Ports):
-    """A carrier connects an element with the engine that moves its messages. Subclasses know the engine."""
+    """A carrier connects an element with the engine that moves its messages. There is a subclass for each engine."""
 
     def __init__(self, element: Element, depth: int) -> None:
         """`depth` limits the messages of a connection that the engine has at a time."""

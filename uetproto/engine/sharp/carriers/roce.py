@@ -66,7 +66,7 @@ class _UdConnection(CarrierConnection):
 
 
 class RoceCarrier(Carrier):
-    """SHARP on a RoCE adapter, which others may use as well; a `Ports`."""
+    """Carries SHARP over a RoCE adapter, which may carry other traffic as well; implements `contract.Ports`."""
 
     def __init__(
         self, hca: Hca, element: Element, *, receives: int = 64, depth: int = 128, timeout: int = 18,

@@ -1,6 +1,7 @@
 """A station joins an engine and a SHARP element, and is an `Engine` itself (sharp.md §3).
 
-So every driver of engines can drive it. One `poll` returns the packets of the engine, with the messages of the element.
+Every driver of engines can therefore drive it. One `poll` returns the packets of the engine, with the messages of the
+element.
 """
 
 from collections.abc import Callable

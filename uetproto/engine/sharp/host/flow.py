@@ -189,7 +189,7 @@ class TreeFlow:
         return self.refusals[number]
 
     def repeat(self, numbers: list[int]) -> list[bytes]:
-        """Return the requests of pieces with RETX, in ascending order."""
+        """Return the requests of pieces again, with the flag RETX and in ascending order."""
         return [
             self.request(operation, number, _RETX)
             for number in sorted(numbers)

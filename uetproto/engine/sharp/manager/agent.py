@@ -2,7 +2,7 @@
 
 `SERVED` lists the attributes. Choices: a wrong AM_Key is answered with BAD_FIELD; `record_locator` of TreeConfig
 carries the level of the node in the tree; UPDATE keeps the groups, except those of a child that it removes; SET ends
-all groups.
+all groups of the tree.
 """
 
 from collections.abc import Callable

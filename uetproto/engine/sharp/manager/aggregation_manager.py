@@ -1,4 +1,4 @@
-"""The aggregation manager (sharp.md §1.3, §4.2): discovers aggregation nodes (ANs), configures trees, runs jobs.
+"""The aggregation manager discovers aggregation nodes (ANs), configures trees and runs jobs (sharp.md §1.3, §4.2).
 
 Every step on an AN is a MAD, which is handed to `send`. The GUID of an AN, and of the port of a host, is also its
 address for the carrier (**choice**). With `dynamic_tree_allocation` a tree is configured when its first job begins and
@@ -207,7 +207,7 @@ class SharpManager:
     def an_died(self, guid: int) -> list[int]:
         """Drop a failed AN, rebuild the trees that are not configured, and return the jobs that ran on the AN.
 
-        Its configured trees stay, and are marked as partial.
+        Configured trees that contain the AN stay, and are marked as partial.
         """
         self.ans.pop(guid, None)
         hit = [job for job, it in self.jobs.items() if any(guid in rail.part.ans for rail in it.grant.rails)]
@@ -370,8 +370,8 @@ class SharpManager:
         self, place: AttachPoint, *, address: int, remote: int, own_psn: int = 0, their_psn: int = 0,
         flow_label: int = 0,
     ) -> LibsharpStatus:  # fmt: skip
-        """Connect the leaf AN of an attach point to a host; `remote` is the host's connection, `own_psn` is of the
-        AN."""
+        """Connect the leaf AN of an attach point to a host; `remote` is the connection of the host, `own_psn` the PSN
+        of the AN."""
         try:
             self._connect(place.an, place.conn, address, remote, own_psn, their_psn, flow_label)
         except JobRefusedError:
@@ -379,7 +379,7 @@ class SharpManager:
         return LibsharpStatus.OK
 
     def end_job(self, job_id: int) -> None:
-        """End a job: ResourceCleanup and QuotaConfig CLEAR on every AN, then release its connections and shares."""
+        """End a job: send ResourceCleanup and QuotaConfig CLEAR to its ANs, then release its connections and shares."""
         if job_id not in self.jobs:
             raise LocalError("job_id", f"{shown(job_id)} is not active; active: {sorted(self.jobs)}")
         job = self.jobs.pop(job_id)
@@ -414,7 +414,7 @@ class SharpManager:
                 self._remove(rail.tree)
 
     def active_jobs(self, an: int) -> list[int]:
-        """Return the active jobs of an AN (ANActiveJobs), modulo 1536."""
+        """Return the job_ids, modulo 1536, of the active jobs of an AN (ANActiveJobs is a bitmap of 1536 bits)."""
         answer = self.ask(an, AmMethod.GET, AmAttribute.AN_ACTIVE_JOBS)
         words = [answer.values[f"jobs{word}"] for word in range(48)] if answer else []
         return [32 * at + bit for at, word in enumerate(words) for bit in range(32) if word >> 31 - bit & 1]

@@ -51,13 +51,13 @@ class KnownAn:
     buffers: int
     groups: int
     qps: int
-    """Number of queue pairs that are left to be granted, as `osts`, `buffers` and `groups` are for their resources."""
+    """Number of queue pairs left to be granted; `osts`, `buffers` and `groups` are such numbers as well."""
     shared: int = 0
-    """Jobs that share the semaphores of this AN."""
+    """Number of jobs that share the semaphores of this AN."""
     exclusive: int = 0
-    """Jobs that have a semaphore exclusively."""
+    """Number of jobs that have a semaphore of this AN exclusively."""
     flows: int = 0
-    """Trees on which these jobs stream."""
+    """Number of trees on which the jobs with an exclusive semaphore stream, summed over these jobs."""
     reserved: int = 0
     """OSTs of the LLT groups of all jobs; a job has a group for each tree."""
 

@@ -148,7 +148,7 @@ class FabricGraph:
         return self._distances([guid for guid, switch in self.switches.items() if switch.hosts], 1)
 
     def climbing(self, root: int) -> dict[int, int]:
-        """Return how many hops each switch is below the root, over paths that never descend towards it."""
+        """Return how many hops each switch is below the root, over paths that never descend on the way to it."""
         if root not in self._climbing:
             self._climbing[root] = self._distances([root], 0, self.levels)
         return self._climbing[root]

@@ -245,7 +245,7 @@ class SharpNode:
     # Refusals
 
     def refuse(self, conn: int, message: SharpMessage, status: Status) -> None:
-        """Apply rule 2 of sharp.md §2.8: refuse a request towards its sender alone; never answer a response."""
+        """Apply rule 2 of sharp.md §2.8: send the refusal of a request to its sender alone; never answer a response."""
         opcode = message.opcode
         tree = self.trees.get(message.tree_id)
         child = 0xFF if tree is None else tree.child_of.get(conn, 0xFF)

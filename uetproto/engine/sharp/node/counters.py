@@ -31,7 +31,7 @@ class PortCounters:
     out_of_sequence_naks: int = 0
     """Counts other NACKs received from this port: SEQ_AHEAD, SEQ_STALE."""
     timeout_events: int = 0
-    """Counts T_ost without a request of this child, T_result without a result of the parent, missed heartbeats."""
+    """Counts expired T_ost (no request of this child) and T_result (no result of the parent), and missed heartbeats."""
     sharp_discards: int = 0
     """Counts messages from this port that no row of a table takes."""
 
@@ -62,7 +62,7 @@ class PortsByConnection(dict[int | None, PortCounters]):
         return OTHER_PORT
 
     def of(self, port: int) -> Counter[str]:
-        """Return the counters of a port, or the sums over all ports, by published name."""
+        """Return the counters of a port by published name; for `ALL_PORTS` the sums over all ports."""
         total: Counter[str] = Counter()
         for number, counters in self.by_port.items():
             if port in (number, ALL_PORTS):

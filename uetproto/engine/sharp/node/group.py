@@ -112,7 +112,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         return self._message(SharpOpcode.ERROR, seq, status=code, body=body)
 
     def nack(self, child: int, message: SharpMessage, code: Status) -> None:
-        """Send a NACK for a request of a child; it names the vec_off as well (**choice**)."""
+        """Send a NACK for a request of a child; the NACK carries the vec_off as well (**choice**)."""
         body = SharpFault(code, self.depth, message.opcode, self.node.an_id, frozenset((child,))).pack()
         self.node.counters["nacks"] += 1
         self.node.ports[self.conn_of(child)].rnr_events += 1
@@ -399,7 +399,7 @@ class AggregationGroup(TableMachine, table=GROUP):
             lock.end()
 
     def refuse_request(self, child: int, message: SharpMessage) -> None:
-        """Send ERROR with the stored code, or UNLOCK_RESP with it, to a child that sent a request."""
+        """Answer a request of a child with the stored code: an UNLOCK_REQ by UNLOCK_RESP, any other by ERROR."""
         code = self.code or Status.CANCELLED
         if message.opcode == SharpOpcode.UNLOCK_REQ:
             return self.respond(child, SharpOpcode.UNLOCK_RESP, code, message.body)

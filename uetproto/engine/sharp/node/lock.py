@@ -1,9 +1,9 @@
 """The lock of a SAT tree for one group follows the table `states.LOCK` (sharp.md §3.3).
 
 Lock messages are sent on the paired LLT, so every group of an LLT has a lock. A node never waits for a semaphore: if
-none is free, it sets a status other than OK, a mark, in its LOCK_REQ to the parent, and the root refuses the lock.
-Other obstacles, such as two targets, are marked in the same way (**choice**: sharp.md answers two targets with ERROR,
-not LOCK_RESP).
+none is free, its LOCK_REQ to the parent carries a status other than OK (a mark), and the root refuses the lock. Other
+obstacles, such as two targets, are marked in the same way (**choice**: sharp.md answers two targets with ERROR, not
+LOCK_RESP).
 """
 
 from uetproto.engine.contract import MILLISECOND, NEVER
