@@ -15,7 +15,7 @@ def _leave(number: int, _: FrameType | None) -> None:
 
 
 def run() -> None:
-    """Run the command line of this process; it ends with the exit status of the command."""
+    """Run the command line of this process, and end the process with the exit status of the command."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
     # If a standard stream is closed at the start, no other file may get its file descriptor.

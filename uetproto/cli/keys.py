@@ -83,7 +83,7 @@ class Keys:
 
     @property
     def tallies(self) -> list[tuple[int | None, KeyTally]]:
-        """Return the counts of sealed packets by SDI; None stands for SDIs beyond the first `_LISTED`."""
+        """Return the counts of sealed packets by SDI; None stands for SDIs without keys beyond the first `_LISTED`."""
         return sorted(self._tallies.items(), key=lambda item: (item[0] is None, item[0]))
 
     def report(self) -> bool:

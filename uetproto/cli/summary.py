@@ -42,7 +42,7 @@ def address(value: int, bits: int) -> str:
 
 @cache
 def code(names: type[IntEnum], value: int, what: str = "code") -> str:
-    """Return the name of a code; for a code without a name `what` and the number."""
+    """Return the name of a code, or `what` and the number for a code without a name."""
     try:
         return names(value).name
     except ValueError:
@@ -119,7 +119,7 @@ def ses_layer(packet: Packet) -> Layer | None:
 
 
 def hosts(packet: Packet) -> tuple[int, int, int] | None:
-    """Return source, destination and their number of bits: of IP addresses, GIDs or LIDs; None: there are none."""
+    """Return source, destination and the bits of each: IP addresses, GIDs or LIDs; None: the packet has none."""
     for form, values, _ in packet.layers:
         if form == "ipv4":
             return values["src"], values["dst"], 32

@@ -97,7 +97,7 @@ def tell(lines: Iterable[str], aside: bool = False) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a file, or standard output for "-"; standard output gets ASCII only, for any terminal."""
+    """Write an XML text to a file, or for "-" to standard output, in ASCII only, which any terminal can show."""
     if path == "-":
         sys.stdout.write(text.encode("ascii", "xmlcharrefreplace").decode())
         return

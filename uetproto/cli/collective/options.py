@@ -117,7 +117,7 @@ def check_schedule(op: str, algorithm: str | None) -> None:
 
 
 def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: int, as_json: bool) -> list[str] | None:
-    """Return the nodes to be captured: ranks, and aggregation nodes by name."""
+    """Return the names of the ranks and aggregation nodes to be captured; None: nothing is captured."""
     if output is None:
         if tap is not None:
             raise LocalError(f"--tap {tap}", "needs -o FILE")

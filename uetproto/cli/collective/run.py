@@ -254,8 +254,8 @@ class PreparedCase:
 
     @property
     def nic_bytes(self) -> float | None:
-        """Return the bytes that the busiest NIC sends to other hosts (collectives.md §3.8); None: ranks are not grouped
-        by host."""
+        """Return the bytes that the busiest NIC sends to other hosts (collectives.md §3.8); None: the algorithm is not
+        hierarchical."""
         if self.nodes is None:
             return None
         if self.offloaded:

@@ -65,7 +65,7 @@ class Chart:
         self._beside = False  # whether texts stand to the right of the lifelines, not on arrows
 
     def lines(self, drawn: Iterable[Row], ahead: int = _AHEAD) -> Iterator[str]:
-        """Yield the lines. `ahead` rows are read before the first line; later hosts cause a new heading."""
+        """Yield the lines. `ahead` rows are read before the first line; hosts that appear later cause a new heading."""
         stream = iter(drawn)
         first = list(islice(stream, ahead))
         new = self._meet(first)

@@ -20,9 +20,7 @@ def offset_of(chunk: int, count: int, chunks: int) -> int:
 
 
 def integers(limit: int) -> type[np.signedinteger]:
-    """Return the smallest integer type for numbers up to a limit, as the arrays of a large schedule take much
-    memory.
-    """
+    """Return int32 if it holds numbers up to `limit`, else int64: a smaller type saves memory in a large schedule."""
     return np.int32 if limit < 2**31 else np.int64
 
 

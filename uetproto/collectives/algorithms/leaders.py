@@ -93,7 +93,7 @@ def nodes_of(request: OffloadRequest) -> list[list[int]]:
 
 
 def spread_over(size: int, nodes: int | Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the ranks of each node; for a number of nodes, ranks are assigned in order."""
+    """Return the ranks of each node; if `nodes` is a number, ranks are assigned to nodes in order."""
     if not isinstance(nodes, int):
         return [list(node) for node in nodes]
     each = -(-size // nodes)

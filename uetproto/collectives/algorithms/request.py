@@ -78,7 +78,7 @@ class ScheduleRequest:
 
 
 def around(last: int, *, before: tuple[Local, ...] = (), after: tuple[Local, ...] = ()) -> dict[int, LocalWork]:
-    """Return local work before the first step and after the last one; a schedule of no messages has it in step 0."""
+    """Return local work before the first step and after the last one; a schedule of no messages has both in step 0."""
     if last <= 0:
         return {0: LocalWork(before, after)}
     return {0: LocalWork(before=before), last: LocalWork(after=after)}

@@ -3,8 +3,8 @@
 A schedule is independent of the transport. A rank executes its steps in order. In each step it first does the local
 work `before`, then posts all sends and all receives and waits until all of them are complete; then it folds the
 received elements, in the order listed; then it does the local work `after`. A fold may therefore write to elements that
-the step has sent; a receive without a fold never does. Only messages synchronise the ranks: the k-th send of a rank to
-a peer matches the k-th receive of the peer from this rank.
+the step has sent; a receive without a fold never writes to them. Only messages synchronise the ranks: the k-th send of
+a rank to a peer matches the k-th receive of the peer from this rank.
 
 An empty chunk is a message of no bytes that is sent like any other (collectives.md §3.1). A step in which a rank has
 nothing to do is missing from its steps; step numbers are those of the whole schedule.

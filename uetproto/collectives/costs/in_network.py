@@ -74,7 +74,7 @@ def sharp_traversals(edges: int, length: int) -> int:
 
 
 def multicast_traversals(size: int, leaves: int, block: int, roots: int) -> int:
-    """Return `trav` of multicast on leaf-spine (collectives.md §3.10.7): one copy per link, none back to the uplink."""
+    """Return `trav` of multicast on leaf-spine (collectives.md §3.10.7): one copy per link, none back to the sender."""
     return roots * block * (size + (leaves if leaves > 1 else 0))
 
 

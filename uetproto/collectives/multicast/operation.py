@@ -17,8 +17,8 @@ from uetproto.errors import UetError
 
 
 class MulticastOperation:
-    """This class runs an operation by callbacks. `done` is called once, with None or with a failure; buffers are free
-    then.
+    """This class runs an operation by callbacks. `done` is called once, with None or with a failure; the buffers may be
+    reused then.
     """
 
     def __init__(

@@ -202,7 +202,7 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
 
 
 class ChunkResponder(Machine[ResponderState], table=RESPONDER):
-    """This class grants V(r) the blocks that this rank holds, until its FIN."""
+    """This class grants V(r) the blocks that this rank holds, until the FIN of V(r) arrives."""
 
     def __init__(self, context: MachineContext, holdings: Holdings, grant: ReadGrant) -> None:
         super().__init__(ResponderState.INIT, context)
