@@ -17,7 +17,7 @@ class AuditReport:
     tallies: dict[str, RuleTally]
     """Maps the id of a rule to its counts over all vantage points."""
     findings: list[Finding] = field(default_factory=list)
-    """Lists findings in the order of files, interfaces and packets; equal ones of several vantage points are one."""
+    """Lists findings by file, interface and packet; a finding that several vantage points share is listed once."""
     vantages: list[tuple[str, str]] = field(default_factory=list)
     """Lists the vantage points by file and interface."""
     packets: int = 0

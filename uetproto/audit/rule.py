@@ -18,7 +18,7 @@ CHOICE = "uetproto choice"
 
 
 class Severity(Enum):
-    """Tells how severe a finding is. Only rules that cite a source can be more than a note."""
+    """Tells how severe a finding is. Only findings of rules that cite a source can be more than notes."""
 
     ERROR = "error"
     WARNING = "warning"

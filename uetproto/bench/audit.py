@@ -1,4 +1,4 @@
-"""This module measures the audit for `uetproto bench`: how fast it reads a capture, and how much memory it keeps of
+"""This module measures the audit for `uetproto bench`: how fast it reads a capture, and how much memory it keeps for
 closed PDCs.
 """
 

@@ -141,7 +141,7 @@ def steps(count: int) -> float:
 
 
 def generated(records: int) -> float:
-    """Return records of a generated capture per second of CPU: SES and PDS at both ends, frames with CRC, writing."""
+    """Return how many records of a capture are generated per CPU second, at all layers from SES to the file."""
     profile = load("bench")
     with TemporaryDirectory(prefix="uetproto-bench-") as folder:
         began = process_time()

@@ -1,4 +1,4 @@
-"""This module measures collectives of the network for `uetproto bench`: multicast all_gather, SHARP all_reduce.
+"""This module measures in-network collectives for `uetproto bench`: multicast all_gather and SHARP all_reduce.
 
 Each runs in a process of its own, so that its peak of memory is its own; `python -m uetproto.bench.network multicast
 188 65536` runs one of 188 ranks with 64 KiB each.

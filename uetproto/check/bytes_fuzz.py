@@ -112,7 +112,7 @@ class Decoder(FuzzTarget):
 
 
 def met_in(packet: Packet) -> Iterator[object]:
-    """Return what was decoded of a packet: pairs of headers, notes, the reason of a fault, the trailer."""
+    """Yield what was decoded: pairs of adjacent headers, notes, the reason of a fault, the trailer."""
     above = ""
     for layer in packet.layers:
         yield above, layer.form
@@ -220,7 +220,7 @@ class Parcel:
 
 
 class EngineConversation:
-    """Packets that two endpoints exchanged in a capture, and what new endpoints need to take their place."""
+    """Packets that two endpoints exchanged in a capture, and what new endpoints need to replace those two."""
 
     def __init__(self, frames: list[bytes]) -> None:
         packets = [decode(data) for data in frames]
@@ -284,7 +284,7 @@ _SES = {mtu: SesConfig(payload_mtu=mtu) for mtu in (1024, 2048, 4096, 8192)}
 
 
 class Engines(FuzzTarget):
-    """This target gives mutated packets of a capture to two endpoints that have its addresses, keys and PDCIDs.
+    """This target gives mutated packets to two endpoints with the addresses, keys and PDCIDs of the captured ones.
 
     It requires that the endpoints raise no exception and write nowhere outside the region, that their packets can be
     parsed, that PSNs stay in order (pds.md §18 items 12 and 13), that no PDC exists twice or beyond the limit (item

@@ -61,7 +61,7 @@ class EpisodeSettings(ABC):
         return [*self.knobs[node]]
 
     def without(self, node: int, name: str) -> Self:
-        """Return these settings with the default of one of `names`."""
+        """Return these settings with the default value of the setting `name`, which is one of `names`."""
         return replace(self, knobs=left_out(self.knobs, node, name))
 
     def as_run(self) -> Self:

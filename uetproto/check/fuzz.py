@@ -40,8 +40,8 @@ BEGINNINGS: dict[str, Begin] = {
     **dict.fromkeys(roce.PROFILES, roce.begin),
     **dict.fromkeys(tss.PROFILES, tss.begin),
 }
-"""Function for each machine that draws the settings of an episode: it takes the name of the machine and random numbers,
-and returns the step generator and the settings."""
+"""Maps a machine to the function that draws the settings of an episode: the function takes the name of the machine and
+a random number generator, and returns the step generator and the settings."""
 
 MACHINES = tuple(BEGINNINGS)
 ALL = "all"
@@ -63,7 +63,7 @@ class FuzzTally:
 
     steps: int = 0
     moves: int = 0
-    """Number of steps drawn, and of packets and timers processed at the ends of episodes."""
+    """Sum of the steps drawn and of the packets and timers processed at the ends of episodes."""
     episodes: int = 0
     failed: int = 0
     digest: int = 0
@@ -95,7 +95,7 @@ def fuzz(
     first: int = 0,
     stride: int = 1,
 ) -> Iterator[FuzzTally]:
-    """Play episodes `first`, `first + stride`, … until `stop()`, or until `steps` were drawn; yield one tally each.
+    """Play episodes `first`, `first + stride`, … until `stop()`, or until `steps` were drawn; yield a tally of each.
 
     A finding is shrunk before its tally is yielded. When `give_up()` holds, the loop ends in the middle of an episode
     or of shrinking, and yields what it has. Of failures of the same kind only the first is a finding; the others are

@@ -1,4 +1,4 @@
-"""This module registers the numbered invariants of a page of docs/protocol: what each checks, when, under which
+"""This module registers the numbered invariants of a page of docs/protocol: what each checks, when, and under which
 settings.
 
 An invariant is one function, `PREFIX_NUMBER_name`, whose docstring is the statement. The function gets the arguments

@@ -36,9 +36,10 @@ def shrink(
     tries: int = TRIES,
     give_up: Callable[[], bool] = lambda: False,
 ) -> list[_S]:
-    """Return the shortest list found that `fails`, as `steps` must; equal arguments give equal results.
+    """Return the shortest list found for which `fails` is true, as it must be for `steps`.
 
-    `simpler` yields candidates for one step. The search ends with the best list so far when `give_up()` holds.
+    Equal arguments give equal results. `simpler` yields candidates for one step. The search ends with
+    the best list so far when `give_up()` holds.
     """
     search = _Search(list(steps), fails, tries, give_up, simpler)
     before = None

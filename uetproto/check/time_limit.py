@@ -1,4 +1,4 @@
-"""This module ends an input of a fuzzer after some CPU time, or when its caller gives up."""
+"""This module stops the run of one fuzzer input after some CPU time, or when the caller gives up."""
 
 import gc
 import signal

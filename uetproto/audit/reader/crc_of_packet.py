@@ -12,7 +12,7 @@ from uetproto.wire.packet import CRC_SUSPECT, Fault, Layer, Packet, Trailer, crc
 from uetproto.wire.stack import TRIMMED_DSCP
 
 CRC_TOO = "crc32c"
-"""Note that a sealed packet ends with a right CRC32C; an ICV looks like one by chance once in 2^32."""
+"""Note of a sealed packet whose last bytes are a right CRC32C; one ICV in 2^32 looks like that by chance."""
 
 
 def mark_wrong(packet: Packet, data: bytes) -> None:

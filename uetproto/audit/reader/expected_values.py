@@ -67,7 +67,7 @@ def is_vendors(form: str, name: str, value: int) -> bool:
 
 @cache
 def _named(form: str, name: str) -> Container[int]:
-    """Return the codes of a field that have names; if none has one, return all values."""
+    """Return the codes of a field that have names, or all its values if none of them has a name."""
     values = FORMS[form][name].values
     return range(1 << FORMS[form][name].bits) if values is None else frozenset(int(code) for code in values)
 

@@ -48,7 +48,7 @@ the same headers."""
 
 
 def classes_of(layers: list[Layer], index: int) -> dict[str, frozenset[int]]:
-    """Return the values that each other code field may have in an expected header while the rest stays the same."""
+    """Return the values that each code field outside `exact_of` may have in an expected header of the same shape."""
     form, values, offset = layers[index]
     found = {"dscp": _EXPECTED_DSCP} if "dscp" in values else {}
     for name in code_fields(form):
@@ -125,7 +125,7 @@ _WITHOUT_CRC = f"""
 
 
 def reader_of(packet: Packet, following: str | None, crc: str, count: list[int], with_crc: dict[Flow, bool]) -> Reader:
-    """Compile the reader of packets of this shape, which end within the header `following`; the reader counts them."""
+    """Compile a reader that counts packets of this shape; truncated ones end within the header `following`."""
     layers = packet.layers
     forms = [layer.form for layer in layers]
     whole, sealed, roce = "truncated" not in packet.notes, forms[-1].startswith("tss"), "bth" in forms

@@ -39,10 +39,10 @@ class ObservedPacket(NamedTuple):
     content: int | None
     """CRC32C that stands for SES header, extensions and payload, equal in all copies of a packet; None if not known."""
     packet: Packet | None
-    """The decoded packet, if something is not as expected; None if reserved bits are 0, lengths agree, the CRC is
+    """The decoded packet, if something is not as expected; None if reserved bits are 0, lengths agree and the CRC is
     right. For a truncated packet that has all its headers, None says this of the headers only."""
     opening: Opened | Refused | None = None
-    """What the keys made of a sealed packet; None: there are no keys, or the packet is not sealed."""
+    """Result of opening a sealed packet; None if there are no keys or the packet is not sealed."""
 
     @property
     def is_trimmed(self) -> bool:

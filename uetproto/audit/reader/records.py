@@ -54,7 +54,7 @@ class Reading:
         self.others = 0
         """Number of packets that are of other protocols, or of a link type that is not decoded."""
         self.missing: str | None = None
-        """Reason why headers are missing from packets that are there, or are sealed; None if none are."""
+        """Reason why the headers of some captured packets cannot be read; None if all can be read."""
         self.copies = 0
         """Number of packets that are copies made by a mirror port."""
         self.unopened: Counter[str] = Counter()
@@ -115,7 +115,7 @@ class Reading:
             self._see(seen)
 
     def end(self) -> None:
-        """Finish: no record follows."""
+        """Hand on the packets that still wait: no record follows."""
         self._flows.end()
 
     def _take_behind(self, seen: ObservedPacket, record: Record) -> None:

@@ -38,7 +38,7 @@ def kept_bytes(packet: Packet) -> int:
 
 
 def missing_end(packet: Packet) -> Misfit:
-    """Return the outermost length of a packet, and by how many bytes the packet is shorter."""
+    """Return the outermost length field of a packet, and how many bytes earlier than it states the packet ends."""
     form, values, offset = next(layer for layer in packet.layers if layer.form in _ENDS)
     name, end_of = _ENDS[form]
     missing = offset + end_of(values) - kept_bytes(packet)

@@ -1,4 +1,4 @@
-"""Follows queue pairs of RoCE and InfiniBand: RC, UC, UD, from sender to receiver, and congestion notifications.
+"""Follows queue pairs of RoCE and InfiniBand (RC, UC and UD) in each direction, and congestion notifications.
 
 A request with the next PSN takes the fast path through `see`. All others, and answers, take the slow path through
 `tracker_requests.py` and `tracker_answers.py`. No header says which two queue pairs are connected: the tracker learns
@@ -33,7 +33,7 @@ from uetproto.wire.headers.ethernet import Ecn
 from uetproto.wire.headers.roce import BTH, PMTUS, RESPONSES, Transport
 
 Key = tuple[int, int, int]
-"""Holds source, destination, and queue pair with transport."""
+"""Holds source, destination, and one number for queue pair and transport."""
 
 _DEFAULT_KEY = 0xFFFF & KEY
 _CE = int(Ecn.CE)

@@ -1,4 +1,4 @@
-"""Follows requests of a queue pair on the slow path: copies, requests ahead or behind, first requests."""
+"""Follows requests on the slow path: copies, first requests, and requests ahead of the next PSN or behind it."""
 
 from typing import NamedTuple
 
@@ -43,8 +43,8 @@ def conflicts(was: RequestRecord, now: RequestRecord) -> bool:
 
 
 class Contradicted(NamedTuple):
-    """Replaces the `QpStream` in an event that the tracker has judged: `verdict` is what the tracker found, or says
-    that the packets may belong to two connections. None: nothing is wrong."""
+    """Replaces the `QpStream` as the state of an event that the tracker itself has judged. By default `verdict` says
+    that the packets may belong to two connections; None says that nothing is wrong."""
 
     stream: QpStream
     verdict: Verdict = ANOTHER
@@ -54,7 +54,7 @@ class Contradicted(NamedTuple):
 
 
 def if_sure(stream: QpStream, number: int) -> QpStream | Contradicted:
-    """Return the state for rules that compare a packet with an earlier packet, which has this number."""
+    """Return the state of an event that compares a packet with the earlier packet `number`."""
     return stream if stream.is_sure_of(number) else Contradicted(stream)
 
 
@@ -99,7 +99,7 @@ class Requests:
             self._behind(stream, seen, operation)
 
     def note(self, stream: QpStream, seen: ObservedPacket, operation: int, *, known: bool = True) -> None:
-        """Store the data of a new request that its record does not hold. `known`: the PSN before was seen."""
+        """Store what a record does not hold of a new request. `known`: the PSN before it was seen."""
         if operation == _WRITE_FIRST:
             stream.first = seen.head.psn
             stream.stated[seen.head.psn] = seen.more[0].dmalen
@@ -114,7 +114,7 @@ class Requests:
             self._tell[RoceEvent.ATOMIC](stream, seen)
 
     def settle(self, stream: QpStream) -> None:
-        """Decide that the suspect, a request, did not begin a new connection, and that no skipped PSN comes."""
+        """Decide that the suspected request did not begin a new connection, and that skipped PSNs will not come."""
         for gap in stream.gaps:
             gap.tell(gap.state, gap.seen)
         stream.gaps.clear()
@@ -195,7 +195,7 @@ class Requests:
         return is_new
 
     def begin_again(self, stream: QpStream) -> None:
-        """Begin a new connection with the suspect, a request."""
+        """Begin a new connection with the suspected request."""
         suspect = stream.suspect
         assert suspect is not None
         self._begin(stream, suspect, suspect.head.opcode & 0x1F)

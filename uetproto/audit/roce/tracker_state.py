@@ -14,7 +14,7 @@ from uetproto.wire.headers.roce import OPERATIONS, PMTUS, Load, Operation, Trans
 M24 = 0xFFFFFF
 HALF = 0x800000
 FAR = 0x10000
-"""Distance between PSNs of one connection that no two open PSNs reach, except PSNs of one READ."""
+"""Upper limit of the distance between two PSNs that are open on one connection, unless both belong to one READ."""
 MOST = 4_096
 """Greatest number of PSNs of one sender that are kept."""
 RECORDS = 1_000_000
@@ -80,19 +80,19 @@ class RoceEvent(Enum):
     MISORDERED = auto()
     """A request cannot follow, or precede, `was`, its neighbour in PSN order."""
     AGAIN = auto()
-    """A request came with a PSN that was seen before, in `was`."""
+    """A request came with a PSN that was seen before; `was` is the request seen then."""
     ANEW = auto()
     """Another connection begins with this request; `REQUEST` follows. Both directions forget the old connection."""
     IN_READ = auto()
     """A request has a PSN that belongs to a READ, `read`."""
     SKIPPED = auto()
-    """A request follows a PSN that did not come after it, either; state: `Contradicted`."""
+    """A request skipped a PSN that did not come later either; state: `Contradicted`."""
     LATE = auto()
     """A request came with a PSN that was not seen before, behind a later one; state: `Contradicted`."""
     ATOMIC = auto()
     """An atomic request came."""
     DATAGRAM = auto()
-    """A datagram came; `was` is an earlier one with its PSN."""
+    """A datagram came; `was` is an earlier one with the same PSN."""
     RESPONSE = auto()
     """An answer came to a request whose sender is known; the event is only counted."""
     UNSENT = auto()
@@ -100,13 +100,13 @@ class RoceEvent(Enum):
     STRANGE = auto()
     """An answer is of another kind than its request; state: `Contradicted`."""
     ACK_ALONE = auto()
-    """A READ or an atomic request was answered, or an ACK came for it; state: `Contradicted`."""
+    """A READ or an atomic request was answered with data, or with an ACK alone; state: `Contradicted`."""
     READ_BEGINS = auto()
     """The answer to the first PSN of a READ came."""
     ATOMIC_ANSWER = auto()
     """An answer to an atomic request came; `original` is the number and value of an earlier answer."""
     MSN = auto()
-    """An ACK came for a packet whose messages are counted; `expected_msn` follows from `acked`, an earlier ACK."""
+    """An ACK came whose MSN can be compared with that of an earlier ACK, `acked`; it should be `expected_msn`."""
     NAK = auto()
     """A NAK "PSN sequence error" came; `naked` is an earlier NAK of this PSN, and the PSN was not sent again since."""
     UNHEEDED = auto()
@@ -270,7 +270,7 @@ class QpStream:
         """Holds PSN and number of a NAK that ends the connection."""
 
         self.was: RequestRecord | None = None
-        """Holds, as the next three do, what an event refers to beside the packet."""
+        """Holds, like the next three attributes, what an event refers to besides the packet."""
         self.read: AuditedRead | None = None
         self.original: tuple[int, int] | None = None
         self.expected_msn = 0
@@ -282,7 +282,7 @@ class QpStream:
         return self.was
 
     def flow(self) -> Flow:
-        """Return transport, addresses and queue pair: that of the destination, for UD that of the sender."""
+        """Return transport, addresses and the destination's queue pair; for UD, only the sender and its queue pair."""
         flow: dict[str, Any] = {"transport": Transport(self._transport).name}
         if self._transport == Transport.UD:
             return flow | {"src": address_text(self._src), "srcqp": self.qp}

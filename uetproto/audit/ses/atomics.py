@@ -40,5 +40,5 @@ def is_aligned(datatype: int, offset: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_usual(opcode: int, datatype: int, length: int, fetches: bool, offset: int) -> bool:
-    """Return whether an operation is defined, and its data are whole aligned elements. `offset`: modulo `LARGEST`."""
+    """Return whether an operation is defined and its data are whole aligned elements; `offset` is modulo `LARGEST`."""
     return is_defined(opcode, datatype) and is_whole(opcode, datatype, length, fetches) and is_aligned(datatype, offset)

@@ -43,7 +43,7 @@ def is_surely_of(message: AuditedMessage, psn: int) -> bool:
 
 
 def drift_of(message: AuditedMessage, psn: int, origin: int | None, mtu: int) -> int:
-    """Return how many PSNs other packets used within the message; negative: after this packet."""
+    """Return how many PSNs of the message other packets used before this packet; negative: after this packet."""
     if origin is None or message.origin is None or not mtu:
         return 0
     drift = diff32(origin, message.origin)

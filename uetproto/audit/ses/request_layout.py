@@ -11,7 +11,7 @@ COMMON = (
     "dc", "rel", "ri_generation", "job_id", "pid_on_fep", "resource_index", "initiator", "key", "request_length",
     "place",
 )  # fmt: skip
-"""Names the fields, beside the opcode, that are equal in all packets of a message (ses.md §15, invariant 5). `key` is
+"""Names the fields, besides the opcode, that are equal in all packets of a message (ses.md §15, invariant 5). `key` is
 the memory key or the match bits; `place` is buffer_offset, or the two tokens of a deferrable send as one number."""
 _KEYS = ("memory_key", "match_bits")
 _PLACES = ("buffer_offset", "initiator_restart_token", "target_restart_token")

@@ -1,4 +1,4 @@
-"""Holds what the rules about messages share: sections that they cite, names of codes, a function that makes a row."""
+"""Holds what the rules about messages share: the sections cited, the names of codes, a function that makes a rule."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _CODES: dict[int, str] = {code: code.name for code in ReturnCode}
 
 
 def code_name(code: int) -> str:
-    """Return how findings name a return code."""
+    """Return the name of a return code in findings."""
     return _CODES.get(code, f"return code {code:#04x}")
 
 

@@ -1,7 +1,7 @@
 """Follows the messages of PDCs and of RUDI: request packets, responses, read data (ses.md §2, ses.md §7, ses.md §9).
 
-`PdsTracker` and `RudiTracker` call it, as `audit/contract.py` says. A packet that equals what is expected is only
-counted; every other packet takes the slow path.
+`PdsTracker` and `RudiTracker` call this tracker, as `audit/contract.py` says. A packet that equals what is expected is
+only counted; every other packet takes the slow path.
 """
 
 from typing import cast
@@ -43,7 +43,7 @@ class SesTracker:
         """Maps its `id()` to each message of which two packets contradict each other."""
 
     def open(self, direction: MessageDirection, *, ordered: bool = True) -> MessageSender:
-        """Return the value of `direction.ses`."""
+        """Return a new `MessageSender`, the value of `direction.ses`."""
         return MessageSender(direction, unordered=not ordered)
 
     # Requests ---------------------------------------------------------------------------------------------------------

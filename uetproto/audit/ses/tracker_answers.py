@@ -32,9 +32,9 @@ class AuditedAnswer(NamedTuple):
     earlier: GuaranteedAnswer | None
     """Holds a guaranteed response for the same PSN."""
     success: int | None = None
-    """Holds the number of a packet with a success of SES for the same PSN."""
+    """Holds the number of a packet in which SES reports success for the same PSN."""
     cleared: int | None = None
-    """Holds the newest CLEAR_PSN of the source, None if there was none; only of PDCs."""
+    """Holds the newest CLEAR_PSN of the source of a PDC; None if there was none, and always None for RUDI."""
 
     @property
     def message(self) -> AuditedMessage | None:
@@ -66,4 +66,4 @@ class RepeatedId(AboutMessage):
     psn: int | None
     """Holds the PSN of a packet of the earlier message that is not acknowledged; None: all are acknowledged."""
     number: int
-    """Holds the number of that packet, or of a packet of the earlier message."""
+    """Holds the number of that packet; if all are acknowledged, that of any packet of the earlier message."""

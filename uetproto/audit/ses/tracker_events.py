@@ -20,7 +20,7 @@ class SesEvent(Enum):
     CHANGED = auto()
     """A packet of a message differs from the others in a field that is equal in all packets of a message."""
     MISPLACED = auto()
-    """A packet certainly belongs to this message, and its offset contradicts its PSN, or SOM or EOM come again."""
+    """A packet certainly belongs to this message, but its offset contradicts its PSN, or it repeats SOM or EOM."""
     EDGE = auto()
     """A packet has SOM or EOM, or another size than its neighbours; the event is only counted."""
     LIMITS = auto()
@@ -50,7 +50,7 @@ class SesEvent(Enum):
     RESPONSE = auto()
     """A response came in an ACK; the event is only counted."""
     ANSWERED = auto()
-    """A response came that is more than the default response to a success."""
+    """A response came that is not the expected default response, which reports success."""
     RETURNED = auto()
     """Read data came, in an ACK or in the return direction; the event is only counted."""
     RETURNED_ODDLY = auto()

@@ -73,11 +73,11 @@ class MessageSender:
     """Holds the payload MTU that the last message of several packets showed."""
     rod: bool = False
     successes: dict[int, int] = field(default_factory=dict)
-    """Maps a PSN to the packet with a default response of SES to it: a success, and not what PDS makes up."""
+    """Maps a PSN to the number of the packet with its default response, if SES made the response, not PDS."""
     echoed: set[int] = field(default_factory=set)
     """Holds reads whose data had the id of the read as response_message_id; two at most."""
     refused: dict[tuple[int, ...], tuple[int, int, int]] = field(default_factory=dict)
-    """Maps an index to the generation that was refused with DISABLED_GEN, its highest PSN, and the packet number."""
+    """Maps an index to the generation refused last with DISABLED_GEN, the PSN refused, and the response's number."""
 
     def flow(self) -> Flow:
         return self.direction.flow()
@@ -280,7 +280,7 @@ class AuditedMessage:
         return int(ses[layout.offset]) if layout.offset else 0
 
     def origin_of(self, seen: ObservedPacket, layout: RequestLayout, mtu: int) -> int | None:
-        """Return the PSN of offset 0 as a packet shows it; None: not known, or no multiple of the payload MTU."""
+        """Return the PSN of offset 0 as a packet shows it; None: the MTU is not known or does not divide the offset."""
         offset = self.offset_of(seen, layout)
         if not layout.offset or not offset:
             return int(seen.head.psn)
@@ -400,7 +400,7 @@ class ReturnedData:
         return self.sender.flow() if self.message is None else self.message.flow()
 
     def offset(self, ses: Head) -> int:
-        """Return the offset within the read; the small form answers reads of one packet."""
+        """Return the offset within the read; it is 0 in the small form, which answers reads of one packet."""
         return int(getattr(ses, "message_offset", 0))
 
     def expected(self, ses: Head) -> int:

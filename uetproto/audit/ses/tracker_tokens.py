@@ -1,7 +1,7 @@
 """Follows the tokens with which a target defers a send and restarts it (ses.md §5.7, ses.md §5.8).
 
 A deferrable send has a token of the initiator. DEFERRABLE_RTR names this token and adds one of the target. The send
-that restarts names the token of the target. The three may travel on different PDCs, so that addresses identify the
+that restarts names the token of the target. The three requests may travel on different PDCs, so addresses identify the
 owner of a token.
 """
 
@@ -36,7 +36,7 @@ class Ready:
     """Holds the send that is to restart; None: not seen."""
     number: int
     used_by: tuple[int | None, int] | None = None
-    """Holds message_id and packet of the send that has restarted."""
+    """Holds the message_id and the packet number of the send that has restarted."""
 
 
 @dataclass(slots=True)

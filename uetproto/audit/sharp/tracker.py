@@ -51,9 +51,9 @@ class SharpEvent(Enum):
     """The events of groups; the state is an `AuditedSharpMessage`, `AuditedAggregation` or `AuditedSharpGroup`."""
 
     MESSAGE = auto()
-    """State: `AuditedSharpMessage`."""
+    """A message came; state: `AuditedSharpMessage`."""
     OVER_UET = auto()
-    """A message, or a packet that should be one on a PDC of the reserved pool; state: `AuditedSharpMessage`."""
+    """A packet over UET came that carries a message or claims to; state: `AuditedSharpMessage`."""
     REQUEST = auto()
     """The first request of a child for an operation; state: `AuditedSharpGroup`, with `child`."""
     RESULT = auto()
@@ -66,7 +66,7 @@ class SharpEvent(Enum):
 
 
 class AuditedSharpMessage:
-    """A message, which keeps the headers of its carrier."""
+    """A SHARP message, with the headers of the packet that carries it."""
 
     __slots__ = ("seen", "values")
 
@@ -98,7 +98,7 @@ class AuditedAggregation:
     was: int = 0
 
     def crossed_before(self, seen: ObservedPacket, values: Mapping[str, Any]) -> int | None:
-        """Return the packet with an earlier request or result on this edge; a packet with RETX may be the first."""
+        """Return the number of an earlier packet on the edge with another PSN; None: none came, or this has RETX."""
         number, psn = self.crossed.get(_edge(seen, values), (0, seen.head.psn))
         return None if values["flags"] & Flag.RETX or psn == seen.head.psn else number
 

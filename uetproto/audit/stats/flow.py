@@ -1,7 +1,7 @@
 """Measures a flow while it is open: what one end sends to the other.
 
-A request is *open* from its first copy until an ACK covers it. A meter keeps open requests and messages, and of closed
-ones counts and histograms.
+A request is *open* from its first copy until an ACK covers it. A meter keeps the open requests and messages; of
+those that are closed, it keeps counts and histograms.
 """
 
 from collections import Counter
@@ -15,11 +15,11 @@ from uetproto.audit.stats.trace import Trace
 MESSAGES = 1_024
 """Greatest number of messages that a meter keeps open; when there are more, the older half is closed."""
 NOTES = 4_096
-"""Greatest number of refused PSNs that a meter keeps, and of trimmed PSNs; the oldest one above it is dropped."""
+"""Greatest number of refused PSNs, and of trimmed PSNs, that a meter keeps; beyond it, the oldest is dropped."""
 
 TRIMMED, TIMER, UNKNOWN = "trimmed", "RTO?", "unknown"
-"""Name causes of a retransmission beside the code of a NACK: a trimmed copy was seen; only an earlier copy was seen, so
-that the timer may have expired, or the source inferred a loss; nothing was seen."""
+"""Name causes of a retransmission besides the code of a NACK: a trimmed copy was seen; only an earlier copy was seen,
+so that the timer may have expired, or the source inferred a loss; nothing was seen."""
 
 
 class MeterOwner(Protocol):
@@ -162,7 +162,7 @@ class FlowMeter:
             self.trace.add(self.trace.trimmed, psn, time_ns)
 
     def cause_of(self, psn: int, request: OpenRequest | None) -> str:
-        """Return why a PSN is sent again; the cause is then dropped."""
+        """Return why a PSN is sent again, and forget the cause."""
         is_cut = psn in self.cut
         self.cut.pop(psn, None)
         refused = self.refused.pop(psn, None)
@@ -174,7 +174,7 @@ class FlowMeter:
         return TRIMMED if is_cut else UNKNOWN
 
     def is_rewound(self, psn: int) -> bool:
-        """Return whether a NACK demanded this PSN again, with those after it."""
+        """Return whether a NACK demanded that this PSN and all after it be sent again."""
         if self.rewound is None:
             return False
         start = self.rewound.start

@@ -53,7 +53,7 @@ def measure(
 
 
 class Measures:
-    """Makes the `Measure` of every vantage point: a `ListenerFactory`."""
+    """Makes a `Measure` for every vantage point; it is a `ListenerFactory`."""
 
     def __init__(
         self, options: Options, *, interface: str | None = None, number: int | None = None, draw: bool = False,
@@ -78,7 +78,7 @@ class Measures:
 
 
 class Measure:
-    """Measures one vantage point: a `PacketListener`; `listen` subscribes to events."""
+    """Measures one vantage point; it is a `PacketListener`, and `listen` subscribes it to events."""
 
     def __init__(
         self, file: str, interface: str, *, most: int, rows: int = ROWS, wanted: int | None = None,

@@ -21,7 +21,7 @@ class OpenRequest:
         self.cause = cause
         """Says why the first copy that was seen is a retransmission; None: it is not."""
         self.once = cause is None
-        """Tells that it was sent once, so that an ACK can only answer that copy."""
+        """Whether the request was sent only once, so that an ACK can only answer that copy."""
         self.message: MessageMeter | None = None
 
 
@@ -44,7 +44,7 @@ class MessageMeter:
     """Holds the PSN of its last packet; None: not seen."""
     is_over: bool = False
     expected: int = 0
-    """Number of bytes that the message returns if it succeeds."""
+    """Number of bytes that the target returns if the message succeeds."""
     returned: int = 0
     waiting: int = 0
     """Number of packets of the message that are open."""

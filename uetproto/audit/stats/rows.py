@@ -83,7 +83,7 @@ class MessageRow:
     opcode: str
     message_id: int | None
     psn: int
-    """Holds the PSN of its first packet; of RUDI the pkt_id."""
+    """Holds the PSN of the first packet; for RUDI, its pkt_id."""
     length: int | None
     """Length of the message in bytes, as its header states it; None: the header does not state it."""
     first_ns: int
@@ -124,7 +124,7 @@ class RowTable:
     resent: Counter[str] = field(default_factory=Counter)
     """Counts retransmissions by cause; this and the three fields before are sums over all rows."""
     others: Counter[str] = field(default_factory=Counter)
-    """Counts the rows that were not kept, with the same sums."""
+    """Counts the rows that were not kept, and sums the same values over these rows."""
 
     def add(self, row: Row) -> None:
         self.packets += row.packets

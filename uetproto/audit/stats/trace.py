@@ -8,8 +8,8 @@ MOST = 4_096
 
 
 class Series:
-    """Holds points in the order of time. When there are too many, every second point is dropped, also of the points
-    that come later."""
+    """Holds points in the order of time. Whenever there are too many, every second point is dropped, and later points
+    are thinned out in the same way."""
 
     __slots__ = ("_places", "_step", "_times", "count")
 
@@ -36,7 +36,7 @@ class Series:
 
 
 class Trace:
-    """Holds when PSNs were sent, sent again, trimmed and acknowledged; places count PSNs from the first PSN."""
+    """Holds when PSNs were sent, resent, trimmed, acknowledged and refused; places are distances from the first PSN."""
 
     __slots__ = ("_half", "_mask", "_place", "_psn", "acknowledged", "refused", "resent", "sent", "trimmed")
 

@@ -25,7 +25,7 @@ from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 SenderKey = tuple[int, int, int | None]
 """Holds SDI, address and SSI."""
 SpaceKey = NonceSpace | tuple[int, int, int | None]
-"""Holds the space of nonces, or as far as the packet tells it SDI, AN and SSI."""
+"""Holds the nonce space of an opened packet; for other packets SDI, AN and SSI, which stand for it."""
 EvidenceKey = tuple[int, int, tuple[int, int] | None, tuple[SenderKey, int] | None]
 """Identifies a key: SDI; AN; both addresses, if each direction may have a key of its own; and, once a sender has come
 back to the AN after a rotation, this sender and how often it came back."""
@@ -37,13 +37,13 @@ class TssEvent(Enum):
     """Names the events of secure domains; the state is the `SecureSender`, if nothing else is said."""
 
     ICV = auto()
-    """It is known whether a sealed packet has to open, and does; state: `Authenticity`."""
+    """A sealed packet opened, did not open, or cannot be judged; state: `Authenticity`."""
     SEALED = auto()
-    """A sealed packet came that does not fail to open; the event is only counted."""
+    """A sealed packet came that opened, or on which no key was tried; the event is only counted."""
     AGAIN = auto()
     """A nonce came that its sender used before; state: `RepeatedNonce`."""
     COMPARED = auto()
-    """A nonce came whose prefix another sender uses, too, and perhaps its key; the event is only counted."""
+    """A nonce came from a space of nonces that another sender uses too; the event is only counted."""
     SHARED = auto()
     """A nonce came that another sender has used; state: `RepeatedNonce`."""
     FELL = auto()
@@ -86,7 +86,7 @@ class SecureSender:
 
 
 class Authenticity(NamedTuple):
-    """Holds a sealed packet, and whether its ICV is that of a key."""
+    """Holds the sender of a sealed packet, and the verdict on its ICV."""
 
     sender: SecureSender
     verdict: Verdict
@@ -96,13 +96,13 @@ class Authenticity(NamedTuple):
 
 
 class RepeatedNonce(NamedTuple):
-    """Holds a packet whose nonce was used before, as far as is known."""
+    """Holds the sender of a packet whose nonce was used before, surely or possibly with the same key."""
 
     sender: SecureSender
     was: CounterUse | None
     """Holds the earlier packet, if it is still known."""
     doubt: str | None = None
-    """Says why the two may have different keys; None: they have the same."""
+    """Says why the two packets may have different keys; None: they have the same key."""
 
     def flow(self) -> Flow:
         return self.sender.flow()
@@ -110,10 +110,10 @@ class RepeatedNonce(NamedTuple):
 
 @dataclass(slots=True)
 class KeyEvidence:
-    """Tells whether a key opens packets, and holds those that it does not open until one opens."""
+    """Tells whether a key opens any packet; until one opens, holds the packets that did not open."""
 
     opened: int | None = None
-    """Number of the last packet that it opened."""
+    """Number of the last packet that the key opened."""
     waiting: list[tuple[SecureSender, ObservedPacket]] = field(default_factory=list)
 
 
@@ -229,7 +229,7 @@ class TssTracker:
         self._pdcs = {end: last for end, last in self._pdcs.items() if last[1] > now - SILENT}
 
     def end(self) -> None:
-        """Finish: what still waits for a packet that opens gets none."""
+        """Report the packets that still wait for another packet to open with their key: none did."""
         for evidence in self._evidence.values():
             self._give_up(evidence)
         self._evidence.clear()

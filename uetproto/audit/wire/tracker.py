@@ -54,7 +54,7 @@ class WireEvent(Enum):
     SES = auto()
     """A packet has a SES header."""
     DATA = auto()
-    """A request travels through the network."""
+    """A UET request has an IP header."""
     ICRC = auto()
     """A RoCE packet is whole."""
     SENDER_ICRC = auto()
@@ -101,9 +101,9 @@ class SenderIcrc(NamedTuple):
     src: int
     dst: int
     wrong: int
-    """Number of packets of which none has a right ICRC."""
+    """Number of packets with a wrong ICRC, if no packet has a right one; otherwise 0."""
     others_are_right: bool
-    """Whether packets of the capture have right ICRCs."""
+    """Whether some packets of the capture have a right ICRC."""
 
     def flow(self) -> Flow:
         return ends(self.src, self.dst)
@@ -157,7 +157,7 @@ def _meaning(packet: Packet) -> Meaning:
 
 
 def packet_of(seen: ObservedPacket) -> Packet:
-    """Return the decoded packet, at an event of packets that are not as expected."""
+    """Return the decoded packet of an event about a packet that is not as expected."""
     assert seen.packet is not None
     return seen.packet
 

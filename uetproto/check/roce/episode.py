@@ -85,7 +85,7 @@ class RoceEpisode(ScenarioSettings):
         return {"seed": 0, "transport": self.kind.name.lower()}
 
     def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the tables `[qp.NODE]`; they name a shared receive queue."""
+        """Yield the tables `[qp.NODE]`; a queue pair with a shared receive queue names it "shared"."""
         for node, attributes in zip(NODES, self.qps, strict=True):
             told = {name: "shared" if name == "srq" else int(value) for name, value in attributes.items()}
             yield f"qp.{node}", told

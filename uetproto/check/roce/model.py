@@ -222,7 +222,7 @@ class QpShadow:
     errors: list[Status] = field(default_factory=list)
     """First error of each queue."""
     heard: int = 0
-    """When a packet last arrived, or work was posted or changed."""
+    """Last time at which a packet arrived, or work was posted or changed."""
 
     def begins(self) -> PostedWork | None:
         """Return the send whose first packet is next on the wire."""

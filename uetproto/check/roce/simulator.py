@@ -59,11 +59,11 @@ LONGEST = 8
 MOST_ARRIVALS = 20_000
 """Number of packets and timers without progress after which `finish` stops waiting."""
 FEW_ARRIVALS = 1_000
-"""Number of packets and timers without progress that `finish` waits where no request has to end."""
+"""Number of packets and timers without progress after which `finish` stops where no request has to end."""
 PATIENCE = 10 * SECOND
 """Virtual time that `finish` takes where no request has to end."""
 NEAR_WRAP = MASK - 2
-"""First PSN and MSN of a twin: they wrap soon."""
+"""First PSN and first MSN of a twin, a second simulator whose numbers wrap soon."""
 
 _SILENT = (Operation.ACKNOWLEDGE, Operation.ATOMIC_ACKNOWLEDGE)
 """Answers that the limit of packets does not hold back."""

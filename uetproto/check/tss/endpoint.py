@@ -86,7 +86,7 @@ class TssOperation:
 
 
 class TssEndpoint:
-    """An endpoint: its driver uses the five calls of `fep`, and packets pass through `port`."""
+    """An endpoint, whose driver uses `fep` as an `Engine`; its packets pass through `port`."""
 
     def __init__(self, node: int, address: int, ip_version: int, config: PdsConfig, seed: str) -> None:
         self.node = node

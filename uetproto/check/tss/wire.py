@@ -20,7 +20,7 @@ class SealedPacket(NamedTuple):
     """Whether the DSCP, which is not authenticated, says that the packet was trimmed."""
 
     def below(self, ip_version: int) -> AssociatedData:
-        """Return the headers below TSS, of native IP (tss.md §7.1)."""
+        """Return the headers below TSS, in the encapsulation native IP, as associated data (tss.md §7.1)."""
         return AssociatedData(ip_version, self.src, self.dst, self.entropy.to_bytes(2, "big") + bytes(2))
 
     @property

@@ -15,7 +15,7 @@ from uetproto.engine.pds.pdc_pool import Preset
 __all__ = ["PAYLOAD", "PROFILES", "UetEpisode", "begin"]
 
 PAYLOAD = 4
-"""Size of a full packet in bytes when packets are encoded; equal to the count of a packet without bytes."""
+"""Payload of a full packet in bytes when packets are encoded; packets that are not encoded count as many bytes."""
 
 
 def row(step: UetStep) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class UetEpisode(ScenarioSettings):
         return UetSimulator(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
 
     def with_bytes(self, step: UetStep) -> UetStep:
-        """Drop a damaged packet: in a run without bytes, damage means that the CRC refuses the packet."""
+        """Return a drop for a step that damages a packet: without bytes, damage means that the CRC refuses it."""
         return step._replace(action="drop", at=0) if step.action == "corrupt" else step
 
     def run_keys(self) -> dict[str, Any]:
