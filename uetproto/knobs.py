@@ -66,9 +66,10 @@ class Knob:
         check(name, value, self.legal, show)
 
     def read(self, value: Any) -> Any:
-        """Convert an entry of a TOML file to the value of the knob: "on", "off" and texts of times are converted.
+        """Convert an entry of a TOML file to the value of the knob: by its `KeyType`, or from "on", "off" or the text
+        of a time.
 
-        Other values are returned as they are, for `check`. Raises `ValueError` for a text that is no time.
+        Other values are returned as they are, for `check`. Raises `ValueError` for an entry that cannot be converted.
         """
         if isinstance(self.legal, KeyType):
             return self.legal.check(value)

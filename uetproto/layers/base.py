@@ -66,7 +66,7 @@ def layer_of(
 
 
 def last_of(packet: Any, *behind: type) -> Any:
-    """Return the last layer from `packet` upwards, before padding or a layer of one of the classes `behind`."""
+    """Return the last layer from `packet` on, before padding or a layer of one of the classes `behind`."""
     while packet.payload and not isinstance(packet.payload, (Padding, *behind)):
         packet = packet.payload
     return packet

@@ -105,7 +105,7 @@ class RoceStation:
         self._number = _FIRST_QP - 1
 
     def lend_again(self) -> None:
-        """Register the region again under the same key, after a peer has invalidated it."""
+        """Register the region again under the same key, after a peer has invalidated the key."""
         self.hca.dereg_mr(self.lent)
         self.lent = self.hca.reg_mr(self.pd, self.memory, addr=BASE, access=FULL_ACCESS, rkey=_LENT)
 

@@ -205,7 +205,7 @@ class SharpOptions:
 
     @property
     def fall_back(self) -> bool:
-        """Tell whether hosts run a collective that fails in SHARP; in modes 2 to 4 the job aborts (sharp.md §3.4)."""
+        """Tell whether hosts repeat a collective that failed in SHARP; in modes 2–4 the job aborts (sharp.md §3.4)."""
         return bool(self.enable_sharp < _FORCE)
 
     @property

@@ -190,9 +190,9 @@ class SecureDomain:
     # Keys: make before break (tss.md §10)
 
     def install(self, an: int, key: DomainKey) -> None:
-        """Install a new key for the AN that does not seal now.
+        """Install a new key for an AN that is not in use.
 
-        Raises `LocalError` for the AN in use, and for a key that has sealed packets.
+        Raises `LocalError` for the AN that seals now, if it has a key, and for a key that has sealed packets.
         """
         _check_an("an", an)
         if an == self.tx_an and self._slots[an] is not None:
@@ -207,7 +207,7 @@ class SecureDomain:
     def switch(self, an: int) -> None:
         """Seal with the key of the other AN from now on.
 
-        Raises `LocalError` if that AN has no key, or its key has sealed packets.
+        Raises `LocalError` if `an` seals already or has no key, or if its key has sealed packets.
         """
         _check_an("an", an)
         cipher = self._slots[an]

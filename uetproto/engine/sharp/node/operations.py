@@ -122,7 +122,7 @@ class GroupOperations(ABC):
         return len(seqs)
 
     def expired(self, op: OstEntry) -> None:
-        """Handle the expiry of an operation's timer: T_ost, T_result, T_rnr or T_err, by its state."""
+        """Handle the expiry of the timer that the operation's state has: T_ost, T_result, T_rnr or T_err."""
         node = self.node
         if op.state is OpState.COLLECT:
             op.code = Status.TIMEOUT_NO_PROGRESS

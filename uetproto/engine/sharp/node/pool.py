@@ -103,8 +103,7 @@ class ResourcePool:
     # OSTs by the lazy policy
 
     def allocate_ost(self) -> bool:
-        """Allocate an OST and return whether one was left; without the lazy policy the group has reserved it
-        already."""
+        """Allocate an OST and return whether one was left; True without the lazy policy, as the group reserved it."""
         if not self.config.lazy_ost:
             return True
         if self.osts >= self.config.osts:
