@@ -48,7 +48,8 @@ refprov is the reference provider (observed.md, tss.md §9)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdsConfig:
-    """Holds the parameters of packet delivery. Raises `LocalError` naming the parameter and what is legal.
+    """This class holds the parameters of packet delivery. Raises `LocalError`, which names the parameter and
+    what is legal.
 
     The parameters are those of pds.md §17, with their names in lower case, and the knobs of §20 and of observed.md.
     UET_Over_UDP, UDP_Dest_Port and UET_Data_Protect are not here: they belong to the layers below (`[fabric]` of a
@@ -242,7 +243,7 @@ class PdsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SesConfig:
-    """Holds the parameters of semantics (ses.md §16, observed.md). Raises `LocalError` as `PdsConfig` does."""
+    """This class holds the parameters of SES (ses.md §16, observed.md). Raises `LocalError` as `PdsConfig` does."""
 
     # fmt: off
     # Sizes

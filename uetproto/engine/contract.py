@@ -40,7 +40,7 @@ PDC_MODES = (Mode.RUD, Mode.ROD)
 
 
 class TrafficClass(IntEnum):
-    """Says the traffic class of a packet, which the driver maps to a DSCP (cms.md §1)."""
+    """This enumeration has the traffic classes of packets; the driver maps each class to a DSCP (cms.md §1)."""
 
     DATA = 0
     """Class of requests, which may be trimmed and carry ECT(0)."""
@@ -51,7 +51,7 @@ class TrafficClass(IntEnum):
 
 
 class Trim(IntEnum):
-    """Says whether a received packet was trimmed, as its DSCP tells (pds.md §14)."""
+    """This enumeration says whether a received packet was trimmed, as its DSCP tells (pds.md §14)."""
 
     NO = 0
     TRIMMED = 1
@@ -314,7 +314,7 @@ Work: TypeAlias = SesWork | PdsWork
 
 
 class PdcErrorReason(Enum):
-    """Says why a PDC ended in error (pds.md §6.7)."""
+    """This enumeration says why a PDC ended in error (pds.md §6.7)."""
 
     RTO_EXHAUSTED = "no answer after the last retransmission"
     NACK_EXHAUSTED = "refused more often than Max_NACK_Retx_Cnt"

@@ -41,7 +41,7 @@ class Path(Enum):
 
 
 class PathProfile(NamedTuple):
-    """Holds the hops and costs of a path."""
+    """This class holds the hops and costs of a path."""
 
     hops: tuple[Hop, ...]
     copies: int
@@ -64,9 +64,9 @@ PATHS: dict[Path, PathProfile] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathConfig:
-    """Holds the latency in picoseconds and the bandwidth in bytes a second of each hop; the defaults are a choice.
+    """This class has latency and bandwidth of each hop, in picoseconds and bytes a second; the defaults are chosen.
 
-    Raises `LocalError` naming the field and what is legal: latencies from 0, bandwidths from 1.
+    Raises `LocalError`, which names the field and what is legal: latencies from 0, bandwidths from 1.
     """
 
     pcie_latency: int = 500 * _NANOSECOND
@@ -100,7 +100,7 @@ class PathConfig:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Holds the cost of one transfer at one end."""
+    """This class holds the cost of one transfer at one end."""
 
     path: Path
     size: int

@@ -46,7 +46,7 @@ IN_ACK: frozenset[int] = frozenset({NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESP
 
 @dataclass(slots=True)
 class Request:
-    """Holds a RUD or ROD request (UE 1.0.1 §3.5.10.2)."""
+    """This class holds a RUD or ROD request (UE 1.0.1 §3.5.10.2)."""
 
     mode: Mode
     next_hdr: int
@@ -68,7 +68,7 @@ class Request:
 
 @dataclass(slots=True)
 class Ack:
-    """Holds an ACK, ACK_CC or ACK_CCX (UE 1.0.1 §3.5.10.4)."""
+    """This class holds an ACK, ACK_CC or ACK_CCX (UE 1.0.1 §3.5.10.4)."""
 
     type: int
     next_hdr: int
@@ -94,7 +94,7 @@ class Ack:
 
 @dataclass(slots=True)
 class Nack:
-    """Holds a NACK or NACK_CCX (UE 1.0.1 §3.5.10.6)."""
+    """This class holds a NACK or NACK_CCX (UE 1.0.1 §3.5.10.6)."""
 
     code: int
     rudi: int
@@ -115,7 +115,7 @@ class Nack:
 
 @dataclass(slots=True)
 class Control:
-    """Holds a control packet (UE 1.0.1 §3.5.16)."""
+    """This class holds a control packet (UE 1.0.1 §3.5.16)."""
 
     ctl_type: int
     isrod: int
@@ -143,7 +143,7 @@ class Control:
 
 @dataclass(slots=True)
 class Rudi:
-    """Holds a RUDI request or response (UE 1.0.1 §3.5.10.8)."""
+    """This class holds a RUDI request or response (UE 1.0.1 §3.5.10.8)."""
 
     response: bool
     next_hdr: int
@@ -160,7 +160,7 @@ class Rudi:
 
 @dataclass(slots=True)
 class Uud:
-    """Holds a UUD request (UE 1.0.1 §3.5.10.9)."""
+    """This class holds a UUD request (UE 1.0.1 §3.5.10.9)."""
 
     next_hdr: int
     size: int

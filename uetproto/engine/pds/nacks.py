@@ -16,7 +16,7 @@ class NackClass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NackRow:
-    """Holds the reaction of a source to a NACK code (pds.md §12)."""
+    """This class holds the reaction of a source to a NACK code (pds.md §12)."""
 
     kind: NackClass
     delayed: bool = False

@@ -57,7 +57,7 @@ class Preset:
 
 
 class PdcPool:
-    """Holds the open PDCs, and the PDCIDs that are free, reserved or in quarantine."""
+    """This class holds the open PDCs, and the PDCIDs that are free, reserved or in quarantine."""
 
     def __init__(self, config: PdsConfig, rng: Rng) -> None:
         self.config = config

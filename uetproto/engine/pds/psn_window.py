@@ -20,7 +20,7 @@ MPR_UNIT = 128
 
 
 class Verdict(IntEnum):
-    """Says how a PSN relates to the window of its destination (pds.md §8.1)."""
+    """This enumeration says how a PSN relates to the window of its destination (pds.md §8.1)."""
 
     NEW = 0
     GAP = 1
@@ -87,7 +87,9 @@ _INCOMPLETE = (UnansweredSlot, BufferedSlot, ClosingSlot)
 
 
 class PsnWindow:
-    """Holds `cack`, `max_clear`, `max_rcvd` and the slots above CACK; all comparisons are serial (pds.md §2.1)."""
+    """This class holds `cack`, `max_clear`, `max_rcvd` and the slots above CACK; all comparisons are serial (pds.md
+    §2.1).
+    """
 
     __slots__ = (
         "_early", "_turn", "buffered", "cack", "gap_closed", "max_clear", "max_rcvd", "mp_range", "rod", "sack_track",

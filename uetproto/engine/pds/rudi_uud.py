@@ -115,7 +115,7 @@ class RudiTimers:
 
 
 class RudiUud:
-    """Sends and receives the RUDI and UUD packets of one fabric endpoint."""
+    """This class sends and receives the RUDI and UUD packets of one fabric endpoint."""
 
     def __init__(self, owner: "Pds") -> None:
         self.owner = owner
