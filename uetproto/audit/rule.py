@@ -84,5 +84,5 @@ class Rule:
     """Lists the numbered invariants that the rule covers, such as "pds 20"."""
     obscures: bool = False
     """Tells that a packet that the rule finds may have been sent in place of another one, which is then missing. After
-    such a packet, rules of absence and of order are not judged in its conversation, as their findings would only follow
-    from it."""
+    such a packet, rules of absence and of order are not judged in its conversation, as their findings would only be
+    consequences of that packet."""

@@ -45,7 +45,7 @@ a random number generator, and returns the step generator and the settings."""
 
 MACHINES = tuple(BEGINNINGS)
 ALL = "all"
-"""Stands for all machines in turn, in place of the name of one machine."""
+"""Name that stands for all machines in turn."""
 
 LENGTH = range(200, 2000)
 

@@ -49,8 +49,7 @@ class FastReader:
     """A fast reader holds the compiled shapes of one vantage point, and counts how many packets had each."""
 
     def __init__(self, crc: str, with_crc: dict[Flow, bool], with_icrc: dict[Flow, bool]) -> None:
-        """Take the tables that say whether flows have a CRC32C, or an ICRC; a reader adds each flow in which it finds a
-        right one."""
+        """Take two tables that say which flows have a CRC32C, and which a right ICRC; readers add flows to them."""
         self._crc = crc
         self._with_crc = with_crc
         self._with_icrc = with_icrc

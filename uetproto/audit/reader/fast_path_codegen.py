@@ -33,9 +33,7 @@ _BEGINNINGS = 1_024
 
 @cache
 def exact_of(header: Header) -> tuple[str, ...]:
-    """Return the fields of an expected header whose values are compiled in: fields that select what follows, or are
-    0.
-    """
+    """Return the fields whose values are compiled into a reader: they select what follows, or have a fixed value."""
     names = [*exact_fields(header), *reserved_fields(header.name)]
     names += [name for name in VERSIONS if name in header.names]
     names += {"ipv4": ["df"], "ethernet": ["type"], "vlan": ["type"]}.get(header.name, [])

@@ -262,7 +262,7 @@ class QpStream:
         """Holds findings about answers, which are withdrawn if another connection begins."""
         self.reading: AuditedRead | None = None
         self.atomics: dict[int, tuple[int, int]] = {}
-        """Maps a PSN to the number of the answer, and the value in it."""
+        """Maps a PSN to the packet number of the answer and to the value in the answer."""
         self.acked: tuple[int, int, RequestRecord] | None = None
         """Holds number, MSN and request of the latest ACK."""
         self.naked: tuple[int, ObservedPacket] | None = None

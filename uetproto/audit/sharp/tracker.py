@@ -147,7 +147,7 @@ class SharpTracker:
         self._nodes: dict[tuple[int, int], dict[int, None]] = {}
         """Maps tree and number of a group to the aggregation nodes that have, or had, such a group."""
         self._waiting: list[tuple[int, int, int, ObservedPacket]] = []
-        """Heap of messages by time and number; those of one packet in the order of arrival."""
+        """Heap of messages by time and number of the packet; messages of one packet keep the order of arrival."""
         self._arrivals = 0
         self._copies: dict[tuple[int, ...], None] = {}
 

@@ -154,7 +154,7 @@ class TssTracker:
         self._last = -1
         """Holds the number of the last sealed packet; the packet inside has the same number."""
         self._pdcs: dict[End, tuple[int, int]] = {}
-        """Maps the ends of PDCs with sealed packets to number and time of the last of these."""
+        """Maps the ends of PDCs with sealed packets to number and time of the last sealed packet."""
         self.see_by_class = {head_class(header.name): self.see for header in (TSS, TSS_SSI)}
 
     @property

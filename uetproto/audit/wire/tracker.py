@@ -197,7 +197,7 @@ class WireTracker:
         self._lost: Counter[Enum] = Counter()
         """Counts, by event, what was not judged because the end of the packet is missing."""
         self._short: list[ObservedPacket] = []
-        """Holds packets that may be truncated, which the end of the capture decides."""
+        """Holds packets that may be truncated; whether they are is decided at the end of the capture."""
         self._wrong_icrcs: dict[tuple[int, int], list[Any]] = {}
         """Maps sender and receiver to their first packet with a wrong ICRC, and the number of such packets, as long as
         none of theirs is known to be right."""

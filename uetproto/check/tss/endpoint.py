@@ -40,7 +40,7 @@ class OfferedMemory:
         self.written = bytearray()
         """Whether each byte was written, up to the last place that `give` returned."""
         self.harm = ""
-        """What was written at a wrong place, or twice; empty: nothing."""
+        """Description of a write of wrong bytes, or of a second write to the same bytes; empty: there was none."""
 
     def give(self, length: int) -> int:
         """Return a place for a message."""

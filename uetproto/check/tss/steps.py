@@ -34,7 +34,7 @@ ACTIONS = {
 }
 
 MACHINE = "tss"
-"""The name that `uetproto fuzz` uses."""
+"""The name by which `uetproto fuzz` selects this simulation."""
 
 MODES = ("rud", "rod")
 RESTARTS = {
