@@ -62,7 +62,7 @@ class PlaceSpec:
     """Rate of its cable in bits a second."""
     at: str | None = None
     """Switch that the node is part of, as an aggregation node is: switch, leaf0, spine1, pod0.agg1, core0. None: the
-    node is a host, and the next rank of the topology."""
+    node is a host, which takes the next rank of the topology."""
     ports: int | None = None
     """Ports of its NIC, each with a cable to the same switch; the entropy value of a packet selects the port."""
 

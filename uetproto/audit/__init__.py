@@ -3,8 +3,8 @@
 The walk of a packet
 --------------------
     auditor.py    `audit(files, options)` → `AuditReport` (report.py); an `Auditor` for each interface of a file
-    reader/       makes an `ObservedPacket` (observed.py) of a record (records.py): by readers compiled from the tables
-                  (fast_path.py, fast_path_codegen.py), or from a decoded packet (slow_path.py). expected_values.py says
+    reader/       makes an `ObservedPacket` (observed.py) from a record (records.py): by readers compiled from tables
+                  (fast_path.py, fast_path_codegen.py), or by decoding (slow_path.py). expected_values.py says
                   what an expected header is, crc_of_packet.py what a packet tells of its CRC, mirror.py which
                   packets are copies
     */tracker.py  follows what a packet belongs to, and reports events; each subject has a folder
@@ -19,10 +19,12 @@ Trackers
     ses           messages: their state (_message), finding the message of a packet (message_attribution.py), answers
                   (_replies, _answers), tokens of deferrable sends (_tokens), sync groups (_groups)
     roce          queue pairs: requests (_requests), answers (_answers)
-    sharp, tss    groups of in-network computing; secure domains
+    sharp         groups of in-network computing
+    tss           secure domains
 
 `pds` and `ses` do not import each other: contract.py holds what they use of each other. Most packets take the fast path
-through a tracker's first module; `_state` or `_events` has its events. flows.py drops silent and surplus flows.
+through the first module of a tracker; the module `_state` or `_events` names its events. flows.py drops silent and
+surplus flows.
 
 Other parts
 -----------

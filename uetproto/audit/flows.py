@@ -10,7 +10,7 @@ SWEEP = 4096
 """Least number of packets between two sweeps."""
 
 PER_PACKET = 4
-"""Flows that a sweep may visit for each packet at little cost; fewer than two would not keep up with short flows."""
+"""Number of flows that a sweep may visit for each packet; below 2, sweeps would not keep up with short flows."""
 
 
 class Flowing(Protocol):

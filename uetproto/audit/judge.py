@@ -3,7 +3,7 @@
 Where a rule has not judged an event, its tally says why:
 
     it is not asked    the options do not promise what it `requires`
-    when it is asked   it says `Inconclusive`, or the tracker does in its place: what was seen does not tell
+    when it is asked   the rule, or the tracker for it, says `Inconclusive`: the packets seen do not decide
     when it is asked   an earlier finding obscures the conversation (`Rule.obscures`): what is missing follows from it
     at the end         the conversation may have been another one (`Subject.doubt`): its findings are withdrawn
     at the end         packets were missing, though none should be (`Judge.missing`): findings of absence are withdrawn
@@ -29,7 +29,7 @@ Tell = Callable[[Any, ObservedPacket], None]
 Place = tuple[object, ...]
 """Identifies an end of a conversation: its address, that of its peer, and its PDCID where there is one."""
 FOLLOWS = "it may follow from another finding"
-"""Says why a rule of absence or of order is not judged behind a finding that obscures the conversation."""
+"""Says why a rule of absence or of order is not judged after a finding that obscures the conversation."""
 
 
 def _places(flow: Flow) -> tuple[tuple[Place, ...], tuple[Place, ...]]:

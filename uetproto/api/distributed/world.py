@@ -42,11 +42,11 @@ class World:
     ) -> None:  # fmt: skip
         """Makes the network and checks all arguments. Raises `ArgumentError`.
 
-        `ranks`: their number. `transport`: "model" (alpha and beta, no packets), "uet", "roce", or a
+        `ranks`: number of ranks. `transport`: "model" (alpha and beta, no packets), "uet", "roce", or a
         `CollectiveNetwork`; all further arguments are the network's. `algorithm`: one name for all collectives that
-        have it, or a name for each operation; None: chosen by size (`choice.choose`). `nodes`: their number, or the
-        ranks of each; a network with packets takes them as hosts, and `hosts` names the same. `channels`, `slices`,
-        `sockets`, `between`: options of algorithms, see `catalogue.schedule`.
+        have it, or a name for each operation; None: chosen by size (`choice.choose`). `nodes`: number of nodes, or
+        the ranks of each; a network with packets takes them as hosts; `hosts` has the same meaning. `channels`,
+        `slices`, `sockets`, `between`: options of algorithms, see `catalogue.schedule`.
 
         `mode`: "cpu", where a call returns when its result is there, or "stream" (collectives.md §1.2).
         `eager_threshold`: a send of at most so many bytes is copied and done at once. `poison`: receive buffers are

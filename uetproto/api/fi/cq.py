@@ -165,8 +165,8 @@ class CompletionQueue(FiObject):
         """`fi_cq_sread` lets time pass until `threshold` entries are there, then reads up to `count`.
 
         `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, as when only sends are
-        open for which no receive is posted. After the timeout it returns those present then, [] if none.
-        Raises the errors of `read`.
+        open for which no receive is posted. After the timeout the call returns the entries that are
+        present, [] if there are none. Raises the errors of `read`.
         """
         _count("count", count)
         _count("threshold", threshold)

@@ -134,7 +134,7 @@ class Fabric(DrivenNetwork):
     ) -> Endpoint:  # fmt: skip
         """Make a process with one enabled endpoint; `endpoint.cq` takes all its completions.
 
-        Each endpoint made by this call has the others in its address vector, so `peer.address` can be a destination.
+        Endpoints that this method makes have each other in their address vectors; so `peer.address` is a destination.
         Raises the errors of `domain`.
         """
         domain = self.domain(node, job, mr_mode=mr_mode)

@@ -69,7 +69,7 @@ class CQ(VerbsObject):
         """`ibv_req_notify_cq` asks for one notification when the next completion comes.
 
         `solicited_only`: only a completion whose sender asked for a notification (SendFlags.SOLICITED), or an error,
-        notifies. A queue that is armed for all completions stays so.
+        notifies. A queue that is armed for all completions stays armed for all.
         """
         self.check("cq")
         instance("solicited_only", solicited_only, bool, "True, False")

@@ -6,7 +6,8 @@ from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, 
 from uetproto.wire.serial import add32, diff32
 
 COPIES = 1 + 5 + 5
-"""Sum of 1, Max_RTO_Retx_Cnt and Max_NACK_Retx_Cnt with their defaults (UE 1.0.1 §3.5.12.7)."""
+"""Greatest number of copies of a packet: the sum of 1 and the defaults of Max_RTO_Retx_Cnt and Max_NACK_Retx_Cnt
+(UE 1.0.1 §3.5.12.7)."""
 
 _OF_ANOTHER = Inconclusive("PSNs between were not seen: it may be of another PDC")
 

@@ -51,7 +51,7 @@ class PdsTracker:
         self.see_by_class[type(seen.head)](seen)
 
     def subject_of(self, seen: ObservedPacket) -> PdcConversation | None:
-        """Return the PDC of a packet; None where order and completeness are promised: then the PDC is certain."""
+        """Return the PDC of a packet; None if a promise of order and completeness makes it certain."""
         if self._is_certain:
             return None
         head = seen.head

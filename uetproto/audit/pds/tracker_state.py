@@ -38,7 +38,7 @@ class PdsEvent(Enum):
     ROD_FIRST = auto()
     """The first transmission of a packet of a ROD PDC came; the event is only counted."""
     LATE = auto()
-    """The first transmission of a packet of a ROD PDC came behind a later one."""
+    """The first transmission of a packet of a ROD PDC came after the first transmission of a later one."""
     AGAIN = auto()
     """Another copy of a packet came; `was` is the record of the first copy."""
     TRIMMED = auto()
@@ -56,8 +56,8 @@ class PdsEvent(Enum):
     SPDCID_ZERO = auto()
     """The sender of a request has no PDCID; state: `UnknownPdc`."""
     DPDCID = auto()
-    """A packet that surely is of this PDC has another DPDCID. `was`: the record of its first copy, of the request that
-    an ACK answers, or None."""
+    """A packet that surely is of this PDC has another DPDCID. `was`: the record of its first copy; if the packet
+    is an ACK, the record of the request that it answers; or None."""
     SPDCID = auto()
     """A packet that surely is of this PDC has another SPDCID."""
     START = auto()
@@ -86,13 +86,13 @@ class PdsEvent(Enum):
     ACK = auto()
     """An ACK came; the direction is that of the requests that it acknowledges."""
     ACKED = auto()
-    """The first ACK came that names the PSN of a request, `was`."""
+    """The first ACK came that names the PSN of a request; `was` is the record of the request."""
     ACK_EARLY = auto()
     """An ACK covers PSNs before Start_PSN."""
     ACK_UNSENT = auto()
     """An ACK covers a PSN that was not seen."""
     ACK_RETX = auto()
-    """The retx of an ACK differs from the retx of the only copy seen, `was`."""
+    """The retx of an ACK differs from the retx of the request, of which only one copy was seen, `was`."""
     CACK_BEHIND_CLEAR = auto()
     """A CACK_PSN is below the CLEAR_PSN of `was`, the request that the ACK answers."""
     CACK_HOLE = auto()
@@ -183,9 +183,9 @@ class PdcDirection:
     start: int | None = None
     """Holds Start_PSN; None: no SYN packet was seen."""
     named: int = 0
-    """Holds the PDCID of the receiver that the sender has named last; 0: none."""
+    """Holds the PDCID that the sender named last as that of the receiver; 0: none."""
     opener: ObservedPacket | None = None
-    """Holds the SYN packet that opened the PDC behind another one on the same PDCID."""
+    """Holds the SYN packet that opened the PDC, if another PDC used the same PDCID before."""
     fast: int = NEVER
     """Holds the PDCID of the receiver, once requests may take the fast path."""
     kind: Any = None
