@@ -100,6 +100,7 @@ def arguments(pdc: Pdc, event: Input) -> tuple[Any, ...]:
     if event is Input.EXHAUSTED:
         return PdcErrorReason.RTO_EXHAUSTED, 0
     if event in (Input.RTO, Input.RETX_TIME):
+        sent.cause = "NO_PKT_BUFFER"  # of the NACK that scheduled the retransmission
         return sent, 0
     return (0,)
 

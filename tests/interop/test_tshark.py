@@ -543,7 +543,7 @@ def flow(*stack: tuple[str, dict[str, int]], payload: bytes = b"", crc: bool = T
 
 
 WRITE = ("ses.request_std.som", {"opcode": 1, "message_id": 1, "request_length": 12288})
-SYN = ("pds.rod_req.syn", {"next_hdr": 3, "ar": 1, "psn": 73728, "spdcid": 9})
+SYN = ("pds.rod_req.syn", {"next_hdr": 3, "ar": 1, "psn": 73728, "spdcid": 9, "clear_psn_offset": 0})
 REQUEST = ("pds.rod_req", {"next_hdr": 3, "retx": 1, "psn": 73729, "spdcid": 9, "dpdcid": 7, "clear_psn_offset": -1})
 ACK = ("pds.ack", {"next_hdr": 4, "cack_psn": 73729, "ack_psn_offset": -1, "spdcid": 7, "dpdcid": 9})
 BAD = flow(("pds.cp", {"ctl_type": 4, "psn": 73731}))
@@ -562,7 +562,7 @@ CONVERSATION = [
     (flow(SYN, dscp=16, crc=False), "ROD_REQ SYN PSN 73728 [trimmed]"),
     (flow(("tss", {"sdi": 1}), payload=bytes(40), crc=False), "TSS SDI 1 AN 0 [sealed]"),
     (BAD[:-1] + bytes([BAD[-1] ^ 1]), "CP CLOSE_CMD PSN 73731 [bad CRC]"),
-    (flow(("pds.rod_req", {"next_hdr": 9}), crc=False),
+    (flow(("pds.rod_req", {"next_hdr": 9, "clear_psn_offset": 0}), crc=False),
      "ROD_REQ PSN 0 [malformed: pds.rod_req.next_hdr 9 is reserved]"),
     (flow(("pds.rudi_resp", {"next_hdr": 4, "pkt_id": 5}), ("ses.response", {"return_code": 1}), back=True),
      "RUDI_RESP pkt_id 0x00000005 OK"),

@@ -246,7 +246,7 @@ def waits_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 @mutant(9, "no step had a fault")
 def gives_up_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RcRequester, "_retry", lambda self, now, syndrome: self._fail(Status.RETRY_EXC_ERR))
+    patch.setattr(RcRequester, "_retry", lambda self, *_: self._fail(Status.RETRY_EXC_ERR))
 
 
 @mutant(9, "not flushed are")
