@@ -243,6 +243,29 @@ def both(*edits: Change, found: int = 0) -> Change:
     return change
 
 
+def swap(places: int) -> Change:
+    """Let the packet change places with another one; the later of the two is told."""
+
+    def change(trace: Trace, index: int) -> int:
+        other = index + places
+        trace[index], trace[other] = (
+            trace[other]._replace(time_ns=trace[index].time_ns), trace[index]._replace(time_ns=trace[other].time_ns)
+        )  # fmt: skip
+        return max(index, other)
+
+    return change
+
+
+def from_capture(name: str) -> Change:
+    """Put the packet with the same number in another capture in its place."""
+
+    def change(trace: Trace, index: int) -> int:
+        trace[index] = trace_of(name)[index]._replace(time_ns=trace[index].time_ns)
+        return index
+
+    return change
+
+
 def at_other(other: Callable[[Trace], int], edit: Change) -> Change:
     """Apply a change to another packet, in which the audit finds it."""
     return lambda trace, index: edit(trace, other(trace))

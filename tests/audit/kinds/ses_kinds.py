@@ -89,7 +89,7 @@ MESSAGES = [
          "SES-MESSAGE-ID-UNANSWERED"),
     Kind("a packet of another message in the middle", "ses 16", "gradient-1024", _LONG, put("ses", message_id=9),
          "SES-INTERLEAVED"),
-    Kind("a message begins in the middle of another", "ses 16", "ladder-L04", at("ses.send_std", 2), put("ses",
+    Kind("a message begins in the middle of another", "pds 29", "ladder-L04", at("ses.send_std", 2), put("ses",
          "ses.send_std.som", message_id=9, eom=1, request_length=64), "SES-INTERLEAVED"),
     Kind("DATAGRAM_SEND on a PDC", "ses.md §5.6", "ladder-L09", at("ses.send_std.som"), both(put("ses",
          opcode=Opcode.DATAGRAM_SEND), at_other(at("ses.send_std.som", 1), put("ses", opcode=7)),

@@ -1,5 +1,6 @@
 """Every kind of damage is found at the right packet by the right rule, and nothing else that only follows from it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -7,13 +8,14 @@ from itertools import groupby
 
 import pytest
 
-from tests.audit.kinds import pds_kinds, ses_kinds
+from tests.audit.kinds import other_kinds, pds_kinds, ses_kinds
 from tests.audit.kinds.kind import CERTAIN, Item, Kind, changed, judged, keys_of, promises, told, trace_of
+from tests.support import paths
 from uetproto.audit.finding import Finding
 from uetproto.audit.reader.options import Options
-from uetproto.audit.rules import BY_ID
+from uetproto.audit.rules import BY_ID, NOT_OBSERVABLE
 
-KINDS: Sequence[Kind] = sorted([*pds_kinds.KINDS, *ses_kinds.KINDS], key=lambda kind: kind.capture)
+KINDS: Sequence[Kind] = sorted([*pds_kinds.KINDS, *ses_kinds.KINDS, *other_kinds.KINDS], key=lambda kind: kind.capture)
 CAPTURES = sorted({(kind.capture, kind.keys) for kind in KINDS})
 
 
@@ -62,3 +64,45 @@ def test_encoding_changes_nothing(capture: str) -> None:
 def test_every_kind_names_a_rule() -> None:
     assert {rule for kind in KINDS for rule in (kind.rule, *kind.also)} <= BY_ID.keys()
     assert len({kind.says for kind in KINDS}) == len(KINDS)
+
+
+# Whether every invariant and every section has a kind -----------------------------------------------------------------
+
+NOT_SHOWN: dict[str, str] = {
+    "tss.md §1": "the place of a security header is that of a header of TSS: without it nothing is sealed",
+    "tss.md §3": "the state of a domain is inside an end",
+    "tss.md §5": "keys do not go over the wire; a wrong one shows as an ICV (§7)",
+    "tss.md §13": "test vectors", "tss.md §14": "the properties of the sections before", "tss.md §15": "open points",
+    "roce.md §0": "names", "roce.md §1": "another encapsulation is another protocol",
+    "roce.md §5": "golden frames",
+    "roce.md §10": "completions are inside an end",
+    "roce.md §14": "parameters", "roce.md §15": "the invariants of the sections before",
+    "roce.md §16": "other software", "roce.md §17": "sources",
+    "sharp.md §5": "the configuration of hosts and of a manager",
+    "sharp.md §6": "the invariants of the sections before", "sharp.md §7": "a worked example",
+    "sharp.md §8": "what is public", "sharp.md §9": "sources", "sharp.md §10": "lines of a deck",
+}  # fmt: skip
+"""Sections that no damage to a capture can contradict, and why."""
+
+
+def _sections(page: str) -> set[str]:
+    text = (paths.ROOT / "docs/protocol" / page).read_text(encoding="utf-8")
+    return {f"{page} §{number}" for number in re.findall(r"^## (\d+)\.", text, re.MULTILINE)}
+
+
+def test_every_section_has_a_kind_or_a_reason() -> None:
+    shown = {re.sub(r"(§\d+).*", r"\1", kind.about) for kind in KINDS}
+    sections = _sections("tss.md") | _sections("roce.md") | _sections("sharp.md")
+    assert sections - shown == NOT_SHOWN.keys()
+
+
+@pytest.mark.parametrize(("page", "last"), [("pds", 52), ("ses", 36)])
+def test_every_invariant_has_a_kind_or_a_reason(page: str, last: int) -> None:
+    """RULES.md gives the reasons."""
+    shown = {kind.about for kind in KINDS if kind.about.startswith(f"{page} ")}
+    hidden = {invariant for invariant, _ in NOT_OBSERVABLE}
+    assert {f"{page} {number}" for number in range(1, last + 1)} <= shown | hidden
+
+
+def test_kinds_are_many() -> None:
+    assert len(KINDS) >= 150

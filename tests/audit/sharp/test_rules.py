@@ -18,6 +18,7 @@ from tests.support.audit.sharp_rules import (
     WHOLE,
     Line,
     SharpAudit,
+    join,
     observed,
     request,
     result,
@@ -28,7 +29,7 @@ from uetproto.audit.rule import CHOICE, Severity
 from uetproto.audit.sharp.rules import RULES
 from uetproto.audit.sharp.tracker import COPIES, EDGES, OPERATIONS, WAITING
 from uetproto.wire.forms import ROCE_PORT
-from uetproto.wire.headers.sharp import Flag, Op, SharpOpcode
+from uetproto.wire.headers.sharp import Dtype, Flag, Op, SharpOpcode
 from uetproto.wire.mutate.frame import open_frame
 
 
@@ -50,12 +51,19 @@ class Case(NamedTuple):
     carrier: str = "roce"
 
 
+SHORTS = {"payload_len": 6, "count": 3, "dtype": Dtype.SHORT}
+"""Three elements, which a pad follows."""
+SEVERAL = [*JOINED, request(ONE, 0), request(TWO, 1), result(ONE, 0)]
 CASES = (
+    Case("SHARP-HEADER", [request(ONE, 0, op=Op.LAND, dtype=Dtype.FLOAT)], (0,), [request(ONE, 0, op=Op.LAND)]),
+    Case("SHARP-JOB", [*SEVERAL, result(TWO, 1, job_id=6)], (5,), [*SEVERAL, result(TWO, 1)]),
+    Case("SHARP-STRANGER", [*JOINED, request(ONE, 7)], (2,), [*JOINED, request(ONE, 0)]),
+    Case("SHARP-RESULT", [request(ONE, 0), result(ONE, 0, op=Op.MAX)], (0, 1), [request(ONE, 0), result(ONE, 0)]),
     Case("SHARP-LENGTH", [request(ONE, 0, seen={"size": 44})], (0,), [request(ONE, 0)]),
-    Case("SHARP-LENGTH", [request(ONE, 0, payload_len=6, seen={"pad": b"\0\1"})], (0,),
-         [request(ONE, 0, payload_len=6, seen={"pad": b"\0\0"})]),
-    Case("SHARP-LENGTH", [request(ONE, 0, payload_len=6, seen={"payload": b"123456\0\1"})], (0,),
-         [request(ONE, 0, payload_len=6, seen={"payload": b"123456\0\0"})], "uet"),
+    Case("SHARP-LENGTH", [request(ONE, 0, **SHORTS, seen={"pad": b"\0\1"})], (0,),
+         [request(ONE, 0, **SHORTS, seen={"pad": b"\0\0"})]),
+    Case("SHARP-LENGTH", [request(ONE, 0, **SHORTS, seen={"payload": b"123456\0\1"})], (0,),
+         [request(ONE, 0, **SHORTS, seen={"payload": b"123456\0\0"})], "uet"),
     Case("SHARP-COMPLETE", [*JOINED, request(ONE, 0), UP], (3,), [*JOINED, request(ONE, 0), request(TWO, 1), UP]),
     Case("SHARP-WINDOW", [*JOINED, *(request(ONE, 0, seq) for seq in range(3))], (4,),
          [*JOINED, request(ONE, 0), request(ONE, 0, 1), result(ONE, 0), request(ONE, 0, 2)]),
@@ -88,9 +96,9 @@ def test_twin(case: Case) -> None:
 
 
 def test_every_rule_has_a_case_and_is_a_note() -> None:
-    assert {case.rule for case in CASES} == {rule.id for rule in RULES}
+    assert {case.rule for case in CASES} == {rule.id for rule in RULES} - {"SHARP-UNASKED"}
     assert {(rule.severity, rule.cite) for rule in RULES} == {(Severity.NOTE, CHOICE)}
-    assert {name for rule in RULES for name in rule.covers} == {f"sharp {n}" for n in (2, 5, 13, 15, 20, 26)}
+    assert {name for rule in RULES for name in rule.covers} == {f"sharp {n}" for n in (2, 3, 4, 5, 13, 15, 20, 26)}
 
 
 def test_a_multicast_result_ends_the_operation_of_all() -> None:
@@ -110,6 +118,18 @@ def rules_of(lines: Iterable[Line], carrier: str = "roce", options: Options = AL
     return [found.rule.id for found in SharpAudit(options).see(observed(lines, carrier))]
 
 
+def test_what_nobody_asked_for() -> None:
+    asked: Line = (ONE, NODE, SharpOpcode.GROUP_JOIN_REQ, {"child_idx": 255, "payload_len": 18}, {})
+    for lines, packets in (
+        ([join(ONE, 0)], [0]),
+        ([asked, join(ONE, 0)], []),
+        ([asked, join(ONE, 0), result(ONE, 0)], [2]),
+        ([asked, join(ONE, 0), request(ONE, 0, flags=RETX), result(ONE, 0, flags=RETX)], []),
+    ):
+        found = SharpAudit(without="").see(observed(lines))
+        assert [(each.rule.id, each.packet) for each in found] == [("SHARP-UNASKED", packet) for packet in packets]
+
+
 @pytest.mark.parametrize("gone", [leave(ONE, 0), left(ONE, 0)], ids=["asked", "answered"])
 def test_a_group_that_was_left_begins_again(gone: Line) -> None:
     """Either direction alone shows it."""
@@ -120,7 +140,7 @@ def test_a_group_that_was_left_begins_again(gone: Line) -> None:
 
 def test_that_a_group_was_left_may_not_have_been_seen() -> None:
     """Unless nothing is missing, operation 0 once more is the first of the next life."""
-    lives = [request(ONE, 0, op=Op.MIN), result(ONE, 0), request(ONE, 0), request(TWO, 1), result(ONE, 0)]
+    lives = [request(ONE, 0, op=Op.MIN), result(ONE, 0, op=Op.MIN), request(ONE, 0), request(TWO, 1), result(ONE, 0)]
     assert rules_of(lives, options=PLAIN) == []
     assert rules_of(lives) == ["SHARP-EDGE-LOAD", "SHARP-MISMATCH", "SHARP-EDGE-LOAD"]
     assert rules_of([request(ONE, 0, 1), request(ONE, 0, 1)], options=PLAIN) == ["SHARP-EDGE-LOAD"]
@@ -192,7 +212,7 @@ def test_results_by_multicast_may_not_come_by() -> None:
 
 def test_an_error_ends_all_chunks_of_an_operation() -> None:
     chunks = [request(ONE, 0, vec_off=64 * at, flags=Flag.SAT) for at in range(64)]
-    error: Line = (NODE, ONE, SharpOpcode.ERROR, {"child_idx": 255}, {})
+    error: Line = (NODE, ONE, SharpOpcode.ERROR, {"child_idx": 255, "payload_len": 40}, {})
     more = [request(ONE, 0, 1, vec_off=64 * at, flags=Flag.SAT) for at in range(2)]
     assert rules_of([*chunks, error, *more]) == []
     assert rules_of([*chunks, *more]) == ["SHARP-WINDOW"] * 2
@@ -200,7 +220,7 @@ def test_an_error_ends_all_chunks_of_an_operation() -> None:
 
 def test_a_message_in_several_packets() -> None:
     """Over UET its first packet holds less than its header tells."""
-    packets = observed([request(ONE, 0, payload_len=2048, seen={"size": 2048, "eom": 0})], "uet")
+    packets = observed([request(ONE, 0, count=512, payload_len=2048, seen={"size": 2048, "eom": 0})], "uet")
     audit = SharpAudit()
     assert audit.see(packets) == []
     assert audit.judge.tallies["SHARP-LENGTH"].not_judged == {"not all of the message is there": 1}

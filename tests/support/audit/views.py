@@ -132,14 +132,14 @@ ON_PURPOSE: dict[str, str] = {"ROCE-ATOMIC-ALIGNED": "one of the protocol errors
 """Rules that applications break in runs with `protocol_errors`, and why."""
 NO_ICRC = frozenset({"ROCE-ICRC-CAPTURE"})
 """Rules that runs break whose ICRCs are four bytes of 0."""
-NOT_TOLD_APART = ("SHARP-EDGE-LOAD", "SHARP-MISMATCH")
+NOT_TOLD_APART = ("SHARP-EDGE-LOAD", "SHARP-MISMATCH", "SHARP-RESULT")
 """Rules with false notes in views that lack the frames by which a group was left and joined again."""
 
 
 def on_purpose(run: Run | FabricRun) -> Collection[str]:
     """Return the rules that a run breaks on purpose."""
     if isinstance(run, FabricRun):
-        return ()
+        return () if getattr(run.given.get("config"), "icrc", True) else NO_ICRC
     has_icrc = getattr(getattr(run.profile, "roce", None), "icrc", True)
     return {*(ON_PURPOSE if run.profile.protocol_errors else ()), *(() if has_icrc else NO_ICRC)}
 

@@ -178,6 +178,7 @@ RULES = (
     Rule(id="ROCE-PSN-TWO-CONTENTS", on=_ON.AGAIN, check=_two_contents, cite="IBTA volume 1 §9, retransmission",
          says="A request that is sent again has the same bytes."),
     Rule(id="ROCE-READ-PSN", on=_ON.IN_READ, check=_in_read, cite="IBTA volume 1 §9, PSNs of READ",
+         obscures=True,
          says="Only the answer to a READ, and requests for the rest of it, use the PSNs of that answer."),
     Rule(id="ROCE-PSN-GAP", on=_ON.SKIPPED, of=_ON.REQUEST, check=_told, requires=Requires.ABSENCE,
          severity=Severity.WARNING, cite="IBTA volume 1 §9, PSNs of requests",

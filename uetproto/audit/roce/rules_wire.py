@@ -73,19 +73,19 @@ def _syndrome(_: Any, seen: ObservedPacket) -> Verdict:
 
 RULES = (
     Rule(id="ROCE-ICRC", on=WireEvent.ICRC, check=_icrc, cite="IBTA volume 1, ICRC",
-         says="A packet ends with a correct ICRC."),
+         says="A packet ends with a correct ICRC.", obscures=True),
     Rule(id="ROCE-ICRC-SENDER", on=WireEvent.SENDER_ICRC, check=_sender_icrc, cite="IBTA volume 1, ICRC",
          says="Where ICRCs of a capture are right, those of every sender are."),
     Rule(id="ROCE-ICRC-CAPTURE", on=WireEvent.SENDER_ICRC, check=_capture_icrc, severity=Severity.WARNING,
          cite="IBTA volume 1, ICRC", says="Some ICRC of a capture is right."),
     Rule(id="ROCE-LENGTH", on=WireEvent.ROCE_LENGTH, check=_length, cite="IBTA volume 1, packet lengths",
-         says="The lengths of payload and pad agree with opcode, RETH and outer headers."),
+         says="The lengths of payload and pad agree with opcode, RETH and outer headers.", obscures=True),
     Rule(id="ROCE-RESERVED-BIT", on=WireEvent.BTH, check=_reserved, cite="IBTA volume 1, packet formats",
          says="Reserved bits are sent as 0."),
     Rule(id="ROCE-VERSION", on=WireEvent.BTH, check=_version, cite="IBTA volume 1, BTH",
          says="The version of the transport header is 0."),
     Rule(id="ROCE-UNKNOWN-OPCODE", on=WireEvent.OPCODE, check=_opcode, cite="IBTA volume 1, BTH opcodes",
-         says="The opcode is defined."),
+         says="The opcode is defined.", obscures=True),
     Rule(id="ROCE-SYNDROME", on=WireEvent.AETH, check=_syndrome, cite="IBTA volume 1, AETH syndrome",
          says="The syndrome of an AETH is not reserved."),
 )  # fmt: skip

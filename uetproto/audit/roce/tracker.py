@@ -193,6 +193,8 @@ class RoceTracker:
         elif stream.pmtu:
             if size in PMTUS or not FULL[operation]:
                 self._tell[RoceEvent.SIZE](stream, seen)
+                if size != stream.pmtu and FULL[operation]:
+                    stream.written = UNKNOWN  # the bytes of the message do not add up, either
         elif not FULL[operation]:
             stream.longest, stream.size_number = size, seen.number
         elif size in PMTUS:

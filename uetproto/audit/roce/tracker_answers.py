@@ -220,6 +220,12 @@ class Answers:
             grown = record.done - acked[2].done
             if grown >= 0 and (msn - acked[1]) & M24 < HALF:  # else another connection may have begun
                 stream.expected_msn = (acked[1] + grown) & M24
+                before, stream.acked_before = stream.acked_before, None
+                if msn != stream.expected_msn:
+                    if before is not None and msn == (before[1] + record.done - before[2].done) & M24:
+                        stream.expected_msn = msn  # the MSN between was wrong, and was told
+                    else:
+                        stream.acked_before = acked
                 self._tell[RoceEvent.MSN](stream, seen)
         stream.acked = seen.number, msn, record
 

@@ -187,11 +187,12 @@ class QpStream:
     """Holds what one queue pair sends to another: requests, and answers to requests of the other."""
 
     __slots__ = (
-        "_dst", "_src", "_transport", "acked", "after_suspect", "ahead", "answered", "atomics", "awaited", "begun",
-        "dead", "done", "doubts", "dropped", "entropy", "expected_key", "expected_msn", "first", "gaps", "inside",
-        "key_number", "last_ns", "last_request", "longest", "marked", "naked", "newest", "next", "original", "other",
-        "other_key", "p_key", "pause", "pause_before", "pmtu", "qp", "read", "reading", "reads", "records", "refused",
-        "repeated", "resumed", "run", "size_number", "stated", "suspect", "unsent", "waiting", "was", "written",
+        "_dst", "_src", "_transport", "acked", "acked_before", "after_suspect", "ahead", "answered", "atomics",
+        "awaited", "begun", "dead", "done", "doubts", "dropped", "entropy", "expected_key", "expected_msn", "first",
+        "gaps", "inside", "key_number", "last_ns", "last_request", "longest", "marked", "naked", "newest", "next",
+        "original", "other", "other_key", "p_key", "pause", "pause_before", "pmtu", "qp", "read", "reading",
+        "reads", "records", "refused", "repeated", "resumed", "run", "size_number", "stated", "suspect", "unsent",
+        "waiting", "was", "written",
     )  # fmt: skip
 
     def __init__(self, seen: ObservedPacket, transport: int, qp: int) -> None:
@@ -265,6 +266,8 @@ class QpStream:
         """Maps a PSN to the packet number of the answer and to the value in the answer."""
         self.acked: tuple[int, int, RequestRecord] | None = None
         """Holds number, MSN and request of the latest ACK."""
+        self.acked_before: tuple[int, int, RequestRecord] | None = None
+        """Holds the ACK before it, if the MSN of the latest contradicts it."""
         self.naked: tuple[int, ObservedPacket] | None = None
         self.refused: tuple[int, int] | None = None
         """Holds PSN and number of a NAK that ends the connection."""

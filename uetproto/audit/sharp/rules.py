@@ -5,6 +5,7 @@ from typing import Any
 
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
+from uetproto.audit.sharp.message_fields import fault_of
 from uetproto.audit.sharp.tracker import AuditedAggregation, AuditedSharpGroup, AuditedSharpMessage, SharpEvent
 from uetproto.wire.headers.roce import BTH
 from uetproto.wire.headers.roce import Operation as RoceOperation
@@ -85,6 +86,27 @@ def _complete(state: AuditedAggregation, _: ObservedPacket) -> Violation | Incon
     return Violation(f"contributions of all {every} children", f"those of {every - missing}") if missing else None
 
 
+def _header(state: AuditedSharpMessage, _: ObservedPacket) -> Violation | None:
+    return fault_of(state.values)
+
+
+def _unlike(state: AuditedAggregation, _: ObservedPacket) -> Violation:
+    return Violation("a result of the operation that the children asked for", "one of another", (state.was,))
+
+
+def _other_job(state: AuditedSharpGroup, seen: ObservedPacket) -> Violation:
+    return Violation(f"job_id {state.job}, as in the group", str(AuditedSharpMessage(seen).values["job_id"]))
+
+
+def _stranger(state: AuditedSharpGroup, _: ObservedPacket) -> Violation:
+    known = ", ".join(str(index) for _, index in sorted(state.children))
+    return Violation(f"a child that has joined: {known}", str(state.child[1]))
+
+
+def _unasked(state: AuditedSharpMessage, _: ObservedPacket) -> Violation:
+    return Violation("a request for it", f"none for opcode {state.values['opcode']:#x}, seq {state.values['seq']}")
+
+
 _ON = SharpEvent
 
 
@@ -95,6 +117,14 @@ def _note(name: str, on: SharpEvent, check: Any, covers: int, says: str, **other
 
 RULES = (
     _note("LENGTH", _ON.MESSAGE, _length, 2, "The length of a message follows from its header, and its pad is zero."),
+    _note("HEADER", _ON.MESSAGE, _header, 3, "The fields of a message agree with its opcode and with each other."),
+    _note("JOB", _ON.OTHER_JOB, _other_job, 4, "All messages of a group have one job.", of=_ON.MESSAGE),
+    _note("STRANGER", _ON.STRANGER, _stranger, 5,
+          "Who contributes has joined, with this index.", requires=Requires.ABSENCE, of=_ON.REQUEST),
+    _note("RESULT", _ON.UNLIKE, _unlike, 20,
+          "A result is of the operation that the children have asked for.", of=_ON.RESULT),
+    _note("UNASKED", _ON.UNASKED, _unasked, 15,
+          "Results and responses answer requests.", requires=Requires.ABSENCE, of=_ON.MESSAGE),
     _note("COMPLETE", _ON.SENT_UP, _complete, 5,
           "An aggregation node sends up once every child has contributed.", requires=Requires.ABSENCE),
     _note("WINDOW", _ON.REQUEST, _window, 13,

@@ -20,6 +20,7 @@ from uetproto.audit.judge import Judge
 from uetproto.audit.reader.address import address_text, ends
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
+from uetproto.audit.sharp.message_fields import fault_of
 from uetproto.wire.headers.roce import BTH
 from uetproto.wire.headers.sharp import JOIN_RESP, MAGIC, Flag, SharpOpcode, Status
 
@@ -31,12 +32,16 @@ EDGES = 256
 """Greatest number of children kept for a group, and of aggregation nodes that have a group of the same number."""
 WAITING = 1_024
 """Greatest number of messages that wait for earlier messages."""
+FEW, SURE, JOBS = 1, 3, 8
+"""As many messages with one job prove another one wrong that this few have, of at most so many jobs."""
 COPIES = 4_096
 """Number of messages that are kept to recognize copies."""
 _SIGNED = Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE
 _SIGNATURE = ("coll", "op", "dtype", "tag_dtype", "count", "vec_off")
 _ENDED = (SharpOpcode.AGG_RESULT, SharpOpcode.NACK, SharpOpcode.ERROR)
 _CROSSING = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
+_ASKED = (SharpOpcode.GROUP_JOIN_REQ, SharpOpcode.GROUP_LEAVE_REQ, SharpOpcode.LOCK_REQ)
+"""Requests that get one response each; an UNLOCK_RESP goes to all children."""
 _LEAVING = (SharpOpcode.GROUP_LEAVE_REQ, SharpOpcode.GROUP_LEAVE_RESP)
 
 Child = tuple[int, int]
@@ -58,6 +63,14 @@ class SharpEvent(Enum):
     """The first request of a child for an operation; state: `AuditedSharpGroup`, with `child`."""
     RESULT = auto()
     """A result; state: `AuditedAggregation`."""
+    UNLIKE = auto()
+    """A result is of another operation than the requests of the children; state: `AuditedAggregation`."""
+    OTHER_JOB = auto()
+    """A message has another job than nearly all others of its group; state: `AuditedSharpGroup`."""
+    STRANGER = auto()
+    """A request came from a child that has not joined; state: `AuditedSharpGroup`, with `child`."""
+    UNASKED = auto()
+    """A result or a response came that no request asked for; state: `AuditedSharpMessage`."""
     AGAIN = auto()
     """A second request or second result of an operation between a child and its node, without RETX in either packet;
     `was` is the number of the first packet. State: `AuditedAggregation`."""
@@ -123,6 +136,10 @@ class AuditedSharpGroup:
     open: dict[Child, dict[tuple[int, int], None]] = field(default_factory=dict)
     """Maps each child to its requests without an answer, the oldest first."""
     child: Child = (0, 0)
+    jobs: dict[int, list[ObservedPacket]] = field(default_factory=dict)
+    """Maps a job to the first messages that have it."""
+    job: int = 0
+    """The job that nearly all messages have."""
 
     def flow(self) -> Flow:
         node, tree, number = self.key
@@ -150,6 +167,9 @@ class SharpTracker:
         """Heap of messages by time and number of the packet; messages of one packet keep the order of arrival."""
         self._arrivals = 0
         self._copies: dict[tuple[int, ...], None] = {}
+        self._doubted: set[int] = set()
+        self._asked: dict[tuple[int, ...], None] = {}
+        """Lists requests other than AGG_REQ: the two hosts, opcode, tree, group and sequence number."""
 
     def see(self, seen: ObservedPacket) -> None:
         """Handle a packet for which `is_sharp` holds."""
@@ -173,6 +193,10 @@ class SharpTracker:
         if self._is_copy(seen):
             return
         opcode = values["opcode"]
+        self._check_asked(seen, values)
+        if fault_of(values) is not None:
+            self._doubt(seen.dst)
+            return
         if opcode in _LEAVING or self._begins_again(seen, values):
             self._left(seen, values)
         if opcode == SharpOpcode.AGG_REQ:
@@ -181,6 +205,34 @@ class SharpTracker:
             self._ended(seen, values)
         elif opcode == SharpOpcode.GROUP_JOIN_RESP and values["status"] == Status.OK:
             self._joined(seen, values)
+        self._note_job(seen, values)
+
+    def _doubt(self, node: int) -> None:
+        """Note an aggregation node that got a message which cannot be followed: a contribution may be missing."""
+        if len(self._doubted) < EDGES:
+            self._doubted.add(node)
+
+    def _note_job(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
+        """Note the job of a message, which all messages of a group have."""
+        group = self._by_key.get(_group_key(seen, values))
+        if group is None or _is_late(seen) or (values["job_id"] not in group.jobs and len(group.jobs) >= JOBS):
+            return
+        kept = group.jobs.setdefault(values["job_id"], [])
+        if len(kept) < SURE:
+            kept.append(seen)
+
+    def _check_asked(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
+        """Tell of a response that no request asked for; results are followed with their operation."""
+        opcode = values["opcode"]
+        if opcode & ~_DOWN not in _ASKED or values["flags"] & Flag.MCAST:
+            return
+        of = values["tree_id"], values["group_id"], values["seq"]
+        if not opcode & _DOWN:
+            self._asked[seen.src, seen.dst, opcode, *of] = None
+            if len(self._asked) > COPIES:
+                del self._asked[next(iter(self._asked))]
+        elif self._complete and (seen.dst, seen.src, opcode - _DOWN, *of) not in self._asked:
+            self._tell[SharpEvent.UNASKED](AuditedSharpMessage(seen), seen)
 
     def _begins_again(self, seen: ObservedPacket, values: Mapping[str, Any]) -> bool:
         """Tell whether operation 0 repeats, which shows that the group was left although that was not captured."""
@@ -276,8 +328,11 @@ class SharpTracker:
             if len(places) > OPERATIONS:
                 del places[next(iter(places))]
             self._tell[SharpEvent.REQUEST](group, seen)
+            if group.children and child not in group.children:
+                self._tell[SharpEvent.STRANGER](group, seen)
+                self._doubt(seen.dst)
         if not _is_late(seen):
-            signature = (*(values[name] for name in _SIGNATURE), values["flags"] & _SIGNED)
+            signature = _signature(values)
             if operation.signed is None:
                 operation.signed = seen.number, signature
             elif operation.contradiction is None and operation.signed[1] != signature:
@@ -308,6 +363,17 @@ class SharpTracker:
         if values["opcode"] == SharpOpcode.AGG_RESULT and not _is_late(seen):
             operation = self._operation(group, values)
             self._tell[SharpEvent.RESULT](operation, seen)
+            if operation.contradiction is not None:
+                operation.contradiction = operation.signed = None  # it was told
+            if not operation.requests and self._complete and not values["flags"] & Flag.MCAST:
+                self._tell[SharpEvent.UNASKED](AuditedSharpMessage(seen), seen)
+            if (
+                operation.signed is not None
+                and operation.contradiction is None
+                and operation.signed[1] != _signature(values)
+            ):
+                operation.was = operation.signed[0]
+                self._tell[SharpEvent.UNLIKE](operation, seen)
             self._crosses(operation, seen, values)
 
     def _crosses(self, operation: AuditedAggregation, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
@@ -321,17 +387,27 @@ class SharpTracker:
     # The end ----------------------------------------------------------------------------------------------------------
 
     def _over(self, group: AuditedSharpGroup) -> None:
+        group.job = max(group.jobs, key=lambda job: len(group.jobs[job]), default=0)
+        for job, packets in group.jobs.items():
+            if job != group.job and len(packets) <= FEW and len(group.jobs[group.job]) >= SURE:
+                for seen in packets:
+                    self._tell[SharpEvent.OTHER_JOB](group, seen)
         for operation in group.operations.values():
             self._finished(operation)
 
     def _finished(self, operation: AuditedAggregation) -> None:
-        if operation.up is not None:
+        if operation.up is not None and operation.group.key[0] not in self._doubted:
             self._tell[SharpEvent.SENT_UP](operation, operation.up)
 
 
 def _place(values: Mapping[str, Any]) -> tuple[int, int]:
     """Return the key of an operation in its group; chunks of a streaming operation have separate keys."""
     return values["seq"], values["vec_off"] if values["flags"] & Flag.SAT else 0
+
+
+def _signature(values: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return what requests of all children and the results have in common."""
+    return (*(values[name] for name in _SIGNATURE), values["flags"] & _SIGNED)
 
 
 def _group_key(seen: ObservedPacket, values: Mapping[str, Any]) -> GroupKey:

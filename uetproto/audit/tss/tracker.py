@@ -70,6 +70,8 @@ class SecureSender:
     """Maps AN and epoch to the counters used."""
     an: int | None = None
     """Holds the AN in use."""
+    an_back: int | None = None
+    """Holds the AN of the key before, if a packet has counted on with it."""
     rotated: list[int] = field(default_factory=lambda: [-1, -1])
     """Holds, for each AN, the number of the last packet that had it."""
     last_an: int | None = None
@@ -305,11 +307,14 @@ class TssTracker:
         head = seen.head
         if counters.newest >= 0:
             if head.tsc > counters.newest:
-                self._tell[TssEvent.AN_BACK](sender, seen)
+                if sender.an_back != head.an:  # one packet may be wrong; two have changed the AN
+                    self._tell[TssEvent.AN_BACK](sender, seen)
+                    sender.an_back = head.an
+                    return counters
             elif head.tsc < counters.newest - _LATE:
                 _forget_key(sender, head.an)
                 counters = sender.counters[head.an, head.epoch] = UsedCounters()
-        sender.an = head.an
+        sender.an, sender.an_back = head.an, None
         return counters
 
     def _again(self, sender: SecureSender, seen: ObservedPacket, counters: UsedCounters) -> None:
