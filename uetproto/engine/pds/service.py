@@ -100,8 +100,8 @@ class Response:
     """False: this is NO_RESPONSE, and the final response follows (ses.md §9.1)."""
     next_hdr: int = NextHdr.RESPONSE
     rereadable: bool = True
-    """Whether the data may be read again for a duplicate, and need not be stored; False for a fetching atomic (ses.md
-    §9.6)."""
+    """Whether a duplicate may be answered by reading the data again, so that it need not be stored; False for a
+    fetching atomic (ses.md §9.6)."""
 
     def __post_init__(self) -> None:
         if type(self.header) is not bytes:

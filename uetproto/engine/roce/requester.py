@@ -64,7 +64,7 @@ def bytes_of(qp: Qp, work: PostSend) -> SgeSegments | Inline:
 
 
 def headers_of(operation: int, work: PostSend, length: int, offset: int = 0) -> bytes:
-    """Return the extension headers of a packet of a message of `length` bytes; a READ resumes at `offset`."""
+    """Return the extension headers of a packet; its message has `length` bytes, and a READ resumes at `offset`."""
     if operation in (Operation.RDMA_WRITE_FIRST, Operation.RDMA_WRITE_ONLY, Operation.RDMA_READ_REQUEST):
         return RethHeader.pack(va=work.remote_addr + offset & (1 << 64) - 1, r_key=work.rkey, dmalen=length - offset)
     if operation == Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE:

@@ -1,7 +1,7 @@
 """The checks of a request at its target, in the order of ses.md §10; the first that fails gives the return code.
 
-The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are checked only for the first packet of a message
-that arrives; the others for every packet.
+The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are checked only for the packet of a
+message that arrives first; the other steps for every packet.
 """
 
 from collections.abc import Callable

@@ -151,8 +151,8 @@ class SesInitiator:
     # The effects of answers
 
     def look(self, message: TxMessage, now: int) -> None:
-        """Continue a message when all packets of its attempt are answered: complete it, or wait for the target to
-        read a rendezvous."""
+        """Continue a message when all packets of its attempt are answered: complete it, or wait for the data of
+        a read, or until the target has read the rest of a rendezvous."""
         transfer = message.transfer
         if transfer is None:
             self.forget(message)

@@ -37,7 +37,7 @@ class StoppedMessage:
 
 
 class RxMessage:
-    """The state of a message at its target, from its first packet that arrives on (ses.md §7.2)."""
+    """The state that a target keeps of a message, from the arrival of its first packet on (ses.md §7.2)."""
 
     __slots__ = (
         "arrived", "at", "buffer", "end", "ended", "error", "flags", "generation", "header_data", "held", "identity",

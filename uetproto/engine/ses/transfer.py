@@ -48,9 +48,9 @@ class MessageInput(IntEnum):
     FIRST_SENT = 0
     LAST_SENT = auto()
     REFUSED = auto()
-    """A response has a return code of class perm: the message fails."""
+    """A response has a return code of class `perm` (ses.md §9.5): the message fails."""
     REFUSED_FOR_NOW = auto()
-    """A response has a return code of class back: the message may be sent again."""
+    """A response has a return code of class `back` (ses.md §9.5): the message may be sent again."""
     STALE = auto()
     """A response has BAD_GENERATION, and tells the valid generation."""
     STOPPED = auto()

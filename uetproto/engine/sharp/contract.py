@@ -15,7 +15,7 @@ class OutgoingMessage(NamedTuple):
     data: bytes
     """The whole message, header and padding included."""
     handle: int = 0
-    """Number that the call of `acknowledged` returns; 0: no acknowledgement is needed."""
+    """Number with which `acknowledged` is called later; 0: no acknowledgement is needed."""
     group: int = 0
     """MGID to send to if `conn` is None."""
 

@@ -51,7 +51,7 @@ class KnownAn:
     buffers: int
     groups: int
     qps: int
-    """Number of queue pairs left to be granted; `osts`, `buffers` and `groups` are such numbers as well."""
+    """Number of queue pairs left to be granted; `osts`, `buffers` and `groups` say the same of their resources."""
     shared: int = 0
     """Number of jobs that share the semaphores of this AN."""
     exclusive: int = 0
@@ -59,7 +59,7 @@ class KnownAn:
     flows: int = 0
     """Number of trees on which the jobs with an exclusive semaphore stream, summed over these jobs."""
     reserved: int = 0
-    """OSTs of the LLT groups of all jobs; a job has a group for each tree."""
+    """Number of OSTs of the LLT groups of all jobs; a job has a group for each tree."""
 
     @property
     def semaphores(self) -> int:
@@ -87,6 +87,6 @@ class KnownJob:
     qps: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Connections of hosts: (AN, tree, child_idx, connection)."""
     semaphores: dict[int, bool] = field(default_factory=dict)
-    """ANs on which the job has a semaphore, and whether exclusively."""
+    """Maps each AN on which the job has a semaphore to True if it has it exclusively."""
     flows: Counter[int] = field(default_factory=Counter)
     """Counts the trees on which the job streams, by AN."""

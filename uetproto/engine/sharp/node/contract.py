@@ -1,6 +1,7 @@
 """Protocols say what the parts of an aggregation node use of each other: node services, group, lock, stream.
 
-The classes that implement them describe the methods: in `aggregation_node`, `group`, `lock` and `sat_operations`.
+The methods are described in the classes that implement the protocols, which are in `aggregation_node`, `group`, `lock`
+and `sat_operations`.
 """
 
 from collections import Counter

@@ -393,7 +393,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.end_locks()
 
     def end_locks(self) -> None:
-        """End the lock that this group holds or waits for; a group on a SAT has the lock of its paired LLT group."""
+        """End the lock that this group holds or waits for; a group on a SAT uses the lock of its paired LLT group."""
         lock = self.node.lock_of(self) if self.tree.mode else self.lock
         if lock is not None:
             lock.end()
