@@ -40,6 +40,10 @@ class OrderedDirection(MessageDirection, Protocol):
     def cack(self) -> int | None:
         """Return the newest CACK_PSN; None: no ACK was seen."""
 
+    @property
+    def newest_clear(self) -> int | None:
+        """Return the newest CLEAR_PSN of the sender; None: none was seen."""
+
 
 class MessageTracker(Protocol):
     """Follows messages: the trackers of PDCs and of RUDI call it with what their packets carry."""

@@ -9,7 +9,19 @@ from itertools import groupby
 import pytest
 
 from tests.audit.kinds import other_kinds, pds_kinds, ses_kinds
-from tests.audit.kinds.kind import CERTAIN, Item, Kind, changed, judged, keys_of, promises, told, trace_of
+from tests.audit.kinds.kind import (
+    CERTAIN,
+    Item,
+    Kind,
+    changed,
+    insert,
+    judged,
+    keys_of,
+    layer,
+    promises,
+    told,
+    trace_of,
+)
 from tests.support import paths
 from uetproto.audit.finding import Finding
 from uetproto.audit.reader.options import Options
@@ -64,6 +76,16 @@ def test_encoding_changes_nothing(capture: str) -> None:
 def test_every_kind_names_a_rule() -> None:
     assert {rule for kind in KINDS for rule in (kind.rule, *kind.also)} <= BY_ID.keys()
     assert len({kind.says for kind in KINDS}) == len(KINDS)
+
+
+def test_a_default_response_behind_a_clear_is_right() -> None:
+    """The third request, which takes the fast path, has cleared what the second one was answered."""
+    trace = list(trace_of("ses-compare-swap"))
+    ack = layer("pds.ack", next_hdr=4, cack_psn=73729, spdcid=1, dpdcid=1)
+    insert(ack, layer("ses.response", return_code=1), back=True)(trace, 4)
+    assert judged(trace, CERTAIN) == []
+    del trace[4]
+    assert "SES-RESPONSE-FORGOTTEN" in {finding.rule.id for finding in judged(trace, CERTAIN)}
 
 
 # Whether every invariant and every section has a kind -----------------------------------------------------------------

@@ -40,6 +40,7 @@ class Direction:
         self.ses: Any = None
         self.records: dict[int, PsnRecord] = {}
         self.cack: int | None = None
+        self.newest_clear: int | None = None
 
     def flow(self) -> dict[str, Any]:
         return {"src": "10.0.0.1"}

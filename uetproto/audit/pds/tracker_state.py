@@ -340,6 +340,13 @@ class PdcDirection:
         held = [behind for psn in self.held if (behind := diff32(psn, cack)) <= 0]
         return (cack + min(held)) & M32 if held else None
 
+    @property
+    def newest_clear(self) -> int | None:
+        """Return the newest CLEAR_PSN of all packets; None: none was seen."""
+        if self.clear is None or self.cleared is None:
+            return self.cleared if self.clear is None else self.clear
+        return self.clear if diff32(self.clear, self.cleared) > 0 else self.cleared
+
     def shorten(self, most: int) -> None:
         """Drop the oldest records, down to `most`."""
         records = self.records

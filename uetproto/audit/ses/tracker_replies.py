@@ -1,6 +1,7 @@
 """Finds the request of each answer: of a response by PSN, of read data by message id or PSN (ses.md §9)."""
 
 from collections.abc import Mapping
+from typing import cast
 
 from uetproto.audit.contract import MessageDirection, OrderedDirection
 from uetproto.audit.judge import Tell
@@ -53,8 +54,9 @@ class MessageReplies:
             message.answers = {psn: GuaranteedAnswer(ses, seen.number, seen.content)}
             return
         earlier = message.answers.get(psn) if message is not None and psn is not None and message.answers else None
+        cleared = None if sender.unordered else cast(OrderedDirection, direction).newest_clear
         success = None if psn is None else sender.successes.get(psn)
-        answer = AuditedAnswer(sender, psn, request, number, earlier, success, getattr(direction, "cleared", None))
+        answer = AuditedAnswer(sender, psn, request, number, earlier, success, cleared)
         self._responded(answer, seen)
         self._answered(answer, seen)
         if message is None or psn is None:
