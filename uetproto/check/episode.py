@@ -100,7 +100,7 @@ def left_out(knobs: Knobs, node: int, name: str) -> Knobs:
 
 
 class EpisodeFailure(NamedTuple):
-    """A failure says how an episode failed."""
+    """Holds the violated invariant, or the exception, that ended an episode."""
 
     kind: str
     """Equal for failures of the same cause: the number of the invariant, or exception and function."""

@@ -14,7 +14,7 @@ Values = Mapping[str, Any]
 
 
 def sharp_summary(layer: Layer) -> str:
-    """Return the summary of a layer of SHARP or multicast; empty where another layer contains it."""
+    """Return the summary of a layer of SHARP or multicast; empty for a layer without one: the body of a join."""
     form, values, _ = layer
     if form == "sharp":
         return _message(values)

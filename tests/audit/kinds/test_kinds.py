@@ -93,7 +93,7 @@ def test_a_default_response_behind_a_clear_is_right() -> None:
 NOT_SHOWN: dict[str, str] = {
     "tss.md §1": "the place of a security header is that of a header of TSS: without it nothing is sealed",
     "tss.md §3": "the state of a domain is inside an end",
-    "tss.md §5": "keys do not go over the wire; a wrong one shows as an ICV (§7)",
+    "tss.md §5": "keys do not go over the wire; a wrong one shows as an ICV (tss.md §7)",
     "tss.md §13": "test vectors", "tss.md §14": "the properties of the sections before", "tss.md §15": "open points",
     "roce.md §0": "names", "roce.md §1": "another encapsulation is another protocol",
     "roce.md §5": "golden frames",

@@ -29,7 +29,7 @@ class Network(DrivenNetwork):
     """Represents a network of nodes with one adapter each, with virtual time; it is a context manager."""
 
     world: VerbsNetwork
-    """The emulated network; not set on a network that another driver drives."""
+    """The emulated network that drives the nodes; not set if this object was made by `driven`."""
     checks = CHECKS
 
     def __init__(

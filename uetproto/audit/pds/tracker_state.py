@@ -56,12 +56,14 @@ class PdsEvent(Enum):
     SPDCID_ZERO = auto()
     """The sender of a request has no PDCID; state: `UnknownPdc`."""
     DPDCID = auto()
-    """A packet that surely is of this PDC has another DPDCID. `was`: the record of its first copy; if the packet
-    is an ACK, the record of the request that it answers; or None."""
+    """A packet that surely is of this PDC has a DPDCID that is not the PDCID of the other end.
+
+    `was`: the record of the first copy of the packet or, for an ACK, of the request that it answers; None where the PSN
+    alone shows that the packet is of this PDC."""
     SPDCID = auto()
-    """A packet that surely is of this PDC has another SPDCID."""
+    """A packet that surely is of this PDC has an SPDCID other than before."""
     START = auto()
-    """A SYN packet that surely is of this PDC has another Start_PSN."""
+    """A SYN packet that surely is of this PDC has a Start_PSN other than before."""
     STILL_OPEN = auto()
     """A SYN packet began another PDC on a PDCID, and after it the old PDC still sends. The packet of the event is the
     SYN packet, the direction is that of the old PDC."""

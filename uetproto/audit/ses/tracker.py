@@ -343,7 +343,8 @@ class SesTracker:
         self._groups.close(sender)
 
     def sweep(self, now_ns: int) -> None:
-        """Resolve disputes when there are too many; all other state is bounded, or dropped with its PDC."""
+        """Report packets that contradict an earlier one and wait for a third packet to decide, if more than `MESSAGES`
+        messages have such a packet. All other state is bounded, or dropped with its PDC."""
         if len(self._disputed) > MESSAGES:
             self.end()
 

@@ -77,7 +77,7 @@ class SecureSender:
     last_an: int | None = None
     """Holds the AN of the last packet on which keys were tried, whether it opens or not."""
     returns: list[int] = field(default_factory=lambda: [-1, -1])
-    """Counts, for each AN, how often its sender came back to it from the other; -1: it was not used."""
+    """Counts, for each AN, how often the sender returned to this AN; 0 after the first use, -1 before."""
     before: int | None = None
     """Holds the greater counter or epoch that an event refers to."""
 

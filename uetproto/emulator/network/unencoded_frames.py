@@ -32,7 +32,7 @@ payload_of: Callable[[bytes], int] = attrgetter("payload")
 
 
 class UnencodedFramer:
-    """This framer makes unencoded frames; for a `meter`, which counts payload, `framer` also encodes each."""
+    """Makes unencoded frames; with a `meter`, the wrapped `framer` encodes each packet, too, to count its payload."""
 
     bad_crc = bad_header = 0
 
