@@ -255,11 +255,69 @@ def test_ports_of_aggregation_nodes() -> None:
 TOO_MANY = ("--sharp", "SHARP_COLL_JOB_QUOTA_OSTS=5000")
 
 
+@pytest.mark.parametrize(
+    "option",
+    ["HCOLL_ENABLE_SHARP=0", "NCCL_SHARP_DISABLE=1", "NCCL_COLLNET_ENABLE=0", "HCOLL_ML_DISABLE_ALLREDUCE=1",
+     "HCOLL_SHARP_NP=9"],
+)  # fmt: skip
+def test_what_the_ranks_run_stands_beside_its_own_formula(option: str) -> None:
+    told = ("all_reduce", "--algorithm", "sharp", "--bytes", "64KiB", *LEAVES, "--sharp", option)
+    (found,) = objects(*told)
+    (ring,) = objects("all_reduce", "--algorithm", "ring", "--bytes", "64KiB", *LEAVES)
+    for name in ("steps", "bytes_per_rank_tx", "payload_on_links", "formula", "correct"):
+        assert found[name] == ring[name]
+    name, _, value = option.partition("=")
+    first, second = found["in_network"]["notes"]
+    assert first.startswith(f"{name} is {value}")
+    assert second == "the ranks ran ring, whose formula stands beside it"
+    text = invoke("collective", *told).stdout
+    assert f"\n  {first}\n  {second}\n" in text
+    assert "by the schedule" in text
+    assert "levels of aggregation nodes" not in text
+
+
+def test_the_leaders_without_sharp_have_no_formula() -> None:
+    arguments = ("all_reduce", "--ranks", "8", "--algorithm", "hcoll_sharp", "--bytes", "64", "--transport", "roce",
+                 "--topology", "rails:gpus_per_node=4")  # fmt: skip
+    (found,) = objects(*arguments, "--sharp", "HCOLL_ENABLE_SHARP=0")
+    assert found["formula"] is None
+    assert found["in_network"]["notes"][1].startswith("the leaders ran recursive_doubling: there is no formula")
+    (found,) = objects(*arguments, "--sharp", "HCOLL_ML_DISABLE_ALLREDUCE=1")
+    assert found["formula"]["steps"] == found["steps"] == 3
+
+
+@pytest.mark.parametrize(("subgroups", "steps"), [("p2p", 4), ("basesmuma,p2p", 6), ("basesmsocket,p2p", 6)])
+def test_a_hierarchy_takes_the_time_of_its_formula(subgroups: str, steps: int) -> None:
+    """The time in which the group is made is not part of it, though a reduction comes before."""
+    (found,) = objects("all_reduce", "--ranks", "8", "--algorithm", "hcoll_sharp", "--bytes", "64",
+                       "--transport", "roce", "--topology", "rails:gpus_per_node=4", "--sockets", "2",
+                       "--sharp", f"HCOLL_SBGP={subgroups}")  # fmt: skip
+    assert found["steps"] == found["formula"]["steps"] == steps
+    assert found["virtual_time_ps"] == pytest.approx(found["formula"]["time_ps"], rel=0.01)
+
+
+def test_the_log_has_the_lines_that_users_know() -> None:
+    """sharp.md §10; without the option there is none, and an option without effect has a line of its own."""
+    told = ("all_reduce", "--algorithm", "sharp", "--bytes", "64", *LEAVES)
+    (found,) = objects(*told)
+    assert found["in_network"]["log"] == []
+    more = ("--sharp", "SHARP_COLL_LOG_LEVEL=3", "--sharp", "HCOLL_MAIN_IB=mlx5_0:1")
+    text = invoke("collective", *told, *more).stdout
+    for line in ("context.c:485 INFO job (ID: 1) resource request quota: ( osts:0 user_data_per_ost:0 max_groups:0",
+                 "context.c:628 INFO tree_info: type:LLT tree idx:0 treeID:0x0 quota: ( osts:51 user_data_per_ost:128",
+                 "comm.c:417 INFO [group#:0] group id:1 tree idx:0 rail_idx:0 group size:4"):  # fmt: skip
+        assert f"\n  rank0:0:0 - {line}" in text
+    assert "\n  HCOLL_MAIN_IB: accepted without effect\n" in text
+
+
 def test_falls_back_and_says_why() -> None:
     (found,) = objects("all_reduce", "--algorithm", "sharp", "--bytes", "64", *LEAVES, *TOO_MANY,
                        "--sharp", "HCOLL_ENABLE_SHARP=1")  # fmt: skip
-    assert found["in_network"]["notes"] == ["fell back: sharp: no job for ranks 0, 1, 2, 3: QUOTA (-7)"]
-    assert (found["steps"], found["formula"], found["correct"]) == (2, None, True)
+    assert found["in_network"]["notes"] == [
+        "fell back: sharp: no job for ranks 0, 1, 2, 3: QUOTA (-7)",
+        "the ranks ran recursive_doubling, whose formula stands beside it",
+    ]
+    assert (found["steps"], found["formula"]["steps"], found["correct"]) == (2, 2, True)
     assert found["bytes_per_rank_tx"] == [128] * 4  # recursive doubling
 
 
@@ -272,7 +330,8 @@ def test_an_aggregation_that_fails_is_explained() -> None:
     assert any(note.startswith("fell back: sharp: all_reduce at rank") for note in found["in_network"]["notes"])
     assert found["in_network"]["counters"]["an.leaf0"]["errors"] == 1
     assert found["steps"] == 3
-    assert found["formula"]["steps"] == 4
+    assert found["formula"] is None
+    assert found["in_network"]["notes"][-1] == "SHARP failed and the ranks did it: there is no formula for both"
     text = invoke("collective", *arguments).stdout
     assert "  trap: an.leaf0: SHARP_ERROR, syndrome 1\n" in text
     assert "  fell back: sharp: all_reduce at rank" in text

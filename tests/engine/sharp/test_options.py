@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 import uetproto
-from uetproto.engine.sharp.options import NCCL_PRESETS, OPTIONS, WITHOUT_EFFECT, SharpOptions, hcoll_takes, nccl_takes
+from uetproto.engine.sharp.options import NCCL_PRESETS, OPTIONS, WITHOUT_EFFECT, SharpOptions, declined
 from uetproto.errors import LocalError
-from uetproto.wire.headers.sharp import Coll
 
 DEFAULTS = {  # typed from the page
     "log_level": 2, "enable_sat": False, "sat_threshold": 8096, "lock_batch": 65535, "lock_retries": 1,
@@ -23,9 +22,11 @@ def test_defaults_are_the_published_ones() -> None:
     assert {name: getattr(SharpOptions(), name) for name in DEFAULTS} == DEFAULTS
 
 
+MOST = "HCOLL_BCOL_P2P_ALLREDUCE_SHARP_MAX"
+
 PACKAGE = Path(uetproto.__file__).parent
-ADVICE = ("hcoll_takes", "nccl_takes")
-"""Functions of `engine.sharp.options` that say what HCOLL and NCCL would do."""
+ADVICE = ("declined", "disabled")
+"""Functions of `engine.sharp.options` that say what HCOLL and NCCL do not hand to SHARP."""
 
 
 def asked_for() -> set[str]:
@@ -42,10 +43,10 @@ def asked_for() -> set[str]:
             own = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
             continue
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and "options" in (
+            if isinstance(node, ast.Attribute) and {"options", "_options"} & {
                 getattr(node.value, "id", None),
                 getattr(node.value, "attr", None),
-            ):
+            }:
                 found.add(node.attr)
             called |= {node.id} if isinstance(node, ast.Name) else set()
     for name, function in own.items():
@@ -59,7 +60,7 @@ def test_what_has_no_effect_says_so() -> None:
     asked = asked_for()
     silent = {option.name for option in OPTIONS if option.attribute not in asked}
     assert silent == {option.name for option in OPTIONS if option.meaning.endswith(WITHOUT_EFFECT)}
-    assert "SHARP_COLL_LOG_LEVEL" in silent
+    assert "HCOLL_MAIN_IB" in silent
     assert "SHARP_COLL_OSTS_PER_GROUP" not in silent
 
 
@@ -87,29 +88,50 @@ def test_presets_give_way_to_what_is_set() -> None:
     assert (options.enable_sat, options.lock_on_comm_init, options.log_level) == (True, False, 3)
 
 
+def by_name(**texts: str) -> SharpOptions:
+    return SharpOptions.of(texts, {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1"})
+
+
 @pytest.mark.parametrize(
-    ("mode", "coll", "nbytes", "leaders", "taken"),
+    ("texts", "op", "nbytes", "members", "why"),
     [
-        (0, Coll.ALLREDUCE, 8, 8, False),
-        (1, Coll.ALLREDUCE, 8, 8, True),
-        (1, Coll.ALLREDUCE, 8, 3, False),  # fewer than HCOLL_SHARP_NP
-        (2, Coll.ALLREDUCE, 8, 3, False),
-        (3, Coll.ALLREDUCE, 8, 3, True),
-        (3, Coll.ALLREDUCE, 257, 8, False),  # 2 OSTs of 128
-        (3, Coll.BCAST, 8, 8, False),
-        (4, Coll.BCAST, 8, 2, True),
-        (4, Coll.ALLREDUCE, 10**6, 2, True),
+        ({}, "all_reduce", 10**6, 2, None),  # as it is asked for
+        ({"HCOLL_ENABLE_SHARP": "0"}, "all_reduce", 8, 8, "HCOLL_ENABLE_SHARP is 0"),
+        ({"HCOLL_ML_DISABLE_BCAST": "1"}, "broadcast", 8, 8, "HCOLL_ML_DISABLE_BCAST is 1"),
+        ({"HCOLL_ML_DISABLE_BCAST": "1"}, "reduce", 8, 8, None),
+        ({"HCOLL_ML_DISABLE_REDUCE": "1", "HCOLL_ENABLE_SHARP": "4"}, "reduce", 8, 8, "HCOLL_ML_DISABLE_REDUCE is 1"),
+        ({"HCOLL_SHARP_NP": "4"}, "barrier", 0, 3, "HCOLL_SHARP_NP is 4, here are 3"),
+        ({"HCOLL_SHARP_NP": "4"}, "barrier", 0, 4, None),
+        ({"HCOLL_SHARP_NP": "4", "HCOLL_ENABLE_SHARP": "3"}, "barrier", 0, 3, None),
+        ({MOST: "dynamic"}, "all_reduce", 257, 8, f"{MOST} is 256, here are 257 bytes"),  # 2 OSTs of 128
+        ({MOST: "dynamic"}, "all_reduce", 256, 8, None),
+        ({MOST: "300"}, "all_reduce", 301, 8, f"{MOST} is 300, here are 301 bytes"),
+        ({MOST: "300"}, "reduce", 301, 8, None),
+        ({MOST: "300", "HCOLL_ENABLE_SHARP": "4"}, "all_reduce", 301, 8, None),
+        ({MOST: "300"}, "all_reduce", 8096, 8, None),  # streamed
+        ({"NCCL_SHARP_DISABLE": ""}, "all_reduce", 8, 8, None),
+        ({"NCCL_SHARP_DISABLE": "1"}, "all_reduce", 8, 8, "NCCL_SHARP_DISABLE is 1"),
+        ({"NCCL_COLLNET_ENABLE": "0"}, "all_reduce", 8, 8, "NCCL_COLLNET_ENABLE is 0"),
+        ({"NCCL_COLLNET_ENABLE": "1"}, "all_reduce", 8, 8, None),
+        ({"NCCL_SHARP_GROUP_SIZE_THRESH": "3"}, "all_reduce", 8, 2, "NCCL_SHARP_GROUP_SIZE_THRESH is 3, here are 2"),
+        ({"NCCL_SHARP_GROUP_SIZE_THRESH": "3"}, "all_reduce", 8, 3, None),
     ],
 )
-def test_what_hcoll_hands_over(mode: int, coll: Coll, nbytes: int, leaders: int, taken: bool) -> None:
-    options = SharpOptions.of({"HCOLL_ENABLE_SHARP": str(mode)})
-    assert hcoll_takes(options, coll, nbytes, leaders, osts=2, payload=128) is taken
-    assert options.fall_back == (mode < 2)
+def test_what_is_not_handed_to_sharp(
+    texts: dict[str, str], op: str, nbytes: int, members: int, why: str | None
+) -> None:
+    options = by_name(**texts)
+    streams = nbytes >= options.sat_threshold
+    assert declined(options, op, nbytes, members, osts=2, payload=128, streams=streams) == why
 
 
-def test_what_nccl_hands_over() -> None:
-    assert not nccl_takes(SharpOptions(), 8)
-    enabled = {"NCCL_COLLNET_ENABLE": "1"}
-    assert nccl_takes(SharpOptions.of(enabled), 2)
-    assert not nccl_takes(SharpOptions.of(enabled), 1)
-    assert not nccl_takes(SharpOptions.of({**enabled, "NCCL_SHARP_DISABLE": "1"}), 8)
+@pytest.mark.parametrize("mode", range(5))
+def test_forced_modes_do_not_fall_back(mode: int) -> None:
+    assert SharpOptions.of({"HCOLL_ENABLE_SHARP": str(mode)}).fall_back == (mode < 2)
+
+
+def test_the_plugin_of_nccl_has_presets() -> None:
+    """Where the user does not say otherwise (sharp.md §1.6)."""
+    options = by_name(NCCL_COLLNET_ENABLE="1", SHARP_COLL_LOG_LEVEL="1")
+    assert (options.lock_on_comm_init, options.log_level) == (True, 1)
+    assert not by_name(NCCL_COLLNET_ENABLE="0").lock_on_comm_init

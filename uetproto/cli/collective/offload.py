@@ -7,7 +7,7 @@ The costs of SHARP come from the aggregation manager of a fabric of the same sha
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from uetproto.api.distributed.networks.packets import PacketNetwork
@@ -20,7 +20,7 @@ from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.work import GroupJoined
 from uetproto.engine.sharp.management import OTHER_PORT, PARENT_PORT
 from uetproto.engine.sharp.manager.grants import JobGrant, Rail
-from uetproto.engine.sharp.options import BY_NAME
+from uetproto.engine.sharp.options import BY_NAME, disabled
 from uetproto.errors import LocalError
 from uetproto.knobs import BOOL, knobs_of
 
@@ -56,7 +56,11 @@ def refusal(algorithm: str, transport: str, kind: str) -> str | None:
 
 def offer(network: PacketNetwork, ranks: Sequence[int], asked: OffloadRequest, hop: float, rate: float) -> Offer | str:
     """Return the manager's grant, or why there is none. `hop`: seconds of a cable. `rate`: its bytes per second."""
-    fabric = network.sharp.fabric  # type: ignore[attr-defined]  # those of CARRIERS have it
+    sharp = network.sharp  # type: ignore[attr-defined]  # those of CARRIERS have it
+    fabric = sharp.fabric
+    why: str | None = sharp.why_not(replace(asked, ranks=tuple(ranks))) or disabled(fabric.options, asked.op)
+    if why is not None:
+        return why
     try:
         check_operation(asked, fabric.config)
     except LocalError as error:
@@ -164,7 +168,7 @@ class OffloadMonitor:
     def __init__(self, network: PacketNetwork) -> None:
         self._network = network
         self._sharp = getattr(network, "sharp", None)
-        self._joined = 0
+        self._joined: int | None = None
         if self._sharp is not None:
             for node in self._sharp.fabric.ranks:
                 node.listeners.append(self._event)
@@ -174,6 +178,12 @@ class OffloadMonitor:
             self._joined = self._network.now
 
     @property
+    def _made(self) -> int:
+        """Return the picoseconds from the first request to join a group until all ranks were members."""
+        begun = None if self._sharp is None else self._sharp.fabric.joined_from
+        return 0 if begun is None or self._joined is None else self._joined - begun
+
+    @property
     def grant(self) -> JobGrant | None:
         """Return the grant of the job that runs now."""
         jobs = self._sharp.fabric.manager.jobs.values() if self._sharp is not None else ()
@@ -181,8 +191,14 @@ class OffloadMonitor:
 
     @property
     def fell_back(self) -> bool:
-        """Return whether the ranks carried out the collective themselves."""
-        return self._sharp is not None and bool(self._sharp.notes)
+        """Return whether the ranks carried out the collective themselves, after SHARP had failed or at once."""
+        notes = [] if self._sharp is None else self._sharp.notes
+        return self.by_ranks is not None or any(note.startswith("fell back") for note in notes)
+
+    @property
+    def by_ranks(self) -> str | None:
+        """Return the algorithm by which the ranks carried out the collective, without SHARP; None: SHARP tried it."""
+        return self._sharp.by_ranks[0] if self._sharp is not None and self._sharp.by_ranks else None
 
     def report(self) -> InNetwork:
         """Return what the network has reported so far."""
@@ -197,9 +213,12 @@ class OffloadMonitor:
         ports: tuple[AggregationPort, ...] = ()
         notes: tuple[str, ...] = ()
         traps: tuple[str, ...] = ()
+        log: tuple[str, ...] = ()
         if self._sharp is not None:
             fabric = self._sharp.fabric
             notes = tuple(self._sharp.notes)
+            if "SHARP_COLL_LOG_LEVEL" in fabric.options.given or fabric.options.collnet_enable:
+                log = tuple(self._sharp.log.lines)
             traps = tuple(f"{name}: {trap.trap.name}, syndrome {trap.syndrome}" for name, trap in fabric.traps)
             counters = {name: _not_zero(node.counters) for name, node in (fabric.hosts | fabric.nodes).items()}
             ports = tuple(
@@ -213,7 +232,7 @@ class OffloadMonitor:
                     counters[name] |= {f"frames_{way}": hop.link.frames, f"bytes_{way}": hop.link.bytes}
         return InNetwork(
             groups=tuple(groups), counters={name: found for name, found in counters.items() if found}, ports=ports,
-            notes=notes, traps=traps, made=self._joined,
+            notes=notes, traps=traps, log=log, made=self._made,
         )  # fmt: skip
 
 

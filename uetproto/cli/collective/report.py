@@ -63,7 +63,8 @@ def one(found: MeasuredCollective, prepared: PreparedCase, paint: Paint) -> Iter
         yield f"  {'algbw, GB/s':24} {found.algbw / 1e9:20.3f}"
         yield f"  {'busbw, GB/s':24} {found.busbw / 1e9:20.3f}"
     yield f"  {'bytes all ranks send':24} {found.injected:20,}"
-    by = "schedule" if found.network is None else "formula"
+    by_ranks = prepared.algorithm in SHARP and prepared.sharp is None
+    by = "schedule" if found.network is None or by_ranks else "formula"
     trav = NONE if found.promised is None else f"{found.promised:,}"
     yield f"  {'payload on all links':24} {found.payload:20,} {trav:>20}  by the {by}"
     if found.wire is not None:
@@ -112,6 +113,7 @@ def _in_network(found: InNetwork) -> Iterator[str]:
         yield f"  {'group made before, in':24} {microseconds(found.made):>20}"
     yield from (f"  {note}" for note in found.notes)
     yield from (f"  trap: {trap}" for trap in found.traps)
+    yield from (f"  {line}" for line in found.log)
     nodes = {name: counts for name, counts in found.counters.items() if name.startswith("an.")}
     if nodes:
         yield "  by aggregation node"
@@ -191,7 +193,9 @@ def table(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Pa
         if one.choice is not None:
             yield from one.choice.text().splitlines()
         if one.network is not None:
-            yield from (f"{one.algorithm}: {note}" for note in (*one.network.notes, *one.network.traps))
+            yield from (
+                f"{one.algorithm}: {note}" for note in (*one.network.notes, *one.network.traps, *one.network.log)
+            )
 
 
 def _losses(found: Sequence[MeasuredCollective], paint: Paint, indent: str = "") -> Iterator[str]:

@@ -40,6 +40,7 @@ from uetproto.collectives.topology.kinds import topology
 from uetproto.collectives.transport import SECOND
 from uetproto.emulator.network.layouts import LAYOUTS
 from uetproto.engine.contract import MICROSECOND
+from uetproto.engine.sharp.options import BY_NAME, SharpOptions, disabled
 from uetproto.errors import LocalError
 
 RATE = 400 * 10**9
@@ -112,7 +113,11 @@ class PreparedCase:
         self.case = replace(case, algorithm=algorithm)
         self.nodes = self.hosts if algorithm in HIERARCHICAL else None
         self.options = {name: value for name, value in case.options.items() if algorithm in OPTIONS[name]}
-        self.groups = nodes_of(self._asked) if algorithm == "hcoll_sharp" else [[rank] for rank in range(case.ranks)]
+        self.groups = (
+            nodes_of(self._asked, self._subgroups)
+            if algorithm == "hcoll_sharp"
+            else [[rank] for rank in range(case.ranks)]
+        )
         """Groups of ranks with a common leader, the first rank; only leaders use the aggregation nodes."""
         row = ALGORITHMS[case.op].get(algorithm)
         self.offloaded = row is not None and row.make is None
@@ -232,6 +237,13 @@ class PreparedCase:
         return offer(network, [members[0] for members in self.groups], self._asked, DELAY / SECOND, RATE / 8)
 
     @property
+    def _subgroups(self) -> tuple[str, ...]:
+        """Return the subgroups of HCOLL_SBGP."""
+        texts = {name: str(value) for name, value in self.case.sharp.items() if name == "HCOLL_SBGP"}
+        found: tuple[str, ...] = SharpOptions.of(texts).sbgp
+        return found
+
+    @property
     def _asked(self) -> OffloadRequest:
         case = self.case
         return OffloadRequest(
@@ -319,13 +331,29 @@ class PreparedCase:
                 sent = [found.bytes_sent for found in world.counted]
             counts = world.counts
         report = None if monitor is None else monitor.report()
+        theory, trav = self.formula, self.promised
+        if monitor is not None and report is not None and monitor.fell_back:
+            theory, trav, why = self._formula_instead(monitor.by_ranks)
+            report = replace(report, notes=(*report.notes, why))
         done = max(event.now for event in world.trace if event.state == "done")
         return MeasuredCollective(
             op=case.op, algorithm=self.algorithm, ranks=case.ranks, bytes=case.length, steps=steps,
             messages=messages, sent=tuple(sent), links=None if meter is None else meter.counts(),
-            promised=self.promised, time=done - (report.made if report is not None else 0), formula=self.formula,
+            promised=trav, time=done - (report.made if report is not None else 0), formula=theory,
             correct=sample.correct, network=report, choice=self.choice, counts=counts, **self.conditions,
         )  # fmt: skip
+
+    def _formula_instead(self, by_ranks: str | None) -> tuple[FormulaResult | None, int | None, str]:
+        """Return the formula, the bytes on all links and a line about them for a collective that SHARP did not carry
+        out, but the ranks `by_ranks`; None: they did when SHARP had failed.
+        """
+        if by_ranks is None:
+            return None, None, "SHARP failed and the ranks did it: there is no formula for both"
+        options = SharpOptions.of({name: str(value) for name, value in self.case.sharp.items() if name in BY_NAME})
+        if self.algorithm != "sharp" and disabled(options, self.case.op) is None:
+            return None, None, f"the leaders ran {by_ranks}: there is no formula for this hierarchy"
+        instead = PreparedCase(replace(self.case, algorithm=by_ranks, options={}))
+        return instead.formula, instead.promised, f"the ranks ran {by_ranks}, whose formula stands beside it"
 
     def _steps(self, network: Any, monitor: OffloadMonitor, counted: int) -> int:
         """Return the steps of an algorithm of the network.

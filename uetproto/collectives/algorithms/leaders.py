@@ -85,10 +85,16 @@ class LeaderPart:
         self._done(error)
 
 
-def nodes_of(request: OffloadRequest) -> list[list[int]]:
-    """Return the group ranks of each node or, with several sockets, of each socket; the first rank is the leader."""
+def nodes_of(request: OffloadRequest, subgroups: Sequence[str] = ()) -> list[list[int]]:
+    """Return the group ranks of each node or, with several sockets, of each socket; the first rank is the leader.
+
+    `subgroups`: those of HCOLL_SBGP. With basesmuma a node has one leader, whatever its sockets; with p2p alone every
+    rank is a leader.
+    """
     size, nodes = len(request.ranks), request.nodes
-    found = spread_over(size, size if nodes is None else nodes)
+    found = spread_over(size, size if nodes is None or tuple(subgroups) == ("p2p",) else nodes)
+    if subgroups and "basesmsocket" not in subgroups[-2:]:
+        return found
     return [socket for node in found for socket in _sockets(node, request.sockets)]
 
 

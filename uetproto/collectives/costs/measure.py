@@ -174,8 +174,10 @@ class InNetwork:
     """Reasons why the ranks carried out the collective themselves."""
     traps: tuple[str, ...] = ()
     """Traps that aggregation nodes raised."""
+    log: tuple[str, ...] = ()
+    """Lines of the log of SHARP, if `SHARP_COLL_LOG_LEVEL` is set."""
     made: int = 0
-    """Picoseconds until all ranks were members of a group; they are not part of the time of a collective."""
+    """Picoseconds that it took to make all ranks members of a group; they are not part of the time of a collective."""
 
     def as_dict(self) -> dict[str, Any]:
         groups: dict[str, dict[str, dict[str, int]]] = {}
@@ -187,6 +189,7 @@ class InNetwork:
         return {
             "group_time_ps": self.made, "group_ports": groups, "counters": self.counters, "notes": list(self.notes),
             "aggregation_ports": ports, "traps": list(self.traps),
+            "log": list(self.log),
         }  # fmt: skip
 
 

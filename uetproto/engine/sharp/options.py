@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from uetproto.engine.contract import MILLISECOND
 from uetproto.errors import LocalError, shown
-from uetproto.wire.headers.sharp import Coll
 
 DYNAMIC = 0
 """Value that stands for "dynamic": the quota or limit is not set by the user."""
@@ -55,10 +54,33 @@ def _unset_or(kind: OptionKind) -> OptionKind:
     return OptionKind(lambda text: kind.read(text) if text else False, f"empty, {kind.legal}")
 
 
+SUBGROUPS = ("basesmsocket", "basesmuma", "p2p")
+"""Subgroups of HCOLL's hierarchy: ranks of a socket, leaders of a host, and the network (sharp.md §4.3)."""
+_BCOLS = ("basesmuma", "ucx_p2p")
+
+
+def _names(legal: tuple[str, ...], accepts: Callable[[tuple[str, ...]], bool], text: str) -> OptionKind:
+    def read(given: str) -> tuple[str, ...]:
+        found = tuple(given.split(",")) if given else ()
+        if not set(found) <= set(legal) or (found and not accepts(found)):
+            raise ValueError
+        return found
+
+    return OptionKind(read, text)
+
+
+def _is_hierarchy(names: tuple[str, ...]) -> bool:
+    return names[-1] == "p2p" and list(names) == [name for name in SUBGROUPS if name in names]
+
+
 SWITCH = OptionKind(_switch, "0, 1 (no, yes; off, on; false, true)")
 TEXT = OptionKind(str, "any text")
 COUNT = _whole(0, 2**32 - 1)
 PAYLOAD = OptionKind(lambda text: int(text, 0) and _whole(4, 1024).read(text), "0, 4 … 1024")
+
+
+def _is_on(text: str | None) -> bool:
+    return text is not None and _SWITCHES.get(text.lower(), False)
 
 
 class Option(NamedTuple):
@@ -78,7 +100,7 @@ O = Option  # noqa: E741  one letter, as in the tables of `wire`
 OPTIONS: tuple[Option, ...] = (
     # libsharp_coll
     O("SHARP_COLL_LOG_LEVEL", "log_level", _whole(0, 5), 2,
-      f"0 fatal … 5 trace; {WITHOUT_EFFECT}"),
+      "lines of the log: 0 fatal, 1 errors, 2 warnings, 3 jobs, trees, groups, 4 and 5 collectives, too"),
     O("SHARP_COLL_ENABLE_SAT", "enable_sat", SWITCH, False,
       "groups have a SAT, too"),
     O("SHARP_COLL_SAT_THRESHOLD", "sat_threshold", COUNT, 8096,
@@ -125,33 +147,33 @@ OPTIONS: tuple[Option, ...] = (
     O("HCOLL_ENABLE_SHARP", "enable_sharp", _whole(0, 4), 0,
       "0 off, 1 probe, 2 force, 3 all communicators, 4 all collectives, too"),
     O("HCOLL_SHARP_NP", "sharp_np", _whole(1, 65535), 4,
-      f"node leaders from which a communicator gets a group; {WITHOUT_EFFECT}"),
+      "node leaders from which a communicator gets a group, in the modes 1 and 2; counts where it is set"),
     O("HCOLL_BCOL_P2P_ALLREDUCE_SHARP_MAX", "allreduce_max", _dynamic(0, 2**31), 0,
-      f"largest allreduce without SAT; dynamic: OSTs * payload; {WITHOUT_EFFECT}"),
+      "largest allreduce without SAT, but in mode 4; dynamic: OSTs * payload; counts where it is set"),
     O("HCOLL_MAIN_IB", "main_ib", TEXT, "",
       f"device:port; {WITHOUT_EFFECT}"),
-    O("HCOLL_SBGP", "sbgp", TEXT, "",
-      f"hierarchy: subgroups; {WITHOUT_EFFECT}"),
-    O("HCOLL_BCOL", "bcol", TEXT, "",
-      f"hierarchy: collectives of the subgroups; {WITHOUT_EFFECT}"),
+    O("HCOLL_SBGP", "sbgp", _names(SUBGROUPS, _is_hierarchy, "some of basesmsocket,basesmuma and then p2p"), (),
+      "hierarchy of hcoll_sharp: subgroups; without basesmuma a leader of each socket or rank uses the network"),
+    O("HCOLL_BCOL", "bcol", _names(_BCOLS, lambda names: names[-1] == "ucx_p2p", "basesmuma,… and then ucx_p2p"), (),
+      f"collectives of the subgroups of HCOLL_SBGP, one each; {WITHOUT_EFFECT}"),
     O("HCOLL_ML_DISABLE_ALLREDUCE", "disable_allreduce", SWITCH, False,
-      f"allreduce is not HCOLL's; {WITHOUT_EFFECT}"),
+      "allreduce is not HCOLL's: the ranks do it"),
     O("HCOLL_ML_DISABLE_REDUCE", "disable_reduce", SWITCH, False,
-      f"reduce is not HCOLL's; {WITHOUT_EFFECT}"),
+      "reduce is not HCOLL's: the ranks do it"),
     O("HCOLL_ML_DISABLE_BARRIER", "disable_barrier", SWITCH, False,
-      f"barrier is not HCOLL's; {WITHOUT_EFFECT}"),
+      "barrier is not HCOLL's: the ranks do it"),
     O("HCOLL_ML_DISABLE_BCAST", "disable_bcast", SWITCH, False,
-      f"bcast is not HCOLL's; {WITHOUT_EFFECT}"),
+      "bcast is not HCOLL's: the ranks do it"),
     # NCCL
     O("NCCL_COLLNET_ENABLE", "collnet_enable", SWITCH, False,
-      f"NCCL may use SHARP; {WITHOUT_EFFECT}"),
+      "NCCL may use SHARP; set to 1 the presets of its plugin hold, to 0 the ranks do all collectives"),
     O("NCCL_SHARP_DISABLE", "sharp_disable", _unset_or(SWITCH), False,
-      f"the plugin offers no SHARP; {WITHOUT_EFFECT}"),
+      "the plugin offers no SHARP: the ranks do all collectives"),
     O("NCCL_SHARP_GROUP_SIZE_THRESH", "group_size_thresh", _whole(0, 65535), 2,
-      f"members from which a communicator gets a group; {WITHOUT_EFFECT}"),
+      "members from which a communicator gets a group; counts where it is set"),
     # sharp_am
     O("root_guids_file", "root_guids_file", TEXT, "",
-      f"GUIDs that may be roots; {WITHOUT_EFFECT}"),
+      "file of GUIDs, or names of aggregation nodes, one a line, that alone may be roots of trees"),
     O("ib_port_guid", "ib_port_guid", _whole(0, 2**64 - 1), 0,
       f"port of the manager; 0: automatic; {WITHOUT_EFFECT}"),
     O("dynamic_tree_allocation", "dynamic_trees", SWITCH, True,
@@ -183,11 +205,15 @@ class SharpOptions:
 
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values that were set, by attribute."""
+    given: frozenset[str] = frozenset()
+    """Names of the options that the user set; the others have presets or defaults."""
 
     @classmethod
     def of(cls, texts: Mapping[str, str], presets: Mapping[str, str] | None = None) -> "SharpOptions":
         """Return options from names and texts; `presets` replace the defaults. Raises `LocalError`."""
-        values = {}
+        values: dict[str, Any] = {}
+        if _is_on(texts.get("NCCL_COLLNET_ENABLE")):
+            presets = {**(presets or {}), **NCCL_PRESETS}
         for name, text in {**(presets or {}), **texts}.items():
             option = BY_NAME.get(name)
             if option is None:
@@ -196,7 +222,14 @@ class SharpOptions:
                 values[option.attribute] = option.kind.read(text)
             except ValueError:
                 raise LocalError(name, f"{shown(text)} is not legal", option.kind.legal) from None
-        return cls(values)
+        if (bcol := values.get("bcol")) and len(bcol) != len(sbgp := values.get("sbgp") or SUBGROUPS):
+            raise LocalError("HCOLL_BCOL", f"{len(bcol)} names", f"{len(sbgp)}, one for each of {','.join(sbgp)}")
+        return cls(values, frozenset(texts))
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Return the names of the options that the user set and that nothing reads."""
+        return tuple(o.name for o in OPTIONS if o.name in self.given and o.meaning.endswith(WITHOUT_EFFECT))
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute not in _DEFAULTS:
@@ -223,26 +256,42 @@ _LEAST_OSTS = 2
 _FORCE, _ALL_COMMUNICATORS, _ALL_COLLECTIVES = 2, 3, 4  # of HCOLL_ENABLE_SHARP
 
 
-def hcoll_takes(options: SharpOptions, coll: Coll, nbytes: int, leaders: int, osts: int, payload: int) -> bool:
-    """Tell whether HCOLL uses SHARP for a collective of this number of node leaders (sharp.md §4.3, §5).
+def declined(
+    options: SharpOptions, op: str, nbytes: int, members: int, osts: int, payload: int, *, streams: bool = False
+) -> str | None:
+    """Return why HCOLL or NCCL does not hand a collective of `members` leaders to SHARP; None: it does (sharp.md §5).
 
-    Unless all collectives are forced, a bcast uses HCOLL's own multicast, and an allreduce that is too large and cannot
-    use a SAT runs by another algorithm. Which limits modes 3 and 4 of HCOLL_ENABLE_SHARP lift is a **choice**.
+    A program that asks for SHARP by name has asked for it as it is (**choice**): sizes and numbers from which the
+    libraries use SHARP count where they are set. `streams`: the vector goes by a SAT.
     """
-    mode = options.enable_sharp
-    disabled = {
-        Coll.ALLREDUCE: options.disable_allreduce, Coll.REDUCE: options.disable_reduce,
-        Coll.BARRIER: options.disable_barrier, Coll.BCAST: options.disable_bcast,
+    mode, given = options.enable_sharp, options.given
+    if not mode:
+        return "HCOLL_ENABLE_SHARP is 0"
+    if (why := disabled(options, op)) is not None:
+        return why
+    if options.sharp_disable:
+        return "NCCL_SHARP_DISABLE is 1"
+    if "NCCL_COLLNET_ENABLE" in given and not options.collnet_enable:
+        return "NCCL_COLLNET_ENABLE is 0"
+    if "HCOLL_SHARP_NP" in given and members < options.sharp_np and mode < _ALL_COMMUNICATORS:
+        return f"HCOLL_SHARP_NP is {options.sharp_np}, here are {members}"
+    if "NCCL_SHARP_GROUP_SIZE_THRESH" in given and members < options.group_size_thresh:
+        return f"NCCL_SHARP_GROUP_SIZE_THRESH is {options.group_size_thresh}, here are {members}"
+    if _MOST in given and op == "all_reduce" and mode < _ALL_COLLECTIVES and not streams:
+        most = options.allreduce_max or osts * payload
+        if nbytes > most:
+            return f"{_MOST} is {most}, here are {nbytes} bytes"
+    return None
+
+
+def disabled(options: SharpOptions, op: str) -> str | None:
+    """Return the option by which an operation is not HCOLL's at all, as a text; None: there is none."""
+    disables = {
+        "all_reduce": options.disable_allreduce, "reduce": options.disable_reduce,
+        "barrier": options.disable_barrier, "broadcast": options.disable_bcast,
     }  # fmt: skip
-    if mode == 0 or disabled[coll]:
-        return False
-    if leaders < options.sharp_np and mode < _ALL_COMMUNICATORS:
-        return False
-    if mode == _ALL_COLLECTIVES or (options.enable_sat and nbytes >= options.sat_threshold and coll != Coll.BCAST):
-        return True
-    return coll != Coll.BCAST and (coll == Coll.BARRIER or nbytes <= (options.allreduce_max or osts * payload))
+    return f"HCOLL_ML_DISABLE_{_COLLS[op]} is 1" if disables.get(op) else None
 
 
-def nccl_takes(options: SharpOptions, members: int) -> bool:
-    """Tell whether NCCL requests SHARP for a communicator of this number of nodes."""
-    return bool(options.collnet_enable and not options.sharp_disable and members >= options.group_size_thresh)
+_COLLS = {"all_reduce": "ALLREDUCE", "reduce": "REDUCE", "barrier": "BARRIER", "broadcast": "BCAST"}
+_MOST = "HCOLL_BCOL_P2P_ALLREDUCE_SHARP_MAX"

@@ -24,8 +24,9 @@ from uetproto.engine.sharp.manager.grants import AttachPoint, JobGrant
 from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.options import SharpOptions
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, shown
 from uetproto.knobs import fits
+from uetproto.textfile import read_bounded
 from uetproto.wire.headers.sharp import LibsharpStatus
 
 PRESETS = {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_IB_TIMEOUT": "10"}
@@ -85,6 +86,8 @@ class SharpFabric:
         self.ranks: list[LocalNode] = []
         self.world: EmulatedNetwork
         self.manager: SharpManager
+        self.joined_from: int | None = None
+        """Instant at which the first rank asked to join a group; None: none has."""
         self._agents: dict[int, SharpAgent] = {}
         self._names: dict[int, str] = {}
         self._carrier_of = carrier_of
@@ -130,10 +133,27 @@ class SharpFabric:
         by_switch = {node.at: node.address for node in world.nodes.values() if node.at is not None}
         self.manager = SharpManager(
             FabricGraph(list(_switches(self.ranks, layout, by_switch))), self._mad, self.config, self.options, _AM_KEY,
-            psn=psn,
+            psn=psn, roots=self._roots(),
         )  # fmt: skip
         self._started = False
         world.busy.append(self._awaits)
+
+    def _roots(self) -> frozenset[int] | None:
+        """Return the GUIDs in `root_guids_file`, which may name aggregation nodes instead; None: there is no file."""
+        path = self.options.root_guids_file
+        if not path:
+            return None
+        known = {name: self.world.nodes[name].address for name in self.nodes}
+        roots = set()
+        for line in read_bounded(path).decode(errors="replace").splitlines():
+            text = line.partition("#")[0].strip()
+            guid = known.get(text, _number(text))
+            if guid in known.values():
+                roots.add(guid)
+            elif text:
+                legal = ", ".join(f"{name} or {guid:#x}" for name, guid in known.items())
+                raise invalid("sharp: root_guids_file", shown(text), legal)
+        return frozenset(roots)
 
     def _trapped(self, name: str) -> Callable[[Any], None]:
         def event(event: Any) -> None:
@@ -171,6 +191,11 @@ class SharpFabric:
         return self.manager.begin_job([
             [port_guid(node, self.port_of(node, rail)) for node in members] for rail in range(options.groups_per_comm)
         ])  # fmt: skip
+
+    def joins(self) -> None:
+        """Note that a rank asks to join a group now."""
+        if self.joined_from is None:
+            self.joined_from = self.world.clock.now
 
     def port_of(self, node: LocalNode, rail: int) -> int:
         """Return the port of a host that a rail of its job uses."""
@@ -220,6 +245,14 @@ def layout_of_cables(cables: NetworkOptions, hosts: int) -> Topology | None:
         raise invalid("shape", repr(cables.shape), 'a dictionary such as {"hosts_per_leaf": 4}')
     shape: dict[str, Any] = dict(cables.shape)
     return topology(cables.topology, hosts, **shape)
+
+
+def _number(text: str) -> int:
+    """Return the number that a text says, or -1."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        return -1
 
 
 def an_name(switch: str) -> str:

@@ -89,6 +89,7 @@ class SharpMember:
             self._waiting.append((operation, told))
             if not self._asked:
                 self._asked = True
+                self.side.fabric.joins()
                 self.side.submit(self._join)
 
     def on_joined(self, event: GroupJoined) -> None:

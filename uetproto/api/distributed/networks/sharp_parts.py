@@ -48,7 +48,7 @@ class SharpCollective:
             return
         why = next((error for _, error in self._ended if error is not None), None)
         if why is not None:
-            self._note(f"fell back: {why}")
+            self._note(str(why))
         for one, _ in self._ended:
             if why is None:
                 one.finish(None)

@@ -9,7 +9,7 @@ only when the stream is locked.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from uetproto.engine.sharp.config import SharpConfig, buffer_bytes
@@ -56,15 +56,18 @@ class SharpManager:
 
     def __init__(
         self, fabric: FabricGraph, send: Send, config: SharpConfig | None = None, options: SharpOptions | None = None,
-        am_key: int = 0, psn: Callable[[], int] | None = None,
+        am_key: int = 0, psn: Callable[[], int] | None = None, roots: Collection[int] | None = None,
     ) -> None:  # fmt: skip
-        """`psn` draws the first PSNs of connections between aggregation nodes; None begins them at 0."""
+        """`psn` draws the first PSNs of connections between aggregation nodes; None begins them at 0. `roots`: GUIDs of
+        the ANs that alone may be roots (`root_guids_file`); None: the switches of the highest level.
+        """
         self.fabric = fabric
         self.send = send
         self.config = config or SharpConfig()
         self.options = options or SharpOptions()
         self.am_key = am_key
         self.psn = psn or int
+        self.roots = roots
         self.ans: dict[int, KnownAn] = {}
         self.trees: list[AggregationTree] = []
         self.traps: list[Values] = []
@@ -125,7 +128,7 @@ class SharpManager:
             replace(switch, has_an=guid in self.ans) for guid, switch in self.fabric.switches.items()
         ])  # fmt: skip
         radix = min((an.info["radix"] for an in self.ans.values()), default=self.config.children)
-        built = build_trees(alive, self.config.llt_trees, min(radix, self.config.children))
+        built = build_trees(alive, self.config.llt_trees, min(radix, self.config.children), self.roots)
         self.trees = [
             next((old for old in self.trees if old.tree_id == new.tree_id and new.tree_id in self._configured), new)
             for new in built

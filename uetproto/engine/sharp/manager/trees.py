@@ -7,7 +7,7 @@ gets a lower score.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -176,8 +176,13 @@ class _TreeShape(NamedTuple):
     """Number of leaf ANs."""
 
 
-def build_trees(fabric: FabricGraph, n: int, radix: int) -> list[AggregationTree]:
-    """Return the trees 0 … n - 1 with at most `radix` children for each AN; an empty result if no switch has an AN."""
+def build_trees(
+    fabric: FabricGraph, n: int, radix: int, allowed: Collection[int] | None = None
+) -> list[AggregationTree]:
+    """Return the trees 0 … n - 1 with at most `radix` children for each AN; an empty result if no switch has an AN.
+
+    `allowed`: the ANs that may be roots, of any level; None: those of the highest level.
+    """
     if n < 1:
         raise LocalError("n", f"{shown(n)} trees; at least 1")
     if radix < 1:
@@ -185,7 +190,7 @@ def build_trees(fabric: FabricGraph, n: int, radix: int) -> list[AggregationTree
     loads: Counter[int] = Counter()
     turns: Counter[tuple[int, int]] = Counter()
     trees: list[AggregationTree] = []
-    planes = [(plane, _roots(plane, radix)) for plane in fabric.planes]
+    planes = [(plane, _roots(plane, radix, allowed)) for plane in fabric.planes]
     for number in range(n):
         plane, roots = planes[number % len(planes)]
         if not roots:
@@ -205,11 +210,12 @@ def build_trees(fabric: FabricGraph, n: int, radix: int) -> list[AggregationTree
     return trees
 
 
-def _roots(fabric: FabricGraph, radix: int) -> list[int]:
-    """Return the ANs that may be roots: those of the highest level, if they have room for their hosts."""
+def _roots(fabric: FabricGraph, radix: int, allowed: Collection[int] | None) -> list[int]:
+    """Return the ANs that may be roots, if they have room for their hosts."""
     levels = {guid: level for guid, level in fabric.levels.items() if fabric.switches[guid].has_an}
     top = max(levels.values(), default=0)
-    return [guid for guid, level in levels.items() if level == top and len(fabric.switches[guid].hosts) <= radix]
+    legal = {guid for guid, level in levels.items() if (level == top if allowed is None else guid in allowed)}
+    return [guid for guid in levels if guid in legal and len(fabric.switches[guid].hosts) <= radix]
 
 
 def _grown(fabric: FabricGraph, root: int, radix: int, loads: Mapping[int, int]) -> _TreeShape:
