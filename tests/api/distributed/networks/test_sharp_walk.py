@@ -128,6 +128,15 @@ def test_what_does_not_act_is_named(name: str) -> None:
     assert found == without | {"notes": [f"{name}: accepted without effect", *without["notes"]]}
 
 
+def test_options_of_queue_pairs_are_named_over_uet() -> None:
+    texts = {"SHARP_COLL_IB_TIMEOUT": 12, "SHARP_COLL_ENABLE_MCAST_TARGET": 0, "SHARP_COLL_ENABLE_SAT": 0}
+    with world(4, "uet", texts) as made:
+        assert sharp_of(made).notes == [
+            f"{name}: accepted without effect over this transport"
+            for name in ("SHARP_COLL_ENABLE_MCAST_TARGET", "SHARP_COLL_IB_TIMEOUT")
+        ]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "legal"),
     [

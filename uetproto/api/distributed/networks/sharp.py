@@ -55,6 +55,8 @@ class SharpOffload(Offload):
         """Algorithms by which the ranks carried out collectives instead."""
         for name in fabric.options.unused:
             self.note(f"{name}: {WITHOUT_EFFECT}")
+        for name in fabric.unused:
+            self.note(f"{name}: {WITHOUT_EFFECT} over this transport")
         self._network = network
         self._sides: dict[int, RankHost] = {}
         self._communicators: dict[tuple[int, ...], Communicator | LibsharpStatus] = {}

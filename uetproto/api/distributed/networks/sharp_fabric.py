@@ -71,11 +71,15 @@ class SharpFabric:
 
     def __init__(
         self, config: SharpConfig, options: SharpOptions, carrier_of: Callable[[Any, Any, SharpOptions], Carrier],
-        multicast: bool,
+        multicast: bool, unused: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """`carrier_of(engine, element, options)` returns a carrier on an adapter or endpoint."""
+        """`carrier_of(engine, element, options)` returns a carrier on an adapter or endpoint. `unused`: options that
+        have no effect on such carriers.
+        """
         self.config = config
         self.options = options
+        self.unused = tuple(name for name in unused if name in options.given)
+        """Options that the user set and that have no effect over this transport."""
         self.multicast = multicast
         """Tells whether the carrier supports multicast."""
         self.hosts: dict[str, SharpHost] = {}

@@ -159,6 +159,13 @@ RESERVED = 1 << 14
 """Number of PDCs of the reserved pool with SHARP: four for each connection."""
 
 
+_UNUSED = (
+    "SHARP_COLL_ENABLE_MCAST_TARGET", "SHARP_COLL_IB_TIMEOUT", "SHARP_COLL_IB_RETRY_COUNT", "SHARP_COLL_IB_RNR_TIMER",
+    "SHARP_COLL_IB_RNR_RETRY",
+)  # fmt: skip
+"""Options of SHARP about queue pairs and multicast, which UET does not have."""
+
+
 def _carrier(fep: Fep, element: Element, options: SharpOptions) -> UetCarrier:
     return UetCarrier(fep, element)
 
@@ -184,7 +191,7 @@ class UetNetwork(PacketNetwork):
         chosen, hosts = defaults | rest, names(size)
         specs, fabric = dict.fromkeys(hosts, NodeSpec()), None
         if sharp is not None:
-            fabric = SharpFabric(*sharp, _carrier, multicast=False)
+            fabric = SharpFabric(*sharp, _carrier, multicast=False, unused=_UNUSED)
             specs, cables = fabric.specs(hosts, cables, NodeSpec), replace(cables, sharp=True)
             if isinstance(chosen["pds"], PdsConfig):
                 chosen["pds"] = replace(chosen["pds"], reserved_pdcs=max(RESERVED, chosen["pds"].reserved_pdcs))
