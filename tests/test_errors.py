@@ -2,13 +2,15 @@
 
 import ast
 import pickle
+import tomllib
 from collections.abc import Iterable, Iterator
 
 import pytest
 
 from tests.support import source
+from tests.support.paths import ROOT
 from uetproto.api.fi import Errno, FiError
-from uetproto.errors import LocalError, Location, RemoteError, UetError
+from uetproto.errors import LocalError, Location, RemoteError, UetError, missing_package
 
 READS = {"split", "rsplit", "partition", "rpartition", "removeprefix", "removesuffix", "find", "index", "replace",
          "startswith", "endswith", "strip", "lstrip", "rstrip"}  # fmt: skip
@@ -102,3 +104,19 @@ def test_no_parse_of_an_errors_text() -> None:
 def test_every_kind_of_parse_is_seen(body: str) -> None:
     tree = ast.parse(f"try:\n    pass\nexcept (OSError, LocalError) as error:\n    {body}\n")
     assert [line for handler in ours(ast.walk(tree), {"LocalError"}) for line in parses(handler)] != []
+
+
+def test_what_is_missing_is_installed_from_a_clone() -> None:
+    """No package index has this package: each message names an extra of pyproject.toml, and a command for a clone."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = set()
+    for path in source.files():
+        assert "uetproto[" not in path.read_text(encoding="utf-8"), path
+        for node in source.nodes(path):
+            match node:
+                case ast.Call(func=ast.Name(id="missing_package"), args=[_, _, ast.Constant(extra)]):
+                    named.add(extra)
+    assert named == set(known) - {"test"}
+    assert str(missing_package("--plot a.svg", "matplotlib", "plot")) == (
+        "--plot a.svg: needs the package matplotlib; in the clone of uetproto: pip install -e '.[plot]'"
+    )

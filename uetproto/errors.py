@@ -63,6 +63,13 @@ class MissingPackageError(LocalError):
     """A function needs a package that is not installed: the message says how to install the package."""
 
 
+def missing_package(what: str, package: str, extra: str) -> MissingPackageError:
+    """Return the error for `what`, which needs a package that only `extra`, an optional dependency, installs."""
+    return MissingPackageError(
+        what, f"needs the package {package}; in the clone of uetproto: pip install -e '.[{extra}]'"
+    )
+
+
 class RemoteError(UetError):
     """The peer did something illegal; `code` is the answer: a NACK code (pds.md §12) or return code (ses.md §9.5)."""
 

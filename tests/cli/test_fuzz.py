@@ -28,6 +28,7 @@ from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MILLISECOND, Mode
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.pds.psn_window import PsnWindow, Verdict
+from uetproto.errors import MissingPackageError
 from uetproto.wire.capture.pcap import open_capture
 
 FINDING = FuzzFinding(
@@ -381,3 +382,15 @@ def test_a_worker_that_dies(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UetError, match="a worker ended with status 1"):
         list(spread(FuzzPlan("no such machine", 1, None, 600, 2), lambda: False))
     assert "no such machine" in capfd.readouterr().err
+
+
+def test_an_error_of_a_worker_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A package that is there and cannot be imported is found only by the workers: one error, no traceback."""
+    (tmp_path / "cryptography").mkdir()
+    (tmp_path / "cryptography" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingPackageError, match="security: needs the package cryptography"):
+        list(spread(FuzzPlan("tss", 1, None, 600, 2), lambda: False))
+    assert capfd.readouterr().err == ""

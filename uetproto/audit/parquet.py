@@ -17,7 +17,7 @@ from uetproto.audit.judge import Judge
 from uetproto.audit.listeners import Lengths
 from uetproto.audit.reader.address import address_text
 from uetproto.audit.reader.observed import Head, ObservedPacket
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, missing_package
 from uetproto.wire.capture.pcap import Record
 from uetproto.wire.forms import FORMS
 
@@ -121,7 +121,7 @@ def check_parquet(directory: str) -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        raise LocalError(f"--parquet {directory} needs the package pyarrow: pip install 'uetproto[parquet]'") from None
+        raise missing_package(f"--parquet {directory}", "pyarrow", "parquet") from None
     folder = Path(directory)
     if folder.exists() and not folder.is_dir():
         raise LocalError(f"--parquet {directory}", "is a file", "a directory")

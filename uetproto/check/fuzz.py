@@ -31,7 +31,7 @@ from uetproto.check.time_limit import TooSlow
 from uetproto.check.tss import episode as tss
 from uetproto.check.uet import episode as uet
 from uetproto.engine.contract import MILLISECOND, Rng
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, missing_package
 
 Begin: TypeAlias = Callable[[str, Rng], tuple[StepGenerator[Any, Any], EpisodeSettings]]
 
@@ -83,6 +83,17 @@ class FuzzTally:
 def by_turns() -> tuple[str, ...]:
     """Return the machines that can be played here: sealing needs the package `cryptography`, which is optional."""
     return MACHINES if find_spec("cryptography") else tuple(name for name in MACHINES if name not in tss.PROFILES)
+
+
+def unplayable(machine: str) -> LocalError | None:
+    """Return the error for a machine that does not exist, or that needs a package which is not installed.
+
+    For `ALL` this is the error for the machines that are left out.
+    """
+    if machine not in (ALL, *MACHINES):
+        return LocalError(machine, "no such machine", ", ".join((*MACHINES, ALL)))
+    missing = [name for name in MACHINES if name not in by_turns() and machine in (ALL, name)]
+    return missing_package(", ".join(missing), "cryptography", "security") if missing else None
 
 
 def fuzz(

@@ -19,7 +19,7 @@ import click
 from uetproto import LocalError, UetError
 from uetproto.check.episode import PATIENCE, ScenarioSettings, Stop
 from uetproto.check.finding import NOT_SHRUNK, FuzzFinding, folder_for, to_text, to_toml
-from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz
+from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz, unplayable
 from uetproto.check.time_limit import GivenUp, time_limit
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
@@ -92,8 +92,9 @@ def command(
     the time is up, or just before Ctrl-C, is written without shrinking. Equal --seed and --steps with --jobs 1 give an
     equal run. Exit status 1 if anything was found.
     """
-    if machine != ALL and machine not in MACHINES:
-        raise LocalError(machine, "no such machine", ", ".join((*MACHINES, ALL)))
+    left_out = unplayable(machine)
+    if left_out is not None and machine != ALL:
+        raise left_out
     if seconds is not None and steps is not None:
         raise LocalError("--seconds and --steps exclude each other")
     if episode is not None and (seed is None or steps is not None or jobs not in (None, 1)):
@@ -101,6 +102,8 @@ def command(
     folder = folder_for(output)
     seed = secrets.randbits(32) if seed is None else seed
     plan = FuzzPlan(machine, seed, steps, seconds or 60, 1 if episode is not None else jobs or CORES, episode)
+    if left_out is not None:
+        click.echo(f"uetproto: left out: {left_out}", err=True)
 
     def tell(finding: FuzzFinding, stop: Stop) -> None:
         _tell(finding, keep(finding, folder, stop), as_json, painter())
@@ -172,7 +175,10 @@ def spread(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
             for ready in wait(list(workers), PULSE):
                 assert isinstance(ready, Connection)
                 try:
-                    yield ready.recv()
+                    received = ready.recv()
+                    if isinstance(received, UetError):
+                        raise received
+                    yield received
                 except (EOFError, ConnectionResetError):
                     process = workers.pop(ready)
                     process.join()
@@ -185,23 +191,26 @@ def spread(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
 
 
 def _work(plan: FuzzPlan, number: int, connection: Connection) -> None:
-    """Run as a worker: send counts from time to time; end on any message, or when the parent has ended."""
+    """Run as a worker: send counts from time to time, or an error; end on any message, or when the parent has ended."""
     done, sent = FuzzTally(), perf_counter()
     tallies = fuzz(
         plan.machine, plan.seed, steps=plan.share(number), stop=connection.poll, give_up=connection.poll,
         first=number, stride=plan.jobs,
     )  # fmt: skip
-    with seldom_collected():
-        for tally in tallies:
-            done.add(tally)
-            if perf_counter() - sent >= PULSE:
-                if not _send(connection, done):
-                    return
-                done, sent = FuzzTally(), perf_counter()
-    _send(connection, done)
+    try:
+        with seldom_collected():
+            for tally in tallies:
+                done.add(tally)
+                if perf_counter() - sent >= PULSE:
+                    if not _send(connection, done):
+                        return
+                    done, sent = FuzzTally(), perf_counter()
+        _send(connection, done)
+    except UetError as error:
+        _send(connection, error)
 
 
-def _send(connection: Connection, message: FuzzTally | None) -> bool:
+def _send(connection: Connection, message: FuzzTally | UetError | None) -> bool:
     try:
         connection.send(message)
     except OSError:  # the process at the other end has ended

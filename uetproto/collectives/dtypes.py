@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, missing_package
 
 Array: TypeAlias = NDArray[Any]
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -51,7 +51,7 @@ def dtype(name: str) -> np.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError:
-        raise LocalError("dtype", f"{name!r} needs the package ml_dtypes: pip install 'uetproto[ml]'") from None
+        raise missing_package(f"dtype {name}", "ml_dtypes", "ml") from None
     found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return found
 

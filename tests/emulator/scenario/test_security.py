@@ -342,7 +342,7 @@ def test_what_needs_no_package_runs_without_it() -> None:
     with pytest.raises(MissingPackageError) as missing:
         cli.main(["run", "gradient*1024", "gradient-sealed-*", "ses-send"], standalone_mode=False)
     sealed = ", ".join(name for name in names() if name.startswith("gradient-sealed-"))
-    package = "security needs the package cryptography: pip install 'uetproto[security]'"
+    package = "security: needs the package cryptography; in the clone of uetproto: pip install -e '.[security]'"
     assert str(missing.value) == f"not run: {sealed}: {package}"
 
 
@@ -351,5 +351,5 @@ def test_a_run_that_needs_the_package(capsys: pytest.CaptureFixture[str]) -> Non
     assert cli.status(["run", "gradient", "--set", f"security.key={KEY}"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("uetproto: not run: gradient: security needs the package cryptography: pip install ")
+    assert err.startswith("uetproto: not run: gradient: security: needs the package cryptography; ")
     assert KEY[:16] not in err

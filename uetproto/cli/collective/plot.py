@@ -10,7 +10,7 @@ from typing import Any
 
 from uetproto.cli.outputs import check_output
 from uetproto.collectives.costs.measure import MeasuredCollective
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, missing_package
 
 SUFFIXES = (".png", ".svg")
 
@@ -27,7 +27,7 @@ def check_matplotlib(path: str) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise LocalError(f"--plot {path} needs the package matplotlib: pip install 'uetproto[plot]'") from None
+        raise missing_package(f"--plot {path}", "matplotlib", "plot") from None
 
 
 def plot(found: Sequence[MeasuredCollective], path: str, title: str) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from uetproto.engine.tss.keys import KEY_SIZE, MASK_SIZE, DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
-from uetproto.errors import MissingPackageError
+from uetproto.errors import missing_package
 from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 from uetproto.wire.tuples import TssHeader, TssSsiHeader
@@ -179,9 +179,7 @@ class Cipher:
         try:
             from cryptography.exceptions import InvalidTag
         except ImportError:
-            raise MissingPackageError(
-                "security needs the package cryptography: pip install 'uetproto[security]'"
-            ) from None
+            raise missing_package("security", "cryptography", "security") from None
         self._invalid = InvalidTag
         self._domain = domain
         self.key = key
