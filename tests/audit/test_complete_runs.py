@@ -17,7 +17,8 @@ from uetproto.audit.rules import RULES
 RUNS, SLICES = effort(12, 100, 10_000), 4
 RARE = frozenset({
     "PDS-START-DISTANCE", "SES-UNFINISHED", "SES-MESSAGE-ID-UNANSWERED", "SES-SYNC-MEMBERS", "RUDI-SILENT",
-    "ROCE-ANSWER-AFTER-NAK", "SHARP-COMPLETE", "SHARP-STRANGER", "SHARP-UNASKED", "SHARP-WINDOW",
+    "ROCE-ANSWER-AFTER-NAK", "SHARP-COMPLETE", "SHARP-SEQUENCE", "SHARP-STRANGER", "SHARP-UNASKED",
+    "SHARP-WINDOW",
 })  # fmt: skip
 """Rules about what these runs have little of, or none."""
 

@@ -32,7 +32,10 @@ from uetproto.audit.wire.tracker import DamagedPlace, WireTracker
 from uetproto.garbage import seldom_collected
 from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import ETHERNET, CaptureReader, Record, open_capture
+from uetproto.wire.headers.roce import BTH
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
+
+_BTH = head_class(BTH.name)
 
 
 class EarlyEnd(Protocol):
@@ -226,6 +229,10 @@ class Auditor:
             seen = believed
             if is_sharp(seen):
                 self._sharp.see(seen)
+            elif self._sharp.queue_pairs and type(seen.head) is _BTH:
+                self._sharp.see_roce(seen)
+        elif self._sharp.queue_pairs and type(seen.head) is _BTH:
+            self._sharp.see_roce(seen)
         handler = self._handlers.get(type(seen.head))
         if handler is not None:
             handler(seen)

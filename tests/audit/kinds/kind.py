@@ -23,7 +23,8 @@ from uetproto.engine.tss.keys import KeyRing
 from uetproto.traffic import profile
 from uetproto.traffic.generate import generate
 from uetproto.wire.capture.pcap import PcapWriter, open_capture
-from uetproto.wire.forms import FORMS
+from uetproto.wire.forms import FORMS, ROCE_PORT
+from uetproto.wire.mutate.frame import open_frame
 from uetproto.wire.packet import Layer, Packet
 from uetproto.wire.stack import decode, encode
 
@@ -289,6 +290,21 @@ def raw(edit: Callable[[bytes], bytes]) -> Change:
 
     def change(trace: Trace, index: int) -> int:
         trace[index] = trace[index]._replace(data=edit(trace[index].frame))
+        return index
+
+    return change
+
+
+def flip_in(prefix: str, byte: int, bit: int) -> Change:
+    """Turn a bit of a header's byte, and mend the CRC."""
+
+    def change(trace: Trace, index: int) -> int:
+        layer = trace[index].find(prefix)
+        frame = open_frame(trace[index].frame, "ethernet", ROCE_PORT)
+        assert layer is not None
+        assert frame is not None
+        at = trace[index].packet.layers[layer].offset + byte
+        trace[index] = trace[index]._replace(data=frame.flipped(at, bit).frame)
         return index
 
     return change

@@ -31,6 +31,7 @@ from uetproto.audit.sharp.tracker import COPIES, EDGES, OPERATIONS, WAITING
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.headers.sharp import Dtype, Flag, Op, SharpOpcode
 from uetproto.wire.mutate.frame import open_frame
+from uetproto.wire.stack import decode
 
 
 def leave(child: int, index: int, **others: Any) -> Line:
@@ -58,6 +59,10 @@ CASES = (
     Case("SHARP-HEADER", [request(ONE, 0, op=Op.LAND, dtype=Dtype.FLOAT)], (0,), [request(ONE, 0, op=Op.LAND)]),
     Case("SHARP-JOB", [*SEVERAL, result(TWO, 1, job_id=6)], (5,), [*SEVERAL, result(TWO, 1)]),
     Case("SHARP-STRANGER", [*JOINED, request(ONE, 7)], (2,), [*JOINED, request(ONE, 0)]),
+    Case("SHARP-STRANGER", [*JOINED, request(ONE, 0), result(ONE, 1)], (3,),
+         [*JOINED, request(ONE, 0), result(ONE, 0)]),
+    Case("SHARP-SEQUENCE", [*JOINED, request(ONE, 0), request(ONE, 0, 40)], (3,),
+         [*JOINED, request(ONE, 0), request(ONE, 0, 1)]),
     Case("SHARP-RESULT", [request(ONE, 0), result(ONE, 0, op=Op.MAX)], (0, 1), [request(ONE, 0), result(ONE, 0)]),
     Case("SHARP-LENGTH", [request(ONE, 0, seen={"size": 44})], (0,), [request(ONE, 0)]),
     Case("SHARP-LENGTH", [request(ONE, 0, **SHORTS, seen={"pad": b"\0\1"})], (0,),
@@ -84,7 +89,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_violation(case: Case) -> None:
-    (found,) = SharpAudit().see(observed(case.wrong, case.carrier))
+    (found,) = SharpAudit(asked=case.rule).see(observed(case.wrong, case.carrier))
     assert (found.rule.id, found.packets) == (case.rule, case.packets)
     assert found.text
     assert found.as_dict()["flow"]
@@ -92,11 +97,11 @@ def test_violation(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_twin(case: Case) -> None:
-    assert SharpAudit().see(observed(case.right, case.carrier)) == []
+    assert SharpAudit(asked=case.rule).see(observed(case.right, case.carrier)) == []
 
 
 def test_every_rule_has_a_case_and_is_a_note() -> None:
-    assert {case.rule for case in CASES} == {rule.id for rule in RULES} - {"SHARP-UNASKED"}
+    assert {case.rule for case in CASES} == {rule.id for rule in RULES} - {"SHARP-UNASKED", "SHARP-MESSAGE"}
     assert {(rule.severity, rule.cite) for rule in RULES} == {(Severity.NOTE, CHOICE)}
     assert {name for rule in RULES for name in rule.covers} == {f"sharp {n}" for n in (2, 3, 4, 5, 13, 15, 20, 26)}
 
@@ -126,8 +131,19 @@ def test_what_nobody_asked_for() -> None:
         ([asked, join(ONE, 0), result(ONE, 0)], [2]),
         ([asked, join(ONE, 0), request(ONE, 0, flags=RETX), result(ONE, 0, flags=RETX)], []),
     ):
-        found = SharpAudit(without="").see(observed(lines))
+        found = SharpAudit(asked="SHARP-UNASKED").see(observed(lines))
         assert [(each.rule.id, each.packet) for each in found] == [("SHARP-UNASKED", packet) for packet in packets]
+
+
+def test_a_queue_pair_of_sharp_sends_nothing_else() -> None:
+    frames = frames_of("collective-sharp.pcapng")
+    first = decode(frames[27], sharp=True)
+    assert first["sharp"]["opcode"] == SharpOpcode.AGG_REQ
+    opened = open_frame(frames[27], "ethernet", ROCE_PORT)
+    assert opened is not None
+    other = opened.flipped(next(layer.offset for layer in first.layers if layer.form == "sharp"), 7).frame
+    report = audited([*frames[:27], other, *frames[28:]], rules=("sharp-*",))
+    assert [(each.rule.id, each.packet) for each in report.findings] == [("SHARP-MESSAGE", 27)]
 
 
 @pytest.mark.parametrize("gone", [leave(ONE, 0), left(ONE, 0)], ids=["asked", "answered"])

@@ -68,12 +68,14 @@ def observed(lines: Iterable[Line], carrier: str = "roce") -> list[ObservedPacke
     return found
 
 
+LEFT_OUT = ("SHARP-UNASKED", "SHARP-STRANGER")
+
+
 class SharpAudit:
-    def __init__(self, options: Options = ALL, *, without: str = "SHARP-UNASKED") -> None:
-        """`without`: a rule that is not asked, by default because requests to join are left out of tests."""
-        self.judge = Judge(
-            [rule for rule in RULES if rule.id != without], complete=options.complete, ordered=options.ordered
-        )
+    def __init__(self, options: Options = ALL, *, asked: str = "") -> None:
+        """`asked`: a rule of `LEFT_OUT` that is asked, although requests to join are left out of most tests."""
+        rules = [rule for rule in RULES if rule.id not in LEFT_OUT or rule.id == asked]
+        self.judge = Judge(rules, complete=options.complete, ordered=options.ordered)
         self.tracker = SharpTracker(self.judge, options)
 
     def see(self, packets: Iterable[ObservedPacket]) -> list[Finding]:

@@ -90,5 +90,7 @@ def _operation(values: Mapping[str, Any]) -> Iterator[Violation]:
         yield Violation("SAT and LOCK together", f"flags {flags:#06x}")
     if not flags & Flag.SAT and flags & Flag.UNLOCK:
         yield Violation("UNLOCK on a streaming operation only", f"flags {flags:#06x}")
+    if values["status"] and values["opcode"] == _O.AGG_RESULT:
+        yield Violation("status 0 in a result", str(values["status"]))
     if values["opcode"] == _O.AGG_REQ and flags & Flag.FINAL:
         yield Violation("FINAL in results only", f"flags {flags:#06x}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation, always
 from uetproto.audit.sharp.message_fields import fault_of
 from uetproto.audit.sharp.tracker import AuditedAggregation, AuditedSharpGroup, AuditedSharpMessage, SharpEvent
 from uetproto.wire.headers.roce import BTH
@@ -100,7 +100,12 @@ def _other_job(state: AuditedSharpGroup, seen: ObservedPacket) -> Violation:
 
 def _stranger(state: AuditedSharpGroup, _: ObservedPacket) -> Violation:
     known = ", ".join(str(index) for _, index in sorted(state.children))
-    return Violation(f"a child that has joined: {known}", str(state.child[1]))
+    return Violation(f"a child that has joined: {known or 'none has'}", str(state.child[1]))
+
+
+def _ahead(state: AuditedSharpGroup, seen: ObservedPacket) -> Violation:
+    expected = 0 if state.newest is None else (state.newest + 1) & 0xFFFFFFFF
+    return Violation(f"operation {expected}", str(AuditedSharpMessage(seen).values["seq"]))
 
 
 def _unasked(state: AuditedSharpMessage, _: ObservedPacket) -> Violation:
@@ -123,6 +128,10 @@ RULES = (
           "Who contributes has joined, with this index.", requires=Requires.ABSENCE, of=_ON.REQUEST),
     _note("RESULT", _ON.UNLIKE, _unlike, 20,
           "A result is of the operation that the children have asked for.", of=_ON.RESULT),
+    _note("SEQUENCE", _ON.AHEAD, _ahead, 13,
+          "Operations of a group are numbered from 0, without gaps.", requires=Requires.ABSENCE, of=_ON.REQUEST),
+    _note("MESSAGE", _ON.NO_MESSAGE, always("a message of SHARP", "another payload"), 3,
+          "Queue pairs that send messages send nothing else.", of=_ON.MESSAGE),
     _note("UNASKED", _ON.UNASKED, _unasked, 15,
           "Results and responses answer requests.", requires=Requires.ABSENCE, of=_ON.MESSAGE),
     _note("COMPLETE", _ON.SENT_UP, _complete, 5,

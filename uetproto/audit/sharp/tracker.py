@@ -21,8 +21,9 @@ from uetproto.audit.reader.address import address_text, ends
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.sharp.message_fields import fault_of
-from uetproto.wire.headers.roce import BTH
+from uetproto.wire.headers.roce import BTH, Operation, Transport, opcode_of
 from uetproto.wire.headers.sharp import JOIN_RESP, MAGIC, Flag, SharpOpcode, Status
+from uetproto.wire.serial import diff32
 
 _DOWN = 0x80
 """Bit of an opcode that marks a response."""
@@ -34,6 +35,8 @@ WAITING = 1_024
 """Greatest number of messages that wait for earlier messages."""
 FEW, SURE, JOBS = 1, 3, 8
 """As many messages with one job prove another one wrong that this few have, of at most so many jobs."""
+_AHEAD = 2
+"""Least number of operations by which a number may be ahead."""
 COPIES = 4_096
 """Number of messages that are kept to recognize copies."""
 _SIGNED = Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE
@@ -42,6 +45,8 @@ _ENDED = (SharpOpcode.AGG_RESULT, SharpOpcode.NACK, SharpOpcode.ERROR)
 _CROSSING = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
 _ASKED = (SharpOpcode.GROUP_JOIN_REQ, SharpOpcode.GROUP_LEAVE_REQ, SharpOpcode.LOCK_REQ)
 """Requests that get one response each; an UNLOCK_RESP goes to all children."""
+_SENDS = (opcode_of(Transport.RC, Operation.SEND_FIRST), opcode_of(Transport.RC, Operation.SEND_ONLY))
+"""Opcodes of packets that begin a message."""
 _LEAVING = (SharpOpcode.GROUP_LEAVE_REQ, SharpOpcode.GROUP_LEAVE_RESP)
 
 Child = tuple[int, int]
@@ -68,7 +73,11 @@ class SharpEvent(Enum):
     OTHER_JOB = auto()
     """A message has another job than nearly all others of its group; state: `AuditedSharpGroup`."""
     STRANGER = auto()
-    """A request came from a child that has not joined; state: `AuditedSharpGroup`, with `child`."""
+    """A request came from a child that has not joined, or a result to one; state: `AuditedSharpGroup`, with `child`."""
+    AHEAD = auto()
+    """The number of an operation is far ahead of those before; state: `AuditedSharpGroup`."""
+    NO_MESSAGE = auto()
+    """A SEND came between queue pairs of SHARP that is no message; state: `AuditedSharpMessage`."""
     UNASKED = auto()
     """A result or a response came that no request asked for; state: `AuditedSharpMessage`."""
     AGAIN = auto()
@@ -136,6 +145,8 @@ class AuditedSharpGroup:
     open: dict[Child, dict[tuple[int, int], None]] = field(default_factory=dict)
     """Maps each child to its requests without an answer, the oldest first."""
     child: Child = (0, 0)
+    newest: int | None = None
+    """Number of the newest operation."""
     jobs: dict[int, list[ObservedPacket]] = field(default_factory=dict)
     """Maps a job to the first messages that have it."""
     job: int = 0
@@ -167,7 +178,11 @@ class SharpTracker:
         """Heap of messages by time and number of the packet; messages of one packet keep the order of arrival."""
         self._arrivals = 0
         self._copies: dict[tuple[int, ...], None] = {}
+        self._were_left: dict[GroupKey, None] = {}
+        """Lists groups that a child has left: messages of another child may be on their way."""
         self._doubted: set[int] = set()
+        self.queue_pairs: dict[tuple[int, int, int], int] = {}
+        """Counts the messages over RoCE by two hosts and a queue pair."""
         self._asked: dict[tuple[int, ...], None] = {}
         """Lists requests other than AGG_REQ: the two hosts, opcode, tree, group and sequence number."""
 
@@ -182,10 +197,21 @@ class SharpTracker:
         self._tell[SharpEvent.MESSAGE](message, seen)
         if "psn" not in seen.head._fields:
             return  # without a PDC or queue pair there are no edges
+        if seen.head.form == BTH.name and len(self.queue_pairs) < COPIES:
+            pair = seen.src, seen.dst, seen.head.destqp
+            self.queue_pairs[pair] = self.queue_pairs.get(pair, 0) + 1
         self._arrivals += 1
         heappush(self._waiting, (seen.time_ns, seen.number, self._arrivals, seen))
         if len(self._waiting) > WAITING:
             self._follow_next()
+
+    def see_roce(self, seen: ObservedPacket) -> None:
+        """Tell of a SEND that is no message between queue pairs that send messages."""
+        head = seen.head
+        pair = seen.src, seen.dst, head.destqp
+        if head.opcode in _SENDS and self.queue_pairs.get(pair, 0) >= FEW and seen.size:
+            self._tell[SharpEvent.NO_MESSAGE](AuditedSharpMessage(seen), seen)
+            self._doubt(seen.dst)
 
     def _follow_next(self) -> None:
         seen = heappop(self._waiting)[-1]
@@ -246,6 +272,9 @@ class SharpTracker:
         group = self._by_key.pop(_group_key(seen, values), None)
         if group is not None:
             self._over(group)
+            self._were_left[group.key] = None
+            if len(self._were_left) > COPIES:
+                del self._were_left[next(iter(self._were_left))]
 
     def _is_copy(self, seen: ObservedPacket) -> bool:
         """Tell whether a packet is a copy of an earlier one, which may arrive after its group has changed."""
@@ -328,9 +357,12 @@ class SharpTracker:
             if len(places) > OPERATIONS:
                 del places[next(iter(places))]
             self._tell[SharpEvent.REQUEST](group, seen)
-            if group.children and child not in group.children:
+            sure = self._complete and group.key not in self._were_left
+            if child not in group.children and (group.children or sure):
                 self._tell[SharpEvent.STRANGER](group, seen)
                 self._doubt(seen.dst)
+            elif not values["flags"] & Flag.SAT:
+                self._check_number(group, seen, values)
         if not _is_late(seen):
             signature = _signature(values)
             if operation.signed is None:
@@ -343,6 +375,16 @@ class SharpTracker:
             mine = self._operation(own, values)
             mine.up = mine.up or seen
 
+    def _check_number(self, group: AuditedSharpGroup, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
+        """Tell of an operation whose number is far ahead: a child has no more open than the group was granted."""
+        newest, number = group.newest, values["seq"]
+        ahead = number if newest is None else diff32(number, newest) - 1
+        if self._complete and group.granted and ahead >= max(group.granted, _AHEAD):
+            self._tell[SharpEvent.AHEAD](group, seen)
+            self._doubt(seen.dst)
+        elif newest is None or ahead >= 0:
+            group.newest = number
+
     def _ended(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
         if values["flags"] & Flag.MCAST:
             number = values["tree_id"], values["group_id"]
@@ -354,9 +396,15 @@ class SharpTracker:
                         _close(places, values)
         key = (seen.src, values["tree_id"], values["group_id"])
         group = self._by_key.get(key)
+        is_result = values["opcode"] == SharpOpcode.AGG_RESULT and not values["flags"] & Flag.MCAST
         if group is None:
+            if is_result and self._complete and key not in self._were_left:
+                self._tell[SharpEvent.UNASKED](AuditedSharpMessage(seen), seen)
             return
         group.last_ns = seen.time_ns
+        if is_result and group.children and (seen.dst, values["child_idx"]) not in group.children:
+            group.child = seen.dst, values["child_idx"]
+            self._tell[SharpEvent.STRANGER](group, seen)
         for child, places in group.open.items():
             if child[0] == seen.dst:
                 _close(places, values)
