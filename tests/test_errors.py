@@ -10,7 +10,7 @@ import pytest
 from tests.support import source
 from tests.support.paths import ROOT
 from uetproto.api.fi import Errno, FiError
-from uetproto.errors import LocalError, Location, RemoteError, UetError, missing_package
+from uetproto.errors import LocalError, Location, RemoteError, UetError, missing_package, similar
 
 READS = {"split", "rsplit", "partition", "rpartition", "removeprefix", "removesuffix", "find", "index", "replace",
          "startswith", "endswith", "strip", "lstrip", "rstrip"}  # fmt: skip
@@ -104,6 +104,22 @@ def test_no_parse_of_an_errors_text() -> None:
 def test_every_kind_of_parse_is_seen(body: str) -> None:
     tree = ast.parse(f"try:\n    pass\nexcept (OSError, LocalError) as error:\n    {body}\n")
     assert [line for handler in ours(ast.walk(tree), {"LocalError"}) for line in parses(handler)] != []
+
+
+@pytest.mark.parametrize(
+    ("word", "names", "hint"),
+    [
+        ("rankk", ("rank0", "rank2", "other"), " (did you mean rank2 or rank0?)"),
+        ("psn", ("start_psn", "mode"), " (did you mean start_psn?)"),
+        ("RODD", ("rod", "uud"), " (did you mean rod?)"),
+        (7, ("8", "seven"), ""),
+        ("nothing", ("a", "b"), ""),
+        ("", ("a",), ""),
+        ("x" * 300, ("x" * 301,), ""),
+    ],
+)
+def test_similar_names(word: object, names: tuple[object, ...], hint: str) -> None:
+    assert similar(word, names) == hint
 
 
 def test_what_is_missing_is_installed_from_a_clone() -> None:

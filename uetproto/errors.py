@@ -1,5 +1,6 @@
 """This module has the errors that the library raises: all of them are `UetError`; any other exception is a bug."""
 
+from collections.abc import Iterable
 from reprlib import Repr
 from typing import NamedTuple, overload
 
@@ -7,6 +8,8 @@ _LONGEST = 256
 """Number of bits of an integer, or of characters of a text, above which an error message shortens the value."""
 _LONGEST_LINE = 2048
 """Number of characters of a name or value above which an error message shortens it."""
+_TELLING = 2
+"""Number of letters above which a part of a name tells which name is meant."""
 
 
 class Location(NamedTuple):
@@ -68,6 +71,23 @@ def missing_package(what: str, package: str, extra: str) -> MissingPackageError:
     return MissingPackageError(
         what, f"needs the package {package}; in the clone of uetproto: pip install -e '.[{extra}]'"
     )
+
+
+def similar(word: object, names: Iterable[object], most: int = 3) -> str:
+    """Return " (did you mean …?)" with the names that contain `word` or resemble it, or "" if there is none.
+
+    The text goes behind a name that is refused, and before the legal names.
+    """
+    known = {f"{name}".casefold(): f"{name}" for name in names}
+    folded = f"{word}".casefold()
+    if len(folded) > _LONGEST:
+        return ""
+    near = [name for name in known if folded in name] if len(folded) > _TELLING else []
+    if not near:
+        from difflib import get_close_matches  # it is needed only for an error
+
+        near = get_close_matches(folded, known, most, 0.65)
+    return f" (did you mean {' or '.join(known[name] for name in near[:most])}?)" if near else ""
 
 
 class RemoteError(UetError):

@@ -128,7 +128,10 @@ def test_taps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("gradient", "-o", "/nowhere/g.pcap"), "-o /nowhere/g.pcap: there is no directory /nowhere"),
         (("gradient", "--seed", "x"), "--seed"),
         (("gradient", "--set", "mode=fast"), "legal: rod, rud"),
-        (("gradient", "--set", "input=/nowhere"), "/nowhere: No such file"),
+        (
+            ("gradient", "--set", "input=/nowhere"),
+            "--set run.input: /nowhere: No such file or directory; legal: the path of a file",
+        ),
         (("gradient", "-o", "-", "--json"), "standard output"),
     ],
 )
@@ -137,6 +140,21 @@ def test_misuse(arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFi
     out, err = capsys.readouterr()
     assert out == ""
     assert words in err
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"), [("no.bin", None, "No such file or directory"), ("bad.npy", b"no", "is not a .npy file")]
+)
+def test_an_input_that_cannot_be_read_is_told_with_its_place(
+    name: str, data: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (SHIPPED / "gradient.toml").read_text().replace('"gradient.npy"', f'"{name}"')
+    (tmp_path / "mine.toml").write_text(text)
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    assert status(str(tmp_path / "mine.toml")) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"uetproto: {tmp_path}/mine.toml:6: run.input: {tmp_path}/{name}: {said}")
 
 
 def test_a_fault_is_exit_1(capsys: pytest.CaptureFixture[str]) -> None:

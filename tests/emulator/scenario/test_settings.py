@@ -64,7 +64,11 @@ A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
             "mine.toml:10: run.job_id: 16777216 is not legal; legal: a whole number, 0",
         ),
         ("job_id = 101", "job_id = true", "mine.toml:10: run.job_id: True is not legal"),
-        ("job_id = 101", "job = 101", "mine.toml:10: run.job: unknown key; legal: description, seed, input, mode"),
+        (
+            "job_id = 101",
+            "job = 101",
+            "mine.toml:10: run.job: unknown key (did you mean job_id?); legal: description, seed, input, mode",
+        ),
         ("relative = true", 'relative = "yes"', "mine.toml:15: run.relative: 'yes' is not legal; legal: true, false"),
         (
             'rate = "400 Gb/s"',
@@ -98,7 +102,7 @@ A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
         ('address = "10.0.1.11"', "", "mine.toml:28: nodes.rank2: address is missing; legal: an IPv4 or IPv6 address"),
         ('target = "rank2"', 'target = "rank1"', "mine.toml:9: run.target: no such node: 'rank1'; legal: rank0, rank2"),
         ('target = "rank2"', 'target = "rank0"', "mine.toml:9: run.target: is the initiator"),
-        ("[ses]", "[sess]", "mine.toml:31: sess: unknown section; legal: run, fabric, nodes"),
+        ("[ses]", "[sess]", "mine.toml:31: sess: unknown section (did you mean ses?); legal: run, fabric, nodes"),
         ("[preset.rank0]", "[preset.rank1]", "mine.toml:34: preset.rank1: no such node; legal: rank0, rank2"),
         ("start_psn = 0x12000", "start_psn = -1", "mine.toml:35: preset.rank0.start_psn: -1 is not legal"),
         (
@@ -106,7 +110,7 @@ A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
             "[pds]\nrto_init_time = 9000000000000\n[ses]",
             "mine.toml:32: pds.rto_init_time: 9000000000000 is not",
         ),
-        ("[ses]", "[pds]\nrto_time = 9\n[ses]", "mine.toml:32: pds.rto_time: unknown key; legal: default_mpr"),
+        ("[ses]", "[pds]\nrto_time = 9\n[ses]", "mine.toml:32: pds.rto_time: unknown key (did you mean rto_init_time"),
         ("[ses]", "[security]\n[ses]", "mine.toml:31: security: SDI 1 has no key for node rank0; legal: key = "),
         (
             "[ses]",
@@ -158,8 +162,16 @@ def test_refusals(tmp_path: Path, old: str, new: str, message: str) -> None:
         ),
         (
             "nodes.b.pds.msl=1",
-            "--set nodes.b.pds.msl: nodes.b: no such node; legal: rank0, rank2; a new one also needs an address",
+            "--set nodes.b.pds.msl: no such node: b; legal: rank0, rank2; a new one is a whole table, --set 'no",
         ),
+        (
+            "nodes.rankk.address=10.0.0.9",
+            "--set nodes.rankk.address: no such node: rankk (did you mean rank2 or rank0?); legal: rank0, rank2; a new",
+        ),
+        ("preset.rank1.start_psn=1", "--set preset.rank1.start_psn: no such node: rank1 (did you mean rank"),
+        ("nodes.x={rate = 5}", "--set nodes.x: address is missing; legal: an IPv4 or IPv6 address"),
+        ("pds.mp_rnge=1", "--set pds.mp_rnge: unknown key (did you mean mp_range"),
+        ("fabrik.rate=1", "--set fabrik.rate: fabrik: unknown section (did you mean fabric?); legal: run, fabric, "),
         ("pds.nonsense=1", "--set pds.nonsense: unknown key; legal: default_mpr"),
         ("nonsense=1", "--set nonsense: needs a section, as in pds.nonsense; without one: input, payload_mtu, mode"),
         ("mode", "--set mode: legal is key=value"),
@@ -176,6 +188,15 @@ def test_refusals_by_hand(setting: str, message: str) -> None:
     with pytest.raises(LocalError) as caught:
         load("gradient", [setting])
     assert str(caught.value).startswith(message)
+
+
+def test_a_node_or_queue_pair_is_added_on_purpose() -> None:
+    """A key of a table that does not exist adds none; the whole table does."""
+    scenario = load("gradient", ['nodes.new={address = "10.0.0.9"}', "nodes.new.rate=100 Gb/s"])
+    assert (list(scenario.nodes), scenario.nodes["new"].rate) == (["rank0", "rank2", "new"], 100 * 10**9)
+    with pytest.raises(LocalError, match=r"--set qp.rank1.number: no such queue pair: rank1 \(did you mean rank2 or "):
+        load("roce-fail-key", ["qp.rank1.number=5"])
+    assert load("roce-fail-key", ["qp.rank0.number=0x55"]).qps["rank0"].number == 0x55
 
 
 def test_sections_that_are_no_tables(tmp_path: Path) -> None:

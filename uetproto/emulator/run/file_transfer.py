@@ -7,6 +7,7 @@ from uetproto.emulator.run.files import Extent, compare, data_extent
 from uetproto.emulator.run.result import Memories
 from uetproto.emulator.scenario.settings import RunConfig
 from uetproto.engine.memory import BufferMemory, FileMemory, Memory
+from uetproto.errors import LocalError
 from uetproto.wire.malloc import keep_freed_memory
 
 IN_MEMORY = 64 << 20
@@ -17,11 +18,17 @@ class FileTransfer:
     """A file transfer has an input file and the memory to which the run writes it."""
 
     def __init__(self, run: RunConfig, owned: ExitStack) -> None:
-        """Open the files; `owned` closes them. Raises `LocalError` or `OSError` for an input that cannot be read."""
+        """Open the files; `owned` closes them. Raises `LocalError` for an input that cannot be read."""
         assert run.input is not None
         keep_freed_memory()
-        self.file = owned.enter_context(run.input.open("rb"))
-        self.extent = data_extent(run.input, self.file)
+        name, place = run.input_told
+        try:
+            self.file = owned.enter_context(run.input.open("rb"))
+            self.extent = data_extent(self.file)
+        except OSError as error:
+            raise LocalError(name, f"{run.input}: {error.strerror}", "the path of a file", place=place) from error
+        except LocalError as error:
+            raise LocalError(name, f"{run.input}: {error.value}", error.legal, place=place) from error
         self.memory: Memory
         if self.extent.length > IN_MEMORY:
             self.memory = FileMemory(owned.enter_context(tempfile.TemporaryFile()), self.extent.length)  # noqa: SIM115

@@ -28,21 +28,21 @@ class Extent(NamedTuple):
     length: int
 
 
-def data_extent(path: Path, file: BinaryIO) -> Extent:
+def data_extent(file: BinaryIO) -> Extent:
     """Return where the data of a file are: the whole file; in a .npy file, all bytes behind the header.
 
     Raises `LocalError` for a .npy file without a valid header, and for a file without a size, such as a pipe or device.
     """
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
-        raise LocalError(f"{path}: is not a regular file; an input is read twice, to send and to compare")
+        raise LocalError("is not a regular file; an input is read twice, to send and to compare")
     size = status.st_size
-    if path.suffix != ".npy":
+    if Path(file.name).suffix != ".npy":
         return Extent(0, size)
     file.seek(0)
     head = file.read(12)
     if len(head) < 12 or not head.startswith(_NPY) or head[6] not in (1, 2, 3):
-        raise LocalError(f"{path}: is not a .npy file (versions 1 to 3); another suffix takes its bytes as they are")
+        raise LocalError("is not a .npy file (versions 1 to 3); another suffix takes its bytes as they are")
     width = 2 if head[6] == 1 else 4
     start = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
     file.seek(8 + width)
@@ -51,13 +51,13 @@ def data_extent(path: Path, file: BinaryIO) -> Extent:
         kind, shape = described["descr"], described["shape"]
         items = math.prod(shape)
     except (ValueError, SyntaxError, TypeError, KeyError) as error:
-        raise LocalError(f"{path}: its header is not that of a .npy file") from error
+        raise LocalError("its header is not that of a .npy file") from error
     if match := re.fullmatch(r"[<>|=][biufcmMSVU?](\d+).*", kind if isinstance(kind, str) else ""):
         expected = items * int(match[1]) * (4 if kind[1] == "U" else 1)
         if size - start != expected:
-            raise LocalError(f"{path}: {size - start} bytes of data, its header says {expected}")
+            raise LocalError(f"{size - start} bytes of data, its header says {expected}")
     elif isinstance(kind, str):
-        raise LocalError(f"{path}: holds objects ({kind}), which are not plain bytes")
+        raise LocalError(f"holds objects ({kind}), which are not plain bytes")
     return Extent(start, size - start)
 
 

@@ -3,7 +3,7 @@
 Every error in a file raises a `LocalError` with file, line, key, and the legal values.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +30,7 @@ from uetproto.engine.data_path import PathConfig
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
-from uetproto.errors import LocalError, Location
+from uetproto.errors import LocalError, Location, similar
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.security import Security
 from uetproto.framing.sizes import around_roce
@@ -85,6 +85,8 @@ class RunConfig:
     seed: int = knob(0, integer(0, 2**64 - 1), "", "The seed of everything that is drawn.")
     input: Path | None = knob(None, TEXT, "",
         "The file whose bytes are written to the target; none with operations, and with scripted SES.")
+    input_told: tuple[str, Location | None] = ("input", None)
+    """Name and place of `input` for the error of a file that cannot be read."""
     mode: Mode = knob(Mode.ROD, choice(MODES), "", "The delivery mode; rudi and uud need scripted SES or operations.")
     ses: str = knob("real", one_of(("real", "scripted")), "",
         "real: the bytes of `input` are written to the target; scripted: rows [[step]] say what SES does.")
@@ -334,16 +336,12 @@ class _Reader(TomlFile):
 
     aliases = ALIASES
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        nodes = self.data.get("nodes")
-        self.nodes_of_file = tuple(nodes) if isinstance(nodes, dict) else ()
-
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         *sections, last = key.split(".")
         if not sections:
             told = harmless(name)
             raise LocalError(f"--set {told}", f"needs a section, as in pds.{told}; without one: {', '.join(ALIASES)}")
+        self.check_named(name, sections)
         table: Any = self.data
         for section in sections:
             if isinstance(table, list):  # rows [[operation]], by their numbers
@@ -357,6 +355,21 @@ class _Reader(TomlFile):
         if not isinstance(table, dict):
             raise LocalError(f"--set {name}", f"{last} is a row", f"a key of it, as in {key}.key")
         return table
+
+    def check_named(self, name: str, sections: Sequence[str]) -> None:
+        """Raise `LocalError` for a key of a node or queue pair that does not exist: a wrong name adds none.
+
+        A node or queue pair is added as a whole table: `nodes.NAME={address = "10.0.0.9"}`.
+        """
+        kind = sections[0]
+        of = self.data.get("nodes" if kind == "preset" else kind, {})
+        if kind not in _NAMED or not isinstance(of, dict) or (kind == "qp" and not of):
+            return
+        if len(sections) > 1 and sections[1] not in of:
+            told = harmless(name)
+            what = f"no such {_NAMED[kind]}: {harmless(sections[1])}{similar(sections[1], of)}"
+            more = "" if kind == "preset" else f"; a new one is a whole table, --set '{kind}.NAME={{…}}'"
+            raise LocalError(f"--set {told}", what, f"{', '.join(of)}{more}")
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
         """Return the error for `key`, with the setting ("key=value") in place of the file if one set `key` or its
@@ -383,7 +396,8 @@ class _Reader(TomlFile):
             if name in nested:
                 continue
             if name not in keys:
-                raise self.refuse(where, "unknown key", ", ".join((*keys, *nested)))
+                legal = (*keys, *nested)
+                raise self.refuse(where, f"unknown key{similar(name, legal)}", ", ".join(legal))
             key = keys[name]
             if key.check in (TEXT.check, SECRET.check) and not isinstance(raw, str):
                 raw = self.given.get(where, raw)
@@ -399,7 +413,7 @@ class _Reader(TomlFile):
         data = self.data
         for name in data:
             if name not in _SECTIONS:
-                raise self.refuse(name, "unknown section", ", ".join(_SECTIONS))
+                raise self.refuse(name, f"unknown section{similar(name, _SECTIONS)}", ", ".join(_SECTIONS))
         rows, operations = (self.array(name, data.get(name, [])) for name in ("step", "operation"))
         sealing = read_section(self)
         nodes = self.nodes(start_of(self, sealing))
@@ -468,9 +482,6 @@ class _Reader(TomlFile):
         nodes: dict[str, NodeConfig] = {}
         for name, table in tables.items():
             values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses", "roce", "security"))
-            if "address" not in values and name not in self.nodes_of_file:
-                legal = ", ".join(self.nodes_of_file)
-                raise self.refuse(f"nodes.{name}", "no such node", f"{legal}; a new one also needs an address")
             if "address" not in values:
                 raise self.refuse(f"nodes.{name}", "address is missing", ADDRESS.legal)
             address, version = values["address"]
@@ -617,6 +628,8 @@ class _Reader(TomlFile):
                 "run", "input is missing", "the path of a .npy file or of any other file; or rows [[operation]]"
             )
         values["input"] = self.input(Path(values["input"]).expanduser())
+        told = self.refuse("run.input", "")
+        values["input_told"] = (told.name, told.place)
         return RunConfig(**values)
 
     def input(self, path: Path) -> Path:
@@ -763,6 +776,8 @@ _UET_FABRIC = (
     "trimming", "udp_port", "ip_protocol", "dscp_data", "dscp_data_rtx", "dscp_trimmed", "dscp_trimmed_last_hop",
     "dscp_control",
 )  # fmt: skip
+_NAMED = {"nodes": "node", "preset": "node", "qp": "queue pair"}
+"""Sections whose tables have names that the user chose, and what a name stands for."""
 _SECTIONS = (
     "run", "fabric", "nodes", "pds", "ses", "security", "roce", "qp", "path", "faults", "tap", "preset", "step",
     "operation",
