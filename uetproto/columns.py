@@ -67,7 +67,7 @@ _CHUNK = 1 << 22  # bytes read at a time: enough to make the calls cheap, few en
 _SLICE = 1 << 12  # headers cut into units at a time: enough to make the calls cheap, few enough for the cache
 _LAST = np.iinfo(np.int64).max
 NO_TIME = int(np.iinfo(np.int64).min)
-"""Stands in `Columns.times` for a time that does not fit 64 bits; as `datetime64[ns]` it is NaT."""
+"""Value in `Columns.times` of a time that does not fit 64 bits; as `datetime64[ns]` the value is NaT."""
 
 # Where the fields of a header are ------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ _TIME = time()
 
 
 class CallError(LocalError, Generic[_Errno]):
-    """Tells that a call failed: `errno` is the number that the library returns; see the classes of the APIs."""
+    """Raised when a call fails: `errno` is the error number that the library would return. Each API has a subclass."""
 
     def __init__(self, errno: _Errno, *parts: Any) -> None:
         super().__init__(*parts)
@@ -25,7 +25,8 @@ class CallError(LocalError, Generic[_Errno]):
 
 
 class ArgumentChecks(Generic[_Error, _Errno]):
-    """Checks arguments, and raises the error of one API; `errno` is the default error number."""
+    """Argument checks that raise the error class of one API; `errno` is the number of an error for which the call gives
+    none."""
 
     def __init__(self, error: Callable[..., _Error], errno: _Errno) -> None:
         self._error = error

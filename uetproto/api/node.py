@@ -40,7 +40,7 @@ class LocalNode:
     """Represents a node with its engine. The driver of the engine tells the node every event."""
 
     driver: EndpointDriver
-    """Set by the driver."""
+    """Driver of the engine; the driver sets this attribute itself."""
 
     def __init__(self, place: NodePlace, endpoint: QuietEngine, engine: Engine | None = None) -> None:
         """Make a node; `engine` is driven in place of the endpoint, and drives the endpoint; None: the endpoint."""

@@ -39,7 +39,7 @@ _BTH = head_class(BTH.name)
 
 
 class EarlyEnd(Protocol):
-    """Ends an audit early; the object is true once the audit has to end."""
+    """An early end stops an audit before the end of its captures; the object is true once the audit has to end."""
 
     def __bool__(self) -> bool: ...
 
@@ -51,7 +51,7 @@ class EarlyEnd(Protocol):
 
 
 Handler = Callable[[ObservedPacket], None]
-"""A handler takes a packet."""
+"""Type of the functions that take one packet."""
 
 
 def audit(
@@ -174,7 +174,7 @@ class _Place:
 
 
 class Forgetful(Protocol):
-    """Holds conversations of one kind, within bounds."""
+    """A tracker that drops conversations when it holds too many of one kind."""
 
     @property
     def forgotten(self) -> Mapping[str, int]:

@@ -27,7 +27,7 @@ _LEGAL = 'legal: a line of --json, or {"rule": …, "flow": {…}, "expected": �
 
 
 class Baseline:
-    """Holds the lines of a baseline, by rule."""
+    """A baseline has lines, each with a rule, which say which findings are known."""
 
     def __init__(self, lines: Iterable[Mapping[str, Any]]) -> None:
         self._known: dict[str, list[tuple[Mapping[str, Any], Mapping[str, str]]]] = {}

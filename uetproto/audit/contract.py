@@ -11,7 +11,7 @@ class MessageDirection(Protocol):
     """Identifies the packets that carry messages from one end to another, on a PDC or in RUDI."""
 
     ses: Any
-    """Holds what `MessageTracker.open` returned."""
+    """State of the messages of this direction, as `MessageTracker.open` returned it."""
 
     def flow(self) -> Flow:
         """Return the addresses and numbers that findings about the direction name."""

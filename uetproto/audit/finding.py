@@ -1,4 +1,4 @@
-"""Describes findings: where a packet departs from the protocol, what was expected and seen, which rule says so."""
+"""A finding says where a packet departs from the protocol, what was expected and seen, and which rule says so."""
 
 import json
 import re
@@ -11,14 +11,14 @@ from uetproto.audit.rule import Rule, Severity
 from uetproto.wire.headers.uet_ses import Opcode
 
 Flow = Mapping[str, Any]
-"""Names what a finding is about, for people and for JSON: addresses, PDCIDs, message id, queue pair."""
+"""Names and values that say which conversation a finding is about: addresses, PDCIDs, message id, queue pair."""
 
 _PACKET = re.compile(r"\bpacket (\d+)")
 _OPCODES: dict[int, str] = {opcode: opcode.name for opcode in Opcode}
 
 
 class FindingPlace(NamedTuple):
-    """Holds a vantage point, and the packets that show a finding there."""
+    """A place is a vantage point, with the packets that show a finding there."""
 
     file: str
     interface: str
@@ -41,7 +41,7 @@ class Finding:
     vantage: int = 0
     """Number of the vantage point: a file may be given twice, and interfaces may have equal names."""
     places: list[FindingPlace] = field(default_factory=list)
-    """Lists other vantage points that show the same finding."""
+    """Other vantage points that show the same finding."""
 
     @property
     def packet(self) -> int:

@@ -1,4 +1,4 @@
-"""Keeps the conversations that are open, within bounds: silent and surplus ones are dropped, and counted."""
+"""This module limits the number of open conversations: those that are silent or too many are dropped and counted."""
 
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
@@ -14,7 +14,7 @@ PER_PACKET = 4
 
 
 class Flowing(Protocol):
-    """Represents a conversation that `Flows` holds."""
+    """Represents a conversation of `Flows`."""
 
     @property
     def last_ns(self) -> int:
@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Flowing)
 
 
 class Flows(Generic[K, F]):
-    """Holds flows by key; several keys may lead to one flow. `sweep` keeps their number bounded."""
+    """A map from keys to flows; several keys may lead to one flow. `sweep` limits the number of flows."""
 
     def __init__(self, most: int, forgotten: Callable[[F], None] = lambda _: None) -> None:
         """Make an empty table. `most`: flows that are kept. `forgotten` is called with each flow that is dropped."""

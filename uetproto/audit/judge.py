@@ -23,13 +23,13 @@ MOST = 10_000
 """Greatest number of findings of one rule that are kept; further findings are only counted."""
 
 Tell = Callable[[Any, ObservedPacket], None]
-"""A tracker calls this function at an event, with the state of the conversation and the packet."""
+"""Type of the functions that a tracker calls at an event, with the state of the conversation and the packet."""
 
 
 Place = tuple[object, ...]
-"""Identifies an end of a conversation: its address, that of its peer, and its PDCID where there is one."""
+"""Key of an end of a conversation: its address, the address of its peer, and, for a PDC, its PDCID."""
 FOLLOWS = "it may follow from another finding"
-"""Says why a rule of absence or of order is not judged after a finding that obscures the conversation."""
+"""Reason why a rule of absence or of order is not judged after a finding that obscures the conversation."""
 
 
 def _places(flow: Flow) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
@@ -40,7 +40,8 @@ def _places(flow: Flow) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
 
 
 class Subject(Protocol):
-    """Identifies a conversation in which packets contradict each other, as known when they do."""
+    """A subject is a conversation in which packets contradict each other; the tracker makes it when it sees the
+    contradiction."""
 
     @property
     def doubt(self) -> str | None:
@@ -55,7 +56,7 @@ class RuleTally:
     asked: int = 0
     failed: int = 0
     not_judged: Counter[str] = field(default_factory=Counter)
-    """Counts the events that were not judged, by reason."""
+    """Numbers of events that were not judged, by reason."""
 
     def add(self, other: "RuleTally") -> None:
         """Add the counts of the same rule at another vantage point."""

@@ -24,8 +24,8 @@ class PacketListener(Protocol):
 
 
 ListenerFactory = Callable[[Judge, str, str, int], PacketListener | None]
-"""Returns the listener of a vantage point, or None. The arguments are the judge, the file, and name and number of the
-interface. The function is called before anything is read, and may subscribe to events."""
+"""Type of the functions that return the listener of a vantage point, or None. The arguments are the judge, the file,
+and name and number of the interface. The function is called before anything is read, and may subscribe to events."""
 
 
 class ListenerPair:
@@ -47,7 +47,8 @@ def call_both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[
 
 
 class Lengths(dict[int, int]):
-    """Maps the number of a record to its length on the wire until its packet comes; `ObservedPacket` has no length."""
+    """A map from the number of a record to its length on the wire in bytes, which is needed because `ObservedPacket`
+    has no length."""
 
     def take(self, record: Record) -> None:
         self[record.index] = record.length

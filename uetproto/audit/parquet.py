@@ -33,9 +33,10 @@ class Column(NamedTuple):
     type: str
     doc: str
     of: str = ""
-    """Names the header that holds the value: head, ses or more; empty: none."""
+    """Attribute of `ObservedPacket` that has the header with the value: head, ses or more; empty: the value is not from
+    a header."""
     field: str = ""
-    """Names the field of that header, if its name differs from the name of the column."""
+    """Name of the field in the header, if it differs from the name of the column."""
 
 
 TIME = "timestamp[ns]"

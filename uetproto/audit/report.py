@@ -7,34 +7,34 @@ from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge, RuleTally
 
 NO_KEYS = "no keys"
-"""Says why no sealed packet was opened."""
+"""Reason why no sealed packet was opened."""
 
 
 @dataclass(slots=True)
 class AuditReport:
-    """Holds what was found in all captures."""
+    """The report has the findings of all captures, and the counts of packets and of judged events."""
 
     tallies: dict[str, RuleTally]
-    """Maps the id of a rule to its counts over all vantage points."""
+    """Map from the id of a rule to its counts, summed over all vantage points."""
     findings: list[Finding] = field(default_factory=list)
-    """Lists findings by file, interface and packet; a finding that several vantage points share is listed once."""
+    """Findings by file, interface and packet; a finding that several vantage points share is listed once."""
     vantages: list[tuple[str, str]] = field(default_factory=list)
-    """Lists the vantage points by file and interface."""
+    """Vantage points by file and interface."""
     packets: int = 0
-    """Counts the records read."""
+    """Number of records read."""
     others: int = 0
-    """Counts the records that are neither UET nor RoCE, or have a link type that is not decoded."""
+    """Number of records that are neither UET nor RoCE, or have a link type that is not decoded."""
     copies: int = 0
-    """Counts the records that repeat an earlier one, as a mirror port makes them."""
+    """Number of records that repeat an earlier one, as a mirror port makes them."""
     forgotten: Counter[str] = field(default_factory=Counter)
-    """Counts the conversations that were dropped because they were silent or too many, by kind and reason."""
+    """Number of conversations that were dropped because they were silent or too many, by kind and reason."""
     unopened: Counter[str] = field(default_factory=Counter)
-    """Counts the sealed packets of which only the security header was judged, by reason."""
+    """Number of sealed packets of which only the security header was judged, by reason."""
 
     opened: int = 0
-    """Counts the sealed packets that the keys open."""
+    """Number of sealed packets that the keys open."""
     partial: bool = False
-    """Tells whether the audit was interrupted before the end of the captures."""
+    """Whether the audit was interrupted before the end of the captures."""
 
     @property
     def keys_open_nothing(self) -> bool:

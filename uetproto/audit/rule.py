@@ -1,4 +1,4 @@
-"""Defines a rule: a row that names the event that it judges, its source, and what it requires of a capture.
+"""A rule is a row of a table: it names the event that it judges, its source, and what it requires of a capture.
 
 A rule never concludes what a capture leaves open. *Presence*: packets that were seen contradict each other, whatever is
 missing. *Absence*: the rule depends on a packet that was not seen, and is judged only if the capture is said to be
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from uetproto.audit.reader.observed import ObservedPacket
 
 CHOICE = "uetproto choice"
-"""Stands for the source of a rule without any other source: findings of such a rule are notes at most."""
+"""Source of a rule that no specification states: its findings are notes at most."""
 
 
 class Severity(Enum):
@@ -34,16 +34,16 @@ class Requires(Enum):
 
 
 class Violation(NamedTuple):
-    """Says what a rule found: what was expected, what was seen, and which other packets show it."""
+    """A violation says what was expected, what was seen, and which other packets show it."""
 
     expected: str
     seen: str
     others: tuple[int, ...] = ()
-    """Lists the numbers of earlier packets, such as the first copy; the packet judged is not among them."""
+    """Numbers of earlier packets, such as the first copy; the packet judged is not among them."""
 
 
 class Inconclusive(NamedTuple):
-    """Says why a rule cannot judge an event."""
+    """The verdict of a rule that cannot judge an event; it says why."""
 
     why: str
 
@@ -67,22 +67,23 @@ def not_observable(page: str, reasons: Mapping[str, Sequence[int]]) -> tuple[tup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Describes a rule: one row of a table."""
+    """A rule is one row of a table: what must hold, at which event, and according to which source."""
 
     id: str
     says: str
-    """States in one sentence what must hold."""
+    """What must hold, in one sentence."""
     cite: str
     on: Enum
-    """Names the event that is judged."""
+    """Event at which the rule is asked."""
     check: Check
     severity: Severity = Severity.ERROR
     requires: Requires = Requires.PRESENCE
     of: Enum | None = None
-    """Names the event that is counted as judged, if `on` is only a rarer event that can fail; None: `on` is counted."""
+    """Event whose count is the number of judged events, where `on` occurs only if something may be wrong; None:
+    `on`."""
     covers: tuple[str, ...] = ()
-    """Lists the numbered invariants that the rule covers, such as "pds 20"."""
+    """Numbered invariants that the rule covers, such as "pds 20"."""
     obscures: bool = False
-    """Tells that a packet that the rule finds may have been sent in place of another one, which is then missing. After
+    """Whether a packet that the rule finds may have been sent in place of another one, which is then missing. After
     such a packet, rules of absence and of order are not judged in its conversation, as their findings would only be
     consequences of that packet."""

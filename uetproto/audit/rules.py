@@ -26,14 +26,14 @@ RULES: tuple[Rule, ...] = (
     *rules_roce.RULES,
     *rules_sharp.RULES,
 )
-"""Lists all rules, in the order of the layers."""
+"""All rules, in the order of the layers."""
 
 NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
     *rules_pds.NOT_OBSERVABLE,
     *rules_ses.NOT_OBSERVABLE,
     *rules_roce.NOT_OBSERVABLE,
 )
-"""Lists the invariants that no packet can contradict, and why."""
+"""Invariants that no packet can contradict, and why."""
 
 BY_ID = {rule.id: rule for rule in RULES}
 

@@ -48,7 +48,7 @@ class Invariant(Generic[ScopeT]):
     kinds: tuple[Kind, ...]
     """The types of packet or event for which the invariant is checked; empty: all of the scope."""
     when: Callable[..., bool]
-    """Says whether the invariant applies under given settings; each protocol has its own arguments."""
+    """Whether the invariant applies under given settings; each protocol has its own arguments."""
     void_after: Disruption
 
     @property

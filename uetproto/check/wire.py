@@ -16,8 +16,7 @@ HISTORY = 1024
 """Number of packets that can still be copied after they have left."""
 
 ALL = -1
-"""Stands for every packet on the wire, oldest first, in place of a packet number; in place of a limit it means no
-limit."""
+"""In place of a packet number: every packet on the wire, oldest first; in place of a limit: no limit."""
 
 PacketT = TypeVar("PacketT")
 

@@ -27,7 +27,7 @@ _OPCODES = frozenset(sharp.SharpOpcode)
 ENDLESS = 1 << 20
 """Number of bytes that is larger than every message."""
 CHECKED = Trailer("icrc", 0)
-"""Stands for the trailer of a packet that was captured to its end."""
+"""Trailer in place of the trailer of a packet that was captured to its end."""
 
 
 class Message(NamedTuple):

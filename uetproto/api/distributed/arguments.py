@@ -70,13 +70,13 @@ def _counts(name: str, given: Any) -> list[int]:
 
 
 def check_root(name: str, root: Any, group: ProcessGroup) -> None:
-    """Raises `ArgumentError` if the root is no rank of the group."""
+    """Raise `ArgumentError` if the root is no rank of the group."""
     if not group.has(root):
         raise invalid(name, repr(root), f"a global rank of the group: {', '.join(map(str, group.ranks))}")
 
 
 def check_op(op: Any, dtype: np.dtype[Any]) -> None:
-    """Raises `ArgumentError` if the operation cannot reduce elements of the type `dtype`."""
+    """Raise `ArgumentError` if the operation cannot reduce elements of the type `dtype`."""
     if not isinstance(op, ReduceOp):
         raise invalid("op", repr(op), "a ReduceOp")
     try:

@@ -25,14 +25,13 @@ def collective(
     op: ReduceOp | None = None, sizes: tuple[int, ...] | None = None,
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> Work | None:  # fmt: skip
-    """Issues a collective; returns its operation if `async_op` is True, otherwise None.
+    """Issue a collective; return its operation if `async_op` is True, otherwise None.
 
-    Does nothing and returns None if the caller is no member of the group.
+    Do nothing and return None if the caller is no member of the group.
 
     `name`: operation as reports show it; `catalogue`: name of the operation in the catalogue, if it differs. `inputs`
     and `outputs`: lists of tensors, each list one vector. `count`: elements of the full vector. `root`: argument name
-    and global rank.
-    `sizes`: elements of each rank's block. `splits`: elements sent to and taken from each rank.
+    and global rank. `sizes`: elements of each rank's block. `splits`: elements sent to and taken from each rank.
     """
     found = member_group(name, group)
     if found is None:

@@ -34,7 +34,7 @@ class CollectiveMatch:
     _ended: int = 0
 
     def join(self, work: Work, call: Call) -> None:
-        """Adds a rank; with the last one the collective begins."""
+        """Add a rank; with the last one the collective begins."""
         self._participants[self.group.places[work.rank]] = _Participant(work, call)
         work.needs = self._needs
         work.withdraw = self.abort
@@ -56,7 +56,7 @@ class CollectiveMatch:
         return (rank for place, rank in enumerate(self.group.ranks) if place not in self._participants)
 
     def abort(self, error: UetError) -> None:
-        """Fails the collective on all ranks, also on those that join later."""
+        """Fail the collective on all ranks, also on those that join later."""
         if self.error is not None:
             return
         rank = next((each.work.rank for each in self._participants.values() if each.work.error is not None), None)

@@ -27,7 +27,7 @@ def reduce(
     tensor: Any, dst: int, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Reduces all tensors into the tensor of `dst`; the tensors of the others are unspecified afterwards."""
+    """Reduce all tensors into the tensor of `dst`; the tensors of the others are unspecified afterwards."""
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("reduce", group, async_op, algorithm, [array], [array], root=("dst", dst), op=op)
 
@@ -36,7 +36,7 @@ def all_reduce(
     tensor: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Reduces all tensors into every tensor, with the same bits on all ranks."""
+    """Reduce all tensors into every tensor, with the same bits on all ranks."""
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("all_reduce", group, async_op, algorithm, [array], [array], op=op)
 
@@ -97,7 +97,7 @@ def reduce_scatter(
     output: Any, input_list: Sequence[Any], op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Reduces the i-th items of all lists into the output of group rank i."""
+    """Reduce the i-th items of all lists into the output of group rank i."""
     target = checked_tensor("output", output, writable=True)
     inputs = tensors("input_list", input_list, max(get_world_size(group), 0) or len(input_list))
     sizes = own_size("input_list", inputs, target, group)
@@ -110,7 +110,7 @@ def reduce_scatter_tensor(
     output: Any, input: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Reduces the i-th blocks of all inputs into the output of group rank i."""
+    """Reduce the i-th blocks of all inputs into the output of group rank i."""
     target, source = checked_tensor("output", output, writable=True), checked_tensor("input", input)
     size = get_world_size(group)
     if size > 0 and source.size != size * target.size:
@@ -138,7 +138,7 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Exchanges parts as `all_to_all` does; tensors are split along the first dimension, evenly or by sizes."""
+    """Exchange parts as `all_to_all` does; tensors are split along the first dimension, evenly or by sizes."""
     target, source = checked_tensor("output", output, writable=True), checked_tensor("input", input)
     sends = split_sizes("input_split_sizes", input_split_sizes, source, group)
     takes = split_sizes("output_split_sizes", output_split_sizes, target, group)
@@ -149,12 +149,12 @@ def all_to_all_single(
 
 
 def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | None = None) -> Work | None:
-    """Waits until all ranks of the group have called it."""
+    """Wait until all ranks of the group have called it."""
     return collective("barrier", group, async_op, algorithm, [], [])
 
 
 def monitored_barrier(group: Group = None, timeout: Timeout | None = None, wait_all_ranks: bool = False) -> None:
-    """Waits as `barrier` does; raises `TimeoutError` that names the first late rank, or all with `wait_all_ranks`."""
+    """Wait as `barrier` does; raise a `TimeoutError` that names the first late rank, or all with `wait_all_ranks`."""
     found = member_group("monitored_barrier", group)
     if found is None:
         return

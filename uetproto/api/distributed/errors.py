@@ -50,11 +50,11 @@ class DeadlockError(DistError):
 
 
 class SizeMismatchError(DistError):
-    """Tells that a send and a receive match but differ in the number or type of elements."""
+    """Raised when a send has another number or type of elements than the receive that it matches."""
 
 
 class CollectiveMismatchError(DistError):
-    """Tells that ranks call different collectives at the same position, and names the rank and the argument."""
+    """Raised when ranks call different collectives at the same position; the error names the rank and the argument."""
 
 
 class BufferModifiedError(DistError):
@@ -67,7 +67,7 @@ def modified(op: str) -> BufferModifiedError:
 
 
 class TimeoutError(DistError, builtins.TimeoutError):
-    """Tells that an operation took longer than its time-out, in virtual time."""
+    """Raised when an operation is not done before its time-out, in virtual time."""
 
 
 class AbortedError(DistError):

@@ -17,26 +17,26 @@ NCCL_TIMEOUT = timedelta(minutes=10)
 
 
 class GroupMember:
-    """Holds the value that `new_group` returns to a rank that is no member."""
+    """Namespace, as in torch.distributed, of the value that `new_group` returns to a rank that is no member."""
 
     NON_GROUP_MEMBER = -100
 
 
 class group:  # noqa: N801 (torch.distributed.group.WORLD)
-    """Holds the name of the default group, `group.WORLD`."""
+    """Namespace, as in torch.distributed, of the name of the default group, which is `group.WORLD`."""
 
     WORLD = None
 
 
 Group = ProcessGroup | int | None
-"""How a call names a group: the group, None for the default group, or NON_GROUP_MEMBER."""
+"""Type of the argument `group` of a call: the group, None for the default group, or NON_GROUP_MEMBER."""
 
 
 def init_process_group(
     backend: str | None = None, init_method: str | None = None, timeout: Timeout | None = None, world_size: int = -1,
     rank: int = -1,
 ) -> None:  # fmt: skip
-    """Makes the default group of all ranks. `backend`: None, "gloo", or "nccl", whose default time-out is shorter.
+    """Make the default group of all ranks. `backend`: None, "gloo", or "nccl", whose default time-out is shorter.
 
     `init_method` is ignored. Raises `ArgumentError` for a second call, and for a wrong rank or size.
     """
@@ -55,7 +55,7 @@ def init_process_group(
 
 
 def destroy_process_group(group: Group = None) -> None:
-    """Ends the use of a group (None: of all groups) by this rank: its later calls that name the group raise
+    """End the use of a group (None: of all groups) by this rank: its later calls that name the group raise
     `ArgumentError`.
 
     Operations in progress continue.
@@ -74,10 +74,10 @@ def is_initialized() -> bool:
 
 
 def new_group(ranks: Iterable[int] | None = None, timeout: Timeout | None = None) -> ProcessGroup | int:
-    """Makes a group of some ranks; `ranks` None: of all ranks. Every rank of the world calls it, member or not, in the
+    """Make a group of some ranks; `ranks` None: of all ranks. Every rank of the world calls it, member or not, in the
     same order.
 
-    The group rank of a member is its place in the sorted list. Returns NON_GROUP_MEMBER to a rank that is no member.
+    The group rank of a member is its place in the sorted list. Return NON_GROUP_MEMBER to a rank that is no member.
     """
     state, default = current_state(), default_group()
     given = default.ranks if ranks is None else tuple(ranks) if isinstance(ranks, Iterable) else ()

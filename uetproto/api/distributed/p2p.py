@@ -17,12 +17,12 @@ from uetproto.collectives.dtypes import Array
 
 
 def send(tensor: Any, dst: int, group: Group = None, tag: int = 0) -> None:
-    """Sends a tensor; returns when the peer has it, or, up to `eager_threshold` bytes, when it is copied."""
+    """Send a tensor; return when the peer has it, or, up to `eager_threshold` bytes, when it is copied."""
     _point("send", tensor, dst, group, tag, wait=True)
 
 
 def recv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0) -> int:
-    """Receives into a tensor and returns the global rank that it came from. `src` None: from any rank.
+    """Receive into a tensor and return the global rank that it came from. `src` None: from any rank.
 
     In stream mode a call with `src` None waits for the data.
     """
@@ -35,17 +35,17 @@ def recv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0)
 
 
 def isend(tensor: Any, dst: int, group: Group = None, tag: int = 0) -> Work | None:
-    """Begins to send a tensor, which must not change before `wait()`."""
+    """Begin to send a tensor, which must not change before `wait()`."""
     return _point("isend", tensor, dst, group, tag, wait=False)
 
 
 def irecv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0) -> Work | None:
-    """Begins to receive into a tensor, which must not be read before `wait()`. `src` None: from any rank."""
+    """Begin to receive into a tensor, which must not be read before `wait()`. `src` None: from any rank."""
     return _point("irecv", tensor, src, group, tag, wait=False)
 
 
 class P2POp:
-    """Holds the arguments of one operation of `batch_isend_irecv`."""
+    """A `P2POp` has the arguments of one operation of `batch_isend_irecv`."""
 
     def __init__(self, op: Callable[..., Any], tensor: Any, peer: int, group: Group = None, tag: int = 0) -> None:
         if op is not isend and op is not irecv:
@@ -58,7 +58,7 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
-    """Begins all items at once: an exchange cannot deadlock, whatever the order of its items to different peers."""
+    """Begin all items at once: an exchange cannot deadlock, whatever the order of its items to different peers."""
     if not isinstance(p2p_op_list, list) or not p2p_op_list:
         raise invalid("p2p_op_list", repr(p2p_op_list), "a list of P2POp, one at least")
     if not all(isinstance(item, P2POp) for item in p2p_op_list):

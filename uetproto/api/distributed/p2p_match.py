@@ -46,7 +46,7 @@ class P2PMatching:
         self._count: dict[tuple[int, int], int] = {}
 
     def post(self, post: Post) -> None:
-        """Matches a half with the oldest waiting half that fits; if none fits, the new half waits."""
+        """Match a half with the oldest waiting half that fits; if none fits, the new half waits."""
         others = (o for o in self._waiting if o.sends is not post.sends and o.matches(post))
         other = next(others, None)
         if other is not None:
@@ -62,7 +62,7 @@ class P2PMatching:
         post.work.withdraw = lambda _: self._withdraw(post)
 
     def lost(self, rank: int, error: UetError) -> None:
-        """Fails all sends and receives that need a rank that has failed."""
+        """Fail all sends and receives that need a rank that has failed."""
         for post in tuple(self._waiting):
             if rank in (post.rank, post.peer):
                 post.work.fail(error)

@@ -66,7 +66,7 @@ class RankGroup(Protocol):
     world: GroupWorld
 
     def left(self, sequence: int) -> None:
-        """Notes that a collective has ended on all ranks."""
+        """Note that a collective has ended on all ranks."""
 
 
 class CollectivePlanner:

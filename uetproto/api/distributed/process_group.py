@@ -15,7 +15,7 @@ from uetproto.errors import UetError
 
 
 class ProcessGroup:
-    """Holds some ranks of a world, which communicate among themselves. `dist.new_group` makes it."""
+    """A process group is a list of ranks of a world that communicate with each other. `dist.new_group` makes one."""
 
     def __init__(self, world: GroupWorld, number: int, ranks: Sequence[int], timeout: int, mark: int) -> None:
         self.world = world
@@ -52,7 +52,7 @@ class ProcessGroup:
         return self._matches[sequence]
 
     def left(self, sequence: int) -> None:
-        """Drops a match: the collective has ended on all ranks."""
+        """Drop a match: the collective has ended on all ranks."""
         del self._matches[sequence]
 
     def mismatch(self) -> UetError | None:
@@ -60,7 +60,7 @@ class ProcessGroup:
         return next(filter(None, (match.mismatch() for match in self._matches.values())), None)
 
     def lost(self, rank: int, error: UetError) -> None:
-        """Fails all operations that need a rank that has failed."""
+        """Fail all operations that need a rank that has failed."""
         for match in tuple(self._matches.values()):
             match.abort(error)
         self.p2p.lost(rank, error)

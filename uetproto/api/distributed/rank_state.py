@@ -7,7 +7,8 @@ from uetproto.errors import UetError
 
 
 class RankState:
-    """Holds the state of one rank in a run. `RankScheduler` and the functions that the rank calls change it."""
+    """A `RankState` has the state of one rank in a run. `RankScheduler` and the functions that the rank calls change
+    it."""
 
     def __init__(self, number: int) -> None:
         self.number = number

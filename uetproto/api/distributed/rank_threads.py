@@ -46,7 +46,7 @@ class _Baton:
 
 
 class RankThread:
-    """Holds a rank of a run: its function, its thread and its result."""
+    """A rank of a run has a function, a thread and a result."""
 
     def __init__(self, number: int, threads: "RankThreads") -> None:
         self.number = number
@@ -63,7 +63,7 @@ class RankThread:
         return self._threads.owner
 
     def begin(self, program: Callable[[], Any], name: str) -> None:
-        """Starts the thread; it waits for its first turn."""
+        """Start the thread; it waits for its first turn."""
         self._thread = threading.Thread(target=self._main, args=(program,), name=f"{name} {self.number}", daemon=True)
         self._thread.start()
 
@@ -83,7 +83,7 @@ class RankThread:
             self._threads.back.give()
 
     def pause(self) -> None:
-        """Passes the turn on, in the thread of the rank; returns after a call of `RankThreads.wake`."""
+        """Pass the turn on, in the thread of the rank; return after a call of `RankThreads.wake`."""
         if not self._threads.stopping:
             self._threads.back.give()
             self._baton.take()
@@ -91,12 +91,12 @@ class RankThread:
             raise _Stop
 
     def turn(self) -> None:
-        """Lets the rank run until it pauses or finishes; called by the run."""
+        """Let the rank run until it pauses or finishes; called by the run."""
         self._baton.give()
         self._threads.back.take_interruptibly()
 
     def stop(self) -> None:
-        """Ends the thread, whatever it is doing; called by the run when it ends."""
+        """End the thread, whatever it is doing; called by the run when it ends."""
         if self._thread is None:
             return
         self._baton.give()
@@ -108,7 +108,7 @@ class RankThread:
 
 
 class RankThreads:
-    """Holds the threads of all ranks of a run."""
+    """The threads of all ranks of a run, of which one runs at a time."""
 
     def __init__(self, size: int, owner: object) -> None:
         self.owner = owner
@@ -121,20 +121,20 @@ class RankThreads:
         self._waiting: set[int] = set()
 
     def wake(self, number: int) -> None:
-        """Makes a waiting rank ready, behind the ranks that are ready already."""
+        """Make a waiting rank ready, behind the ranks that are ready already."""
         if number in self._waiting:
             self._waiting.discard(number)
             self.ready.append(self.members[number])
 
     def pause(self, number: int) -> None:
-        """Makes a rank wait for `wake`; called in its thread."""
+        """Make a rank wait for `wake`; called in its thread."""
         self._waiting.add(number)
         self.members[number].pause()
 
     def run(
         self, program: Callable[[int], Any], name: str, idle: Callable[[], bool], ended: Callable[[RankThread], None]
     ) -> None:
-        """Runs `program(number)` in every rank.
+        """Run `program(number)` in every rank.
 
         `idle` is called when no rank is ready: it advances time until one is, and returns False if none ever will be.
         `ended` is called with each rank that has finished.

@@ -61,7 +61,7 @@ class RankScheduler:
         """Polls without effect while nothing was in progress."""
 
     def run(self, program: Callable[[int], Any], ended: Callable[[RankThread], None]) -> UetError | None:
-        """Runs `program(number)` in every rank, then lets the operations that remain end.
+        """Run `program(number)` in every rank, then let the operations that remain end.
 
         Returns the error of a remaining operation that no program has seen, or None. `ended` is called with each rank
         that has finished.
@@ -79,7 +79,7 @@ class RankScheduler:
     # Operations begin and end
 
     def check_free(self, state: RankState, arrays: Sequence[Array]) -> None:
-        """Raises `ArgumentError` if an operation in progress writes into the memory of one of `arrays`."""
+        """Raise `ArgumentError` if an operation in progress writes into the memory of one of `arrays`."""
         for work in () if self._streams else state.open:
             for used in work.tensors:
                 if not used.read and any(np.may_share_memory(used.array, array) for array in arrays):
@@ -88,7 +88,7 @@ class RankScheduler:
     def issue(
         self, work: Work, begin: Callable[[], None], *, wait: bool, watched: Sequence[tuple[Array, bool]] = ()
     ) -> Work | None:
-        """Begins an operation at once or, in stream mode, when the operations before it in its stream are done.
+        """Begin an operation at once or, in stream mode, when the operations before it in its stream are done.
 
         `wait`: the program waits for it, and None is returned; otherwise `work`. `watched`: tensors in use until it is
         done, each with whether it is only read.
@@ -148,7 +148,7 @@ class RankScheduler:
             other.then.append(one_done)
 
     def ended(self, work: Work) -> None:
-        """Records that an operation is done or has failed, and wakes its program if it waits for it."""
+        """Record that an operation is done or has failed, and wake its program if it waits for it."""
         state = self.states[work.rank]
         state.open.pop(work, None)
         self._idle_polls = 0
@@ -168,7 +168,7 @@ class RankScheduler:
     # Programs wait
 
     def wait_for(self, work: Work, timeout: int | None) -> None:
-        """Waits until an operation is done (`Work.wait`), `timeout` picoseconds at most; raises its error."""
+        """Wait until an operation is done (`Work.wait`), `timeout` picoseconds at most; raise its error."""
         state = self._own(work)
         if self._streams and timeout is None and work in state.inner:
             state.stream = [*state.stream, work]
@@ -176,12 +176,12 @@ class RankScheduler:
         self._block(work, timeout)
 
     def synchronize(self, state: RankState) -> None:
-        """Waits until all operations of a rank are done; raises the first error."""
+        """Wait until all operations of a rank are done; raise the first error."""
         for work in [*state.open, *state.stream, *state.inner]:
             self._block(work, None)
 
     def block(self, work: Work) -> None:
-        """Waits until an operation is done, in stream mode too; raises its error."""
+        """Wait until an operation is done, in stream mode too; raise its error."""
         if not work.done:
             self.states[work.rank].open[work] = None
         self._block(work, None)
@@ -223,14 +223,14 @@ class RankScheduler:
         return work.done
 
     def seen_failed(self, work: Work) -> None:
-        """Raises the error of a failed operation if the rank has called `Work.is_success` too often."""
+        """Raise the error of a failed operation if the rank has called `Work.is_success` too often."""
         state = self.states[work.rank]
         state.looks += 1
         if state.looks > MAX_POLLS and work.error is not None:
             raise work.error
 
     def sleep(self, state: RankState, duration: int) -> None:
-        """Lets `duration` picoseconds pass for a rank."""
+        """Let `duration` picoseconds pass for a rank."""
         state.looks = 0
         self._sleep(state, duration)
 

@@ -123,7 +123,7 @@ def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any
 
 
 def same_size(name: str, arrays: Sequence[Array], size: int | None = None) -> None:
-    """Raises `ArgumentError` if the tensors of a list have different numbers of elements."""
+    """Raise `ArgumentError` if the tensors of a list have different numbers of elements."""
     sizes = sorted({array.size for array in arrays} | (set() if size is None else {size}))
     if len(sizes) > 1:
         raise invalid(name, f"tensors of {', '.join(map(str, sizes))} elements", "the same size for all")
@@ -143,7 +143,7 @@ class TensorLocks:
         return bool(self._count)
 
     def lock(self, array: Array) -> bool:
-        """Makes an array read-only; returns False, and does nothing, if it was read-only before."""
+        """Make an array read-only; return False, and do nothing, if it was read-only before."""
         count = self._count.get(id(array), 0)
         if not count and not array.flags.writeable:
             return False
@@ -152,7 +152,7 @@ class TensorLocks:
         return True
 
     def unlock(self, array: Array) -> None:
-        """Undoes one `lock`."""
+        """Undo one `lock`."""
         self._count[id(array)] -= 1
         if self._count[id(array)]:
             return
@@ -182,7 +182,7 @@ class TensorInUse:
         self._locks = locks if locks.lock(array) else None
 
     def release(self) -> bool:
-        """Unlocks the tensor; returns False if the tensor has changed since it was locked."""
+        """Unlock the tensor; return False if the tensor has changed since it was locked."""
         if self._locks is not None:
             self._locks.unlock(self.array)
         return self._sum is None or zlib.crc32(self._bytes.data) == self._sum

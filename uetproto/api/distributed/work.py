@@ -31,7 +31,7 @@ class WorkScheduler(Protocol):
     """Describes the part of the scheduler that an operation uses."""
 
     def wait_for(self, work: "Work", timeout: int | None) -> None:
-        """Waits until the operation is done."""
+        """Wait until the operation is done."""
 
     def poll(self, work: "Work") -> bool:
         """Return whether the operation is done; in stream mode always True."""
@@ -40,10 +40,10 @@ class WorkScheduler(Protocol):
         """Return whether the operation is done, after the time that a poll takes."""
 
     def seen_failed(self, work: "Work") -> None:
-        """Raises the error of the failed operation if its rank has called `is_success` too often."""
+        """Raise the error of the failed operation if its rank has called `is_success` too often."""
 
     def ended(self, work: "Work") -> None:
-        """Notes that the operation is done or has failed."""
+        """Note that the operation is done or has failed."""
 
 
 class Work:
@@ -80,8 +80,7 @@ class Work:
     # What a program calls
 
     def wait(self, timeout: Timeout | None = None) -> bool:
-        """Waits until the operation is done and returns True. Raises the error of a failed operation, the same each
-        time.
+        """Wait until the operation is done and return True. Raises the error of a failed operation, the same each time.
 
         `timeout`: virtual time after which the operation fails, and stays failed. In stream mode without a time-out the
         stream waits and the program does not (collectives.md §1.2).
@@ -129,7 +128,7 @@ class Work:
         return f"{self.op} #{self.sequence} of group {self.group.number}"
 
     def finish(self, error: UetError | None = None) -> None:
-        """Ends the operation, with the error if it has failed; a second call has no effect."""
+        """End the operation, with the error if it has failed; a second call has no effect."""
         if self.done:
             return
         clean = True
@@ -143,13 +142,13 @@ class Work:
         self.then.clear()
 
     def fail(self, error: UetError) -> None:
-        """Ends the operation with a copy of an error, and calls `withdraw`."""
+        """End the operation with a copy of an error, and call `withdraw`."""
         if not self.done:
             self.finish(copy.copy(error))
             self.withdraw(error)
 
     def expire(self, timeout: int) -> None:
-        """Fails the operation because `timeout` picoseconds have passed."""
+        """Fail the operation because `timeout` picoseconds have passed."""
         if not self.done:
             _, why = self.needs()
             self.fail(TimeoutError(f"rank {self.rank}: {self.name} took more than {timeout / SECOND:g} s: it {why}"))

@@ -31,7 +31,8 @@ def _is_suspended_by_calls(program: Callable[..., Any]) -> bool:
 
 
 class World:
-    """Holds ranks and their network. `World(4).run(program)` runs a program in every rank; `dist.run` makes a world."""
+    """A world consists of ranks and the network between them. `World(4).run(program)` runs a program in every rank;
+    `dist.run` makes a world."""
 
     def __init__(
         self, ranks: int = 2, *, transport: str | CollectiveNetwork = "model",
@@ -108,7 +109,7 @@ class World:
         return self.network.counts
 
     def run(self, program: Callable[..., Any], args: Iterable[Any] = ()) -> list[Any]:
-        """Runs `program(rank, *args)` in every rank and returns their results; it may be called again.
+        """Run `program(rank, *args)` in every rank and return their results; it may be called again.
 
         Raises the first error of a rank when all ranks have ended. Operations in progress end first; an operation that
         can never end raises `DeadlockError`.
@@ -139,7 +140,7 @@ class World:
         return self.results
 
     def close(self, drain: bool = True) -> None:
-        """Closes the network. `drain`: frames in flight arrive first. A capture is complete afterwards."""
+        """Close the network. `drain`: frames in flight arrive first. A capture is complete afterwards."""
         self.network.close(drain)
 
     def __enter__(self) -> "World":
@@ -241,7 +242,7 @@ def current_state() -> RankState:
 
 
 def run(program: Callable[..., Any], args: Iterable[Any] = (), *, ranks: int = 2, **world: Any) -> list[Any]:
-    """Runs `program(rank, *args)` in every rank of a new `World(ranks, **world)` and returns the results.
+    """Run `program(rank, *args)` in every rank of a new `World(ranks, **world)` and return the results.
 
     Raises the first error of a rank. `world` are keywords of `World`, such as `transport="uet"`, `algorithm="ring"`.
     """
@@ -258,11 +259,11 @@ def now() -> float:
 
 
 def sleep(duration: Timeout) -> None:
-    """Lets virtual time pass for this rank, as a computation would."""
+    """Let virtual time pass for this rank, as a computation would."""
     state = current_state()
     current_world().scheduler.sleep(state, picoseconds("duration", duration))
 
 
 def synchronize() -> None:
-    """Waits until all operations of this rank are done, as `torch.cuda.synchronize` does in stream mode."""
+    """Wait until all operations of this rank are done, as `torch.cuda.synchronize` does in stream mode."""
     current_world().scheduler.synchronize(current_state())

@@ -7,7 +7,8 @@ from uetproto.engine.contract import EndpointDriver
 
 
 class AddressVector(FiObject):
-    """Keeps addresses of peers by handle (`fi_addr_t`); a handle is valid until the address is removed."""
+    """An address vector maps handles (`fi_addr_t`) to addresses of peers; a handle is valid until its address is
+    removed."""
 
     kind = "av"
 

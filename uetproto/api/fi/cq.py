@@ -17,7 +17,7 @@ from uetproto.wire.headers.uet_ses import ReturnCode
 
 @dataclass(frozen=True, slots=True)
 class CqEntry:
-    """Holds fi_cq_entry, the entry of the format CONTEXT."""
+    """Represents `fi_cq_entry`, an entry of the format CONTEXT."""
 
     op_context: Any
 
@@ -28,7 +28,7 @@ class CqEntry:
 
 @dataclass(frozen=True, slots=True)
 class CqMsgEntry(CqEntry):
-    """Holds fi_cq_msg_entry, the entry of the format MSG."""
+    """Represents `fi_cq_msg_entry`, an entry of the format MSG."""
 
     flags: Flag
     len: int
@@ -37,7 +37,7 @@ class CqMsgEntry(CqEntry):
 
 @dataclass(frozen=True, slots=True)
 class CqDataEntry(CqMsgEntry):
-    """Holds fi_cq_data_entry, the entry of the format DATA."""
+    """Represents `fi_cq_data_entry`, an entry of the format DATA."""
 
     buf: memoryview | None
     """Part of a multi-receive buffer that has the message."""
@@ -47,7 +47,7 @@ class CqDataEntry(CqMsgEntry):
 
 @dataclass(frozen=True, slots=True)
 class CqTaggedEntry(CqDataEntry):
-    """Holds fi_cq_tagged_entry, the entry of the format TAGGED."""
+    """Represents `fi_cq_tagged_entry`, an entry of the format TAGGED."""
 
     tag: int
     """Tag of a tagged receive."""
@@ -55,7 +55,7 @@ class CqTaggedEntry(CqDataEntry):
 
 @dataclass(frozen=True, slots=True)
 class CqErrEntry(CqTaggedEntry):
-    """Holds fi_cq_err_entry, the entry of an operation that failed."""
+    """Represents `fi_cq_err_entry`, the entry of an operation that failed."""
 
     olen: int
     """Number of bytes that were truncated."""
@@ -86,7 +86,7 @@ class CqErrEntry(CqTaggedEntry):
 
 @dataclass(slots=True, kw_only=True)
 class CompletionFacts:
-    """Holds all facts of one completion; the format of the queue selects the fields of its entry."""
+    """All values that the entry of one completion may have; the format of the queue selects the fields of the entry."""
 
     context: Any = None
     flags: Flag = Flag.NONE
@@ -130,7 +130,7 @@ class _Bound(Protocol):
 
 
 class CompletionQueue(FiObject):
-    """Holds the entries of completed operations: a completion queue. `domain.cq_open(...)` makes it (`fi_cq_open`)."""
+    """A completion queue has an entry for each completed operation. `domain.cq_open(...)` makes one (`fi_cq_open`)."""
 
     kind = "cq"
 

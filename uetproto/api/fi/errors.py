@@ -39,7 +39,7 @@ class Errno(IntEnum):
 
 
 class FiError(CallError[Errno]):
-    """Tells that a call failed: `errno` is the number of libfabric, the text names the argument and the legal values.
+    """Raised when a call fails: `errno` is the number of libfabric, the text names the argument and the legal values.
 
     A call that raises it has changed nothing.
     """
@@ -86,15 +86,15 @@ invalid, member, duration = CHECKS.invalid, CHECKS.member, CHECKS.duration
 
 
 class RetryClass(Enum):
-    """Names what an initiator does after a return code (ses.md §9.5)."""
+    """Names the ways in which an initiator reacts to a return code (ses.md §9.5)."""
 
     OK = "ok"
     NOW = "now"
-    """Repairs the cause and retries at once."""
+    """The initiator repairs the cause and retries at once."""
     BACK = "back"
-    """Retries with back-off, and reports the error when the retries are used up."""
+    """The initiator retries with back-off, and reports the error when the retries are used up."""
     PERM = "perm"
-    """Reports the error at once."""
+    """The initiator reports the error at once."""
 
 
 _CLASSES: dict[ReturnCode, RetryClass] = {

@@ -10,7 +10,8 @@ ADDR_UNSPEC = (1 << 64) - 1
 
 
 class Flag(IntFlag):
-    """Names flags of operations, of completions and counters, and of the access to a region."""
+    """Flags of operations, flags of completions and counters, and the rights to access a region have one enum, as in
+    libfabric."""
 
     NONE = 0
     MSG = 1 << 1

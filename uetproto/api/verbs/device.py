@@ -37,22 +37,22 @@ class EventType(IntEnum):
     """Names the types of asynchronous events (`ibv_event_type`)."""
 
     CQ_ERR = 0
-    """Tells that a completion queue is overrun."""
+    """A completion queue is overrun."""
     QP_FATAL = 1
-    """Tells that the queue pair went to ERR after it sent NAK 0x61 or 0x63."""
+    """The queue pair went to ERR after it sent NAK 0x61 or 0x63."""
     QP_ACCESS_ERR = 3
-    """Tells that the queue pair went to ERR after it sent NAK 0x62."""
+    """The queue pair went to ERR after it sent NAK 0x62."""
     COMM_EST = 4
-    """Tells that the first request came on a queue pair in RTR."""
+    """The first request came on a queue pair in RTR."""
     SQ_DRAINED = 5
-    """Tells that all sends that began before SQD are complete."""
+    """All sends that began before SQD are complete."""
     SRQ_LIMIT_REACHED = 15
-    """Tells that a shared receive queue has fewer receives left than its limit."""
+    """A shared receive queue has fewer receives left than its limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncEvent:
-    """Holds an asynchronous event (`ibv_async_event`)."""
+    """Represents an asynchronous event (`ibv_async_event`)."""
 
     event_type: EventType
     element: QP | SRQ | CQ
@@ -61,7 +61,8 @@ class AsyncEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceAttr:
-    """Holds the attributes of a device and its port that have a meaning here (`ibv_device_attr`, `ibv_port_attr`)."""
+    """Represents those attributes of a device and its port that have a meaning here (`ibv_device_attr`,
+    `ibv_port_attr`)."""
 
     name: str
     gid: str

@@ -16,16 +16,16 @@ class Errno(IntEnum):
     """Names the numbers of errno.h that the verbs return here."""
 
     ENOMEM = 12
-    """Tells that a queue is full."""
+    """A queue is full."""
     EBUSY = 16
-    """Tells that the object cannot be closed: another object still uses it."""
+    """The object cannot be closed: another object still uses it."""
     EINVAL = 22
     EOVERFLOW = 75
-    """Tells that a completion queue has lost completions."""
+    """A completion queue has lost completions."""
 
 
 class VerbsError(CallError[Errno]):
-    """Tells that a call failed: `errno` is what libibverbs returns, the text names the argument and the legal values.
+    """Raised when a call fails: `errno` is what libibverbs returns, the text names the argument and the legal values.
 
     A call that raises this error has changed nothing, except for a list of work requests: `bad_wr` is the index of the
     refused one, and those before it are posted.

@@ -27,7 +27,7 @@ _ONE_SIDED = (WcOpcode.RDMA_WRITE, WcOpcode.RDMA_READ, WcOpcode.COMP_SWAP, WcOpc
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Holds the costs of one side of one transfer."""
+    """A side has the costs of one end of one transfer."""
 
     at: int
     """Time of the completion in picoseconds."""
@@ -43,7 +43,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class DataPathReport:
-    """Holds the costs of all sides of all transfers, in the order of completions, and the sums of the costs."""
+    """The report has the costs of both sides of each transfer, in the order of completions, and the sums of the
+    costs."""
 
     sides: tuple[Side, ...]
 

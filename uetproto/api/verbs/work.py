@@ -36,7 +36,7 @@ class AH(VerbsObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendWr:
-    """Holds a send work request (`ibv_send_wr`)."""
+    """Represents a send work request (`ibv_send_wr`)."""
 
     opcode: Opcode = Opcode.SEND
     sg_list: Gather | Buffer = ()
@@ -62,7 +62,7 @@ class SendWr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecvWr:
-    """Holds a receive work request (`ibv_recv_wr`)."""
+    """Represents a receive work request (`ibv_recv_wr`)."""
 
     sg_list: Gather = ()
     wr_id: int = 0

@@ -1,7 +1,7 @@
-"""Lists all rules about PDCs, and the invariants of PDCs that no capture can show.
+"""This module lists all rules about PDCs, and the invariants of PDCs that no capture can show.
 
-`rules_sent.py` judges the requests of an end, `rules_control.py` control packets, `rules_replies.py` the answers of
-the other end.
+`rules_sent.py` judges the requests of an end, `rules_control.py` control packets, `rules_replies.py` the answers of the
+other end.
 """
 
 from uetproto.audit.pds.rules_control import CONTROL
@@ -30,5 +30,5 @@ NOT_OBSERVABLE = not_observable("pds", {
     "It speaks of what happens at last; a capture ends before.": (49, 50, 51),
     "Whether the network is dead, and what an end has given up, does not show.": (52,),
 })  # fmt: skip
-"""Lists the invariants of pds.md that no packet can contradict. Invariant 45 (RUDI) and invariant 29 (messages) are
-judged by the rules of other modules."""
+"""Invariants of pds.md that no packet can contradict. Invariant 45 (RUDI) and invariant 29 (messages) are judged by the
+rules of other modules."""

@@ -8,7 +8,7 @@ from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.wire.serial import add32, diff32
 
 Key = tuple[int, int, int]
-"""Identifies an end by its address, its PDCID and the address of its peer."""
+"""Key of an end of a PDC: its address, its PDCID and the address of its peer."""
 
 QUARANTINE = 10**9
 """Nanoseconds of silence after which a PDCID may belong to another PDC (MSL is twice as long)."""
@@ -17,7 +17,7 @@ PAIRS = 65_536
 
 
 class PdcTable:
-    """Holds the PDCs that are open. A PDC has two ends, and an end sends in one direction."""
+    """The table has the PDCs that are open. A PDC has two ends, and each end sends in one direction."""
 
     def __init__(
         self, most: int, opened: Callable[[PdcDirection], None], closed: Callable[[PdcDirection], None]

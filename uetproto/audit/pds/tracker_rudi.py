@@ -36,7 +36,8 @@ class RudiEvent(Enum):
 
 
 class RudiHead(NamedTuple):
-    """Holds the part of the head of a RUDI packet that the tracker of messages reads."""
+    """The fields of the head of a RUDI packet that the tracker of messages reads, under the names that they have on a
+    PDC."""
 
     psn: int
     next_hdr: int
@@ -46,7 +47,7 @@ class RudiHead(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RudiFlow:
-    """Holds the requests from one address to another; implements `MessageDirection`."""
+    """A RUDI flow has the requests from one address to another; it implements `MessageDirection`."""
 
     src: int
     dst: int
@@ -61,12 +62,12 @@ class RudiFlow:
 
 @dataclass(slots=True, eq=False)
 class RudiExchange:
-    """Holds a RUDI request, and whether it was answered."""
+    """An exchange is a RUDI request, with a note whether it was answered."""
 
     rudi: RudiFlow
     pkt_id: int
     first: ObservedPacket | None
-    """Holds the first copy of the request; None: not seen."""
+    """First copy of the request; None: not seen."""
     answered: bool = False
 
     def flow(self) -> Flow:
@@ -74,7 +75,7 @@ class RudiExchange:
 
 
 class AuditedDatagram(NamedTuple):
-    """Holds the addresses of a UUD request."""
+    """The state of the event DATAGRAM, which has the addresses of a UUD request."""
 
     src: int
     dst: int

@@ -16,7 +16,7 @@ NEIGHBOURS = 64
 """Number of PSNs that are searched for another first transmission, to compare CLEAR_PSNs."""
 
 CONSUMES_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
-"""Lists the control packets that consume a PSN (UE 1.0.1 §3.5.16)."""
+"""Control packets that consume a PSN (UE 1.0.1 §3.5.16)."""
 _PSN_FIELD: dict[int, str | None] = {
     kind: "psn" if control.psn is not CpPsn.NONE
     else "ctl_payload" if control.payload is CpPayload.PSN and control.sender is CpSender.SOURCE else None

@@ -1,4 +1,4 @@
-"""Holds the state of a PDC: two directions of requests, each with its PSNs and the answers to them."""
+"""The state of a PDC has two directions of requests, each with its PSNs and the answers to them."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -14,20 +14,20 @@ M32 = 0xFFFFFFFF
 FAR = 0x10000
 """Two open PSNs of one PDC are always less than this apart, as no window is wider than 32,640 (UE 1.0.1 §3.5.8.2)."""
 NEVER = -1
-"""Stands for a PDCID that no packet has."""
+"""Value in place of a PDCID; no packet has this PDCID."""
 RECORDS = 1_000_000
 """Greatest number of PSN records that all directions together keep."""
 MOST, FEWEST = 4_096, 128
 """Bounds of the PSN records that one direction keeps."""
 AGAIN = "PSNs of a PDC come again in the next: needs --complete and --ordered"
-"""Says why a contradiction may be only apparent: no packet that was seen distinguishes two instances of a PDC."""
+"""Reason why a contradiction may be only apparent: no packet that was seen distinguishes two instances of a PDC."""
 HOLES = 4_096
 """Greatest number of PSNs that a direction keeps because they were not seen, were refused, or have to be cleared."""
 TIMES = 64
 """Greatest number of copies of a PSN whose times are kept."""
 
 Hosts = tuple[int, int]
-"""Holds two addresses, the lower first."""
+"""Addresses of two hosts, the lower first."""
 
 
 class PdsEvent(Enum):
@@ -126,13 +126,13 @@ class PdsEvent(Enum):
 
 @dataclass(slots=True, eq=False)
 class PsnRecord:
-    """Describes a PSN that was seen."""
+    """A record says what was seen of one PSN."""
 
     number: int
     time_ns: int
     content: int | None
     clear: int | None
-    """Holds the CLEAR_PSN of the packet; None for a control packet."""
+    """CLEAR_PSN of the packet; None for a control packet."""
     head: Head
     acked: bool = False
     """Whether an ACK that names this PSN was seen."""
@@ -140,14 +140,14 @@ class PsnRecord:
 
 @dataclass(slots=True, eq=False)
 class AuditedPdc:
-    """Holds one instance of a PDC."""
+    """One instance of a PDC: the PDCIDs of a closed PDC may be used again, which begins another instance."""
 
     instance: int
     """Number of this use of the PDCIDs, from 1."""
     last_ns: int
     rod: bool | None = None
     initiator: "PdcDirection | None" = None
-    """Holds the direction in which the initiator sends; None: not known."""
+    """Direction in which the initiator sends; None: not known."""
     close_psn: int | None = None
     close_number: int = -1
     closed: bool = False
@@ -169,64 +169,64 @@ class PdcConversation(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PdcDirection:
-    """Holds the requests that one end sends, and the answers of the other end."""
+    """A direction of a PDC has the requests that one end sends, and the answers of the other end."""
 
     pdc: AuditedPdc
     sender: int
     id: int
-    """Holds the PDCID of the sender; 0: not known."""
+    """PDCID of the sender; 0: not known."""
     other: "PdcDirection" = field(init=False, repr=False)
     before: "PdcDirection | None" = None
-    """Holds the same direction of the instance before, for packets that are late."""
+    """Same direction of the instance before, for packets that are late."""
     after: "PdcDirection | None" = None
-    """Holds the same direction of the next instance."""
+    """Same direction of the next instance."""
     ses: Any = None
-    """Holds the state that the tracker of messages keeps for this direction."""
+    """State that the tracker of messages keeps for this direction."""
     start: int | None = None
-    """Holds Start_PSN; None: no SYN packet was seen."""
+    """Start_PSN; None: no SYN packet was seen."""
     named: int = 0
-    """Holds the PDCID that the sender named last as that of the receiver; 0: none."""
+    """PDCID of the receiver as the sender named it last; 0: none."""
     opener: ObservedPacket | None = None
-    """Holds the SYN packet that opened the PDC, if another PDC used the same PDCID before."""
+    """SYN packet that opened the PDC, if another PDC used the same PDCID before."""
     fast: int = NEVER
-    """Holds the PDCID of the receiver, once requests may take the fast path."""
+    """PDCID that requests must name to take the fast path: that of the receiver; `NEVER`: no request may take it."""
     kind: Any = None
-    """Holds the class of headers that may take the fast path."""
+    """Class of the header tuples whose packets may take the fast path."""
     next: int = 0
-    """Holds the PSN that follows the newest PSN."""
+    """Next PSN: the newest PSN seen, plus 1."""
     lowest: int | None = None
-    """Holds the oldest PSN seen; None: no request was seen."""
+    """Oldest PSN seen; None: no request was seen."""
     clear: int | None = None
-    """Holds the CLEAR_PSN of the newest first transmission."""
+    """CLEAR_PSN of the newest first transmission."""
     cleared: int | None = None
-    """Holds the newest CLEAR_PSN of all packets."""
+    """Newest CLEAR_PSN of all packets."""
     range: int = 1024
-    """Holds the widest window that the receiver is known to offer (UE 1.0.1 §3.5.12.6)."""
+    """Widest window that the receiver is known to offer (UE 1.0.1 §3.5.12.6)."""
     records: dict[int, PsnRecord] = field(default_factory=dict)
     floor: int | None = None
-    """Holds the PSN below which all records were dropped."""
+    """PSN below which all records were dropped."""
     copies: dict[int, list[int]] = field(default_factory=dict)
     """Maps a PSN to the times at which it was seen again."""
     asked: set[int] = field(default_factory=set)
-    """Holds PSNs that an ACK_REQ named: an ACK of such a PSN may answer the ACK_REQ instead of the request."""
+    """PSNs that an ACK_REQ named: an ACK of such a PSN may answer the ACK_REQ instead of the request."""
     holes: set[int] = field(default_factory=set)
-    """Holds PSNs between those seen, where the capture is complete, and PSNs that were seen trimmed."""
+    """PSNs between those seen, where the capture is complete, and PSNs that were seen trimmed."""
     trimmed: set[int] = field(default_factory=set)
-    """Holds the PSNs of `holes` that were seen trimmed."""
+    """PSNs of `holes` that were seen trimmed."""
     plain: int | None = None
-    """Holds the oldest PSN of a first transmission with syn = 0."""
+    """Oldest PSN of a first transmission with syn = 0."""
     synned: int | None = None
-    """Holds the newest PSN of a first transmission with syn = 1."""
+    """Newest PSN of a first transmission with syn = 1."""
     cack: int | None = None
-    """Holds the newest CACK_PSN."""
+    """Newest CACK_PSN."""
     una: int | None = None
-    """Holds the oldest PSN for which no ACK was seen; only where the capture is complete."""
+    """Oldest PSN for which no ACK was seen; only where the capture is complete."""
     held: dict[int, int] = field(default_factory=dict)
     """Maps each PSN with a guaranteed response to the number of the ACK that asked to clear it."""
     nacked: dict[int, int] = field(default_factory=dict)
     """Maps each refused PSN to the time of its NACK."""
     demanded: int | None = None
-    """Holds the Start_PSN that a NACK asked for."""
+    """Start_PSN that a NACK asked for."""
     gap: bool = False
     """Whether CLOSE_CMD may be missing: a PSN that comes again may belong to another instance."""
     was: PsnRecord | None = None

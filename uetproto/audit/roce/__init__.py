@@ -1,1 +1,1 @@
-"""Holds trackers of RoCE queue pairs, and the rules that judge their events."""
+"""This package has trackers of RoCE queue pairs, and the rules that judge their events."""

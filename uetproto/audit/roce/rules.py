@@ -222,4 +222,4 @@ NOT_OBSERVABLE = not_observable("roce", {
     "Every rule here compares PSN and MSN modulo 2^24.": (10,),
     "It speaks of the codec.": (11,),
 })  # fmt: skip
-"""Lists the invariants of roce.md §15 that no packet can contradict, and why."""
+"""Invariants of roce.md §15 that no packet can contradict, and why."""

@@ -33,7 +33,7 @@ from uetproto.wire.headers.ethernet import Ecn
 from uetproto.wire.headers.roce import BTH, PMTUS, RESPONSES, Transport
 
 Key = tuple[int, int, int]
-"""Holds source, destination, and one number for queue pair and transport."""
+"""Key of a `QpStream`: source address, destination address, and one number for queue pair and transport."""
 
 _DEFAULT_KEY = 0xFFFF & KEY
 _CE = int(Ecn.CE)

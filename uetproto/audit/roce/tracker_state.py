@@ -1,4 +1,4 @@
-"""Holds the state of queue pairs: what one queue pair sends to another, request by request."""
+"""The state of queue pairs has the requests that one queue pair sends to another, and the answers to them."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -23,11 +23,11 @@ SILENCE = 50_000
 """Least time in nanoseconds for which two queue pairs send nothing when they are connected again: in this time both go
 through several states, and parameters are exchanged outside of the connection."""
 KEY = 0x7FFF
-"""Masks the bits of a P_Key that must be equal; the other bit marks full members."""
+"""Mask of the bits of a P_Key that must be equal; the other bit marks full members."""
 _READS = 256
 """READs that are searched for a PSN; the usual limit of open READs is 16."""
 UNKNOWN = -(1 << 60)
-"""Stands for a sum of bytes that is not known."""
+"""Value in place of a sum of bytes that is not known."""
 
 
 def diff24(a: int, b: int) -> int:
@@ -55,15 +55,15 @@ def _ends(operation: Operation) -> bool:
 
 _BY_NUMBER = [Operation(number) if number in set(Operation) else None for number in range(32)]
 BEFORE = [None if each is None else IDLE if _begins(each) else _message(each) for each in _BY_NUMBER]
-"""Holds, for each operation, the state of the sender before the packet: `IDLE`, `IN_SEND` or `IN_WRITE`."""
+"""For each operation, the state of the sender before the packet: `IDLE`, `IN_SEND` or `IN_WRITE`."""
 AFTER = [IDLE if each is None or _ends(each) else _message(each) for each in _BY_NUMBER]
-"""Holds, for each operation, the state of the sender after the packet."""
+"""For each operation, the state of the sender after the packet."""
 FULL = [each is not None and OPERATIONS[each].load is Load.FULL for each in _BY_NUMBER]
 READ_RESPONSES = range(Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY + 1)
 ATOMICS = frozenset({Operation.COMPARE_SWAP, Operation.FETCH_ADD})
 WRITES_END = frozenset({Operation.RDMA_WRITE_LAST, Operation.RDMA_WRITE_LAST_WITH_IMMEDIATE})
 NOTED = frozenset({Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST, *WRITES_END, *ATOMICS})
-"""Lists the operations of requests for which more than a record is kept."""
+"""Operations of requests for which the tracker stores more than a `RequestRecord`."""
 
 
 class RoceEvent(Enum):
@@ -120,7 +120,7 @@ class RoceEvent(Enum):
 
 
 class RequestRecord(NamedTuple):
-    """Holds a request as it was first seen."""
+    """A record has the fields of the first copy of a request."""
 
     number: int
     operation: int
@@ -134,12 +134,12 @@ class RequestRecord(NamedTuple):
 
 @dataclass(slots=True)
 class PsnGap:
-    """Holds PSNs that a request has skipped."""
+    """A gap consists of the PSNs that a request has skipped."""
 
     start: int
     count: int
     missing: int
-    """Counts the PSNs that did not come."""
+    """Number of PSNs that did not come."""
     tell: Tell
     state: Any
     seen: ObservedPacket
@@ -149,7 +149,7 @@ class PsnGap:
 
 
 class AuditedRead:
-    """Holds a READ request, which uses as many PSNs as its answer has packets."""
+    """A READ request uses as many PSNs as its answer has packets."""
 
     __slots__ = ("answered", "dmalen", "is_first", "number", "pmtu", "r_key", "start", "told", "va")
 
@@ -184,7 +184,7 @@ class AuditedRead:
 
 
 class QpStream:
-    """Holds what one queue pair sends to another: requests, and answers to requests of the other."""
+    """A stream has the packets that one queue pair sends to another: requests, and answers to requests of the other."""
 
     __slots__ = (
         "_dst", "_src", "_transport", "acked", "acked_before", "after_suspect", "ahead", "answered", "atomics",

@@ -1,1 +1,1 @@
-"""Holds trackers of semantic (SES) messages, and the rules that judge their events."""
+"""This package has trackers of semantic (SES) messages, and the rules that judge their events."""

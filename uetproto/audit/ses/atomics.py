@@ -1,4 +1,4 @@
-"""Tells which atomic operations are defined, and for which operands (ses.md §6)."""
+"""This module says which atomic operations are defined, and for which operands (ses.md §6)."""
 
 from functools import lru_cache
 
@@ -10,7 +10,7 @@ ELEMENT: dict[int, int] = {
     _D.INT128: 16, _D.UINT128: 16, _D.FLOAT: 4, _D.DOUBLE: 8, _D.FLOAT_COMPLEX: 8, _D.DOUBLE_COMPLEX: 16,
     _D.BF16: 2, _D.FP16: 2,
 }  # fmt: skip
-"""Maps a datatype to its size in bytes; LONG_DOUBLE is missing: its size differs between machines (ses.md §6.2)."""
+"""Map from a datatype to its size in bytes; LONG_DOUBLE is missing: its size differs between machines (ses.md §6.2)."""
 LARGEST = max(ELEMENT.values())
 
 _FLOATS = frozenset({_D.FLOAT, _D.DOUBLE, _D.LONG_DOUBLE, _D.BF16, _D.FP16})

@@ -11,21 +11,21 @@ COMMON = (
     "dc", "rel", "ri_generation", "job_id", "pid_on_fep", "resource_index", "initiator", "key", "request_length",
     "place",
 )  # fmt: skip
-"""Names the fields, besides the opcode, that are equal in all packets of a message (ses.md §15, invariant 5). `key` is
-the memory key or the match bits; `place` is buffer_offset, or the two tokens of a deferrable send as one number."""
+"""Names of the fields, besides the opcode, that are equal in all packets of a message (ses.md §15, invariant 5). `key`
+is the memory key or the match bits; `place` is buffer_offset, or the two tokens of a deferrable send as one number."""
 _KEYS = ("memory_key", "match_bits")
 _PLACES = ("buffer_offset", "initiator_restart_token", "target_restart_token")
 
 
 class RequestLayout(NamedTuple):
-    """Holds the positions of the fields of a request header, for one form."""
+    """A layout has the positions of the fields in the request headers of one form."""
 
     standard: bool
-    """Tells whether the header has a message_id."""
+    """Whether the header has a message_id."""
     offset: int
-    """Holds the index of message_offset, which follows payload_length; 0: the form begins its message."""
+    """Index of message_offset, which follows payload_length; 0: the form begins its message."""
     common: "itemgetter[Any] | None"
-    """Returns the values of `COMMON`; None: no packet of the message can follow."""
+    """Function that returns the values of `COMMON`; None: the form is of messages of one packet."""
 
 
 def _layout(form: str) -> RequestLayout:
@@ -45,7 +45,7 @@ LAYOUTS: dict[type, RequestLayout] = {
 
 
 def common_of(head: Head, layout: RequestLayout) -> tuple[int, ...]:
-    """Return the values of `COMMON`; an empty tuple for a header that no packet of the message can follow."""
+    """Return the values of `COMMON`; an empty tuple for a header of a message of one packet."""
     if layout.common is None:
         return ()
     values: tuple[int, ...] = layout.common(head)

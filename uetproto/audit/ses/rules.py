@@ -400,4 +400,4 @@ NOT_OBSERVABLE = not_observable("ses", {
     "A retry is a new message, which nothing relates to the first.": (35,),
     "The state of the ends does not go over the wire.": (36,),
 })  # fmt: skip
-"""Lists the invariants of ses.md §15 that no capture can show, and why."""
+"""Invariants of ses.md §15 that no capture can show, and why."""

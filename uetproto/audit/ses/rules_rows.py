@@ -1,4 +1,4 @@
-"""Holds what the rules about messages share: the sections cited, the names of codes, a function that makes a rule."""
+"""The rules about messages share this module: the sections cited, the names of codes, a function that makes a rule."""
 
 from typing import Any
 

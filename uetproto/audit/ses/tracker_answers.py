@@ -1,4 +1,5 @@
-"""Holds the states of events about two messages or packets: answers, interruptions, ids that are used again."""
+"""This module has the states of events about two messages or packets: answers, interruptions, ids that are used
+again."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,20 +22,20 @@ RESPONSES = frozenset({PLAIN, LONG, SHORT})
 
 
 class AuditedAnswer(NamedTuple):
-    """Holds a response in an ACK, and the packet that it answers."""
+    """An answer is a response in an ACK, with the packet that it answers."""
 
     sender: MessageSender
     psn: int | None
     request: AuditedMessage | ReturnedData | None
-    """Holds the message or read data that the response answers; None: not seen."""
+    """Message or read data that the response answers; None: not seen."""
     number: int
-    """Holds the number of the packet that the response answers."""
+    """Number of the packet that the response answers."""
     earlier: GuaranteedAnswer | None
-    """Holds a guaranteed response for the same PSN."""
+    """Guaranteed response for the same PSN."""
     success: int | None = None
-    """Holds the number of a packet in which SES reports success for the same PSN."""
+    """Number of a packet in which SES reports success for the same PSN."""
     cleared: int | None = None
-    """Holds the newest CLEAR_PSN of the source of a PDC; None if there was none, and always None for RUDI."""
+    """Newest CLEAR_PSN of the source of a PDC; None if there was none, and always None for RUDI."""
 
     @property
     def message(self) -> AuditedMessage | None:
@@ -51,19 +52,19 @@ class AuditedAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class Interruption(AboutMessage):
-    """Holds a packet between those of another message."""
+    """An interruption is a packet of one message between the packets of another message."""
 
     psn: int
     message_id: int | None
     number: int
-    """Holds the number of a packet of the other message."""
+    """Number of a packet of the other message."""
 
 
 @dataclass(slots=True)
 class RepeatedId(AboutMessage):
-    """Holds a message that has the id of an earlier one."""
+    """A message that has the message_id of an earlier one."""
 
     psn: int | None
-    """Holds the PSN of a packet of the earlier message that is not acknowledged; None: all are acknowledged."""
+    """PSN of a packet of the earlier message that is not acknowledged; None: all are acknowledged."""
     number: int
-    """Holds the number of that packet; if all are acknowledged, that of any packet of the earlier message."""
+    """Number of that packet; if all are acknowledged, that of any packet of the earlier message."""

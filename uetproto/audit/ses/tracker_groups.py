@@ -19,10 +19,10 @@ MEMBERS = 1_024
 
 
 class SyncGroupMember(NamedTuple):
-    """Holds a message of a group; members sort in the order in which they were sent."""
+    """A member is one message of a sync group; members sort in the order in which they were sent."""
 
     at: int
-    """Holds the distance of the PSN from the PSN of the first message."""
+    """Number of PSNs from the first message of the group to this message."""
     total: int
     """Number of messages in the group if this one ends it, else 0."""
     number: int
@@ -41,10 +41,10 @@ class _GroupRecord:
 
 @dataclass(slots=True)
 class SyncGroup(AboutMessage):
-    """Holds a group whose end was seen."""
+    """A sync group whose last message was seen."""
 
     members: list[SyncGroupMember]
-    """Holds the messages between the end of the group before and the end of this group."""
+    """Messages after the last message of the previous group, up to the last message of this group."""
     spread: bool
 
 

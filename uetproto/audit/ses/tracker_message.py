@@ -1,4 +1,4 @@
-"""Holds the messages of one direction, the read data that answers them, and the PSNs of both.
+"""This module has the messages of one direction, the read data that answers them, and the PSNs of both.
 
 A `MessageSender` stands for one direction of a PDC, or for RUDI between two addresses. It maps PSNs to the
 `AuditedMessage` or the `ReturnedData` that its packets carry. The number of entries that it keeps is bounded.
@@ -34,9 +34,9 @@ MESSAGES = 1_024
 """Least number of messages of a direction that are kept; at most twice as many are kept."""
 _M32 = 0xFFFFFFFF
 _DATA = (0, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK)
-"""Holds list, opcode, version and return code of read data."""
+"""Values of the fields list, opcode, version and return code of read data."""
 DEFAULT = (0, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.OK)
-"""Holds list, opcode, version and return code of a default response."""
+"""Values of the fields list, opcode, version and return code of a default response."""
 _FETCHING = frozenset(opcode for opcode, row in OPCODE_PROFILES.items() if row.fetches)
 _ANSWERED_SPECIALLY = frozenset((*ATOMICS, Opcode.MSG_ERROR))
 _PLAIN = frozenset((Opcode.WRITE, Opcode.READ, Opcode.SEND, Opcode.TAGGED_SEND))
@@ -58,7 +58,7 @@ _MAY_END_EARLY = frozenset((*DEFERRABLES, Opcode.MSG_ERROR))
 
 @dataclass(slots=True, eq=False)
 class MessageSender:
-    """Holds the messages that one end sends in one direction."""
+    """A message sender has the messages that one end sends in one direction."""
 
     direction: MessageDirection
     unordered: bool = False
@@ -68,14 +68,14 @@ class MessageSender:
     sent: "dict[int, tuple[AuditedMessage | ReturnedData, int]]" = field(default_factory=dict)
     """Maps a PSN to the message of its packet, and to the number of that packet."""
     current: "AuditedMessage | None" = None
-    """Holds the message of the packet that was seen last."""
+    """Message of the packet that was seen last."""
     mtu: int = 0
-    """Holds the payload MTU that the last message of several packets showed."""
+    """Payload MTU that the last message of several packets showed."""
     rod: bool = False
     successes: dict[int, int] = field(default_factory=dict)
     """Maps a PSN to the number of the packet with its default response, if SES made the response, not PDS."""
     echoed: set[int] = field(default_factory=set)
-    """Holds reads whose data had the id of the read as response_message_id; two at most."""
+    """Reads whose data had the id of the read as response_message_id; two at most."""
     refused: dict[tuple[int, ...], tuple[int, int, int]] = field(default_factory=dict)
     """Maps an index to the generation refused last with DISABLED_GEN, the PSN refused, and the response's number."""
 
@@ -97,7 +97,8 @@ def shorten(kept: dict[Any, Any], least: int) -> None:
 
 
 class GuaranteedAnswer(NamedTuple):
-    """Holds a response that is kept until it is cleared, the number of its packet, and a CRC of what it carried."""
+    """A guaranteed response, with the number of its packet and a CRC of what it carried; it is kept until it is
+    cleared."""
 
     head: Head
     number: int
@@ -105,7 +106,8 @@ class GuaranteedAnswer(NamedTuple):
 
 
 class AuditedMessage:
-    """Holds a message as its packets show it: what they have in common, and which of its PSNs were seen (ses.md §7).
+    """A message is known by its packets: the fields that they have in common, and which of its PSNs were seen (ses.md
+    §7).
 
     Messages are not interleaved (UE 1.0.1 §3.5.20): PSN and offset grow together. `message_attribution.py` decides
     which packets belong to a message.
@@ -364,7 +366,7 @@ class AuditedMessage:
 
 @dataclass(slots=True)
 class AboutMessage:
-    """Holds the state of an event about a message; findings name the message."""
+    """Base class for the states of events that are about one message, which findings name."""
 
     message: AuditedMessage
 
@@ -373,7 +375,7 @@ class AboutMessage:
 
 
 class ReturnedData:
-    """Holds a packet of read data, in the return direction or in an ACK."""
+    """Read data is what one packet returns for a read, in the return direction or in an ACK."""
 
     __slots__ = ("in_ack", "job", "message", "number", "psn", "response_id", "sender", "success", "sure")
 

@@ -18,11 +18,12 @@ TOKENS = 8_192
 """Least number of tokens of each kind that are kept; at most twice as many are kept."""
 
 Key = tuple[int, int, int]
-"""Holds the address that chose the token, the address that it is meant for, and its number."""
+"""Key of a token: the address that chose the token, the address that is to use the token, and the number of the
+token."""
 
 
 class Deferred(NamedTuple):
-    """Holds a deferrable send."""
+    """A deferrable send that was seen."""
 
     head: Head
     number: int
@@ -30,29 +31,29 @@ class Deferred(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """Holds the DEFERRABLE_RTR that a token of the target stands for."""
+    """A `Ready` is the DEFERRABLE_RTR that brought a token of the target."""
 
     deferred: Deferred | None
-    """Holds the send that is to restart; None: not seen."""
+    """Send that is to restart; None: not seen."""
     number: int
     used_by: tuple[int | None, int] | None = None
-    """Holds the message_id and the packet number of the send that has restarted."""
+    """The message_id and the packet number of the send that has restarted; None: no send has restarted."""
 
 
 @dataclass(slots=True)
 class Rtr(AboutMessage):
-    """Holds a DEFERRABLE_RTR."""
+    """The state of the event RTR is about a DEFERRABLE_RTR."""
 
     deferred: Deferred | None
-    """Holds the last send that had this token; None: none was seen."""
+    """Last send that had this token; None: none was seen."""
 
 
 @dataclass(slots=True)
 class Restart(AboutMessage):
-    """Holds a deferrable send that restarts."""
+    """The state of the event RESTART is about a deferrable send that restarts."""
 
     ready: Ready | None
-    """Holds the DEFERRABLE_RTR that brought its token; None: not seen."""
+    """DEFERRABLE_RTR that brought its token; None: not seen."""
 
 
 class Tokens:

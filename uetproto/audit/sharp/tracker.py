@@ -109,7 +109,7 @@ class AuditedAggregation:
     group: "AuditedSharpGroup"
     seq: int
     requests: set[Child] = field(default_factory=set)
-    """Lists the children that have sent a request."""
+    """Children that have sent a request."""
     signed: tuple[int, tuple[int, ...]] | None = None
     """Number of a packet with a request, and the signature that the requests of all children must have."""
     crossed: dict[Edge, tuple[int, int]] = field(default_factory=dict)
@@ -135,12 +135,12 @@ class AuditedSharpGroup:
     key: GroupKey
     last_ns: int
     children: set[Child] = field(default_factory=set)
-    """Lists the children that have received JOIN_RESP OK."""
+    """Children that have received JOIN_RESP OK."""
     granted: int | None = None
     multicasts: bool = False
-    """Tells whether results may come by multicast."""
+    """Whether results may come by multicast."""
     multicast_seen: bool = False
-    """Tells whether a multicast result was captured."""
+    """Whether a multicast result was captured."""
     operations: dict[tuple[int, int], AuditedAggregation] = field(default_factory=dict)
     open: dict[Child, dict[tuple[int, int], None]] = field(default_factory=dict)
     """Maps each child to its requests without an answer, the oldest first."""

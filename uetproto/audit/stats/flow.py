@@ -33,7 +33,7 @@ class MeterOwner(Protocol):
 
 
 class Rewound(NamedTuple):
-    """Holds a NACK after which all PSNs from `start` to `last` have to be sent again."""
+    """A NACK after which all PSNs from `start` to `last` have to be sent again."""
 
     start: int
     last: int

@@ -9,7 +9,7 @@ from uetproto.audit.stats.rows import MessageRow
 
 
 class OpenRequest:
-    """Holds a request that is open."""
+    """A request is open from its first copy until an ACK covers it."""
 
     __slots__ = ("cause", "is_open", "last_ns", "length", "message", "once", "size", "time_ns")
 
@@ -27,21 +27,21 @@ class OpenRequest:
 
 @dataclass(slots=True, eq=False)
 class MessageMeter:
-    """Measures a message that is open."""
+    """The measurements of a message that is open."""
 
     key: Any
-    """Holds the tracker's state of the message; for RoCE, the first PSN of the message."""
+    """State of the message in the tracker; for RoCE, the first PSN of the message."""
     psn: int
     opcode: str
     first_ns: int
     message_id: int | None = None
     length: int | None = None
     last_ns: int | None = None
-    """Holds the time of the last response; None: none was seen."""
+    """Time of the last response; None: none was seen."""
     begun: bool = False
     """Whether the first packet of the message was seen."""
     end: int | None = None
-    """Holds the PSN of its last packet; None: not seen."""
+    """PSN of the last packet of the message; None: not seen."""
     is_over: bool = False
     expected: int = 0
     """Number of bytes that the target returns if the message succeeds."""

@@ -33,7 +33,7 @@ _CE = Ecn.CE
 
 @dataclass(slots=True)
 class Drawn:
-    """Holds a flow that may be drawn."""
+    """A flow that may be drawn in a plot."""
 
     flow: dict[str, Any]
     kind: str
@@ -45,30 +45,31 @@ class Drawn:
 
 @dataclass(slots=True)
 class Measurements:
-    """Holds the measurements of one vantage point."""
+    """What was measured at one vantage point."""
 
     file: str
     interface: str
     flows: RowTable
     messages: RowTable
     kinds: Counter[str] = field(default_factory=Counter)
-    """Counts packets by their first header of UET or RoCE."""
+    """Numbers of packets by their first header of UET or RoCE."""
     packets: int = 0
     bytes: int = 0
     first_ns: int | None = None
-    """Holds the time of the first packet; None: there was none."""
+    """Time of the first packet; None: there was none."""
     last_ns: int = 0
     answered: Times = field(default_factory=Times)
-    """Measures the time from request to ACK over all flows."""
+    """Time from request to ACK over all flows."""
     latency: dict[str, Times] = field(default_factory=dict)
-    """Measures the latency of messages over all flows, by opcode."""
+    """Latency of messages over all flows, by opcode."""
     drawn: list[Drawn] = field(default_factory=list)
     unwanted: set[int] = field(default_factory=set)
-    """Holds some of the PDCIDs and queue pairs that occur but were not chosen."""
+    """Some of the PDCIDs and queue pairs that occur but were not chosen."""
 
 
 class Meters:
-    """Holds the present packet and the open meters, by the tracker's state of the measured conversation."""
+    """The meters of one vantage point: an open conversation has a meter, which is found by the tracker's state of that
+    conversation."""
 
     def __init__(self, measured: Measurements, *, most: int, wanted: int | None, draw: bool, crc: bool) -> None:
         """Make the meters of a `Measure`, with its parameters. Rows of closed flows are added to `measured`."""
@@ -79,7 +80,7 @@ class Meters:
         self.length = 0
         """Bytes of the present packet, counted on the wire."""
         self.now = 0
-        """Holds the time of the present packet."""
+        """Time of the present packet."""
         self._most_flows = most
         self._number = wanted
         self._draw = draw

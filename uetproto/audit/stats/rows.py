@@ -14,19 +14,20 @@ ROWS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRow:
-    """Holds what one end sent to the other: requests of a PDC, packets of a queue pair, RUDI or UUD."""
+    """A row has the counts of what one end sent to the other: requests of a PDC, packets of a queue pair, RUDI or
+    UUD."""
 
     kind: str
-    """Holds "pdc", "rudi", "uud" or "qp"."""
+    """Kind of flow: "pdc", "rudi", "uud" or "qp"."""
     flow: Flow
     number: int
     """Number of this use of the same PDCIDs, from 1."""
     mode: str | None
-    """Holds "ROD" or "RUD" for a PDC; otherwise None."""
+    """Mode of a PDC, "ROD" or "RUD"; None: the flow is no PDC."""
     first_ns: int
     last_ns: int
     busy_ns: int
-    """Holds the time at which payload was sent or acknowledged last."""
+    """Time in nanoseconds at which payload was last sent or acknowledged."""
     packets: int
     bytes: int
     """Bytes that were sent on the wire, with all headers and every copy."""
@@ -35,26 +36,27 @@ class FlowRow:
     returned: int
     """Bytes of payload that came back in ACKs."""
     resent: Mapping[str, int]
-    """Counts retransmissions by cause."""
+    """Numbers of retransmissions by cause."""
     duplicates: int
-    """Counts copies that are not retransmissions."""
+    """Number of copies that are not retransmissions."""
     trimmed: int
     marked: int
-    """Counts packets with CE."""
+    """Number of packets with CE."""
     reordered: int
-    """Counts first transmissions that were seen after a newer one."""
+    """Number of first transmissions that were seen after a newer one."""
     depth: int
-    """Holds the largest number of PSNs by which a first transmission was late."""
+    """Largest number of PSNs by which a first transmission was late."""
     acks: int
     refused: Mapping[str, int]
-    """Counts NACKs and NAKs by code."""
+    """Numbers of NACKs and NAKs by code."""
     window: tuple[int, int] | None
-    """Holds the most packets, and bytes of payload, that were unacknowledged at a time; None: no ACK was seen."""
+    """Largest number of packets, and of bytes of payload, that were unacknowledged at one time; None: no ACK was
+    seen."""
     answered: Quantiles
-    """Measures the time from a request to the first ACK that covers it, for requests that were sent once."""
+    """Time from a request to the first ACK that covers it, for requests that were sent once."""
     messages: int
     latency: Quantiles
-    """Measures the time from the first packet of a message to its last response."""
+    """Time from the first packet of a message to its last response."""
 
     @property
     def goodput(self) -> int | None:
@@ -77,13 +79,13 @@ class FlowRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRow:
-    """Holds the measurements of one message."""
+    """A row has the measurements of one message."""
 
     flow: Flow
     opcode: str
     message_id: int | None
     psn: int
-    """Holds the PSN of the first packet; for RUDI, its pkt_id."""
+    """PSN of the first packet; for RUDI, its pkt_id."""
     length: int | None
     """Length of the message in bytes, as its header states it; None: the header does not state it."""
     first_ns: int
@@ -114,7 +116,7 @@ Row = FlowRow | MessageRow
 
 @dataclass(slots=True)
 class RowTable:
-    """Holds the first rows of one kind, and the sums of the others."""
+    """A table has the first rows of one kind, and the sums over the other rows."""
 
     most: int = ROWS
     kept: list[Any] = field(default_factory=list)
@@ -122,9 +124,9 @@ class RowTable:
     bytes: int = 0
     payload: int = 0
     resent: Counter[str] = field(default_factory=Counter)
-    """Counts retransmissions by cause; this and the three fields before are sums over all rows."""
+    """Numbers of retransmissions by cause. This field and the three fields above are sums over all rows."""
     others: Counter[str] = field(default_factory=Counter)
-    """Counts the rows that were not kept, and sums the same values over these rows."""
+    """Sums over the rows that were not kept: number of rows, packets, bytes, payload bytes and retransmissions."""
 
     def add(self, row: Row) -> None:
         self.packets += row.packets

@@ -11,7 +11,7 @@ _EXACT = 2 << _BITS
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Holds the quantiles of a histogram in nanoseconds; all are 0 where nothing was measured."""
+    """The quantiles of a histogram are in nanoseconds; all are 0 where nothing was measured."""
 
     count: int = 0
     p50: int = 0
@@ -25,7 +25,7 @@ class Quantiles:
 
 @dataclass(slots=True, eq=False)
 class Times:
-    """Counts measured times, in nanoseconds, by bucket; a histogram commonly has some dozen buckets, at most some
+    """A histogram counts measured times, in nanoseconds, by bucket; it commonly has some dozen buckets, at most some
     thousand."""
 
     buckets: dict[int, int] = field(default_factory=dict)

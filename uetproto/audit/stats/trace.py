@@ -1,4 +1,4 @@
-"""Traces a flow for a picture: PSNs over time, thinned out when there are many."""
+"""A trace has the points of the plot of a flow, PSNs over time; of many points only some are kept."""
 
 from array import array
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ MOST = 4_096
 
 
 class Series:
-    """Holds points in the order of time. Whenever there are too many, every second point is dropped, and later points
-    are thinned out in the same way."""
+    """A series has points in the order of time. Whenever there are `MOST` points, every second point is dropped, and
+    from then on only every second point is added."""
 
     __slots__ = ("_places", "_step", "_times", "count")
 
@@ -36,7 +36,8 @@ class Series:
 
 
 class Trace:
-    """Holds when PSNs were sent, resent, trimmed, acknowledged and refused; places are distances from the first PSN."""
+    """A trace has series of times at which PSNs were sent, resent, trimmed, acknowledged and refused. The place of a
+    PSN is its distance from the first PSN."""
 
     __slots__ = ("_half", "_mask", "_place", "_psn", "acknowledged", "refused", "resent", "sent", "trimmed")
 

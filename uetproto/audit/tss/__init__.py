@@ -1,1 +1,1 @@
-"""Holds trackers of secure domains (TSS), and the rules that judge their events."""
+"""This package has trackers of secure domains (TSS), and the rules that judge their events."""

@@ -1,4 +1,4 @@
-"""Keeps the counters that were used under a key, within bounds."""
+"""This module stores the counters that were used under a key; their number is bounded."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ CONTENTS = 4_096
 
 
 class CounterUse(NamedTuple):
-    """Holds the packet that used a counter."""
+    """Says which packet used a counter."""
 
     number: int
     content: int | None
@@ -23,16 +23,16 @@ class CounterUse(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class UsedCounters:
-    """Holds the counters that a sender used under one key: as ranges, and the newest ones with a checksum."""
+    """The counters that a sender used under one key are stored as ranges, and the newest ones with a checksum, too."""
 
     _starts: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
     contents: dict[int, CounterUse] = field(default_factory=dict)
     floor: int = -1
-    """Holds the counter up to which all ranges were dropped."""
+    """Counter up to which all ranges were dropped; -1: none was dropped."""
     newest: int = -1
     seen_at: int = 0
-    """Holds the number of the last packet."""
+    """Number of the last packet that used a counter."""
 
     def add(self, tsc: int) -> bool:
         """Add a counter, and return whether it is new; False: the counter was used, or is too old to know."""
@@ -75,11 +75,12 @@ class UsedCounters:
 
 @dataclass(slots=True, eq=False)
 class UsedNonces:
-    """Holds the nonces used under a key with one prefix, by epoch and counter; several senders may share them."""
+    """The nonces that were used under one key with one prefix, by epoch and counter; several senders may use the same
+    nonces."""
 
     first: int
     """Address of the first sender."""
     last_ns: int = 0
     used: UsedCounters = field(default_factory=UsedCounters)
     is_shared: bool = False
-    """Tells whether another sender has used nonces, too."""
+    """Whether another sender has used nonces, too."""

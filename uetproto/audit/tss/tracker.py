@@ -23,14 +23,15 @@ from uetproto.engine.tss.opener import Opened
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 
 SenderKey = tuple[int, int, int | None]
-"""Holds SDI, address and SSI."""
+"""Key of a sender: SDI, address and SSI."""
 SpaceKey = NonceSpace | tuple[int, int, int | None]
-"""Holds the nonce space of an opened packet; for other packets SDI, AN and SSI, which stand for it."""
+"""Key of a space of nonces: the `NonceSpace` of an opened packet, or SDI, AN and SSI of a packet that was not
+opened."""
 EvidenceKey = tuple[int, int, tuple[int, int] | None, tuple[SenderKey, int] | None]
-"""Identifies a key: SDI; AN; both addresses, if each direction may have a key of its own; and, once a sender has come
-back to the AN after a rotation, this sender and how often it came back."""
+"""What identifies a key: SDI; AN; both addresses, if each direction may have a key of its own; and, once a sender has
+come back to the AN after a rotation, this sender and how often it came back."""
 End = tuple[int, int, int]
-"""Identifies an end of a PDC by its address, its PDCID and the address of its peer."""
+"""Key of an end of a PDC: its address, its PDCID and the address of its peer."""
 
 
 class TssEvent(Enum):
@@ -62,24 +63,25 @@ class TssEvent(Enum):
 
 @dataclass(slots=True, eq=False)
 class SecureSender:
-    """Holds the state of a sender of a secure domain."""
+    """The state that the tracker has of a sender of a secure domain."""
 
     key: SenderKey
     last_ns: int
     counters: dict[tuple[int, int], UsedCounters] = field(default_factory=dict)
     """Maps AN and epoch to the counters used."""
     an: int | None = None
-    """Holds the AN in use."""
+    """AN in use."""
     an_back: int | None = None
-    """Holds the AN of the key before, if a packet has counted on with it."""
+    """AN of the previous key, if one packet came with a new highest counter of that key; a second such packet changes
+    `an`. Else None."""
     rotated: list[int] = field(default_factory=lambda: [-1, -1])
     """Holds, for each AN, the number of the last packet that had it."""
     last_an: int | None = None
-    """Holds the AN of the last packet on which keys were tried, whether it opens or not."""
+    """AN of the last packet on which keys were tried, whether it opens or not."""
     returns: list[int] = field(default_factory=lambda: [-1, -1])
     """Counts, for each AN, how often the sender returned to this AN; 0 after the first use, -1 before."""
     before: int | None = None
-    """Holds the greater counter or epoch that an event refers to."""
+    """Greater counter or epoch that an event refers to."""
 
     def flow(self) -> Flow:
         sdi, src, ssi = self.key
@@ -88,7 +90,7 @@ class SecureSender:
 
 
 class Authenticity(NamedTuple):
-    """Holds the sender of a sealed packet, and the verdict on its ICV."""
+    """The state of the event ICV has the sender of a sealed packet, and the verdict on its ICV."""
 
     sender: SecureSender
     verdict: Verdict
@@ -98,13 +100,13 @@ class Authenticity(NamedTuple):
 
 
 class RepeatedNonce(NamedTuple):
-    """Holds the sender of a packet whose nonce was used before, surely or possibly with the same key."""
+    """The state of an event about a nonce that was used before, surely or possibly with the same key."""
 
     sender: SecureSender
     was: CounterUse | None
-    """Holds the earlier packet, if it is still known."""
+    """Earlier packet, if it is still known."""
     doubt: str | None = None
-    """Says why the two packets may have different keys; None: they have the same key."""
+    """Reason why the two packets may have different keys; None: they have the same key."""
 
     def flow(self) -> Flow:
         return self.sender.flow()
@@ -112,7 +114,7 @@ class RepeatedNonce(NamedTuple):
 
 @dataclass(slots=True)
 class KeyEvidence:
-    """Tells whether a key opens any packet; until one opens, holds the packets that did not open."""
+    """Evidence that a key opens packets; until one opens, the packets that did not open are kept in `waiting`."""
 
     opened: int | None = None
     """Number of the last packet that the key opened."""
@@ -120,7 +122,7 @@ class KeyEvidence:
 
 
 class SplitCounter(NamedTuple):
-    """Holds a sealed packet of mode client-server."""
+    """The state of the event HALF is about a sealed packet of mode client-server."""
 
     sender: SecureSender
     from_server: bool
@@ -130,7 +132,8 @@ class SplitCounter(NamedTuple):
 
 
 class ClearPacket(NamedTuple):
-    """Holds a packet of a PDC, and the number of a sealed packet of the same PDC."""
+    """The state of the events INSIDE and CLEAR has a packet of a PDC, and the number of a sealed packet of the same
+    PDC."""
 
     seen: ObservedPacket
     sealed: int

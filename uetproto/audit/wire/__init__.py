@@ -1,1 +1,1 @@
-"""Holds the tracker of single packets, and the rules that judge a packet alone."""
+"""This package has the tracker of single packets, and the rules that judge a packet alone."""

@@ -70,18 +70,18 @@ class WireEvent(Enum):
 
 
 CUT = "cut by the capture"
-"""Says why a rule could not judge the end of a packet."""
+"""Reason why a rule could not judge the end of a packet."""
 _AT_THE_END = frozenset({WireEvent.CRC, WireEvent.ICV, WireEvent.LENGTH, WireEvent.ICRC, WireEvent.ROCE_LENGTH})
 _MISSING = frozenset({"truncated", "trimmed", "fragment"})
 """Lists the notes of packets whose end is missing; only the first says that the capture truncated it."""
 
 
 class SinglePacket(NamedTuple):
-    """Stands for the packet that rules judge alone."""
+    """The state of events about a single packet has only that packet."""
 
     packet: Packet
     verdict: Violation | None = None
-    """Holds the violation that the tracker found: the packet is shorter than its headers say."""
+    """Violation that the tracker found: the packet is shorter than its headers say."""
 
     def flow(self) -> Flow:
         """Return the addresses, as far as the packet has any."""
@@ -96,7 +96,7 @@ class SinglePacket(NamedTuple):
 
 
 class SenderIcrc(NamedTuple):
-    """Tells of the ICRCs from one address to another."""
+    """The state of the event SENDER_ICRC says whether the ICRCs from one address to another are wrong."""
 
     src: int
     dst: int
@@ -110,13 +110,13 @@ class SenderIcrc(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """Describes a place where a capture cannot be read; an empty `reason` says that the capture is not damaged."""
+    """Describes the place at which a capture is damaged; an empty `reason` says that the capture is not damaged."""
 
     packet: int = 0
-    """Holds the number of the packet next to the place."""
+    """Number of the packet before or behind the place, as `side` says."""
     time_ns: int = 0
     side: str = ""
-    """Holds the side of that packet on which the place is, before or behind; empty: there is no packet."""
+    """Whether the place is "before" or "behind" the packet; empty: there is no packet."""
     offset: int = 0
     reason: str = ""
 
@@ -133,7 +133,7 @@ _TYPES = frozenset(value for header in FIRST for value in header["type"].only) |
 
 
 class Meaning(Enum):
-    """Tells whether the meaning of the codes and the version of SES headers is known."""
+    """Names how far the meaning of the codes and the version of the SES headers of a packet is known."""
 
     KNOWN = auto()
     VENDORS = auto()

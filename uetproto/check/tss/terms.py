@@ -22,9 +22,9 @@ class Terms:
     clear: int = 0
     """Number of bytes of the PDS header that are not encrypted (tss.md §7.2)."""
     lifetime: int = 16
-    """Stands for `rx_max_epoch_lifetime`."""
+    """Value of `rx_max_epoch_lifetime`."""
     failures: int = 1000
-    """Stands for `auth_fail_threshold`."""
+    """Value of `auth_fail_threshold`."""
     same_keys: bool = False
     """Whether the other domain has the first key of this one; the attacker then does not have the key."""
     start_psn: int | None = None

@@ -230,7 +230,7 @@ class WorkCompletion:
     status: Status
     qp_num: int
     receive: bool
-    """Tells whether the completion belongs to the receive queue."""
+    """Whether the completion belongs to the receive queue."""
     opcode: WcOpcode
     byte_len: int = 0
     imm_data: int | None = None

@@ -51,11 +51,11 @@ class Behaviour(NamedTuple):
     post_send: str
     """Action for posted sends: refuse, queue or flush."""
     serves: bool
-    """Tells whether received requests are executed; otherwise they are dropped."""
+    """Whether received requests are executed; otherwise they are dropped."""
     begins: bool
-    """Tells whether queued sends are started."""
+    """Whether queued sends are started."""
     finishes: bool
-    """Tells whether sends that have begun continue and responses to them are accepted."""
+    """Whether sends that have begun continue and responses to them are accepted."""
 
 
 BEHAVIOUR: dict[QpState, Behaviour] = {

@@ -46,9 +46,9 @@ class WrKind(NamedTuple):
     completion: WcOpcode
     family: Family
     answered: bool = False
-    """Tells whether the opcode is a READ or ATOMIC, which ends with its own response and not with an ACK."""
+    """Whether the opcode is a READ or ATOMIC, which ends with its own response and not with an ACK."""
     receives: bool = False
-    """Tells whether the message uses a receive of the responder and so needs a credit (roce.md §9)."""
+    """Whether the message uses a receive of the responder and so needs a credit (roce.md §9)."""
 
 
 KINDS: dict[Opcode, WrKind] = {

@@ -71,7 +71,7 @@ class Refused(NamedTuple):
     sdi: int | None = None
     """SDI of the packet; None: the packet has none."""
     tried: bool = False
-    """Tells whether a reader of captures tried keys on the packet, and none opened it."""
+    """Whether a reader of captures tried keys on the packet, and none opened it."""
     sealed_as: SecurityHeader | None = None
     """Header under which a reader of captures could open the packet, whose own header was changed after sealing."""
 

@@ -29,25 +29,25 @@ class TssCounters:
     """The counters that one endpoint has for one domain (tss.md §8, §9)."""
 
     in_auth_pkts: int = 0
-    """Counts packets that were opened."""
+    """Number of packets that were opened."""
     in_auth_fail: int = 0
-    """Counts packets that could not be opened."""
+    """Number of packets that could not be opened."""
     in_late_pkts: int = 0
-    """Counts packets refused because their epoch is too old."""
+    """Number of packets refused because their epoch is too old."""
     in_invalid: int = 0
-    """Counts packets refused because the domain drops all packets, or because of their SSI or counter."""
+    """Number of packets refused because the domain drops all packets, or because of their SSI or counter."""
     in_invalid_sa: int = 0
-    """Counts packets refused because the domain is disabled."""
+    """Number of packets refused because the domain is disabled."""
     in_trimmed: int = 0
-    """Counts trimmed packets, which have lost their ICV and are dropped (tss.md §7.2)."""
+    """Number of trimmed packets, which have lost their ICV and are dropped (tss.md §7.2)."""
     in_binding_failure_pkts: int = 0
-    """Counts opened packets whose domain is not that of their PDC."""
+    """Number of opened packets whose domain is not that of their PDC."""
     out_auth_pkts: int = 0
-    """Counts sealed packets."""
+    """Number of sealed packets."""
     out_errored_pkts: int = 0
-    """Counts packets not sent because the domain is disabled, or has no key or no SSI for them."""
+    """Number of packets not sent because the domain is disabled, or has no key or no SSI for them."""
     out_invoke_fail: int = 0
-    """Counts packets not sent because all counters of the key are used."""
+    """Number of packets not sent because all counters of the key are used."""
 
 
 class OpenedPacket(NamedTuple):

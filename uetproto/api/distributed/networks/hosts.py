@@ -14,7 +14,8 @@ NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC = 0, 1, 2
 
 
 class Hosts:
-    """Holds the ranks of each host. Each rank has a NIC of its own; the i-th ranks of all hosts form rail i."""
+    """The hosts of a network, with the ranks that each host has. Each rank has a NIC of its own; the i-th ranks of all
+    hosts form rail i."""
 
     def __init__(self, ranks: Sequence[Sequence[int]], cross_nic: int = PREFER_SAME_NIC) -> None:
         self.ranks = [list(host) for host in ranks]

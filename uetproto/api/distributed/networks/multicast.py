@@ -91,7 +91,7 @@ class MulticastOffload(Offload):
         return found
 
     def forget(self, group: "_MulticastGroup") -> None:
-        """Forgets a group in which an operation failed, so that the next operation makes a new one."""
+        """Forget a group in which an operation failed, so that the next operation makes a new one."""
         if self._groups.get(group.ranks) is group:
             del self._groups[group.ranks]
 
@@ -225,7 +225,7 @@ def _longest_way(hops: Iterable[Any]) -> int:
 
 
 def traffic(offload: MulticastOffload, length: int) -> list[CollectiveCounters]:
-    """Runs an all_gather of all ranks, `length` bytes each, without receive buffers, and returns the counters of each
+    """Run an all_gather of all ranks, `length` bytes each, without receive buffers, and return the counters of each
     rank.
 
     Raises the error with which the all_gather failed.

@@ -87,10 +87,10 @@ class Nowhere:
         return bytes(length)
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Drops the bytes."""
+        """Drop the bytes."""
 
     def flush(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 class MulticastGroupEnd:
@@ -156,13 +156,13 @@ class MulticastGroupEnd:
         return self._groups[subgroup].dst
 
     def make(self, peer: int) -> None:
-        """Makes a queue pair to a neighbour on the ring, in RESET."""
+        """Make a queue pair to a neighbour on the ring, in RESET."""
         number = self.qps[peer] = self.hca.create_qp(QpType.RC, self._pd, srq=self._srq)
         self.psns[peer] = self.network.psn()
         self._peers[number] = peer
 
     def bring_up(self, peer: int, other: "MulticastGroupEnd") -> None:
-        """Brings a queue pair to RTS with the out-of-band data of both ends."""
+        """Bring a queue pair to RTS with the out-of-band data of both ends."""
         wanted: dict[str, Any] = {
             "pkey_index": 0, "port": 1, "access_flags": Access.LOCAL_WRITE | Access.REMOTE_READ,
             "av": AddressVector(other._node.address), "dest_qpn": other.qps[self.rank],
@@ -172,7 +172,7 @@ class MulticastGroupEnd:
             self.hca.submit(ModifyQp(qp_num=self.qps[peer], state=state, attributes=attributes), self.now)
 
     def only_count(self, only: bool) -> None:
-        """Makes the NIC only count the chunks of other ranks if `only` is True, or deliver them if it is False.
+        """Make the NIC only count the chunks of other ranks if `only` is True, or deliver them if it is False.
 
         A chunk that is only counted takes no receive, and its bytes are not written.
         """
@@ -182,7 +182,7 @@ class MulticastGroupEnd:
             )
 
     def close(self) -> None:
-        """Destroys the queue pairs and regions."""
+        """Destroy the queue pairs and regions."""
         self._node.listeners.remove(self._event)
         for number in (*self.chunks, *self.qps.values()):
             self.hca.destroy_qp(number)
@@ -322,7 +322,7 @@ def _counting(on_chunk: Callable[[int, None], None]) -> Callable[[Any, int], Non
 
 
 def join_ring(ends: list[MulticastGroupEnd]) -> None:
-    """Makes and connects a queue pair between each two neighbours."""
+    """Make and connect a queue pair between each two neighbours."""
     size = len(ends)
     pairs = sorted({(min(r, (r + 1) % size), max(r, (r + 1) % size)) for r in range(size)}) if size > 1 else []
     for a, b in pairs:

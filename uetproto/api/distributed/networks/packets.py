@@ -42,10 +42,11 @@ _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
 class ReceiveGrant(NamedTuple):
-    """Says to which memory the bytes of a message may be written; `pack` returns the bytes of the grant, its record.
+    """A grant says to which memory the bytes of a message may be written; `pack` returns the record, which is the grant
+    as bytes.
 
-    With a `length` of 2^64 - 1 this is not a grant, but the answer of a sender that refuses a grant: the message of
-    the sender has another length than the receive, and `address` holds the length of the message.
+    With a `length` of 2^64 - 1 this is not a grant, but the answer of a sender that refuses a grant: the message of the
+    sender has another length than the receive, and `address` holds the length of the message.
     """
 
     tag: int
@@ -118,17 +119,17 @@ class PacketEnd:
         self.receive_remote(over, peer, tag.pack(), into, ended)
 
     def complete(self, done: Done, failure: TransportError | None) -> None:
-        """Ends a send or a receive, and makes the network check at once whether a rank can go on."""
+        """End a send or a receive, and make the network check at once whether a rank can go on."""
         done(failure)
         self.network.world.wake()
 
     @abstractmethod
     def send_remote(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
-        """Sends a message of the rank `origin`, which is on this host, to the rank `peer` on another host."""
+        """Send a message of the rank `origin`, which is on this host, to the rank `peer` on another host."""
 
     @abstractmethod
     def receive_remote(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
-        """Receives a message of the rank `origin`, which is on another host; the NIC of `peer` sends the message."""
+        """Receive a message of the rank `origin`, which is on another host; the NIC of `peer` sends the message."""
 
 
 def _relayed(source: int, over: int, target: int, done: Done) -> Done:
@@ -218,7 +219,7 @@ class GrantingEnd(PacketEnd):
     # Arrivals
 
     def on_record(self, peer: int, grant: ReceiveGrant) -> None:
-        """Handles a record of a peer: a grant for a message of this rank, or the refusal of a grant of this rank."""
+        """Handle a record of a peer: a grant for a message of this rank, or the refusal of a grant of this rank."""
         if grant.length == _REFUSED:
             slot = self._slots.get(grant.slot)
             if slot is not None:
@@ -236,7 +237,7 @@ class GrantingEnd(PacketEnd):
             self._grants.setdefault(key, deque()).append(grant)
 
     def on_written(self, slot: int) -> None:
-        """Ends a receive after all bytes of the granted message have come."""
+        """End a receive after all bytes of the granted message have come."""
         if slot in self._slots:
             self._finish(slot, None)
 
@@ -244,23 +245,23 @@ class GrantingEnd(PacketEnd):
 
     @abstractmethod
     def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
-        """Lets peers write to the buffer of a receive; returns the key and the address of the buffer."""
+        """Let peers write to the buffer of a receive; return the key and the address of the buffer."""
 
     @abstractmethod
     def close(self, slot: int, awaited: Awaited) -> None:
-        """Withdraws the access of peers to the buffer of a receive."""
+        """Withdraw the access of peers to the buffer of a receive."""
 
     @abstractmethod
     def send_record(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
-        """Sends the record of a grant to a peer."""
+        """Send the record of a grant to a peer."""
 
     @abstractmethod
     def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
-        """Writes all bytes to the granted buffer, and then notifies the receiver."""
+        """Write all bytes to the granted buffer, and then notify the receiver."""
 
 
 class PacketNetwork(CollectiveNetwork):
-    """Holds all ranks, each of which is a node of an emulated network."""
+    """An emulated network in which each rank is a node."""
 
     def __init__(self, size: int, world: EmulatedNetwork, intra: Mapping[str, Any]) -> None:
         """Makes the network. `intra`: `hosts`, and the costs of a hop within a host."""
@@ -305,7 +306,7 @@ class PacketNetwork(CollectiveNetwork):
         return False
 
     def kill(self, name: str) -> None:
-        """Kills a rank (rank3), a switch (leaf0) or an aggregation node (an.leaf0): it sends and receives no more."""
+        """Kill a rank (rank3), a switch (leaf0) or an aggregation node (an.leaf0): it sends and receives no more."""
         self.world.kill(name)
 
     def advance(self, instant: int) -> None:
@@ -317,7 +318,7 @@ class PacketNetwork(CollectiveNetwork):
     # Within a host
 
     def post_local(self, source: int, target: int, tag: Tag, buffer: memoryview, done: Done, *, sends: bool) -> None:
-        """Posts a send or a receive; the message moves when both are posted."""
+        """Post a send or a receive; the message moves when both are posted."""
         message = self._halves.match(source, target, tag, MessageHalf(buffer, done), sends=sends)
         if message is not None:
             send, receive = message

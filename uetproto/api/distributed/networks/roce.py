@@ -88,14 +88,14 @@ class RoceEnd(GrantingEnd):
     # Connections
 
     def make(self, peer: int) -> int:
-        """Makes a queue pair for a peer, in RESET, and returns its number."""
+        """Make a queue pair for a peer, in RESET, and return its number."""
         number = self._hca.create_qp(QpType.RC, self._pd, srq=self._srq)
         self._qps[peer] = number
         self._peers[number] = peer
         return number
 
     def bring_up(self, peer: int, remote: int, own_psn: int, their_psn: int) -> None:
-        """Brings a queue pair to RTS with the out-of-band data of the other end."""
+        """Bring a queue pair to RTS with the out-of-band data of the other end."""
         wanted = {
             "pkey_index": 0, "port": 1, "access_flags": _ACCESS, "av": AddressVector(self.network.addresses[peer]),
             "dest_qpn": remote, "rq_psn": their_psn, "sq_psn": own_psn,
@@ -173,7 +173,7 @@ def _carrier(hca: Hca, element: Element, options: SharpOptions) -> RoceCarrier:
 
 
 class RoceNetwork(MulticastNetwork):
-    """Holds all ranks, each of which has an adapter."""
+    """An emulated network in which each rank has a RoCE adapter."""
 
     def __init__(self, size: int, **given: Any) -> None:
         """Makes the network. Raises `ArgumentError` for options that are not legal.
@@ -220,7 +220,7 @@ class RoceNetwork(MulticastNetwork):
         return self._psns.getrandbits(BITS)
 
     def connect(self, a: int, b: int) -> None:
-        """Makes a connection by the out-of-band exchange, which sends no packet."""
+        """Make a connection by the out-of-band exchange, which sends no packet."""
         ends = self.ends[a], self.ends[b]
         numbers = ends[0].make(b), ends[1].make(a)
         psns = [self.psn() for _ in ends]

@@ -13,7 +13,7 @@ from uetproto.wire.headers.sharp import LibsharpStatus, Status
 
 
 class SharpError(TransportError):
-    """Tells that an aggregation failed; `status` is the status of SHARP."""
+    """Raised when an aggregation fails; `status` is the status of SHARP."""
 
     def __init__(self, text: str, status: Status) -> None:
         super().__init__(text)
@@ -24,7 +24,7 @@ class SharpError(TransportError):
 
 
 class SharpRefusedError(LocalError):
-    """Tells that SHARP does not support a collective, or that the manager grants no job; no packet was sent."""
+    """Raised when SHARP does not support a collective, or when the manager grants no job; no packet was sent."""
 
     def __init__(self, text: str, status: LibsharpStatus) -> None:
         super().__init__(text)

@@ -67,7 +67,8 @@ def settings(given: Any, cables: NetworkOptions, **carrier: tuple[Any, ...]) -> 
 
 
 class SharpFabric:
-    """Holds the aggregation nodes and hosts of a world, and the manager. It is made before the world that uses it."""
+    """The SHARP part of a world consists of the aggregation nodes, the hosts and the manager. The object is made before
+    the world that uses it."""
 
     def __init__(
         self, config: SharpConfig, options: SharpOptions, carrier_of: Callable[[Any, Any, SharpOptions], Carrier],

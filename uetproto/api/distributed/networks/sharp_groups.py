@@ -110,7 +110,7 @@ class SharpMember:
 
 
 class Communicator:
-    """Holds the job of a group of ranks, and its members in the SHARP group of each tree."""
+    """A communicator has the SHARP job of a group of ranks, and the members of the SHARP group of each tree."""
 
     def __init__(self, fabric: SharpFabric, sides: Sequence[RankHost], grant: JobGrant) -> None:
         self.grant = grant

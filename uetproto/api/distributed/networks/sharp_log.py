@@ -18,7 +18,7 @@ class LogLevel(IntEnum):
 
 
 class SharpLog:
-    """Holds the lines of a job's first rank."""
+    """The log has the lines that the first rank of a job writes."""
 
     def __init__(self, options: SharpOptions) -> None:
         self.lines: list[str] = []

@@ -171,7 +171,7 @@ def _carrier(fep: Fep, element: Element, options: SharpOptions) -> UetCarrier:
 
 
 class UetNetwork(PacketNetwork):
-    """Holds all ranks, each of which has a fabric endpoint."""
+    """An emulated network in which each rank has a fabric endpoint."""
 
     def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
         """Makes the network. Raises `ArgumentError` for options that are not legal.

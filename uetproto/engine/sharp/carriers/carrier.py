@@ -30,9 +30,9 @@ class CarrierConnection:
     up: bool = False
     lost: bool = False
     in_flight: int = 0
-    """Counts the messages that the engine has accepted and that have not ended."""
+    """Number of messages that the engine has accepted and not completed."""
     waiting: deque[OutgoingMessage] = field(default_factory=deque)
-    """Holds the messages that the engine has not accepted yet."""
+    """Messages that the engine has not accepted yet."""
 
 
 class Carrier(Ports):

@@ -46,7 +46,7 @@ class HeaderValues(NamedTuple):
     header_data: int
     """"SHRP", tree_id, opcode and version."""
     multicast: bool
-    """Tells whether the flag MCAST is set, which is not legal over UET."""
+    """Whether the flag MCAST is set, which is not legal over UET."""
 
 
 def values_of(data: bytes) -> HeaderValues:

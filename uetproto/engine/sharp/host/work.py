@@ -36,7 +36,7 @@ class JoinGroup:
     user_data: int = 0
     """Bytes of user data of an OST to request; 0 stands for what the options say."""
     multicast: bool = False
-    """Tells whether the carrier can deliver results by multicast, which UET cannot (sharp.md §2.1)."""
+    """Whether the carrier can deliver results by multicast, which UET cannot (sharp.md §2.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class GroupJoined:
     child_idx: int
     """Index of the host at the leaf aggregation node, on the LLT."""
     streams: bool
-    """Tells whether the group may stream over a SAT tree."""
+    """Whether the group may stream over a SAT tree."""
     mgid: int = 0
     """Multicast group of results, which the carrier is to join; 0 if results do not come by multicast."""
     qkey: int = 0
@@ -116,7 +116,7 @@ class Trouble:
 
     status: Status
     fall_back: bool
-    """Tells whether to run an algorithm of the hosts instead; otherwise the job aborts."""
+    """Whether to run an algorithm of the hosts instead; otherwise the job aborts."""
     fault: SharpFault | None = None
     """The body of the ERROR or NACK; None if the host itself or a JOIN_RESP is the source."""
 

@@ -39,7 +39,7 @@ class JobGrant:
     rails: tuple[Rail, ...]
     user_data: int
     exclusive: bool
-    """Tells whether no other job may lock the job's SATs."""
+    """Whether no other job may lock the job's SATs."""
 
 
 @dataclass(slots=True)
@@ -89,4 +89,4 @@ class KnownJob:
     semaphores: dict[int, bool] = field(default_factory=dict)
     """Maps each AN on which the job has a semaphore to True if it has it exclusively."""
     flows: Counter[int] = field(default_factory=Counter)
-    """Counts the trees on which the job streams, by AN."""
+    """Number of trees on which the job streams, by AN."""

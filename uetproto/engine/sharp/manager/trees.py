@@ -65,7 +65,7 @@ class AggregationTree:
     nodes: Mapping[int, TreeNode]
     """ANs by GUID, parents before children."""
     partial: bool
-    """Tells whether a leaf switch is missing in the tree."""
+    """Whether a leaf switch is missing in the tree."""
 
     def leaf_of(self, host: int) -> int | None:
         """Return the leaf AN of a host's port; None if the tree does not reach the port."""

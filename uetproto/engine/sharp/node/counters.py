@@ -14,26 +14,27 @@ from uetproto.engine.sharp.management import ALL_PORTS, OTHER_PORT, PARENT_PORT,
 
 @dataclass(slots=True)
 class PortCounters:
-    """The counters that one port has."""
+    """A port of an aggregation node has these counters."""
 
     packets_sent: int = 0
-    """Counts messages sent; also published as `rcds_sent_packets`."""
+    """Number of messages sent; also published as `rcds_sent_packets`."""
     rcds_sent_bytes: int = 0
     hba_received_packets: int = 0
-    """Counts messages received, also those that are discarded."""
+    """Number of messages received, also those that are discarded."""
     hba_received_bytes: int = 0
     retry_packets_sent: int = 0
-    """Counts messages sent with RETX."""
+    """Number of messages sent with RETX."""
     rnr_events: int = 0
-    """Counts NACKs sent to this port."""
+    """Number of NACKs sent to this port."""
     rnr_naks: int = 0
-    """Counts NACK OST_EXHAUSTED received from this port."""
+    """Number of NACKs with OST_EXHAUSTED received from this port."""
     out_of_sequence_naks: int = 0
-    """Counts other NACKs received from this port: SEQ_AHEAD, SEQ_STALE."""
+    """Number of other NACKs received from this port: SEQ_AHEAD, SEQ_STALE."""
     timeout_events: int = 0
-    """Counts expired T_ost (no request of this child) and T_result (no result of the parent), and missed heartbeats."""
+    """Number of times that T_ost expired (no request of this child), that T_result expired (no result of the parent),
+    or that missed heartbeats ended the connection."""
     sharp_discards: int = 0
-    """Counts messages from this port that no row of a table takes."""
+    """Number of messages from this port that were discarded because no row of a state table takes them."""
 
     def read(self) -> dict[str, int]:
         """Return the counters by published name."""

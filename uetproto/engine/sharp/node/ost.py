@@ -31,10 +31,10 @@ class OstEntry:
     vec_off: int
     state: OpState = OpState.FREE
     ost: bool = False
-    """Tells whether the operation has an OST of the pool."""
+    """Whether the operation has an OST of the pool."""
     deadline: int = NEVER
     head: SharpMessage | None = None
-    """Holds the first request, with whose signature all others are compared."""
+    """First request, with whose signature all others are compared."""
     signature: tuple[object, ...] = ()
     length: int = 0
     """Number of bytes of the vector that the chunk represents, also with NODATA."""
@@ -45,33 +45,33 @@ class OstEntry:
     cookies: dict[int, bytes] = field(default_factory=dict)
     """Maps each child to the UDH extension of its request, which its result repeats."""
     merged: list[int] = field(default_factory=lambda: [int(Flag.MCAST), 0])
-    """Holds the flags that all requests have, and the flags that any request has."""
+    """Flags that all requests have, and the flags that any request has."""
     up: bytes = b""
-    """Holds the request to the parent."""
+    """Request to the parent."""
     tries: int = 0
-    """Counts the retransmissions after T_result."""
+    """Number of retransmissions after T_result."""
     refused: int = 0
-    """Counts the NACKs of the parent."""
+    """Number of NACKs of the parent."""
     rnr: bool = False
-    """Tells whether the running timer is T_rnr."""
+    """Whether the running timer is T_rnr."""
     result: SharpMessage | None = None
     answered: bool = False
-    """Tells whether the result has been sent."""
+    """Whether the result has been sent."""
     waiting: set[int] = field(default_factory=set)
-    """Lists the children that asked again for a multicast result whose payload this node does not have."""
+    """Children that asked again for a multicast result whose payload this node does not have."""
     finished: set[int] = field(default_factory=set)
-    """Lists the children that acknowledged the result."""
+    """Children that acknowledged the result."""
     early: dict[int, tuple[SharpMessage, bytes]] = field(default_factory=dict)
     """Maps each child that has the multicast result, which this node still lacks, to its request for seq + W."""
     error: bytes = b""
-    """Holds the ERROR message of an operation in state ERR."""
+    """ERROR message of an operation in state ERR."""
     code: Status = Status.OK
     """Reason of a refusal or an error."""
     faulty: frozenset[int] = frozenset()
-    """Lists the children that are missing or at fault."""
+    """Children that are missing or at fault."""
     opcode: int = int(SharpOpcode.AGG_REQ)
     over: bool = False
-    """Tells whether T_err has expired in state ERR."""
+    """Whether T_err has expired in state ERR."""
 
     def expired(self) -> None:
         """Hand the expiry of the timer to the operations of the group."""

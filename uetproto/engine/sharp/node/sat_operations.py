@@ -37,11 +37,11 @@ class ChunkStream:
     done: int = 0
     """Lowest vec_off that is not DONE, where the window begins."""
     ready: dict[int, OstEntry] = field(default_factory=dict)
-    """Holds results that wait for those before them."""
+    """Results that wait for those before them."""
     out: deque[OstEntry] = field(default_factory=deque)
-    """Holds the chunks whose results were sent and that are not yet evicted."""
+    """Chunks whose results were sent and that are not yet evicted."""
     finished: bool = False
-    """Tells whether the LAST result was sent."""
+    """Whether the LAST result was sent."""
     failed: OstEntry | None = None
 
 
