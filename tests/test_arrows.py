@@ -48,9 +48,11 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "engine": {"engine.contract", "engine.config", "engine.memory", "engine.pds", "engine.ses", "wire"},
     "engine.states_text": {"engine.pds", "engine.ses", "engine.sharp", "wire"},
     "framing": {"engine.contract", "engine.tss", "engine.roce", "wire"},
-    "check": {"check", "engine", "wire"},
+    "steps": {"engine"},  # what scripts and the fuzzer share
+    "check": {"check", "engine", "steps", "wire"},
     **{f"check.{name}": {*(f"check.{part}" for part in ("bytes_fuzz", "episode", "registry", "shrink", "simulator",
-                                                        "step_generator", "toml_text", "wire")), "engine", "wire"}
+                                                        "step_generator", "toml_text", "wire")),
+                             "engine", "steps", "wire"}
        for name in ("uet", "roce", "tss")},
     "audit": {"audit", "wire"},
     "audit.reader": {"audit.rule", "engine.tss", "wire"},
@@ -62,9 +64,8 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     # virtual time
     "emulator": set(),
     "emulator.network": {"framing", "engine.contract", "collectives.topology", "wire"},
-    "emulator.scenario": {"emulator.network", "engine", "framing", "check.uet.steps",
-                          "check.roce.steps", "toml", "wire"},
-    "emulator.run": {"emulator", "check", "engine", "framing", "wire"},
+    "emulator.scenario": {"emulator.network", "engine", "framing", "steps", "toml", "wire"},
+    "emulator.run": {"emulator", "check", "engine", "framing", "steps", "wire"},
     "toml": {"engine", "framing", "wire"},  # what keys take: scenarios, profiles, and the APIs for their arguments
     "traffic": {"emulator.network", "engine", "framing", "toml", "wire"},
     # programs
@@ -107,7 +108,7 @@ OWNERS = {  # third-party package -> the only places that may import it
     "cryptography": ("engine/tss/cipher.py",),
     "click": ("cli/", "bench/command.py"),
     "rich": ("cli/",),
-    "matplotlib": ("cli/collective/plot.py", "cli/audit/plot.py"),
+    "matplotlib": ("cli/outputs.py", "cli/collective/plot.py", "cli/audit/plot.py"),
     "pyarrow": ("audit/parquet.py",),
 }
 

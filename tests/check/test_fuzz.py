@@ -14,10 +14,10 @@ from uetproto.check.episode import from_place, to_place
 from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz
 from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet import episode
-from uetproto.check.uet.steps import MessageSpec, UetStep
 from uetproto.check.wire import ALL as WHOLE_WIRE
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.errors import LocalError
+from uetproto.steps.uet import MessageSpec, UetStep
 
 # The loop, on a simulator of its own ----------------------------------------------------------------------------------
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from uetproto.check.shrink import shrink
-from uetproto.check.uet.steps import MessageSpec, UetStep, simpler
+from uetproto.check.uet.episode import simpler
 from uetproto.check.wire import ALL
 from uetproto.engine.contract import Mode
+from uetproto.steps.uet import MessageSpec, UetStep
 
 Steps = Sequence[UetStep]
 

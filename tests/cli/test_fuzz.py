@@ -18,7 +18,6 @@ from uetproto.check.fuzz import MACHINES, FuzzTally
 from uetproto.check.toml_text import BELOW
 from uetproto.check.uet.episode import PAYLOAD, UetEpisode, row
 from uetproto.check.uet.simulator import UetSimulator
-from uetproto.check.uet.steps import ACTIONS, ANSWERS, MessageSpec, UetStep
 from uetproto.check.wire import ALL
 from uetproto.cli import fuzz as module
 from uetproto.cli.fuzz import MOST_JOBS, NOT_REPLAYED, FuzzPlan, keep, spread
@@ -29,6 +28,7 @@ from uetproto.engine.contract import MILLISECOND, Mode
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.pds.psn_window import PsnWindow, Verdict
 from uetproto.errors import MissingPackageError
+from uetproto.steps.uet import ACTIONS, ANSWERS, MessageSpec, UetStep
 from uetproto.wire.capture.pcap import open_capture
 
 FINDING = FuzzFinding(

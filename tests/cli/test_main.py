@@ -49,6 +49,28 @@ def test_showing_packets_loads_no_heavy_package(arguments: list[str], gradient: 
     assert not set(HEAVY) & set(loaded(*arguments, gradient))
 
 
+@pytest.mark.parametrize("command", ["audit", "stats"])
+def test_json_loads_no_heavy_package(command: str, gradient: str) -> None:
+    assert not {*HEAVY, "uetproto.check"} & set(loaded(command, "--json", gradient))
+
+
+SCRIPT = """
+run = {input = "input.bin", mode = "rod", initiator = "a", target = "b"}
+nodes = {a = {address = "10.0.0.1"}, b = {address = "10.0.0.2"}}
+step = [{submit = "all"}, {deliver = "all"}, {deliver = "all"}]
+"""
+
+
+@pytest.mark.parametrize("scenario", ["gradient", "gradient-roce", "roce-send", "ses-atomic", "script.toml"])
+def test_runs_load_the_checks_only_for_check(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("script.toml").write_text(SCRIPT)
+    Path("input.bin").write_bytes(bytes(64))
+    modules = loaded("run", scenario, "--json")
+    assert "uetproto.emulator.run.uet_run" in modules
+    assert not [name for name in modules if name.startswith(("uetproto.check", *HEAVY))]
+
+
 def test_help_names_every_command() -> None:
     result = invoke("--help")
     assert result.exit_code == 0

@@ -12,7 +12,6 @@ from tests.support.effort import examples
 from tests.support.engine.fep_world import Adversity, FepWorld
 from uetproto.check.uet.simulator import UetSimulator
 from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
-from uetproto.check.uet.steps import ANSWERS, MessageSpec, UetStep
 from uetproto.engine import (
     PDC_MODES,
     AskClose,
@@ -28,6 +27,7 @@ from uetproto.engine import (
 )
 from uetproto.engine.pds.states import Role, State
 from uetproto.errors import LocalError
+from uetproto.steps.uet import ANSWERS, MessageSpec, UetStep
 
 A, B, JOB, KEY, SIZE = 1, 2, 101, 7, 64 * 1024
 MS = 10**9

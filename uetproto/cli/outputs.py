@@ -1,12 +1,16 @@
 """This module checks, before a command begins, that its outputs can be written and overwrite none of its inputs."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from uetproto import LocalError
+from uetproto.errors import missing_package
 
 Named = tuple[str, str | os.PathLike[str] | None]
 """Type of an option or argument with the name of its file, if it has one."""
+
+SUFFIXES = (".png", ".svg")
 
 
 def check_output(option: str, output: str | None, others: Iterable[Named]) -> None:
@@ -39,6 +43,21 @@ def check_outputs(outputs: Iterable[Named], inputs: Iterable[Named]) -> None:
     for option, file in outputs:
         check_output(option, None if file is None else os.fspath(file), others)
         others.append((option, None if file == "-" else file))
+
+
+def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Raise `LocalError`, before the run, for a suffix not in `suffixes`, and for a file that cannot be written."""
+    if Path(path).suffix.lower() not in suffixes:
+        raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}")
+    check_output("--plot", path, ())
+
+
+def check_matplotlib(path: str) -> None:
+    """Raise `LocalError` if matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise missing_package(f"--plot {path}", "matplotlib", "plot") from None
 
 
 def toml_file(argument: str, name: str) -> Named:

@@ -66,6 +66,9 @@ NACKs by code; `fep.pds.pdcs` holds the PDCs by PDCID. `config.PERSONALITIES` ha
 as another implementation. `states_text.states_markdown()` returns the text of STATES.md.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import (
     MICROSECOND,
@@ -103,11 +106,13 @@ from uetproto.engine.contract import (
     Work,
     Write,
 )  # fmt: skip
-from uetproto.engine.fep import Fep
 from uetproto.engine.memory import BufferMemory, FileMemory, Region
-from uetproto.engine.pds.pdc_pool import Preset
-from uetproto.engine.pds.service import Refusal, Response
-from uetproto.engine.pds.sublayer import Pds
+
+if TYPE_CHECKING:
+    from uetproto.engine.fep import Fep
+    from uetproto.engine.pds.pdc_pool import Preset
+    from uetproto.engine.pds.service import Refusal, Response
+    from uetproto.engine.pds.sublayer import Pds
 
 __all__ = [
     "MICROSECOND", "MILLISECOND", "NEVER", "PDC_MODES", "SECOND", "AskClose", "AskCredit", "BufferMemory", "Close",
@@ -116,3 +121,13 @@ __all__ = [
     "PdcClosed", "PdcErrorReason", "PdcOpened", "Pds", "PdsConfig", "PdsError", "Preset", "Probe", "Probed",
     "Refusal", "Region", "RemoteWrite", "Response", "SesConfig", "TrafficClass", "Trim", "Work", "Write",
 ]  # fmt: skip
+
+_MACHINES = {"Fep": "fep", "Pds": "pds.sublayer", "Preset": "pds.pdc_pool", "Refusal": "pds.service",
+             "Response": "pds.service"}  # fmt: skip
+"""Modules of names that are imported when they are first used: a program that only opens sealed packets has no PDC."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MACHINES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MACHINES[name]}"), name)

@@ -9,8 +9,7 @@ import pytest
 
 from tests.support.cli.frames import invoke
 from uetproto.check.finding import FuzzFinding, to_toml
-from uetproto.check.roce.episode import RoceEpisode
-from uetproto.check.roce.steps import ACTIONS, FLAGS, RECV_FAULTS, SEND_FAULTS, RoceStep, SendSpec, simpler
+from uetproto.check.roce.episode import RoceEpisode, simpler
 from uetproto.check.toml_text import BELOW
 from uetproto.check.wire import ALL
 from uetproto.emulator.scenario.settings import load
@@ -20,6 +19,7 @@ from uetproto.engine.roce.contract import Access, Opcode, QpState, QpType, SendF
 from uetproto.engine.roce.responder import RcResponder
 from uetproto.engine.roce.segments import KINDS, MessageStep
 from uetproto.errors import LocalError
+from uetproto.steps.roce import ACTIONS, FLAGS, RECV_FAULTS, SEND_FAULTS, RoceStep, SendSpec
 from uetproto.wire.capture.pcap import open_capture
 
 FINDING = FuzzFinding(

@@ -8,11 +8,11 @@ import pytest
 from uetproto.check.registry import Disruption, InvariantViolation
 from uetproto.check.roce.simulator import RoceSimulator
 from uetproto.check.roce.step_generator import PROFILES, RoceStepGenerator
-from uetproto.check.roce.steps import RoceStep, SendSpec
 from uetproto.check.wire import ALL
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, SendFlags, Status
 from uetproto.errors import LocalError
+from uetproto.steps.roce import RoceStep, SendSpec
 
 Op, S = Opcode, Status
 

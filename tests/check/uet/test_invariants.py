@@ -12,7 +12,6 @@ from uetproto.check.uet.invariants_protocol import marks_of
 from uetproto.check.uet.registry import PdsScope
 from uetproto.check.uet.shadow_state import ANSWERED, OPEN, PdcShadow, SentPacket, TrackedMessage
 from uetproto.check.uet.simulator import UetSimulator
-from uetproto.check.uet.steps import MessageSpec, UetStep
 from uetproto.check.wire import ADDRESSES, ALL
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MILLISECOND, Datagram, Mode
@@ -20,6 +19,7 @@ from uetproto.engine.pds.messages import Ack, Control, Nack, Request, Rudi, Uud
 from uetproto.engine.pds.psn_window import DONE
 from uetproto.engine.pds.service import Response
 from uetproto.engine.pds.states import State
+from uetproto.steps.uet import MessageSpec, UetStep
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 
 OTHER = Response(b"another one", gtd=True)

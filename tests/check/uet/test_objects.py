@@ -8,10 +8,10 @@ import pytest
 
 from uetproto.check.uet.simulator import UetSimulator
 from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
-from uetproto.check.uet.steps import UetStep
 from uetproto.engine import Datagram
 from uetproto.engine.pds.messages import Control, Message, parse
 from uetproto.errors import LocalError
+from uetproto.steps.uet import UetStep
 
 
 def told(simulator: UetSimulator, packet: Datagram) -> Any:

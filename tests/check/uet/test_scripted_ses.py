@@ -6,12 +6,12 @@ import pytest
 
 from uetproto.check.uet.scripted_ses import content
 from uetproto.check.uet.simulator import UetSimulator
-from uetproto.check.uet.steps import ANSWERS, MessageSpec, UetStep
 from uetproto.check.wire import ALL
 from uetproto.engine.contract import Mode
 from uetproto.engine.pds.service import SES_SIZE
 from uetproto.engine.ses.headers import parse_ses_request, parse_ses_response
 from uetproto.errors import LocalError
+from uetproto.steps.uet import ANSWERS, MessageSpec, UetStep
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 from uetproto.wire.tuples import SesResponseDataHeader

@@ -13,7 +13,6 @@ from uetproto.check.uet.invariants_numbers import pds_23_shift
 from uetproto.check.uet.invariants_protocol import pds_37_confluence
 from uetproto.check.uet.simulator import UetSimulator
 from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
-from uetproto.check.uet.steps import ACTIONS, MessageSpec, UetStep
 from uetproto.check.wire import ALL, HISTORY
 from uetproto.engine.contract import MILLISECOND, SECOND, Mode
 from uetproto.engine.pds.messages import Ack, Control, Nack, Request
@@ -21,6 +20,7 @@ from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.pds.psn_window import PsnWindow
 from uetproto.engine.pds.states import State
 from uetproto.errors import LocalError
+from uetproto.steps.uet import ACTIONS, MessageSpec, UetStep
 from uetproto.wire.headers.uet_pds import CtlType, NackCode
 
 ENDLESS: dict[str, Any] = {"max_rto_retx_cnt": 15, "max_nack_retx_cnt": 31, "idle_time": 0}

@@ -17,9 +17,9 @@ from tests.support.cli.frames import invoke
 from tests.support.effort import effort
 from uetproto import decode
 from uetproto.api.distributed.networks.packets import RECORD
-from uetproto.cli.collective.plot import check_plot
 from uetproto.cli.collective.run import RATE, CollectiveCase, PreparedCase
 from uetproto.cli.main import cli
+from uetproto.cli.outputs import check_plot
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, scheduled
 from uetproto.collectives.costs.measure import MeasuredCollective, promised
 from uetproto.collectives.costs.sample import Sample

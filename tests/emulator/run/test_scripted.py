@@ -10,7 +10,6 @@ from uetproto import LocalError, Packet, decode
 from uetproto.check.finding import FuzzFinding, to_toml
 from uetproto.check.toml_text import BELOW
 from uetproto.check.uet.episode import UetEpisode
-from uetproto.check.uet.steps import ACTIONS, MessageSpec, UetStep
 from uetproto.check.wire import ALL, HISTORY
 from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
@@ -18,6 +17,7 @@ from uetproto.emulator.run.uet_script import UetScript
 from uetproto.emulator.scenario.settings import load, names
 from uetproto.engine.contract import Mode
 from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.steps.uet import ACTIONS, MessageSpec, UetStep
 from uetproto.wire.capture.pcap import open_capture
 
 HEAD = """\

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from uetproto import LocalError
-from uetproto.check.uet.steps import MessageSpec, UetStep
 from uetproto.check.wire import ALL
 from uetproto.emulator.scenario.settings import SHIPPED, load, names
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MILLISECOND, SECOND, Mode
+from uetproto.steps.uet import MessageSpec, UetStep
 
 GRADIENT = (SHIPPED / "gradient.toml").read_text(encoding="utf-8")
 

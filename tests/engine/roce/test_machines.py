@@ -15,13 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.support.effort import examples
 from tests.support.roce.world import MS, World
 from uetproto.check.roce.simulator import RoceSimulator
-from uetproto.check.roce.steps import RoceStep, SendSpec
 from uetproto.check.wire import ALL
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, SendFlags, Status
 from uetproto.engine.roce.packets import parse
 from uetproto.engine.roce.segments import KINDS
 from uetproto.errors import LocalError
+from uetproto.steps.roce import RoceStep, SendSpec
 from uetproto.wire.headers.roce import Operation
 
 LENGTHS = st.sampled_from([0, 1, 4, 255, 256, 257, 512, 700, 2000])

@@ -7,10 +7,11 @@ from typing import Any
 from uetproto.check.episode import Knobs, ScenarioSettings, left_out
 from uetproto.check.roce.simulator import RoceSimulator
 from uetproto.check.roce.step_generator import PROFILES, RoceStepGenerator
-from uetproto.check.roce.steps import FLAGS, RoceStep, SendSpec, simpler
+from uetproto.check.shrink import shorter, smaller
 from uetproto.check.toml_text import BELOW, NODES, number_text, time_text
 from uetproto.engine.contract import Rng
 from uetproto.engine.roce.contract import Access, Opcode, QpType, SendFlags
+from uetproto.steps.roce import FLAGS, RoceStep, SendSpec
 
 __all__ = ["PROFILES", "RoceEpisode", "begin"]
 
@@ -55,6 +56,24 @@ def _attribute(name: str, value: int) -> tuple[str, Any]:
     if name == "access_flags":
         return "access", [str(flag.name).lower() for flag in Access if value & flag]
     return name, value
+
+
+def simpler(step: RoceStep) -> Iterator[RoceStep]:
+    """Yield steps with smaller values than `step`, the smallest first."""
+    yield from (step._replace(node=node) for node in smaller(step.node))
+    by = max(1, step.number >> 5) if step.action == "advance" else 1  # single picoseconds do not matter
+    yield from (step._replace(number=number) for number in smaller(step.number, by=by))
+    yield from (step._replace(at=at) for at in smaller(step.at))
+    if step.fault:
+        yield step._replace(fault="")
+    for removed in step.attributes:
+        yield step._replace(attributes=tuple(one for one in step.attributes if one != removed))
+    yield from (step._replace(data=data) for data in shorter(step.data))
+    if step.send is not None:
+        plain = SendSpec()
+        for name in SendSpec._fields:
+            if getattr(step.send, name) != getattr(plain, name):
+                yield step._replace(send=step.send._replace(**{name: getattr(plain, name)}))
 
 
 @dataclass(frozen=True)

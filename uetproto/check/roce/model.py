@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from uetproto.check.roce.steps import SendSpec
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.contract import Opcode, SendFlags, Status
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS
+from uetproto.steps.roce import SendSpec
 
 SLOT = 1 << 16
 """Number of bytes from the start of one place to the start of the next."""

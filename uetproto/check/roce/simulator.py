@@ -26,7 +26,6 @@ from uetproto.check.roce.endpoint import (
 from uetproto.check.roce.invariants import CompletionRecord, RoceScope, broken, endless, ends, plan
 from uetproto.check.roce.model import REGION, MemoryAccess, MemoryPlace, PlaceUse, PostedReceive, PostedWork, QpShadow
 from uetproto.check.roce.model import content as content_of
-from uetproto.check.roce.steps import ACTIONS, RECV_FAULTS, SEND_FAULTS, RoceStep, SendSpec
 from uetproto.check.simulator import TRANSIT, Simulator
 from uetproto.check.wire import ADDRESSES, ALL, HISTORY, DatagramWire
 from uetproto.engine.contract import NEVER, SECOND
@@ -53,6 +52,7 @@ from uetproto.engine.roce.responder import RcResponder
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS
 from uetproto.engine.roce.ud import GRH_SIZE
 from uetproto.errors import LocalError
+from uetproto.steps.roce import ACTIONS, RECV_FAULTS, SEND_FAULTS, RoceStep, SendSpec
 from uetproto.wire.headers.roce import RESPONSES, Operation
 
 LONGEST = 8

@@ -3,12 +3,12 @@
 from typing import Any
 
 from uetproto.check.roce.simulator import RoceSimulator
-from uetproto.check.roce.steps import RoceStep, SendSpec
 from uetproto.check.step_generator import CROWD, FULL, NEAR, StepGenerator
 from uetproto.check.wire import ALL
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Rng
 from uetproto.engine.roce.contract import Access, Opcode, QpState, QpType, SendFlags
 from uetproto.engine.roce.segments import ATOMICS, KINDS
+from uetproto.steps.roce import RoceStep, SendSpec
 from uetproto.wire.headers.roce import BTH
 
 PROFILES = {kind.name.lower(): kind for kind in QpType}

@@ -5,12 +5,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from uetproto.check.episode import ScenarioSettings
+from uetproto.check.shrink import shorter, smaller
 from uetproto.check.toml_text import BELOW, NODES, number_text, time_text
 from uetproto.check.uet.simulator import UetSimulator
 from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
-from uetproto.check.uet.steps import MessageSpec, UetStep, simpler
 from uetproto.engine.contract import Rng
 from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.steps.uet import MessageSpec, UetStep
 
 __all__ = ["PAYLOAD", "PROFILES", "UetEpisode", "begin"]
 
@@ -44,6 +45,30 @@ def row(step: UetStep) -> dict[str, Any]:
         case "close" | "ask_close" | "noop" | "probe" | "restart":
             return {action: NODES[step.node]}
     return {action: number_text(step.number), **node}
+
+
+_PLAIN = MessageSpec()
+
+
+def simpler(step: UetStep) -> Iterator[UetStep]:
+    """Yield steps with smaller values than `step`, the smallest first."""
+    yield from (step._replace(node=node) for node in smaller(step.node))
+    yield from (step._replace(number=number) for number in smaller(step.number))
+    yield from (step._replace(at=at) for at in smaller(step.at))
+    if step.answer != _PLAIN.answer:
+        yield step._replace(answer=_PLAIN.answer)
+    yield from (step._replace(data=data) for data in shorter(step.data))
+    if step.message is not None:
+        yield from (step._replace(message=message) for message in _simpler_messages(step.message))
+
+
+def _simpler_messages(message: MessageSpec) -> Iterator[MessageSpec]:
+    for packets in smaller(message.packets, least=1):
+        yield message._replace(packets=packets)
+    for name in ("op", "answer", "reserved", "context", "message_id", "mode"):
+        plain = getattr(_PLAIN, name)
+        if getattr(message, name) != plain:
+            yield message._replace(**{name: plain})
 
 
 @dataclass(frozen=True)

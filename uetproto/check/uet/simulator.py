@@ -14,7 +14,6 @@ from uetproto.check.uet.invariants import INVARIANTS
 from uetproto.check.uet.invariants_liveness import lives
 from uetproto.check.uet.registry import PdsScope
 from uetproto.check.uet.scripted_ses import ScriptedSes
-from uetproto.check.uet.steps import ACTIONS, UetStep
 from uetproto.check.wire import ADDRESSES, ALL, DatagramWire
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import (
@@ -38,6 +37,7 @@ from uetproto.engine.pds.service import Outgoing
 from uetproto.engine.pds.states import Role, State
 from uetproto.engine.pds.sublayer import Pds
 from uetproto.errors import LocalError
+from uetproto.steps.uet import ACTIONS, UetStep
 
 NAMES = ("a", "b")
 MOST_ARRIVALS = 400_000

@@ -5,7 +5,6 @@ from typing import Any
 
 from uetproto.check.step_generator import CROWD, FULL, NEAR, StepGenerator
 from uetproto.check.uet.simulator import UetSimulator
-from uetproto.check.uet.steps import REFUSALS, MessageSpec, UetStep
 from uetproto.check.wire import ALL
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Mode, Rng
@@ -13,6 +12,7 @@ from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.pds.psn_window import MPR_UNIT
 from uetproto.engine.pds.retransmit import NACK_INFINITE
 from uetproto.engine.pds.states import Role
+from uetproto.steps.uet import REFUSALS, MessageSpec, UetStep
 
 _new = tuple.__new__  # half the time of a call of the class
 

@@ -14,7 +14,6 @@ from uetproto.audit.personality import PERSONALITIES, excused_by
 from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID, chosen_rules
-from uetproto.cli.audit import rules as audit_rules
 from uetproto.cli.audit import text as audit_text
 from uetproto.cli.audit.annotated_capture import check_marked, check_tables, write_marked
 from uetproto.cli.audit.junit import junit
@@ -132,7 +131,9 @@ def command(
     rules = tuple(glob.strip() for text in globs for glob in text.split(",") if glob.strip())
     excused = excused_by(personality)
     if explain is not None:
-        tell(audit_rules.explained(audit_rules.named(explain), width(), painter()))
+        from uetproto.cli.audit.rules import explained, named
+
+        tell(explained(named(explain), width(), painter()))
         return
     if list_rules:
         _list(rules, excused, as_json)
@@ -208,11 +209,13 @@ def _known(file: str) -> Baseline:
 
 def _list(rules: tuple[str, ...], excused: Container[str], as_json: bool) -> None:
     """Print the rules. `excused`: rules whose findings are notes."""
+    from uetproto.cli.audit.rules import json_rules, listed
+
     chosen = [replace(rule, severity=Severity.NOTE) if rule.id in excused else rule for rule in chosen_rules(rules)]
     if as_json:
-        tell(audit_rules.json_rules(chosen))
+        tell(json_rules(chosen))
     else:
-        console().print(audit_rules.listed(chosen))
+        console().print(listed(chosen))
 
 
 def _text(outcome: AuditOutcome, files: tuple[str, ...], baseline: str | None, aside: bool) -> None:

@@ -10,7 +10,7 @@ from uetproto.audit.finding import Finding
 from uetproto.audit.stats.meters import Drawn, Measurements
 from uetproto.audit.stats.trace import Series
 from uetproto.cli.audit.text import flow_words
-from uetproto.cli.collective.plot import check_matplotlib, check_plot
+from uetproto.cli.outputs import check_matplotlib, check_plot
 from uetproto.errors import LocalError
 
 _LISTED = 16

@@ -3,11 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
-from typing import Any
-
-from rich import box
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import RuleTally
@@ -17,6 +13,9 @@ from uetproto.cli.audit.outcome import AuditOutcome, why
 from uetproto.cli.audit.reproduce_hints import reproduce_hints
 from uetproto.cli.summary import count
 from uetproto.cli.terminal import Paint, printable
+
+if TYPE_CHECKING:  # loaded where a table is printed
+    from rich.table import Table
 
 STYLES = {Severity.ERROR: "alarm", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
@@ -82,8 +81,12 @@ def flow_words(flow: dict[str, Any]) -> str:
 # Coverage -------------------------------------------------------------------------------------------------------------
 
 
-def coverage(outcome: AuditOutcome) -> Table:
+def coverage(outcome: AuditOutcome) -> "Table":
     """Return a table of the judged rules: rules with equal counts share a row; each rule that failed has its own."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for name in _NUMBERED:
         table.add_column(name, justify="right", no_wrap=True)

@@ -16,11 +16,11 @@ import click
 from uetproto.api.distributed import DistError, TransportError
 from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective import options
-from uetproto.cli.collective.plot import check_matplotlib, check_plot, plot
+from uetproto.cli.collective.plot import plot
 from uetproto.cli.collective.report import heading, one, sweep, table
 from uetproto.cli.collective.run import MOST_RANKS, CollectiveCase, PreparedCase, Progress
 from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
-from uetproto.cli.outputs import check_outputs
+from uetproto.cli.outputs import check_matplotlib, check_outputs, check_plot
 from uetproto.cli.terminal import painter, tell
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, OPTIONS
 from uetproto.collectives.algorithms.hierarchical import BETWEEN

@@ -5,29 +5,9 @@ picture is drawn.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from uetproto.cli.outputs import check_output
 from uetproto.collectives.costs.measure import MeasuredCollective
-from uetproto.errors import LocalError, missing_package
-
-SUFFIXES = (".png", ".svg")
-
-
-def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raise `LocalError`, before the run, for a suffix not in `suffixes`, and for a file that cannot be written."""
-    if Path(path).suffix.lower() not in suffixes:
-        raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}")
-    check_output("--plot", path, ())
-
-
-def check_matplotlib(path: str) -> None:
-    """Raise `LocalError` if matplotlib is missing."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise missing_package(f"--plot {path}", "matplotlib", "plot") from None
 
 
 def plot(found: Sequence[MeasuredCollective], path: str, title: str) -> None:

@@ -2,7 +2,7 @@
 page.
 """
 
-from xml.sax.saxutils import escape
+from html import escape
 
 from uetproto.cli.ladder.rows import TONES, Arrow, Host, More, Pause, Row
 from uetproto.cli.summary import address, duration, stamp
@@ -126,7 +126,7 @@ def _legend(tones: list[str], y: int, wide: int) -> tuple[list[str], int]:
 
 
 def _text(text: str) -> str:
-    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
+    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text), quote=False)
 
 
 def _rules(column: int) -> str:

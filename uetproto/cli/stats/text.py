@@ -1,9 +1,7 @@
 """This module prints the measurements of `uetproto stats` as text: flows, messages by opcode, the slowest messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
-
-from rich import box
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from uetproto.audit.report import AuditReport
 from uetproto.audit.stats.meters import Measurements
@@ -11,6 +9,9 @@ from uetproto.audit.stats.rows import FlowRow, MessageRow, RowTable
 from uetproto.cli.audit.outcome import unread
 from uetproto.cli.summary import count, duration
 from uetproto.cli.terminal import Paint, printable
+
+if TYPE_CHECKING:  # loaded where a table is printed
+    from rich.table import Table
 
 FLOWS = 16
 """Number of flows that are listed: those with most packets."""
@@ -32,7 +33,7 @@ def heading(measured: Measurements, paint: Paint) -> Iterator[str]:
         yield "  the contents of sealed packets are not measured; --keys opens them"
 
 
-def flows(rows: RowTable) -> Iterator[Table | str]:
+def flows(rows: RowTable) -> Iterator["Table | str"]:
     """Yield a table of the flows with most packets."""
     table = _table("flow", "packets", "payload", "goodput", "window", "to ACK: p50", "p99", "max")
     shown = sorted(rows.kept, key=lambda row: -row.packets)[:FLOWS]
@@ -47,7 +48,7 @@ def flows(rows: RowTable) -> Iterator[Table | str]:
     yield from _rest(rows, len(shown), "flow")
 
 
-def messages(measured: Measurements, all_of_them: bool) -> Iterator[Table | str]:
+def messages(measured: Measurements, all_of_them: bool) -> Iterator["Table | str"]:
     """Yield a table of latencies by opcode, then of the slowest messages, or of all messages of a PDC."""
     if measured.latency:
         table = _table("messages", "answered", "latency: p50", "p90", "p99", "max")
@@ -88,7 +89,10 @@ def rate(bits: int | None) -> str:
     return f"{bits} b/s"
 
 
-def _table(first: str, *columns: str) -> Table:
+def _table(first: str, *columns: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column(first)
     for name in columns:

@@ -5,7 +5,7 @@ The colour of an arrow shows the position of its elements in the vector. The rec
 and stores those of dashed arrows.
 """
 
-from xml.sax.saxutils import escape
+from html import escape
 
 from uetproto.collectives.algorithms.schedule import Fold, Schedule
 from uetproto.errors import LocalError

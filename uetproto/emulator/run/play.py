@@ -7,11 +7,9 @@ from typing import Protocol
 from uetproto.emulator.network.tap import FrameWriter
 from uetproto.emulator.run.result import RunResult, comment_of
 from uetproto.emulator.run.roce_operations import RoceOperationsRun
-from uetproto.emulator.run.roce_script import RoceScript
 from uetproto.emulator.run.roce_transfer import RoceTransfer
 from uetproto.emulator.run.scenario_run import Progress
 from uetproto.emulator.run.uet_operations import UetOperationsRun
-from uetproto.emulator.run.uet_script import UetScript
 from uetproto.emulator.run.uet_transfer import UetTransfer
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.roce_settings import UET
@@ -39,12 +37,24 @@ class PlayableRun(Protocol):
         """Return the result."""
 
 
+def _uet_script(scenario: Scenario) -> PlayableRun:
+    from uetproto.emulator.run.uet_script import UetScript  # imports `uetproto.check`, which other runs do not need
+
+    return UetScript(scenario)
+
+
+def _roce_script(scenario: Scenario, check: bool) -> PlayableRun:
+    from uetproto.emulator.run.roce_script import RoceScript
+
+    return RoceScript(scenario, check)
+
+
 RUNS: dict[tuple[bool, str], Callable[[Scenario, ExitStack, bool], PlayableRun]] = {
     (True, "operations"): lambda scenario, owned, check: UetOperationsRun(scenario),
-    (True, "script"): lambda scenario, owned, check: UetScript(scenario),
+    (True, "script"): lambda scenario, owned, check: _uet_script(scenario),
     (True, "transfer"): lambda scenario, owned, check: UetTransfer(scenario, owned),
     (False, "operations"): lambda scenario, owned, check: RoceOperationsRun(scenario),
-    (False, "script"): lambda scenario, owned, check: RoceScript(scenario, check),
+    (False, "script"): lambda scenario, owned, check: _roce_script(scenario, check),
     (False, "transfer"): lambda scenario, owned, check: RoceTransfer(scenario, owned),
 }
 """Functions that make a run: {over UET, kind} → a function of the scenario, the owner of its files, and `check`."""

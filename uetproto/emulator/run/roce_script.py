@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 from uetproto.check.roce.simulator import RoceSimulator
-from uetproto.check.roce.steps import RoceStep
 from uetproto.emulator.run.script_run import ScriptRun
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Datagram
@@ -14,6 +13,7 @@ from uetproto.engine.roce.contract import RocePacket
 from uetproto.engine.roce.packets import parse
 from uetproto.errors import LocalError
 from uetproto.framing.roce import RoceFramer
+from uetproto.steps.roce import RoceStep
 from uetproto.wire.headers.roce import Nak, Operation
 
 

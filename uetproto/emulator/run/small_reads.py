@@ -4,11 +4,11 @@ That header has no message id, so the response with the data has the PSN of the 
 """
 
 from uetproto.check.uet.scripted_ses import content
-from uetproto.check.uet.steps import MessageSpec
 from uetproto.engine.contract import Buffer, Mode
 from uetproto.engine.pds.service import Connection, Response
 from uetproto.engine.pds.sublayer import Pds
 from uetproto.engine.ses.headers import build_response, build_response_data_small, parse_ses_request
+from uetproto.steps.uet import MessageSpec
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ResponseOpcode, ReturnCode
 from uetproto.wire.tuples import SesRequestSmallHeader

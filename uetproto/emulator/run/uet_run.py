@@ -6,10 +6,10 @@ from uetproto.emulator.network.tap import FrameWriter
 from uetproto.emulator.run.result import Memories, RunResult, counters_of
 from uetproto.emulator.run.scenario_run import ScenarioRun
 from uetproto.emulator.run.scripted_fep import ScriptedFep
-from uetproto.emulator.run.verify import EngineGuards, FrameJudge
+from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.settings import NodeConfig, Scenario
 from uetproto.emulator.scenario.target_faults import refusals
-from uetproto.engine import Fep
+from uetproto.engine.fep import Fep
 from uetproto.engine.pds.nacks import nacks_of
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.framing.tss import Secured
@@ -50,6 +50,8 @@ class UetRun(ScenarioRun):
 
     def guard(self, judge: FrameJudge) -> None:
         """Check the invariants of initiator and target during the run."""
+        from uetproto.emulator.run.engine_guards import EngineGuards
+
         run_ = self.scenario.run
         guards = EngineGuards(self.feps[run_.initiator], self.feps[run_.target], judge.find)
         for name in (run_.initiator, run_.target):

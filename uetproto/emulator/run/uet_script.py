@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from uetproto.check.uet.invariant_monitor import InvariantMonitor
 from uetproto.check.uet.scripted_ses import ScriptedSes, content
 from uetproto.check.uet.simulator import UetSimulator
-from uetproto.check.uet.steps import MessageSpec, UetStep
 from uetproto.check.wire import ADDRESSES, ALL, HISTORY
 from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.emulator.network.scripted_wire import legal_frames
@@ -26,6 +25,7 @@ from uetproto.engine.ses.headers import parse_ses_request
 from uetproto.errors import LocalError
 from uetproto.framing.tss import Secured
 from uetproto.framing.uet import UetFramer
+from uetproto.steps.uet import MessageSpec, UetStep
 from uetproto.wire.headers.uet_pds import NextHdr, PdsType
 from uetproto.wire.headers.uet_ses import RESPONSE_DATA
 from uetproto.wire.tuples import SesResponseDataHeader

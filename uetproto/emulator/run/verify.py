@@ -1,20 +1,15 @@
-"""This module checks the frames and the engines of a run with `--check`.
+"""This module checks the frames of a run with `--check`.
 
 `FrameJudge` checks each frame that a tap records: the frame must decode without an error, encode to the same bytes, end
 with the right CRC32C (or none, where the network has none), and have lower headers as UET sends them. A sealed frame
-must open with the keys of the run, and its plain text is checked. `EngineGuards` check all invariants of
-`uetproto.check` after every call of two endpoints (pds.md §18, ses.md §15).
+must open with the keys of the run, and its plain text is checked. `engine_guards` checks the endpoints.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from uetproto.check.registry import InvariantViolation
-from uetproto.check.uet.guard import Guard
 from uetproto.emulator.network.tap import FrameWriter
 from uetproto.emulator.scenario.roce_settings import UET
-from uetproto.engine import Fep
-from uetproto.engine.contract import NEVER, Datagram, Engine
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.tss.cipher import Refused
 from uetproto.engine.tss.opener import Opener
@@ -173,52 +168,3 @@ class JudgingWriter:
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
         for time_ns, frame in zip(times_ns, frames, strict=True):
             self.write(time_ns, frame, interface=interface)
-
-
-class EngineGuards:
-    """Engine guards check the invariants of two endpoints that NICs drive.
-
-    Only the first violation is reported, as later ones follow from it.
-    """
-
-    def __init__(self, a: Fep, b: Fep, find: Callable[[str], None]) -> None:
-        self._find = find
-        self._guards = {fep.address: _GuardedEngine(self, fep) for fep in (a, b)}
-        first, second = self._guards.values()
-        first.join(second)
-        self.broken = False
-
-    def of(self, fep: Fep) -> Engine:
-        """Return the guarded engine, which the NIC must drive in place of `fep`."""
-        return self._guards[fep.address]
-
-    def tell(self, violation: InvariantViolation) -> None:
-        if not self.broken:
-            self.broken = True
-            self._find(str(violation))
-
-
-class _GuardedEngine(Guard):
-    """This guard reports its first violation, and then continues without checks."""
-
-    def __init__(self, guards: EngineGuards, fep: Fep) -> None:
-        super().__init__(fep)
-        self._guards = guards
-
-    def receive(self, packet: Datagram, now: int) -> None:
-        if self._guards.broken:
-            self.fep.receive(packet, now)
-            return
-        try:
-            super().receive(packet, now)
-        except InvariantViolation as violation:
-            self._guards.tell(violation)
-
-    def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        if self._guards.broken:
-            return self.fep.poll(now, limit)
-        try:
-            return super().poll(now, limit)
-        except InvariantViolation as violation:
-            self._guards.tell(violation)
-            return []

@@ -14,7 +14,7 @@ numbered from 0, and time passes only when a row says so:
                                 the target gives this answer when the request with PSN 333 arrives; if it does not
                                 arrive before the last row, the run fails
 
-With a scripted SES (`ses = "scripted"`) a row stands for steps of `check.uet.steps`, which the fuzzer shares; nodes
+With a scripted SES (`ses = "scripted"`) a row stands for steps of `steps.uet`, which the fuzzer shares; nodes
 have the names of the scenario:
 
     submit = 3                  the initiator hands over a message of 3 packets; also node, message (its id), mode,
@@ -39,11 +39,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from uetproto.check.uet.steps import ANSWERS, MessageSpec, UetStep
 from uetproto.emulator.network.scripted_wire import ALL
 from uetproto.engine.contract import PDC_MODES, Mode
 from uetproto.errors import LocalError, Location
 from uetproto.knobs import KeyType
+from uetproto.steps.uet import ANSWERS, MessageSpec, UetStep
 from uetproto.toml.values import BOOLEAN, HEX, PSN, TEXT, choice, integer, one_of, or_all, time
 from uetproto.wire.headers.uet_pds import NackCode
 from uetproto.wire.headers.uet_ses import ReturnCode

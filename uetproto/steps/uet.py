@@ -5,10 +5,8 @@ Packets are numbered from 0 in the order in which they leave, whoever sends them
 stay on the wire until a step takes them. Time passes only when a step says so.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from uetproto.check.shrink import shorter, smaller
 from uetproto.engine.contract import Mode
 
 ACTIONS = {
@@ -74,27 +72,3 @@ class UetStep(NamedTuple):
     answer: str = "ok"
     message: MessageSpec | None = None
     data: bytes = b""
-
-
-_PLAIN = MessageSpec()
-
-
-def simpler(step: UetStep) -> Iterator[UetStep]:
-    """Yield steps with smaller values than `step`, the smallest first."""
-    yield from (step._replace(node=node) for node in smaller(step.node))
-    yield from (step._replace(number=number) for number in smaller(step.number))
-    yield from (step._replace(at=at) for at in smaller(step.at))
-    if step.answer != _PLAIN.answer:
-        yield step._replace(answer=_PLAIN.answer)
-    yield from (step._replace(data=data) for data in shorter(step.data))
-    if step.message is not None:
-        yield from (step._replace(message=message) for message in _simpler_messages(step.message))
-
-
-def _simpler_messages(message: MessageSpec) -> Iterator[MessageSpec]:
-    for packets in smaller(message.packets, least=1):
-        yield message._replace(packets=packets)
-    for name in ("op", "answer", "reserved", "context", "message_id", "mode"):
-        plain = getattr(_PLAIN, name)
-        if getattr(message, name) != plain:
-            yield message._replace(**{name: plain})

@@ -4,10 +4,8 @@ Packets are numbered from 0 in the order in which they leave, whoever sends them
 stay on the wire until a step takes them, and time passes only when a step says so.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from uetproto.check.shrink import shorter, smaller
 from uetproto.engine.roce.contract import Opcode, QpState, SendFlags
 
 ACTIONS = {
@@ -70,21 +68,3 @@ class RoceStep(NamedTuple):
     state: QpState = QpState.RTS
     attributes: tuple[tuple[str, int], ...] = ()
     data: bytes = b""
-
-
-def simpler(step: RoceStep) -> Iterator[RoceStep]:
-    """Yield steps with smaller values than `step`, the smallest first."""
-    yield from (step._replace(node=node) for node in smaller(step.node))
-    by = max(1, step.number >> 5) if step.action == "advance" else 1  # single picoseconds do not matter
-    yield from (step._replace(number=number) for number in smaller(step.number, by=by))
-    yield from (step._replace(at=at) for at in smaller(step.at))
-    if step.fault:
-        yield step._replace(fault="")
-    for left_out in step.attributes:
-        yield step._replace(attributes=tuple(one for one in step.attributes if one != left_out))
-    yield from (step._replace(data=data) for data in shorter(step.data))
-    if step.send is not None:
-        plain = SendSpec()
-        for name in SendSpec._fields:
-            if getattr(step.send, name) != getattr(plain, name):
-                yield step._replace(send=step.send._replace(**{name: getattr(plain, name)}))

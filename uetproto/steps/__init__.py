@@ -1,0 +1,1 @@
+"""Steps of a simulation of two endpoints: rows of scripts stand for them, and the fuzzer draws them."""
