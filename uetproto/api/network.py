@@ -64,7 +64,8 @@ class PlaceSpec:
     """Switch that the node is part of, as an aggregation node is: switch, leaf0, spine1, pod0.agg1, core0. None: the
     node is a host, which takes the next rank of the topology."""
     ports: int | None = None
-    """Ports of its NIC, each with a cable to the same switch; the entropy value of a packet selects the port."""
+    """Number of ports of the NIC, each with a cable to the same switch; the entropy value of a packet selects the
+    port."""
 
 
 class NetworkKeywords(TypedDict, total=False):
@@ -96,7 +97,7 @@ class NetworkOptions(NetworkFeatures):
     rate: int | str = "400 Gb/s"
     """Rate of each cable in bits a second, or as text."""
     ports: int = 1
-    """Ports of each host's NIC, each with a cable (`PlaceSpec.ports`)."""
+    """Number of ports of the NIC of each host, each with a cable (`PlaceSpec.ports`)."""
     delay: int | str = MICROSECOND
     """Delay of each cable."""
     queue_capacity: int | str = 1 << 20
@@ -106,7 +107,7 @@ class NetworkOptions(NetworkFeatures):
     inner_delay: int | str = "100 ns"
     """Delay of inner ports."""
     faults: Faults | Mapping[str, Any] | None = None
-    """Faults that the frames of the nodes `faults_from` meet: `Faults(...)`, or its keywords."""
+    """Faults of the frames that the nodes `faults_from` send: a `Faults`, or its keywords."""
     faults_from: Iterable[str] = "all"
     seed: int = 0
     """Seed of all random numbers: runs with the same seed are equal."""

@@ -18,11 +18,11 @@ class NodePlace:
     address: int
     ip_version: int
     rate: int = 0
-    """Rate of its cable in bits a second; 0: not known."""
+    """Rate of the cable in bits a second; 0: not known."""
     at: str | None = None
     """Switch that the node is part of; None: the node is a host."""
     ports: int = 1
-    """Ports of its NIC."""
+    """Number of ports of the NIC."""
 
 
 class QuietEngine(Engine, Protocol):

@@ -81,7 +81,7 @@ class ScenarioSettings(EpisodeSettings):
 
     @abstractmethod
     def run_keys(self) -> dict[str, Any]:
-        """Return keys of `[run]`."""
+        """Return the keys of the section `[run]`, with their values."""
 
     @abstractmethod
     def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -122,7 +122,8 @@ class PlayedEpisode(NamedTuple):
 
 
 StepSource = Callable[[Any], Iterable[Any]]
-"""Yields the steps of an episode for a simulator; each is made when the steps before it have taken place."""
+"""Type of a function that yields the steps of an episode for a simulator; each step is made when the steps before it
+have taken place."""
 
 
 def play(

@@ -25,7 +25,7 @@ DEFAULTS = {  # small, large
 
 
 def names(op: str, offload: Offload | None = None) -> tuple[str, ...]:
-    """Return all algorithms of an operation, with those that the network carries out."""
+    """Return the names of all algorithms of an operation, with those that the network runs in place of the ranks."""
     own = () if offload is None else tuple(offload.algorithms.get(op, ()))
     return tuple(dict.fromkeys((*scheduled(op), *own)))
 

@@ -28,7 +28,7 @@ class Wait(NamedTuple):
     op: str
     """Operation with its arguments: `send(dst=1, tag=0) #2 of group 0`."""
     needs: tuple[int, ...]
-    """The ranks, any of which could end the wait."""
+    """Global ranks, any one of which could end the wait."""
     why: str
 
     def __str__(self) -> str:

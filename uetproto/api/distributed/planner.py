@@ -20,7 +20,7 @@ from uetproto.collectives.transport import CollectiveNetwork
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """What one rank asks of a collective."""
+    """A call is what one rank asks of a collective."""
 
     op: str
     """Operation of the catalogue."""
@@ -30,9 +30,9 @@ class Call:
     prepare: Callable[[], tuple[Array, Array]]
     """Function that returns INPUT and OUTPUT, contiguous, when the collective begins."""
     shown: dict[str, Any]
-    """Fingerprint, by name: the values that must be the same on all ranks (collectives.md §1.4)."""
+    """Fingerprint: the arguments, by name, that must be equal on all ranks (collectives.md §1.4)."""
     finish: Callable[[Array], None] | None = None
-    """Function that takes OUTPUT at the end."""
+    """Function that is called with OUTPUT when the collective has ended."""
     root: int | None = None
     """Group rank of the root."""
     reduce_op: ReduceOp | None = None
@@ -52,7 +52,7 @@ class GroupWorld(Protocol):
     network: CollectiveNetwork
 
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error of operations that need one of these ranks, if one of the ranks has failed."""
+        """Return the error of operations that need one of these ranks, if one of the ranks has failed; else None."""
 
 
 class RankGroup(Protocol):

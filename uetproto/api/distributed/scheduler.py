@@ -209,7 +209,7 @@ class RankScheduler:
         return work.done or self._streams or self.look(work)
 
     def look(self, work: Work) -> bool:
-        """Return whether an operation is done, after the time that a poll takes."""
+        """Let `POLL_TIME` pass, then return whether an operation is done."""
         state = self._own(work)
         state.looks = 0
         state.polling = True

@@ -37,7 +37,7 @@ class WorkScheduler(Protocol):
         """Return whether the operation is done; in stream mode always True."""
 
     def look(self, work: "Work") -> bool:
-        """Return whether the operation is done, after the time that a poll takes."""
+        """Let the time of a poll pass, then return whether the operation is done."""
 
     def seen_failed(self, work: "Work") -> None:
         """Raise the error of the failed operation if its rank has called `is_success` too often."""

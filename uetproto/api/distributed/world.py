@@ -20,7 +20,7 @@ from uetproto.errors import LocalError, UetError, shown
 from uetproto.garbage import seldom_collected
 
 MOST_RANKS = 16_384
-"""Number of ranks that a world may have: each is a thread."""
+"""Largest number of ranks of a world; each rank has a thread."""
 _PROGRAM = "a function of the rank that runs when it is called: no generator, no coroutine"
 
 
@@ -189,7 +189,7 @@ class World:
         return next(filter(None, (group.mismatch() for group in self._groups)), None)
 
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error of operations that need one of these ranks, if one of the ranks has failed."""
+        """Return the error of operations that need one of these ranks, if one of the ranks has failed; else None."""
         failed = next((rank for rank in ranks if rank in self.errors), None) if self.errors else None
         return None if failed is None else _aborted(failed, self.errors[failed])
 

@@ -12,7 +12,8 @@ from uetproto.wire.serial import diff32
 
 M32 = 0xFFFFFFFF
 FAR = 0x10000
-"""Two open PSNs of one PDC are always less than this apart, as no window is wider than 32,640 (UE 1.0.1 §3.5.8.2)."""
+"""Upper limit of the distance between two open PSNs of one PDC, as no window is wider than 32,640 (UE 1.0.1
+§3.5.8.2)."""
 NEVER = -1
 """Value in place of a PDCID; no packet has this PDCID."""
 RECORDS = 1_000_000
@@ -277,7 +278,7 @@ class PdcDirection:
         return ends(self.sender, self.other.sender) | {"spdcid": self.id, "dpdcid": self.other.id}
 
     def is_near(self, psn: int) -> bool:
-        """Return whether `psn` can belong to this instance, as far as PSNs tell."""
+        """Return whether `psn` is less than `FAR` from the known PSNs, so that it can belong to this instance."""
         if self.lowest is not None or self.start is not None:
             return -FAR < diff32(psn, self.next) < FAR
         return self.cack is None or -FAR < diff32(psn, self.cack) < FAR
@@ -295,7 +296,8 @@ class PdcDirection:
         return inside and psn not in self.records and (self.floor is None or diff32(psn, self.floor) >= 0)
 
     def unseen(self, psn: int) -> bool:
-        """Return whether no packet with this PSN was seen, though others were, and no record was dropped."""
+        """Return whether no packet with this PSN was seen, except perhaps a trimmed one; False if its record may have
+        been dropped."""
         return diff32(psn, self.next) >= 0 or (psn in self.holes and psn not in self.trimmed)
 
     def has_gap(self, psn: int) -> bool:

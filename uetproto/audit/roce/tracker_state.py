@@ -98,7 +98,7 @@ class RoceEvent(Enum):
     UNSENT = auto()
     """An answer names a PSN beyond all requests."""
     STRANGE = auto()
-    """An answer is of another kind than its request; state: `Contradicted`."""
+    """An answer has a kind that does not fit its request; state: `Contradicted`."""
     ACK_ALONE = auto()
     """A READ or an atomic request was answered with data, or with an ACK alone; state: `Contradicted`."""
     READ_BEGINS = auto()

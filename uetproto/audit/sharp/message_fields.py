@@ -30,7 +30,7 @@ _UNKNOWN_CHILD = 0xFF
 
 
 def fault_of(values: Mapping[str, Any]) -> Violation | None:
-    """Return the first field that is not as the others, and the opcode, ask for; None: all are."""
+    """Return the first field that contradicts the opcode or another field; None: no field does."""
     return next(_faults(values), None)
 
 

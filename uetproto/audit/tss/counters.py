@@ -17,7 +17,7 @@ class CounterUse(NamedTuple):
 
     number: int
     content: int | None
-    """Checksum of its bytes; None: not known."""
+    """Checksum of the bytes of the packet; None: not known."""
     src: int
 
 

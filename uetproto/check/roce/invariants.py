@@ -88,7 +88,7 @@ class CompletionRecord:
 
     event: WorkCompletion
     work: PostedWork | PostedReceive | None
-    """None if no work with this wr_id is posted."""
+    """Work with the wr_id of the completion; None: no such work is posted."""
     skipped: list[Any]
     """Older work of the queue that has no completion."""
     flushing: bool
@@ -248,7 +248,7 @@ def roce_8_answers_awaited(state: RoceState, node: int, work: PostedWork) -> Non
 
 
 NEARBY = 1024
-"""Number of sends that are examined; fewer sends can be outstanding."""
+"""Number of the newest sends that invariant 8 examines; fewer sends than this can be outstanding."""
 
 
 @invariant(9, RoceScope.TIME)
@@ -299,7 +299,8 @@ def spent(qp: Qp) -> tuple[Status, ...]:
 
 
 def patience(qp: Qp) -> int:
-    """Return how long every request takes to end after the last arrival: all time-outs, one more, and an RNR wait."""
+    """Return the longest time in picoseconds from the last arrival to the end of a request: all time-outs, one more,
+    and an RNR wait."""
     wait = timeout_of(qp.attributes.timeout, qp.hca.config.timeout_factor)
     return (qp.attributes.retry_cnt + 2) * wait + rnr_wait_us(0) * 10**6
 

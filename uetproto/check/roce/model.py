@@ -65,7 +65,7 @@ class MemoryAccess:
 
     where: str
     place: MemoryPlace | None
-    """None if the bytes belong to no place."""
+    """Place that the access is in; None: the bytes belong to no place."""
     at: int
     """Offset in the place, or in the region if there is no place."""
     length: int

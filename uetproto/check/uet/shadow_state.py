@@ -63,7 +63,7 @@ class TrackedMessage:
     marks: bytearray = field(default_factory=bytearray)
     """Outcomes of the packets by index: OPEN, ANSWERED, FAILED."""
     failed: bool = False
-    """Whether the packets that are not sent yet will never be sent."""
+    """Whether the message failed: its packets that are not sent yet will never be sent."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""This module makes a schedule of parts: patterns follow one another, or share the same steps."""
+"""This module joins parts to a schedule: parts run one after the other, or in the same steps."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

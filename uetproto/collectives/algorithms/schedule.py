@@ -37,9 +37,9 @@ class Fold(IntEnum):
 
     STORE = 0
     INCOMING_FIRST = 1
-    """Combines as `incoming op own`."""
+    """The result is `incoming op own`."""
     OWN_FIRST = 2
-    """Combines as `own op incoming`."""
+    """The result is `own op incoming`."""
 
 
 IN_PLACE = frozenset({"all_reduce", "reduce", "broadcast"})

@@ -18,7 +18,7 @@ class Candidate(NamedTuple):
     time: float | None
     """Time by its formula in seconds; None: the algorithm is not possible."""
     why: str
-    """Parts of its time, or the reason why the algorithm is not possible."""
+    """Text with the parts of the time, or with the reason why the algorithm is not possible."""
 
 
 class AlgorithmChoice(NamedTuple):

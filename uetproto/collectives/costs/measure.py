@@ -28,7 +28,8 @@ from uetproto.collectives.transport import (
 
 
 class MeasuredNetwork(CollectiveNetwork):
-    """A measured network wraps another network and counts messages: steps that have any, and bytes of each sender."""
+    """A measured network wraps another network; it counts the steps that have messages, and the bytes that each rank
+    sends."""
 
     def __init__(self, network: CollectiveNetwork, tick: Callable[[int], None] = lambda messages: None) -> None:
         """Wrap a network. `tick` is called with the number of messages so far, for every message."""

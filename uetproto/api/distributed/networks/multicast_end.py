@@ -58,7 +58,7 @@ _LAST = SendFlags.INLINE | SendFlags.SIGNALED
 
 
 class MulticastNetwork(PacketNetwork):
-    """Describes a network of RoCE adapters, as multicast uses it."""
+    """Describes the methods that multicast needs of a network of RoCE adapters."""
 
     path_mtu: int
 

@@ -76,7 +76,7 @@ class SharpOffload(Offload):
         return self._among(asked)
 
     def why_not(self, asked: OffloadRequest) -> str | None:
-        """Return why the options give a collective to the ranks that ask for it; None: SHARP carries it out."""
+        """Return why, by the options, the ranks run a collective without SHARP; None: SHARP runs it."""
         options, nbytes = self.fabric.options, asked.count * asked.dtype.itemsize
         streams = bool(options.enable_sat and nbytes >= options.sat_threshold)
         return declined(
