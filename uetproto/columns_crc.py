@@ -33,17 +33,18 @@ _DECIDING = ("opcode", "som", "eom", "atomic_opcode")  # fields on which the imp
 
 
 class Packets(NamedTuple):
-    """Packets that have the same headers, all complete, and payload behind the headers."""
+    """Packets that have the same headers, all complete, and payload behind the headers; each column has one entry for
+    each packet."""
 
     data: Bytes
     rows: Index
     start: Index
     pos: Index
-    """Where the payload begins."""
+    """Offsets at which the payloads begin."""
     end: Index
-    """Where the packet ends by its headers, or where the capture ends it."""
+    """Offsets at which the packets end, by their headers or because the capture kept no more."""
     kept: Index
-    """Where the captured bytes end."""
+    """Offsets at which the captured bytes end."""
     cut: NDArray[np.bool_]
     """Whether the capture kept less than was on the wire."""
     interfaces: NDArray[np.uint32]

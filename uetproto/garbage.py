@@ -1,4 +1,4 @@
-"""Sets how often Python collects garbage while a run makes many objects that live long.
+"""This module sets how often Python collects garbage while a run makes many objects that live long.
 
 Reference counts already free what the engines, the emulator and the audit drop; each collection would look through all
 PDCs, queues and packets in flight, and find nothing.

@@ -100,7 +100,7 @@ def left_out(knobs: Knobs, node: int, name: str) -> Knobs:
 
 
 class EpisodeFailure(NamedTuple):
-    """Holds the violated invariant, or the exception, that ended an episode."""
+    """The violated invariant, or the exception, that has ended an episode."""
 
     kind: str
     """Equal for failures of the same cause: the number of the invariant, or exception and function."""

@@ -19,7 +19,7 @@ from uetproto.textfile import read_bounded
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """Holds the files of one kind that come with the package."""
+    """The files of one kind that are part of the package."""
 
     kind: str
     """Word that errors use for one of the files."""
@@ -29,7 +29,8 @@ class Shipped:
         return sorted(path.stem for path in self.folder.glob("*.toml"))
 
     def find(self, name: str) -> Path:
-        """Return the path of a file of the user or of the package. Raises `LocalError`, which lists the latter."""
+        """Return the path of a file of the user or of the package. Raises `LocalError`, which lists the files of the
+        package."""
         if name.endswith(".toml") or "/" in name:
             return Path(name)
         names = self.names()
@@ -39,7 +40,8 @@ class Shipped:
 
 
 class TomlFile(ABC):
-    """Reads one file, and sets keys in it by hand. Keys are dotted names; rows of an array of tables count from 0."""
+    """A reader of one file, which can also set keys that the command line gives. Keys are dotted names; rows of an
+    array of tables count from 0."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
     """Short names of keys, for `change`."""

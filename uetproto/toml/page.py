@@ -16,7 +16,7 @@ ns, us, ms, s, min) or a number of whole picoseconds. A key without a default is
 
 
 class KeySection(NamedTuple):
-    """Holds one table of a TOML file, or the rows of an array of tables."""
+    """A section is one table of a TOML file, or the rows of an array of tables."""
 
     name: str
     words: str

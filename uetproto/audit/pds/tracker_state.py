@@ -211,7 +211,8 @@ class PdcDirection:
     asked: set[int] = field(default_factory=set)
     """PSNs that an ACK_REQ named: an ACK of such a PSN may answer the ACK_REQ instead of the request."""
     holes: set[int] = field(default_factory=set)
-    """PSNs between those seen, where the capture is complete, and PSNs that were seen trimmed."""
+    """PSNs that were not seen although higher and lower ones were, in a complete capture, and PSNs of trimmed
+    packets."""
     trimmed: set[int] = field(default_factory=set)
     """PSNs of `holes` that were seen trimmed."""
     plain: int | None = None
@@ -242,7 +243,7 @@ class PdcDirection:
 
     @property
     def earlier(self) -> PsnRecord:
-        """Return `was` at an event that has one."""
+        """Return `was`, which must not be None, at an event that has an earlier packet."""
         assert self.was is not None
         return self.was
 

@@ -46,7 +46,7 @@ class Branch(NamedTuple):
 
 
 class FastReader:
-    """A fast reader holds the compiled shapes of one vantage point, and counts how many packets had each."""
+    """A fast reader holds the compiled shapes of one vantage point, and counts the packets of each shape."""
 
     def __init__(self, crc: str, with_crc: dict[Flow, bool], with_icrc: dict[Flow, bool]) -> None:
         """Take two tables that say which flows have a CRC32C, and which a right ICRC; readers add flows to them."""

@@ -123,7 +123,8 @@ _WITHOUT_CRC = f"""
 
 
 def reader_of(packet: Packet, following: str | None, crc: str, count: list[int], with_crc: dict[Flow, bool]) -> Reader:
-    """Compile a reader that counts packets of this shape; truncated ones end within the header `following`."""
+    """Compile a reader that counts packets of the shape of `packet`; a truncated packet ends within the header
+    `following`."""
     layers = packet.layers
     forms = [layer.form for layer in layers]
     whole, sealed, roce = "truncated" not in packet.notes, forms[-1].startswith("tss"), "bth" in forms

@@ -129,7 +129,7 @@ class RequestRecord(NamedTuple):
     done: int
     """Number of messages that were complete after this request."""
     run: int
-    """Number of the run of this request: between records of one run no request is missing."""
+    """Number of the run to which this request belongs: within one run no request is missing."""
 
 
 @dataclass(slots=True)
@@ -280,7 +280,7 @@ class QpStream:
 
     @property
     def earlier(self) -> RequestRecord:
-        """Return `was` at an event that has one."""
+        """Return `was`, which must not be None, at an event that has an earlier request."""
         assert self.was is not None
         return self.was
 
@@ -351,7 +351,7 @@ class QpStream:
         return (self,) if self.other is None else (self, self.other)
 
     def asked(self, psn: int) -> bool:
-        """Return whether an answer to the newest request has this PSN."""
+        """Return whether the PSN is one that an answer to the newest request can have."""
         if self.newest is None:
             return False
         read = self.read_of(self.newest)

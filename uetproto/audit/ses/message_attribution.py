@@ -24,7 +24,8 @@ def fits(message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -
 
 
 def is_surely_of(message: AuditedMessage, psn: int) -> bool:
-    """Return whether a packet that has the id of this message can belong to no other, as packets around it prove."""
+    """Return whether the packet with this PSN, which has the id of the message, certainly belongs to it: the packets
+    before and after it prove this."""
     sender = message.sender
     if sender.unordered:
         return False

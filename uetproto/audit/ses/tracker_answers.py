@@ -67,4 +67,4 @@ class RepeatedId(AboutMessage):
     psn: int | None
     """PSN of a packet of the earlier message that is not acknowledged; None: all are acknowledged."""
     number: int
-    """Number of that packet; if all are acknowledged, that of any packet of the earlier message."""
+    """Number of the packet with the PSN `psn`; if `psn` is None, the number of any packet of the earlier message."""

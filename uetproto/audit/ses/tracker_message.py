@@ -406,7 +406,7 @@ class ReturnedData:
         return int(getattr(ses, "message_offset", 0))
 
     def expected(self, ses: Head) -> int:
-        """Return how many bytes the request of this offset asked for; -1: not known."""
+        """Return how many bytes the request packet with this offset asked for; -1: not known."""
         message = self.message
         if message is None:
             return -1

@@ -73,9 +73,10 @@ class SharpEvent(Enum):
     OTHER_JOB = auto()
     """A message has another job than nearly all others of its group; state: `AuditedSharpGroup`."""
     STRANGER = auto()
-    """A request came from a child that has not joined, or a result to one; state: `AuditedSharpGroup`, with `child`."""
+    """A request came from a child that has not joined, or a result went to such a child; state: `AuditedSharpGroup`,
+    with `child`."""
     AHEAD = auto()
-    """The number of an operation is far ahead of those before; state: `AuditedSharpGroup`."""
+    """The number of an operation is far ahead of the numbers of earlier operations; state: `AuditedSharpGroup`."""
     NO_MESSAGE = auto()
     """A SEND came between queue pairs of SHARP that is no message; state: `AuditedSharpMessage`."""
     UNASKED = auto()

@@ -164,7 +164,7 @@ class TssTracker:
 
     @property
     def any_sealed(self) -> bool:
-        """Tell whether a sealed packet was seen: from then on packets of PDCs have to be followed as well."""
+        """Tell whether a sealed packet was seen: from then on the tracker also has to follow the packets of PDCs."""
         return self._last >= 0
 
     def see(self, seen: ObservedPacket) -> None:
@@ -206,7 +206,7 @@ class TssTracker:
             self._halves(sender, seen)
 
     def see_inside(self, seen: ObservedPacket) -> None:
-        """Follow a packet of a PDC: it was sealed if it has the number of the last sealed packet."""
+        """Follow a packet of a PDC: the packet was sealed if its number is that of the last sealed packet."""
         ends = _ends(seen)
         if seen.number == self._last:
             self._tell[TssEvent.INSIDE](ClearPacket(seen, seen.number), seen)

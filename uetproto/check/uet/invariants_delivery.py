@@ -107,8 +107,7 @@ def pds_07_success_means_delivered(
 def pds_08_guaranteed_response(
     shadow: PdcShadow | None, track: TrackedMessage, index: int, error: PdsError | None, response: Buffer | None
 ) -> None:
-    """For a PSN whose SES response was gtd_del, the response that reaches the source SES is that one, never a
-    default."""
+    """For a PSN whose SES response was gtd_del, this response reaches the source SES, never a default response."""
     if error is None and shadow is not None and shadow.peer is not None:
         psn = track.psns[index]
         answer = shadow.peer.gtd.get(psn)

@@ -83,10 +83,9 @@ def operations(text: str) -> list[str]:
 def algorithms(
     ops: Sequence[str], algorithm: str | None, compare: str | None, *, hosts: bool
 ) -> dict[str, list[str | None]]:
-    """Return the algorithms to run for each operation; None: the default for the number of bytes.
-
-    Each operation runs those of the named algorithms that it has. "all" stands for all algorithms with a schedule; the
-    hierarchical ones are left out if each host has one rank.
+    """Return the names of the algorithms to run for each operation; None stands for the default algorithm for the
+    number of bytes. An operation runs only those of the named algorithms that exist for it. "all" stands for all
+    algorithms with a schedule; the hierarchical ones are left out if each host has one rank.
     """
     named = [] if algorithm is None else [algorithm]
     named += compare.split(",") if compare is not None and compare != "all" else []

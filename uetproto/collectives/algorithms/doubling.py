@@ -153,14 +153,15 @@ def halving_doubling(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def reduce_scatter(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of halving alone."""
+    """Return the plan of the first half of `halving_doubling`, which is a reduce_scatter."""
     return request.reduce_scatter(
         request.phase(HalvingDoubling(request.size, gathers=False, own_blocks=True), Buffer.SCRATCH)
     )
 
 
 def all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of doubling alone, which needs a power of two."""
+    """Return the plan of the second half of `halving_doubling`, which is an all_gather; the number of ranks must be a
+    power of two."""
     if Folding(request.size).extras:
         raise LocalError("size", f"{request.size} is no power of two", "powers of two; for any size: bruck, ring")
     return request.all_gather(request.phase(HalvingDoubling(request.size, reduces=False, own_blocks=True)))

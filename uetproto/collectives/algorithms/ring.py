@@ -63,10 +63,10 @@ def all_reduce(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def reduce_scatter(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of the first half alone, on blocks."""
+    """Return the plan of the first half of the ring, which is a reduce_scatter of blocks."""
     return request.reduce_scatter(request.phase(Ring(request.size, gathers=False), Buffer.SCRATCH))
 
 
 def all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of the second half alone, which starts with the rank's own block."""
+    """Return the plan of the second half of the ring, which is an all_gather; each rank starts with its own block."""
     return request.all_gather(request.phase(Ring(request.size, reduces=False)))

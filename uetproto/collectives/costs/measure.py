@@ -113,7 +113,8 @@ class FormulaResult(NamedTuple):
 def formula(
     op: str, algorithm: str, size: int, length: int, costs: Costs, *, nodes: int, inside: Costs, **options: Any
 ) -> FormulaResult | None:
-    """Return the numbers of a formula, or None if the algorithm has none. `options`: those of `catalogue.schedule`."""
+    """Return steps, bytes and time of an algorithm by its formula; None: the algorithm has no formula. `options`: those
+    of `catalogue.schedule`."""
     if ALGORITHMS[op][algorithm].formula is None:
         return None
     return in_picoseconds(expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside, **options))

@@ -55,7 +55,7 @@ class Topology:
 
     @cached_property
     def leaving(self) -> tuple[tuple[int, ...], ...]:
-        """Return the links that leave each vertex."""
+        """Return, for each vertex, the links that leave it."""
         found: list[list[int]] = [[] for _ in range(self.size + len(self.switches))]
         for number, link in enumerate(self.links):
             found[link.source].append(number)
@@ -69,7 +69,7 @@ class Topology:
         return " > ".join(map(self.name, self.links[link]))
 
     def up(self, rank: int) -> int:
-        """Return the link from a rank; `up(rank) ^ 1` leads to it."""
+        """Return the link that leaves a rank; the link `up(rank) ^ 1` leads to the rank."""
         return self.leaving[self._rank(rank)][0]
 
     def neighbour(self, rank: int) -> int:
@@ -80,7 +80,7 @@ class Topology:
 
     @property
     def nodes(self) -> int:
-        """Return the nodes that have a rank."""
+        """Return the number of nodes that have a rank."""
         return len({place // self.gpus_per_node for place in self.places})
 
     def node(self, rank: int) -> int:

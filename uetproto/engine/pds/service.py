@@ -64,7 +64,7 @@ class Outgoing(Protocol):
     message_id: int
     next_hdr: int
     context: int
-    """A number that the application chooses: messages with different numbers never share a PDC (pds.md §6.1)."""
+    """Number that the application chooses: messages with different numbers never share a PDC (pds.md §6.1)."""
     reserved: bool
     """Whether the message uses a reserved PDC (`rsv_pdc_context`), whose SYN packets carry use_rsv_pdc."""
     lock: bool
@@ -87,7 +87,7 @@ _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPO
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Holds the answer of SES to a delivered packet (`ses_pds_tx_rsp`).
+    """The answer that SES has given to a delivered packet (`ses_pds_tx_rsp`).
 
     Raises `LocalError` if `header` is not bytes, or if an ACK cannot carry `next_hdr`.
     """
@@ -97,7 +97,7 @@ class Response:
     gtd: bool = False
     """Whether PDS guarantees the delivery: it stores the response until a CLEAR (pds.md §9.1)."""
     final: bool = True
-    """False: this is NO_RESPONSE, and the final response follows (ses.md §9.1)."""
+    """Whether this is the final response; False: it is NO_RESPONSE, and the final response follows (ses.md §9.1)."""
     next_hdr: int = NextHdr.RESPONSE
     rereadable: bool = True
     """Whether a duplicate may be answered by reading the data again, so that it need not be stored; False for a
@@ -183,7 +183,7 @@ class PacketDelivery(Protocol):
 
 @dataclass(slots=True)
 class Counters:
-    """Holds the counters of an endpoint: those of pds.md §17, and one for each reason to drop a packet silently."""
+    """An endpoint has these counters: those of pds.md §17, and one for each reason to drop a packet silently."""
 
     pdc_close_in_err: int = 0
     psn_limit_close: int = 0

@@ -14,7 +14,7 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CpSender
 
 
 class State(IntEnum):
-    """Holds the states of a PDC (UE 1.0.1 §3.5.9.3, Fig 3-48, and §3.5.9.4, Fig 3-49)."""
+    """A PDC has these states (UE 1.0.1 §3.5.9.3, Fig 3-48, and §3.5.9.4, Fig 3-49)."""
 
     CLOSED = 0
     CREATING = 1
@@ -153,7 +153,7 @@ GLOSSARY = {
     I.PROBE_TIME: ("Tail_Loss_Time without an ACK is over (`inferred_loss = probe`)", "pds.md §11.4"),
     I.IDLE: ("no packet was sent or received for the idle time", "pds.md §16"),
 }  # fmt: skip
-"""Explains each input, and names the section that defines the reaction."""
+"""Explanation of each input, and the section that defines the reaction."""
 
 Table: TypeAlias = dict[tuple[State, Input], tuple[str, State]]
 

@@ -129,7 +129,7 @@ class RocePacket(Datagram):
     network: Buffer = b""
     """IPv4 or IPv6 header or GRH of a received UD packet; empty if there was none."""
     hop_limit: int = 0
-    """Hop limit to send with; 0 stands for that of the configuration."""
+    """Hop limit to send with; 0: the hop limit of the configuration."""
     flow_label: int = 0
     """Flow label to send with, over IPv6."""
 
@@ -143,7 +143,7 @@ class AddressVector:
     flow_label: int = 0
     """Flow label of 20 bits, which gives the UDP source port; with 0 the queue pair numbers give it (roce.md §1)."""
     hop_limit: int | None = None
-    """Hop limit; None stands for that of the configuration."""
+    """Hop limit; None: the hop limit of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from uetproto.wire.headers.uet_ses import Space
 
 
 class IndexState(IntEnum):
-    """Holds the states of a resource index (ses.md §2.4)."""
+    """A resource index has these states (ses.md §2.4)."""
 
     ENABLED = 0
     DISABLED_GEN = auto()

@@ -311,7 +311,7 @@ _COMPARES: dict[AtomicOpcode, Callable[[Any, int, int], bool]] = {
 
 
 class AtomicOutcome(NamedTuple):
-    """Holds the result of an AMO."""
+    """The result that an AMO has."""
 
     memory: bytes
     """The elements after the AMO, in host order."""

@@ -42,7 +42,7 @@ CAS_LENGTH = 32
 
 @dataclass(slots=True)
 class Judgement:
-    """Holds a request that is being checked, and what the steps have found."""
+    """A request that is being checked, and what the steps of the checks have found."""
 
     request: SesRequest
     mode: Mode

@@ -125,7 +125,7 @@ def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
 
 
 class AtomicExtension(NamedTuple):
-    """Holds the fields of the atomic header (ses.md §6).
+    """The atomic header has these fields (ses.md §6).
 
     `compare` and `swap` are fields of 128 bits with the operand in the low-order bits; None: no compare-and-swap.
     """
@@ -138,7 +138,7 @@ class AtomicExtension(NamedTuple):
 
 
 class Extensions(NamedTuple):
-    """Holds the extension headers of a request, and their size in bytes."""
+    """The extension headers that a request has, and their size in bytes."""
 
     atomic: AtomicExtension | None = None
     rendezvous: SesExtRendezvousHeader | None = None

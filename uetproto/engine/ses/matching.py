@@ -147,7 +147,7 @@ class PostedReceives(Generic[ReceiveT]):
 
 
 class HeldMessages(Generic[HeldT]):
-    """Holds the held and the stopped messages of a queue, in arrival order (ses.md §11.3 rule 3).
+    """The messages of a queue that are held or stopped, in arrival order (ses.md §11.3 rule 3).
 
     Each entry is in four lists, one for each mask of `_ASKED`. A receive with `ignore` 0 or ALL_BITS takes the first
     entry of the list that it selects, in constant time. A receive with another `ignore` is compared with the entries

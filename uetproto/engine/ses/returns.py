@@ -78,7 +78,8 @@ class Returns:
         self, pdc: Connection, psn: int, next_hdr: int, header: bytes, data: Buffer, region: Region | None,
         accepted: Response,
     ) -> Response | None:  # fmt: skip
-        """Queue the data of a read packet; return its answer `accepted`, or None if the answer follows later."""
+        """Queue the data of a read packet; return `accepted` as the answer to that packet, or None if the answer
+        follows later."""
         self.open += 1
         self._queued.append(ReturnMessage(self, pdc, next_hdr, header, data, region))
         self._waiting[pdc] = waiting = self._waiting.get(pdc, 0) + 1

@@ -125,8 +125,8 @@ def build_later(plan: MessagePlan, opcode: int, message_id: int, eom: int, offse
     """Build the header of a later packet (som = 0) without payload, in the standard form.
 
     The header is the template of later packets, or belongs to a packet that ends a message early: MSG_ERROR, or the end
-    of a stopped message. `offset` is for the latter only: the number of bytes in the packets before (ses.md §5.12, §5.7
-    D3).
+    of a stopped message. `offset` is the number of bytes in the packets before, for the end of a stopped message only
+    (ses.md §5.12, §5.7 D3).
     """
     p, hd = plan, plan.header_data is not None and plan.hd_in_all
     return SesRequestStdHeader.pack(
@@ -140,7 +140,8 @@ _MOST_AHEAD = 32640
 
 
 class Reassembly:
-    """Records which bytes of a message arrived: all bytes below `edge`, and single packets above it.
+    """A reassembly records which bytes of a message have arrived: all bytes below `edge`, and single packets above
+    `edge`.
 
     The window of the PDC limits the number of packets above the edge, and so the memory used. `add` refuses a byte that
     arrives twice, because the packets of a message are disjoint (ses.md §7.1). It also refuses more than `_MOST_AHEAD`

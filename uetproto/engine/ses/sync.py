@@ -28,7 +28,7 @@ class _SyncGroup:
 
 
 class TargetSyncGroups:
-    """Holds the sync groups of a target, by {fabric address of the source, group}."""
+    """The sync groups that a target has, by {fabric address of the source, group}."""
 
     def __init__(self, config: SesConfig) -> None:
         self._config = config

@@ -26,7 +26,7 @@ GOOD = (ReturnCode.OK, ReturnCode.NULL)
 
 
 class MessageState(IntEnum):
-    """Holds the states of a message at its initiator (ses.md §12)."""
+    """A message has these states at its initiator (ses.md §12)."""
 
     QUEUED = 0
     SENDING = auto()
@@ -43,7 +43,7 @@ class MessageState(IntEnum):
 
 
 class MessageInput(IntEnum):
-    """Holds the events of a message at its initiator."""
+    """These events change the state of a message at its initiator."""
 
     FIRST_SENT = 0
     LAST_SENT = auto()

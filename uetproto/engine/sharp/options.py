@@ -261,8 +261,8 @@ def declined(
 ) -> str | None:
     """Return why HCOLL or NCCL does not hand a collective of `members` leaders to SHARP; None: it does (sharp.md §5).
 
-    A program that asks for SHARP by name has asked for it as it is (**choice**): sizes and numbers from which the
-    libraries use SHARP count where they are set. `streams`: the vector goes by a SAT.
+    For a program that asks for SHARP by name, a threshold (a size, or a number of ranks) counts only if the user has
+    set it; the defaults of the libraries do not count (**choice**). `streams`: the vector is streamed on a SAT.
     """
     mode, given = options.enable_sharp, options.given
     if not mode:
@@ -285,7 +285,7 @@ def declined(
 
 
 def disabled(options: SharpOptions, op: str) -> str | None:
-    """Return the option by which an operation is not HCOLL's at all, as a text; None: there is none."""
+    """Return, as text, the option that makes HCOLL leave an operation to others; None: no option does."""
     disables = {
         "all_reduce": options.disable_allreduce, "reduce": options.disable_reduce,
         "barrier": options.disable_barrier, "broadcast": options.disable_bcast,

@@ -89,7 +89,8 @@ class NonceSpace(NamedTuple):
 
 
 class AssociatedData:
-    """Holds the authenticated bytes before the security header, from the source address on (tss.md §7.1, §7.3).
+    """The associated data are the authenticated bytes before the security header, from the source address on (tss.md
+    §7.1, §7.3).
 
     They are the same in all packets of a flow, so that a caller may keep the object.
     """

@@ -54,7 +54,7 @@ class DomainKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainConfig:
-    """Holds the parameters of a secure domain, which are equal at all its members (tss.md §3).
+    """A secure domain has these parameters, which are equal at all its members (tss.md §3).
 
     Raises `LocalError` naming the parameter and what is legal.
     """

@@ -20,7 +20,8 @@ Failure = Callable[[int, Trouble, Rail], TransportError]
 
 
 class SharpCollective:
-    """Connects the parts of a collective, so that either all ranks fall back or none.
+    """A collective connects the parts of its ranks, so that either all ranks fall back to a collective without SHARP or
+    none does.
 
     With a fallback, no rank takes its result before the aggregations of all ranks have succeeded. A library would need
     messages for this agreement; here it takes no time.

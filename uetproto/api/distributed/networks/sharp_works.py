@@ -56,7 +56,7 @@ class SharpOperation(NamedTuple):
         return self._replace(data=data, count=end - start, into=into)
 
     def work(self, op_id: int, group_id: int) -> Aggregate:
-        """Return the work for a host; elements stay in the byte order of this machine; the flag LE tells that order."""
+        """Return the work for a host; elements keep the byte order of this machine, which the flag LE states."""
         return Aggregate(
             op_id=op_id, group_id=group_id, coll=self.coll, op=self.op, dtype=self.dtype, data=self.data,
             count=self.count, root=self.root, little_endian=byteorder == "little",

@@ -51,7 +51,8 @@ class KnownAn:
     buffers: int
     groups: int
     qps: int
-    """Number of queue pairs left to be granted; `osts`, `buffers` and `groups` say the same of their resources."""
+    """Number of queue pairs left to be granted; `osts`, `buffers` and `groups` are such numbers of OSTs, buffer bytes
+    and groups."""
     shared: int = 0
     """Number of jobs that share the semaphores of this AN."""
     exclusive: int = 0

@@ -130,7 +130,8 @@ class FabricGraph:
 
     @cached_property
     def planes(self) -> list["FabricGraph"]:
-        """Return the fabric once for each plane of host ports, with only these ports."""
+        """Return one graph of the fabric for each plane of host ports; the graph has only the host ports of that
+        plane."""
         found: dict[int, dict[int, dict[int, int]]] = {}
         for switch in self.switches.values():
             for port, host in switch.hosts.items():
@@ -148,7 +149,8 @@ class FabricGraph:
         return self._distances([guid for guid, switch in self.switches.items() if switch.hosts], 1)
 
     def climbing(self, root: int) -> dict[int, int]:
-        """Return how many hops each switch is below the root, over paths that never descend on the way to it."""
+        """Return, for each switch, the number of hops to the root, over paths on which no hop leads to a lower
+        level."""
         if root not in self._climbing:
             self._climbing[root] = self._distances([root], 0, self.levels)
         return self._climbing[root]

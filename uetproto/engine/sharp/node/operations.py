@@ -27,7 +27,7 @@ FATAL = frozenset({Status.DATA_CORRUPT, Status.CHILD_DOWN, Status.PARENT_DOWN})
 
 
 class GroupOperations(ABC):
-    """Holds the open, finished and failed operations of one group.
+    """The operations that one group has: open, finished and failed ones.
 
     Subclasses say where a request belongs, when results leave and what the window is.
     """
@@ -434,7 +434,7 @@ class GroupOperations(ABC):
 
 
 class LltOperations(GroupOperations):
-    """Holds the operations of a group on a low-latency tree; at most W = granted_osts of them are open."""
+    """The operations that a group has on a low-latency tree; at most W = granted_osts of them are open."""
 
     sat = False
 

@@ -62,7 +62,8 @@ class OstEntry:
     finished: set[int] = field(default_factory=set)
     """Children that acknowledged the result."""
     early: dict[int, tuple[SharpMessage, bytes]] = field(default_factory=dict)
-    """Maps each child that has the multicast result, which this node still lacks, to its request for seq + W."""
+    """Maps each child that already has the multicast result, which this node does not have, to the child's request for
+    seq + W."""
     error: bytes = b""
     """ERROR message of an operation in state ERR."""
     code: Status = Status.OK

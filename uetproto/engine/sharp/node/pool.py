@@ -32,7 +32,7 @@ class PoolUser(Protocol):
 
 
 class Used(NamedTuple):
-    """Counts the units of each resource of a node that are in use."""
+    """The numbers of units of each resource of a node that are in use."""
 
     osts: int
     groups: int

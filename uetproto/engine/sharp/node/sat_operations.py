@@ -37,7 +37,7 @@ class ChunkStream:
     done: int = 0
     """Lowest vec_off that is not DONE, where the window begins."""
     ready: dict[int, OstEntry] = field(default_factory=dict)
-    """Results that wait for those before them."""
+    """Results, by vec_off, that wait until the results of all lower vec_offs have been sent."""
     out: deque[OstEntry] = field(default_factory=deque)
     """Chunks whose results were sent and that are not yet evicted."""
     finished: bool = False
@@ -46,7 +46,7 @@ class ChunkStream:
 
 
 class SatOperations(GroupOperations):
-    """Holds the operations of a group on a streaming tree; one window limits the streams, another the chunks."""
+    """The operations that a group has on a streaming tree; one window limits the streams, another the chunks."""
 
     sat = True
 
