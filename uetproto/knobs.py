@@ -26,6 +26,8 @@ class KeyType:
     doc: str = ""
     default: str = ""
     source: str = ""
+    unit: str = ""
+    """`TIME`, `RATE` or `SIZE`; empty: another unit or none."""
 
     def says(self, doc: str, default: str = "", source: str = "") -> "KeyType":
         """Return a key that takes the same values and has this description; see `Knob`."""
@@ -36,7 +38,7 @@ Legal = range | tuple[Any, ...] | KeyType
 """Type of the legal values: whole numbers within a range; one of several values, where a range stands for its numbers;
 or, for an entry of a TOML file, all that a `KeyType` takes."""
 
-TIME, RATE = "ps", "bit/s"
+TIME, RATE, SIZE = "ps", "bit/s", "bytes"
 """Units whose values have a text in TOML files, such as "5 us"; any other unit is only shown in the docs."""
 
 BOOL: Legal = (True, False)
@@ -46,7 +48,17 @@ REQUIRED: Any = MISSING
 
 TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12, "min": 60 * 10**12}
 """Number of picoseconds in each unit of time."""
-TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
+RATES = {"b/s": 1, "kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9, "Tb/s": 10**12}
+"""Number of bits a second in each unit of rates."""
+SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+"""Number of bytes in each unit of sizes."""
+TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min)'
+RATE_LEGAL = 'a rate such as "400 Gb/s" (b/s, kb/s, Mb/s, Gb/s, Tb/s)'
+SIZE_LEGAL = 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB)'
+UNITS = {TIME: (TIMES, TIME_LEGAL), RATE: (RATES, RATE_LEGAL), SIZE: (SIZES, SIZE_LEGAL)}
+"""Units of each kind of number, and what errors and docs say of them."""
+_SHOWN = {TIME: ("s", "ms", "us", "ns", "ps"), RATE: ("Gb/s", "Mb/s", "kb/s", "b/s"), SIZE: ("GiB", "MiB", "KiB", "B")}
+"""Units in which numbers are shown, the largest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,7 @@ class Knob:
 
     def read(self, value: Any) -> Any:
         """Convert an entry of a TOML file to the value of the knob: by its `KeyType`, or from "on", "off" or the text
-        of a time.
+        of a time, rate or size.
 
         Other values are returned as they are, for `check`. Raises `ValueError` for an entry that cannot be converted.
         """
@@ -75,23 +87,25 @@ class Knob:
             return self.legal.check(value)
         if isinstance(value, str) and self.legal == BOOL:
             return {"on": True, "off": False}.get(value, value)
-        return with_unit(value, TIMES) if isinstance(value, str) and self.unit == TIME else value
+        return with_unit(value, UNITS[self.unit][0]) if isinstance(value, str) and self.unit in UNITS else value
 
     @property
     def toml_legal(self) -> str:
         """Return the text of the legal values as a TOML file writes them."""
-        if isinstance(self.legal, range) and self.unit == TIME:
-            return time_legal(self.legal[0], self.legal[-1])
+        if isinstance(self.legal, range) and self.unit in UNITS:
+            return unit_legal(self.legal[0], self.legal[-1], self.unit)
         return legal_text(self.legal)
 
     @property
     def key(self) -> KeyType:
         """Return the type of the TOML key that sets this knob."""
-        default = "" if self.default in (REQUIRED, None) else default_text(self.default, self.unit)
-        words = f"{self.doc} Unit: {self.unit}." if self.unit not in ("", TIME, RATE) else self.doc
+        of_legal = self.legal.unit if isinstance(self.legal, KeyType) else ""
+        unit = self.unit if isinstance(self.legal, range) and self.unit in UNITS else of_legal
+        default = "" if self.default in (REQUIRED, None) else default_text(self.default, unit)
+        words = self.doc if unit or not self.unit else f"{self.doc} Unit: {self.unit}."
         if isinstance(self.legal, KeyType):
             return self.legal.says(words, default, self.source)
-        return KeyType(self.read, self.toml_legal, words, default, self.source)
+        return KeyType(self.read, self.toml_legal, words, default, self.source, unit)
 
 
 def knob(default: _T, legal: Legal, unit: str, doc: str, source: str = "") -> _T:
@@ -143,7 +157,7 @@ def default_text(value: Any, unit: str = "") -> str:
     """Return the text of a default as TOML files write it."""
     if isinstance(value, bool | Enum):
         return (value.name if isinstance(value, Enum) else str(value)).lower()
-    return time_text(value) if unit == TIME else str(value)
+    return unit_text(value, unit) if unit and type(value) is int else str(value)
 
 
 def keys_of(kind: Any) -> dict[str, KeyType]:
@@ -160,8 +174,7 @@ def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> d
     for one in fields(kind):
         name = f"{prefix}{one.name}"
         if name in found and not found[name].default and one.default not in (MISSING, None, ""):
-            is_time = found[name].legal.startswith(TIME_LEGAL)
-            found[name] = replace(found[name], default=default_text(one.default, TIME if is_time else ""))
+            found[name] = replace(found[name], default=default_text(one.default, found[name].unit))
     return found
 
 
@@ -185,13 +198,20 @@ def with_unit(value: Any, units: Mapping[str, int]) -> Any:
     return amount
 
 
-def time_legal(low: int, high: int) -> str:
-    """Return the text for errors and docs that says that times from `low` to `high` (picoseconds) are legal."""
-    return f"{TIME_LEGAL}, {time_text(low)} … {time_text(high)}"
+def unit_legal(low: int, high: int, unit: str) -> str:
+    """Return the text for errors and docs that says that times, rates or sizes from `low` to `high` are legal."""
+    return f"{UNITS[unit][1]}, {unit_text(low, unit)} … {unit_text(high, unit)}"
+
+
+def unit_text(number: int, unit: str) -> str:
+    """Return a time, rate or size as text, in the largest unit of which it is a whole number."""
+    units = UNITS[unit][0]
+    if number < 0:  # stands for something else
+        return str(number)
+    name = next((name for name in _SHOWN[unit] if number and number % units[name] == 0), _SHOWN[unit][-1])
+    return f"{number // units[name]} {name}"
 
 
 def time_text(picoseconds: int) -> str:
     """Return a time as text, in the largest unit of which it is a whole number."""
-    units = (unit for unit in ("s", "ms", "us", "ns") if picoseconds and picoseconds % TIMES[unit] == 0)
-    unit = next(units, "ps")
-    return f"{picoseconds // TIMES[unit]} {unit}"
+    return unit_text(picoseconds, TIME)

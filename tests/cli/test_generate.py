@@ -102,7 +102,7 @@ def test_the_default_is_a_number_of_packets(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for text in ("20 us", "20000000"):
+    for text in ("20 us", "20000000 ps"):
         path = tmp_path / "d.pcap"
         assert status("bench", "-o", str(path), "--duration", text, "--json") == 0
         found = json.loads(capsys.readouterr().out)
@@ -140,8 +140,13 @@ def test_a_closed_pipe_ends_silently() -> None:
             ("bench", "--mutate", "bad-crc=0.1", "--mutate", "bad-crc=0.2"),
             "--mutate bad-crc=0.2: bad-crc is there twice; legal: each mutation once",
         ),
+        (
+            ("bench", "--duration", "5"),
+            '--duration 5: has no unit; legal: a time such as "1 ms" (ps, ns, us, ms, s, min), 1 ps',
+        ),
+        (("bench", "--set", "delay=5"), "--set delay: 5 has no unit; legal: a time such as"),
         (("bench", "--duration", "soon"), "--duration soon: is no time; legal: a time such as"),
-        (("bench", "--duration", "0"), "--duration 0: is no time; legal: a time such as"),
+        (("bench", "--duration", "0"), "--duration 0: has no unit; legal: a time such as"),
     ],
 )
 def test_misuse(tmp_path: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:

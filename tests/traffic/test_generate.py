@@ -244,7 +244,7 @@ def test_datagrams_that_get_lost_do_not_heap_up_buffers() -> None:
 
 def test_pdcs_that_are_idle_at_once() -> None:
     """The idle time, 1 ps, rings once, not each picosecond of the way to the other end."""
-    world = TrafficRun(load("mixed", ["pds.idle_time=1"]), Nowhere(), packets=500)
+    world = TrafficRun(load("mixed", ["pds.idle_time=1 ps"]), Nowhere(), packets=500)
     assert not world.run(10_000), "it goes on after so many events"
     assert world.tap.packets == 500
 

@@ -13,10 +13,10 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from uetproto.check.episode import EpisodeSettings, ScenarioSettings
-from uetproto.check.toml_text import NODES, printable, table, time_text
+from uetproto.check.toml_text import NODES, printable, table
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.errors import LocalError
-from uetproto.knobs import TIME, knobs_of
+from uetproto.knobs import TIME, knobs_of, time_text
 
 _TIMES = {name for kind in (PdsConfig, SesConfig) for name, one in knobs_of(kind).items() if one.unit == TIME}
 NOT_SHRUNK = "not shrunk to the end: the search was ended"

@@ -17,14 +17,6 @@ def number_text(number: int) -> int | str:
     return "all" if number == ALL else number
 
 
-def time_text(picoseconds: int) -> int | str:
-    """Return a duration in the largest unit of which it is a whole number."""
-    for unit, name in ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns")):
-        if picoseconds >= unit and picoseconds % unit == 0:
-            return f"{picoseconds // unit} {name}"
-    return picoseconds
-
-
 def table(name: str, values: dict[str, Any], array: bool = False) -> Iterator[str]:
     """Yield the lines of a table, after an empty line."""
     yield ""

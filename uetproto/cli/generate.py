@@ -72,7 +72,7 @@ Mutations:
     "--packets", type=click.IntRange(1, _MOST), metavar="N",
     help=f"Packets to write; default: {DEFAULT_PACKETS:,}, without limit if --duration is given.",
 )  # fmt: skip
-@click.option("--duration", metavar="T", help='Virtual time that the capture covers, such as "10 ms".')
+@click.option("--duration", metavar="T", help='Virtual time that the capture covers, with its unit: "10 ms".')
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the profile; may be repeated."
 )
@@ -134,9 +134,10 @@ def command(
 
 def _duration(text: str) -> int:
     try:
-        value: int = _TIME.check(int(text) if text.isdecimal() else text)
+        value: int = _TIME.check(text)
     except ValueError:
-        raise LocalError(f"--duration {text}", "is no time", _TIME.legal) from None
+        wrong = "has no unit" if text.isdecimal() else "is no time"
+        raise LocalError(f"--duration {text}", wrong, _TIME.legal) from None
     return value
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from uetproto.errors import LocalError, Location
-from uetproto.knobs import KeyType
+from uetproto.knobs import RATE, TIME, KeyType
 from uetproto.textfile import read_bounded
 
 
@@ -76,6 +76,11 @@ class TomlFile(ABC):
         """Return the table that holds `key`, which the user wrote as `name`. Raises `LocalError` if no table can hold
         it.
         """
+
+    def check_unit(self, key: str, value: object, legal: KeyType) -> None:
+        """Raise `LocalError` for a time or rate that was set by hand as a bare number: 5 would be 5 ps."""
+        if legal.unit in (TIME, RATE) and type(value) is int and value and any(at in self.given for at in upwards(key)):
+            raise self.refuse(key, f"{value} has no unit", legal.legal)
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
         """Return the error for `key`, with the line of the key or, if it is absent, of the nearest table above it."""

@@ -8,10 +8,9 @@ from typing import Any
 from uetproto.engine.contract import SECOND
 from uetproto.engine.memory import Region
 from uetproto.engine.tss.keys import DomainKey, key_bytes
-from uetproto.knobs import BOOL, TIMES, KeyType, Knob, fits, time_legal, with_unit
+from uetproto.knobs import BOOL, SIZE, TIME, UNITS, KeyType, Knob, fits, unit_legal, with_unit
+from uetproto.knobs import RATE as BITS
 
-_RATES = {"b/s": 1, "kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9, "Tb/s": 10**12}
-_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _DAY = 86_400 * SECOND
 
 
@@ -23,6 +22,11 @@ def _between(low: int, high: int, units: Mapping[str, int] | None = None) -> Cal
         return number
 
     return check
+
+
+def _with_unit(low: int, high: int, unit: str, legal: str = "") -> KeyType:
+    units, every = UNITS[unit]
+    return KeyType(_between(low, high, units), legal or every, unit=unit)
 
 
 def integer_legal(legal: range) -> str:
@@ -38,13 +42,12 @@ def integer(low: int, high: int) -> KeyType:
 
 def size(low: int, high: int) -> KeyType:
     """Return the type of numbers of bytes within bounds."""
-    legal = f'a whole number, {low} … 0x{high:x}, or a text such as "1 MiB" (B, KiB, MiB, GiB)'
-    return KeyType(_between(low, high, _SIZES), legal)
+    return _with_unit(low, high, SIZE, unit_legal(low, high, SIZE))
 
 
 def time(low: int = 0, high: int = _DAY) -> KeyType:
     """Return the type of times within bounds, in picoseconds."""
-    return KeyType(_between(low, high, TIMES), time_legal(low, high))
+    return _with_unit(low, high, TIME, unit_legal(low, high, TIME))
 
 
 def _is(kind: type) -> Callable[[Any], Any]:
@@ -112,8 +115,8 @@ BOOLEAN = KeyType(_is(bool), "true, false")
 ADDRESS = KeyType(_address, "an IPv4 or IPv6 address")
 NAMES = KeyType(_names, 'a list of node names, or "all"')
 WHICH = KeyType(_which, "a share 0 … 1, or a list of frame numbers counted from 0")
-RATE = KeyType(_between(1, 10**15, _RATES), 'bits a second, or a text such as "400 Gb/s" (b/s … Tb/s)')
-BYTES = KeyType(_between(0, 1 << 40, _SIZES), 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB)')
+RATE = _with_unit(1, 10**15, BITS)
+BYTES = _with_unit(0, 1 << 40, SIZE)
 HEX = KeyType(_hex, "bytes in hex")
 SECRET = KeyType(lambda value: DomainKey(key_bytes(value)), "")
 """Key of a secure domain; errors do not show it."""
@@ -127,6 +130,8 @@ def key_of(one: Knob) -> KeyType:
     """Return the key of a knob whose value is checked when it is read, not with the configuration."""
     if one.legal == BOOL:
         return replace(one.key, check=BOOLEAN.check, legal=BOOLEAN.legal)
+    if isinstance(one.legal, range) and one.unit in UNITS:
+        return replace(one.key, check=_between(one.legal[0], one.legal[-1], UNITS[one.unit][0]))
     if isinstance(one.legal, range):
         return replace(one.key, check=_between(one.legal[0], one.legal[-1]), legal=integer_legal(one.legal))
 

@@ -318,6 +318,7 @@ class ProfileFile(TomlFile):
                 raise self.refuse_mix(where, "transport", f"unknown key{which}", ", ".join((*keys, *more)))
             if keys[name].check is TEXT.check or (keys[name].check is SECRET.check and not isinstance(raw, str)):
                 raw = self.given.get(where, raw)
+            self.check_unit(where, raw, keys[name])
             try:
                 checked[name] = keys[name].check(raw)
             except LocalError as error:  # raised by a key of security: it has the legal values

@@ -324,7 +324,7 @@ def test_falls_back_and_says_why() -> None:
 def test_an_aggregation_that_fails_is_explained() -> None:
     """Children have no time at all: T_ost (sharp.md §3.4); the trap of §1.8 says who gave up."""
     arguments = ("all_reduce", "--ranks", "8", "--algorithm", "sharp", "--bytes", "64", *LEAVES,
-                 "--sharp", "t_ost=1000", "--sharp", "HCOLL_ENABLE_SHARP=1")  # fmt: skip
+                 "--sharp", "t_ost=1 ns", "--sharp", "HCOLL_ENABLE_SHARP=1")  # fmt: skip
     (found,) = objects(*arguments)
     assert found["in_network"]["traps"] == ["an.leaf0: SHARP_ERROR, syndrome 1", "an.leaf1: SHARP_ERROR, syndrome 1"]
     assert any(note.startswith("fell back: sharp: all_reduce at rank") for note in found["in_network"]["notes"])
@@ -423,6 +423,12 @@ def test_the_help_names_them() -> None:
         ("all_reduce,scatter --compare ring,sharp", "ring, sharp: scatter has none of them; legal: binomial, linear"),
         ("all_reduce --sharp sat_chunk=32", "--sharp sat_chunk=32: goes with --algorithm auto, hcoll_sharp, sharp"),
         ("all_reduce --algorithm sharp --sharp sat_chunk", "--sharp sat_chunk: legal is NAME=VALUE"),
+        ("all_reduce --algorithm sharp --sharp t_ost=5", "--sharp t_ost=5: has no unit; legal: a time such as"),
+        ("all_reduce --algorithm sharp --sharp t_ost=5s0", "--sharp t_ost=5s0: is not legal; legal: a time such as"),
+        (
+            "all_gather --algorithm multicast --multicast least=5",
+            "--multicast least=5: has no unit; legal: a time",
+        ),
         ("all_reduce --algorithm sharp --sharp foo=1", "--sharp foo=1: no such name; legal: options such as SHARP_"),
         ("all_gather --algorithm ring --multicast roots=1", "--multicast roots=1: goes with --algorithm multicast"),
         ("all_gather --algorithm multicast --multicast foo=1", "--multicast foo=1: no such name; legal: mtu, roots"),

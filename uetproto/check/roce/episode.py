@@ -8,9 +8,10 @@ from uetproto.check.episode import Knobs, ScenarioSettings, left_out
 from uetproto.check.roce.simulator import RoceSimulator
 from uetproto.check.roce.step_generator import PROFILES, RoceStepGenerator
 from uetproto.check.shrink import shorter, smaller
-from uetproto.check.toml_text import BELOW, NODES, number_text, time_text
+from uetproto.check.toml_text import BELOW, NODES, number_text
 from uetproto.engine.contract import Rng
 from uetproto.engine.roce.contract import Access, Opcode, QpType, SendFlags
+from uetproto.knobs import time_text
 from uetproto.steps.roce import FLAGS, RoceStep, SendSpec
 
 __all__ = ["PROFILES", "RoceEpisode", "begin"]

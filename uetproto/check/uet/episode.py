@@ -6,11 +6,12 @@ from typing import Any
 
 from uetproto.check.episode import ScenarioSettings
 from uetproto.check.shrink import shorter, smaller
-from uetproto.check.toml_text import BELOW, NODES, number_text, time_text
+from uetproto.check.toml_text import BELOW, NODES, number_text
 from uetproto.check.uet.simulator import UetSimulator
 from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
 from uetproto.engine.contract import Rng
 from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.knobs import time_text
 from uetproto.steps.uet import MessageSpec, UetStep
 
 __all__ = ["PAYLOAD", "PROFILES", "UetEpisode", "begin"]

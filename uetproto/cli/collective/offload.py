@@ -22,7 +22,7 @@ from uetproto.engine.sharp.management import OTHER_PORT, PARENT_PORT
 from uetproto.engine.sharp.manager.grants import JobGrant, Rail
 from uetproto.engine.sharp.options import BY_NAME, disabled
 from uetproto.errors import LocalError
-from uetproto.knobs import BOOL, knobs_of
+from uetproto.knobs import BOOL, SIZE, TIME, UNITS, knobs_of, with_unit
 
 SHARP = frozenset({"sharp", "hcoll_sharp"})
 """Algorithms that need aggregation nodes."""
@@ -117,7 +117,9 @@ def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in _pairs("--sharp", given):
         if name in _SHARP_FIELDS:
-            found[name] = _SWITCHES.get(value, value) if knobs_of(SharpConfig)[name].legal == BOOL else _value(value)
+            knob = _SHARP_FIELDS[name]
+            is_switch = knob.legal == BOOL
+            found[name] = _SWITCHES.get(value, value) if is_switch else _number(f"--sharp {name}", value, knob.unit)
         elif name in BY_NAME:
             found[name] = value
         else:
@@ -132,7 +134,7 @@ def multicast_settings(given: Iterable[str]) -> dict[str, Any]:
     for name, value in _pairs("--multicast", given):
         if name not in names:
             raise LocalError(f"--multicast {name}={value}", "no such name", ", ".join(names))
-        found[name] = _value(value)
+        found[name] = _number(f"--multicast {name}", value, TIME if name == "least" else "")
     MulticastConfig(**found)
     return found
 
@@ -147,6 +149,18 @@ def _pairs(option: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
         if not equals or not name:
             raise LocalError(f"{option} {text}", "legal is NAME=VALUE")
         yield name, value
+
+
+def _number(option: str, text: str, unit: str) -> Any:
+    """Return the value of a field; a time has a unit, a size may have one. Raises `LocalError` for another text."""
+    number = _value(text)
+    if unit not in UNITS or (type(number) is int and (unit == SIZE or not number)):
+        return number
+    units, legal = UNITS[unit]
+    try:
+        return with_unit(text, units)
+    except ValueError:
+        raise LocalError(f"{option}={text}", "has no unit" if type(number) is int else "is not legal", legal) from None
 
 
 def _value(text: str) -> Any:

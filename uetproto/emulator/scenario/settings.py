@@ -35,7 +35,7 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.security import Security
 from uetproto.framing.sizes import around_roce
 from uetproto.framing.uet import Encapsulation
-from uetproto.knobs import REQUIRED, TIME, KeyType, keys_of, knob, time_text, with_defaults
+from uetproto.knobs import REQUIRED, SIZE, TIME, KeyType, keys_of, knob, time_text, with_defaults
 from uetproto.toml.file import Shipped, TomlFile, harmless, upwards
 from uetproto.toml.page import KeySection
 from uetproto.toml.security import OWN_KEYS, SECURITY_KEYS, read_section, security_of, start_of
@@ -55,6 +55,7 @@ from uetproto.toml.values import (
     choice,
     integer,
     one_of,
+    size,
     time,
 )
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
@@ -90,7 +91,7 @@ class RunConfig:
     mode: Mode = knob(Mode.ROD, choice(MODES), "", "The delivery mode; rudi and uud need scripted SES or operations.")
     ses: str = knob("real", one_of(("real", "scripted")), "",
         "real: the bytes of `input` are written to the target; scripted: rows [[step]] say what SES does.")
-    payload: int = knob(64, integer(1, 4096), "bytes", "The size of a full packet, with scripted SES.")
+    payload: int = knob(64, size(1, 4096), SIZE, "The size of a full packet, with scripted SES.")
     transport: Any = knob(UET, choice(TRANSPORTS), "", "The transport; of RoCE, the type of all queue pairs.")
     initiator: str = knob(REQUIRED, TEXT, "", "The node that initiates; by default the first.")
     target: str = knob(REQUIRED, TEXT, "", "The node that is the target; by default the second.")
@@ -265,7 +266,7 @@ _NODE = {
         "How the bytes of the node come to the NIC; the report tells the time."
     ),
 }
-_BANDWIDTH = KeyType(lambda value: RATE.check(value) // 8, RATE.legal)  # written in bits a second, stored in bytes
+_BANDWIDTH = replace(RATE, check=lambda value: RATE.check(value) // 8)  # written in bits a second, stored in bytes
 _PATH: dict[str, KeyType] = {
     name: _BANDWIDTH.says(f"The {name.replace('_', ' ')} of data paths.", f"{8 * default // 10**9} Gb/s")
     if name.endswith("bandwidth") else time().says(f"The {name.replace('_', ' ')} of data paths.", time_text(default))
@@ -401,6 +402,7 @@ class _Reader(TomlFile):
             key = keys[name]
             if key.check in (TEXT.check, SECRET.check) and not isinstance(raw, str):
                 raw = self.given.get(where, raw)
+            self.check_unit(where, raw, key)
             try:
                 checked[name] = key.check(raw)
             except LocalError as error:  # raised by a region: it has the legal values
