@@ -52,6 +52,7 @@ class Case(NamedTuple):
 
 CASES: dict[str, Case] = {
     "PDS-PSN-TWO-CONTENTS": Case(OPEN, syn(START, retx=1), syn(START, retx=1, seen={"content": 5})),
+    "PDS-RETX-FIRST": Case(OPEN, syn(START + 1), syn(START + 1, retx=1)),
     "PDS-RETX-MISSING": Case(TWO, syn(START), syn(START, ar=1)),
     "PDS-COPIES": Case(
         (*OPEN, *(syn(START, retx=1) for _ in range(10))), req(START + 1, START), syn(START, retx=1)),
@@ -68,6 +69,8 @@ CASES: dict[str, Case] = {
     "PDS-SPDCID-ZERO": Case(OPEN, req(START + 1, START), req(START + 1, START, spdcid=0)),
     "PDS-DPDCID": Case(OPEN, req(START, retx=1), req(START, retx=1, dpdcid=9)),
     "PDS-SPDCID": Case((*OPEN, req(START + 1, START)), req(START + 2, START), req(START + 2, START, spdcid=9)),
+    "PDS-STRANGER": Case(OPEN, req(START + 1, START), req(START + 1, START, spdcid=9, dpdcid=8)),
+    "PDS-PDC-INFO": Case(OPEN, syn(START + 1), syn(START + 1, pdc_info=8)),
     "PDS-START": Case(OPEN, syn(START + 1), syn(START + 1, start=START + 1)),
     "PDS-STILL-OPEN": Case(
         (*OPEN, syn(9_000_000, 8_999_999, start=9_000_000)), syn(9_000_001, 8_999_999, start=9_000_000),
@@ -94,6 +97,7 @@ CASES: dict[str, Case] = {
     "PDS-ACK-REQ-AR": Case(OPEN, cp(CtlType.ACK_REQ, START, ar=1), cp(CtlType.ACK_REQ, START)),
     "PDS-CP-ISROD": Case(OPEN, close(START + 1), close(START + 1, isrod=1)),
     "PDS-CP-PSN": Case(OPEN, cp(CtlType.CLEAR_CMD, payload=START), cp(CtlType.CLEAR_CMD, START, START)),
+    "PDS-CP-PAYLOAD": Case(OPEN, close(START + 1), close(START + 1, ctl_payload=1)),
     "PDS-CLOSE-CMD-ROLE": Case(OPEN, close(START + 1), cp_of_b(CtlType.CLOSE_CMD, START, ar=1)),
     "PDS-CLOSE-REQ-ROLE": Case(
         OPEN, cp_of_b(CtlType.CLOSE_REQ, START, ar=1), cp(CtlType.CLOSE_REQ, START + 1, ar=1)),
@@ -212,8 +216,8 @@ def test_rules_that_need_what_was_not_promised_rest() -> None:
 def test_an_ack_may_answer_an_ack_req() -> None:
     """Then it copies the retx of that, and not that of the request (pds.md §8)."""
     asked = cp(CtlType.ACK_REQ, START, ar=1)
-    assert found((syn(START, retx=1), asked, ack(START, START))) == []
-    assert found((syn(START, retx=1), asked, ack(START, START, retx=1))) == []
+    for retx in range(2):
+        assert found((syn(START, retx=1), asked, ack(START, START, retx=retx)), Options()) == []
 
 
 # What may be of another PDC -------------------------------------------------------------------------------------------

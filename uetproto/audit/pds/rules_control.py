@@ -6,11 +6,13 @@ from functools import partial
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
-from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn, CpSender, CtlType
+from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, CtlType
 from uetproto.wire.serial import diff32
 
 _UNANSWERED = frozenset(kind for kind, control in CONTROLS.items() if not control.ar)
 _ANSWERED = CONTROLS.keys() - _UNANSWERED - {CtlType.ACK_REQ}  # ACK_REQ has a rule of its own
+_PAYLOADS = {CpPayload.NOTHING: 0, CpPayload.MESSAGE_ID: 0xFFFF, CpPayload.CREDIT: 0xFFFFFF}
+"""Greatest values of `ctl_payload`."""
 _WITHOUT_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.NONE)
 
 
@@ -43,6 +45,19 @@ def _cp_psn(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     if head.ctl_type not in _WITHOUT_PSN:
         return Inconclusive("another type")
     return None if head.psn == 0 else Violation(f"psn 0 in {CtlType(head.ctl_type).name}", str(head.psn))
+
+
+def _cp_payload(state: PdcDirection, seen: ObservedPacket) -> Verdict:
+    head = seen.head
+    control = CONTROLS.get(head.ctl_type)
+    if control is None:
+        return Inconclusive("another type")
+    if getattr(head, "probe_opaque", 0) and head.ctl_type != CtlType.PROBE:
+        return Violation(f"probe_opaque 0 in {CtlType(head.ctl_type).name}", str(head.probe_opaque))
+    most = _PAYLOADS.get(control.payload, M32)
+    if head.ctl_payload <= most:
+        return None
+    return Violation(f"ctl_payload up to {most} in {CtlType(head.ctl_type).name}", str(head.ctl_payload))
 
 
 def _close_role(kind: CtlType, state: PdcDirection, seen: ObservedPacket) -> Verdict:
@@ -119,6 +134,8 @@ CONTROL: tuple[Rule, ...] = (
          covers=("pds 28",), says="isrod in a control packet tells the mode of its PDC."),
     Rule(id="PDS-CP-PSN", on=PdsEvent.CONTROL, check=_cp_psn, severity=Severity.NOTE, cite=CHOICE,
          says="Control packets without a PSN of their own have psn = 0."),
+    Rule(id="PDS-CP-PAYLOAD", on=PdsEvent.CONTROL, check=_cp_payload, severity=Severity.NOTE, cite="UE 1.0.1 §3.5.16",
+         says="Fields that a control packet does not use are 0."),
     Rule(id="PDS-CLOSE-CMD-ROLE", on=PdsEvent.CONTROL, check=partial(_close_role, CtlType.CLOSE_CMD),
          cite="UE 1.0.1 §3.5.8.3", covers=("pds 31",), says="Only the initiator sends CLOSE_CMD.", obscures=True),
     Rule(id="PDS-CLOSE-REQ-ROLE", on=PdsEvent.CONTROL, check=partial(_close_role, CtlType.CLOSE_REQ),

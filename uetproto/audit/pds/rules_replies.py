@@ -46,7 +46,8 @@ def _two_targets(state: PdcDirection, seen: ObservedPacket) -> Violation | Incon
     was = state.earlier
     if was.head.retx or was.head.psn in state.copies:
         return Inconclusive("the request came again: a copy that outlives its PDC opens another")
-    return Violation(f"spdcid {state.peer} as before", str(seen.head.spdcid), (was.number,))
+    others = sorted({was.number, state.other.learned} - {-1})
+    return Violation(f"spdcid {state.peer} as before", str(seen.head.spdcid), tuple(others))
 
 
 def _sack_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation:

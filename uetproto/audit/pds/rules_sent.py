@@ -81,7 +81,20 @@ def _spdcid(state: PdcDirection, seen: ObservedPacket) -> Violation:
 
 def _start(state: PdcDirection, seen: ObservedPacket) -> Violation:
     start = (seen.head.psn - seen.head.psn_offset) & M32
-    return Violation(f"Start_PSN {state.start} as before", f"{start} at PSN {seen.head.psn}", _before(state, seen))
+    before = state.records.get((state.next - 1) & M32)
+    others = () if before is None else (before.number,)
+    return Violation(f"Start_PSN {state.start} as before", f"{start} at PSN {seen.head.psn}", others)
+
+
+def _pdc_info(state: PdcDirection, seen: ObservedPacket) -> Verdict:
+    """Compare with the packet before, and with the first one: if that differs, all others do."""
+    start = seen.head.psn - seen.head.psn_offset
+    around = (state.records.get(psn & M32) for psn in (seen.head.psn - 1, start))
+    infos = {record.head.pdc_info: record.number for record in around if record and "pdc_info" in record.head._fields}
+    if not infos:
+        return Inconclusive("the only SYN packet")
+    own = seen.head.pdc_info
+    return None if own in infos else Violation(f"pdc_info {min(infos)}", str(own), tuple(sorted(infos.values())))
 
 
 def _before(state: PdcDirection, seen: ObservedPacket) -> tuple[int, ...]:
@@ -186,6 +199,10 @@ SENT: tuple[Rule, ...] = (
          covers=("pds 20",), says="A PSN stands for one packet: all its copies carry the same.", obscures=True),
     Rule(id="PDS-RETX-MISSING", on=PdsEvent.AGAIN, check=_retx_missing, cite="UE 1.0.1 §3.5.12.5", covers=("pds 24",),
          says="A packet that its source sends again has retx = 1."),
+    # It requires order: without it the first transmission may come later.
+    Rule(id="PDS-RETX-FIRST", on=PdsEvent.RETX_FIRST, of=PdsEvent.FIRST, check=always("retx = 0", "retx = 1"),
+         requires=Requires.ORDER, cite="UE 1.0.1 §3.5.12.5", covers=("pds 24",),
+         says="A packet that its source sends for the first time has retx = 0."),
     Rule(id="PDS-COPIES", on=PdsEvent.AGAIN, check=_copies, severity=Severity.NOTE, cite="UE 1.0.1 §3.5.12.7",
          covers=("pds 42", "pds 43"), says="A source sends a RUD packet no more often than its counters allow."),
     Rule(id="PDS-RETX-BACKOFF", on=PdsEvent.AGAIN, check=_backoff, severity=Severity.NOTE, requires=Requires.ABSENCE,
@@ -200,11 +217,15 @@ SENT: tuple[Rule, ...] = (
          says="A PDC has one delivery mode."),
     Rule(id="PDS-SPDCID-ZERO", on=PdsEvent.SPDCID_ZERO, of=PdsEvent.FIRST, cite="UE 1.0.1 §3.5.8.2",
          check=always("a PDCID other than 0", "spdcid 0"), covers=("pds 26",), obscures=True,
-         says="The sender of a request or a control packet has a PDCID."),
+         says="The sender of a request, a control packet or an ACK has a PDCID."),
     Rule(id="PDS-DPDCID", on=PdsEvent.DPDCID, of=PdsEvent.AGAIN, check=_dpdcid, cite="UE 1.0.1 §3.5.8.2",
          covers=("pds 27",), says="The receiver of a PDC keeps its PDCID.", obscures=True),
     Rule(id="PDS-SPDCID", on=PdsEvent.SPDCID, of=PdsEvent.FIRST, check=_spdcid, cite="UE 1.0.1 §3.5.8.2",
          covers=("pds 26",), says="The sender of a PDC keeps its PDCID.", obscures=True),
+    # It requires order: without it the SYN packet may come later.
+    Rule(id="PDS-STRANGER", on=PdsEvent.STRANGER, of=PdsEvent.OPEN, requires=Requires.ORDER, cite="UE 1.0.1 §3.5.8.2",
+         check=always("a PDC that began with a SYN packet", "one that did not"), covers=("pds 25", "pds 26"),
+         obscures=True, says="A PDC begins with a SYN packet."),
     Rule(id="PDS-START", on=PdsEvent.START, of=PdsEvent.SYN, check=_start, cite="UE 1.0.1 §3.5.8.2",
          covers=("pds 25",), says="All SYN packets of a PDC have one Start_PSN.", obscures=True),
     Rule(id="PDS-STILL-OPEN", on=PdsEvent.STILL_OPEN, of=PdsEvent.SYN, check=_still_open, requires=Requires.ORDER,
@@ -212,6 +233,8 @@ SENT: tuple[Rule, ...] = (
          says="A PDCID begins another PDC when the one before is over."),
     Rule(id="PDS-PSN-JUMP", on=PdsEvent.JUMPED, of=PdsEvent.FIRST, check=_jumped, requires=Requires.ABSENCE,
          cite="UE 1.0.1 §3.5.11.4", covers=("pds 20",), says="A new PSN follows the newest one.", obscures=True),
+    Rule(id="PDS-PDC-INFO", on=PdsEvent.SYN, check=_pdc_info, cite="UE 1.0.1 §3.5.8.2", covers=("pds 25",),
+         says="All SYN packets of a PDC have one pdc_info."),
     Rule(id="PDS-SYN-LATE", on=PdsEvent.LATE_SYN, of=PdsEvent.FIRST, check=_late_syn, cite="UE 1.0.1 §3.5.8.2",
          covers=("pds 25",), says="After a first transmission with syn = 0, all later ones have syn = 0."),
     Rule(id="PDS-SYN-AGAIN", on=PdsEvent.AGAIN, check=_syn_again, cite="UE 1.0.1 §3.5.8.2", covers=("pds 25",),

@@ -25,7 +25,9 @@ class PdsTracker:
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
         tell = {event: judge.on(event) for event in PdsEvent}
         self._ses = ses
-        self.table = PdcTable(options.max_flows, self._opened, self._closed)
+        self.table = PdcTable(
+            options.max_flows, self._opened, self._closed, certain=options.ordered and options.complete
+        )
         self._complete = options.complete
         self._rod_first = tell[PdsEvent.ROD_FIRST]
         self._first, self._ack, self._acked = tell[PdsEvent.FIRST], tell[PdsEvent.ACK], tell[PdsEvent.ACKED]

@@ -1,30 +1,41 @@
 """Finds the PDC and the direction of a packet: by PDCIDs, and by PSNs where PDCIDs were used again."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from uetproto.audit.flows import Flows
 from uetproto.audit.pds.tracker_state import FAR, FEWEST, MOST, NEVER, RECORDS, AuditedPdc, Hosts, PdcDirection
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.wire.serial import add32, diff32
 
+Value = TypeVar("Value")
 Key = tuple[int, int, int]
 """Key of an end of a PDC: its address, its PDCID and the address of its peer."""
 
 QUARANTINE = 10**9
 """Nanoseconds of silence after which a PDCID may belong to another PDC (MSL is twice as long)."""
 PAIRS = 65_536
-"""Greatest number of pairs of hosts that `PdcTable.again` keeps."""
+"""Greatest number of pairs of hosts that `PdcTable.again` keeps, of PDCs known by Start_PSN, and of dropped ends."""
 
 
 class PdcTable:
     """The table has the PDCs that are open. A PDC has two ends, and each end sends in one direction."""
 
     def __init__(
-        self, most: int, opened: Callable[[PdcDirection], None], closed: Callable[[PdcDirection], None]
-    ) -> None:
+        self, most: int, opened: Callable[[PdcDirection], None], closed: Callable[[PdcDirection], None],
+        *, certain: bool = False,
+    ) -> None:  # fmt: skip
+        """`certain`: the capture is said to be complete and ordered."""
         self._flows: Flows[Key, PdcDirection] = Flows(2 * most, self._forgotten)
         self._opened = opened
         self._closed = closed
+        self.certain = certain
+        self._starts: dict[Key, PdcDirection] = {}
+        """Newest PDC by sender, Start_PSN and receiver; only where the capture is `certain`."""
+        self._begun: dict[Hosts, bool] = {}
+        """Whether a SYN packet came first, by pair of hosts; only where the capture is `certain`."""
+        self._dropped: dict[Key, None] = {}
+        """Ends that were dropped, to which late packets may still come."""
         self.again: set[Hosts] = set()
         """Holds the pairs of hosts between which a PDC uses PSNs of the PDC before it."""
         self.most = MOST
@@ -42,12 +53,20 @@ class PdcTable:
     # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
 
     def of_syn(self, seen: ObservedPacket, own: int, start: int) -> PdcDirection:
-        """Return the instance with this Start_PSN, or a new instance if the PDCID had another Start_PSN."""
+        """Return the instance with this Start_PSN, or a new instance if the PDCID had another Start_PSN.
+
+        A packet that surely is of a PDC that has another PDCID or Start_PSN gets this PDC; the caller tells of that.
+        """
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
+            misnamed = self._starts.get((seen.src, start, seen.dst)) if seen.head.psn_offset else None
+            if misnamed is not None and misnamed.id and misnamed.fits(seen.head.psn):
+                return misnamed
             direction = self._pair(seen, own, 0)
-        elif _has_another_start(direction, seen.head, start):
-            return direction  # the caller tells of it
+        elif _has_another_start(direction, seen.head, start) or (
+            self.certain and _goes_on(direction, seen.head, start)
+        ):
+            return direction
         elif direction.start is None and _can_start(direction, start):
             pass
         elif direction.start != start:
@@ -60,6 +79,8 @@ class PdcTable:
             direction.pdc.initiator = direction
             if direction.lowest is None:
                 direction.next = start
+            if self.certain:
+                _remember(self._starts, (seen.src, start, seen.dst), direction)
         return direction
 
     def of_sender(self, seen: ObservedPacket, own: int, peer: int, psn: int | None) -> PdcDirection:
@@ -104,6 +125,7 @@ class PdcTable:
         if direction.is_near(cack) and direction.other.id in (0, own):
             if direction.other.id == 0 and _may_end(direction, cack):
                 self.learn(direction.other, own)
+                direction.other.learned = seen.number
             return direction
         before = direction.before
         if before is not None and before.is_near(cack) and before.other.id in (0, own):
@@ -129,6 +151,20 @@ class PdcTable:
     def refused(self, seen: ObservedPacket, peer: int) -> PdcDirection | None:
         """Return the direction whose packet a NACK refuses."""
         return self.by_key.get((seen.dst, peer, seen.src))
+
+    def is_unknown(self, *keys: Key) -> bool:
+        """Return whether a packet is of no PDC that these ends have, or had, though the capture has all packets."""
+        if not self.certain or any(key in self.by_key or key in self._dropped for key in keys):
+            return False
+        here, _, there = keys[0]
+        return self._begun.get((here, there) if here < there else (there, here), False)
+
+    def is_unsent(self, direction: PdcDirection | None, peer: int, psn: int) -> bool:
+        """Return whether an answer to this PDC surely names a PSN that was not sent, as it is far from all of them."""
+        if direction is None or not self.certain or direction.other.id not in (0, peer) or direction.is_near(psn):
+            return False
+        before = direction.before
+        return before is None or not before.is_near(psn)
 
     # Instances --------------------------------------------------------------------------------------------------------
 
@@ -175,6 +211,8 @@ class PdcTable:
                     end.before = None
                 end.shorten(MOST // 4)
                 new.before, end.after = end, new
+        if self.certain and here.hosts not in self._begun and len(self._begun) < PAIRS:
+            self._begun[here.hosts] = "psn_offset" in seen.head._fields
         for end in (here, there):
             if end.id:
                 self._place(end)
@@ -206,6 +244,8 @@ class PdcTable:
         direction.pdc.over = True
         for end in (direction, direction.other):
             self._drop(end)
+            if self.certain:
+                _remember(self._dropped, (end.sender, end.id, end.other.sender), None)
             self._closed(end)
             if end.before is not None:
                 self._closed(end.before)
@@ -223,6 +263,25 @@ def _has_another_start(direction: PdcDirection, head: Head, start: int) -> bool:
     if diff32(start, direction.next) >= 0 and not clears_more:
         return False  # the first packets of a new PDC, which may begin behind the PSNs of one that failed
     return direction.fits(head.psn)
+
+
+def _goes_on(direction: PdcDirection, head: Head, start: int) -> bool:
+    """Return whether a SYN packet surely is the next one of this PDC, as its psn_offset says, although its PSN is far.
+
+    A new PDC would begin with psn_offset 0.
+    """
+    if direction.start in (None, start) or direction.demanded is not None or direction.nacked or direction.pdc.over:
+        return False
+    if direction.pdc.close_psn is not None or (direction.before is not None and direction.before.start == start):
+        return False
+    expected: int = head.psn_offset
+    return 0 < expected == diff32(direction.next, direction.start or 0)
+
+
+def _remember(known: dict[Key, Value], key: Key, value: Value) -> None:
+    known[key] = value
+    if len(known) > PAIRS:
+        del known[next(iter(known))]
 
 
 def _can_start(direction: PdcDirection, start: int) -> bool:

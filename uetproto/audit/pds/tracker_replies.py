@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from uetproto.audit.contract import MessageTracker
 from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_ends import PdcTable
-from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, PdcDirection, PdsEvent, reaches
+from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, PdcDirection, PdsEvent, UnknownPdc, reaches
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import diff32
@@ -53,6 +53,8 @@ class PdcReplies:
         head = seen.head
         direction = self._table.refused(seen, head.dpdcid)
         if direction is None:
+            if self._table.is_unknown((seen.dst, head.dpdcid, seen.src)):
+                self._tell[PdsEvent.STRANGER](UnknownPdc(seen), seen)
             return
         before = direction.before
         if before is not None and not direction.is_near(head.nack_psn) and before.is_near(head.nack_psn):
@@ -71,13 +73,24 @@ class PdcReplies:
     def _of(self, seen: ObservedPacket) -> PdcDirection | None:
         head = seen.head
         if not head.dpdcid:
+            if self._table.is_unknown((seen.dst, 0, seen.src)):
+                self._tell[PdsEvent.STRANGER](UnknownPdc(seen), seen)
             return None
         misnamed = self._table.answered(seen)
         if misnamed is not None:
+            if head.dpdcid in misnamed.others:
+                self._table.learn(misnamed, head.dpdcid)
+                return misnamed
             misnamed.was = misnamed.records[(head.cack_psn + head.ack_psn_offset) & M32]
             self._tell[PdsEvent.DPDCID](misnamed, seen)
             return misnamed
         known = self._table.by_key.get((seen.dst, head.dpdcid, seen.src))
+        if self._table.is_unknown((seen.dst, head.dpdcid, seen.src), (seen.src, head.spdcid, seen.dst)):
+            self._tell[PdsEvent.STRANGER](UnknownPdc(seen), seen)
+            return None
+        if known is not None and self._table.is_unsent(known, head.spdcid, head.cack_psn):
+            self._tell[PdsEvent.ACK_UNSENT](known, seen)
+            return None
         direction = self._table.of_receiver(seen, head.spdcid, head.dpdcid, head.cack_psn)
         if direction is None:
             return None
@@ -92,13 +105,20 @@ class PdcReplies:
         """Return the direction of an ACK whose sender has another PDCID than known; None if the ACK contradicts a
         request."""
         head = seen.head
-        if not head.spdcid or direction.peer == 0:
+        if not head.spdcid:
+            self._tell[PdsEvent.SPDCID_ZERO](UnknownPdc(seen), seen)
+            return direction
+        if direction.peer == 0:
             return direction
         psn = (head.cack_psn + (head.ack_psn_offset if "ack_psn_offset" in head._fields else 0)) & M32
         record = direction.records.get(psn)
-        if record is not None and direction.pdc.close_psn is None:
+        if record is not None and (direction.pdc.close_psn is None or self._table.certain):
+            if head.spdcid in direction.other.others:
+                self._table.learn(direction.other, head.spdcid)
+                return direction
             direction.was = record
             self._tell[PdsEvent.TWO_TARGETS](direction, seen)
+            direction.other.others += (head.spdcid, direction.peer)
             return None
         return self._table.renew(seen, direction.other, head.dpdcid).other
 

@@ -3,11 +3,19 @@
 from collections.abc import Mapping
 
 from uetproto.audit.contract import MessageTracker
-from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_ends import QUARANTINE, PdcTable
-from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, NEVER, PdcDirection, PdsEvent, PsnRecord, reaches
-from uetproto.audit.reader.address import ends
+from uetproto.audit.pds.tracker_state import (
+    FAR,
+    HOLES,
+    M32,
+    NEVER,
+    PdcDirection,
+    PdsEvent,
+    PsnRecord,
+    UnknownPdc,
+    reaches,
+)
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, CtlType, NextHdr
 from uetproto.wire.serial import diff32
@@ -23,6 +31,8 @@ _PSN_FIELD: dict[int, str | None] = {
     for kind, control in CONTROLS.items()
 }  # fmt: skip
 """Maps a control packet type to the field that holds a PSN of its sender; None: no field does."""
+_UNSURE = 2
+"""As long as a PDC had no more packets, either of two PDCIDs or Start_PSNs may be right."""
 _ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
 
 
@@ -44,7 +54,17 @@ class SentPackets:
         known = self._table.by_key.get((seen.src, head.spdcid, seen.dst))
         direction = self._table.of_syn(seen, head.spdcid, start)
         if known is direction and start != direction.start:
-            self._tell[PdsEvent.START](direction, seen)
+            self._tell_once(PdsEvent.START, direction, seen, start, direction.start or 0)
+            if start in direction.others and len(direction.records) <= _UNSURE:
+                direction.begin_at(start, head.psn)
+            elif not direction.fits(head.psn):  # it surely is the next one, whatever its PSN says
+                seen = seen._replace(head=head._replace(psn=direction.next))
+            self._request(direction, seen)
+            return
+        if known is None and direction.id != head.spdcid:
+            self._tell_once(PdsEvent.SPDCID, direction, seen, head.spdcid, direction.id)
+            if len(direction.records) < _UNSURE:
+                self._table.learn(direction, head.spdcid)
             self._request(direction, seen)
             return
         if known is None or known.pdc.instance < direction.pdc.instance:
@@ -64,6 +84,12 @@ class SentPackets:
                 self._tell[PdsEvent.RENUMBERED](direction, seen)
         self._tell[PdsEvent.SYN](direction, seen)
         self._request(direction, seen)
+
+    def _tell_once(self, event: PdsEvent, direction: PdcDirection, seen: ObservedPacket, *values: int) -> None:
+        """Tell that a packet has another PDCID or Start_PSN; `values`: that and the other. Either may be wrong."""
+        if values[0] not in direction.others:
+            self._tell[event](direction, seen)
+            direction.others += values
 
     def request(self, seen: ObservedPacket) -> None:
         """Follow a request of a PDC that is open."""
@@ -107,7 +133,7 @@ class SentPackets:
             direction = self._of(seen, None if field is None else getattr(head, field))
         direction.pdc.last_ns = seen.time_ns
         if consumes:
-            if head.form != "pds.cp.syn" and head.dpdcid != direction.peer != 0 == direction.named - direction.peer:
+            if head.form != "pds.cp.syn" and head.dpdcid != direction.peer != 0:
                 self._check_peer(direction, seen)
             was = direction.records.get(head.psn)
             if was is None and kind == CtlType.CLOSE_CMD and direction.pdc.close_psn not in (None, head.psn):
@@ -139,11 +165,14 @@ class SentPackets:
     def _of(self, seen: ObservedPacket, psn: int | None) -> PdcDirection:
         head = seen.head
         known = self._table.by_key.get((seen.src, head.spdcid, seen.dst))
+        unknown = self._table.is_unknown((seen.src, head.spdcid, seen.dst), (seen.dst, head.dpdcid, seen.src))
         direction = self._table.of_sender(seen, head.spdcid, head.dpdcid, psn)
         if known is not None and direction.before is known and self._complete and known.peer == head.dpdcid:
             self._jumped(known, seen)
         if known is not direction and direction.lowest is None and direction.cack is None:
             self._tell[PdsEvent.OPEN](direction, seen)
+            if unknown:
+                self._tell[PdsEvent.STRANGER](UnknownPdc(seen), seen)
         return direction
 
     def _of_its_instance(self, direction: PdcDirection, seen: ObservedPacket) -> PdcDirection:
@@ -181,8 +210,14 @@ class SentPackets:
     def _check_peer(self, direction: PdcDirection, seen: ObservedPacket) -> bool:
         """Return whether a packet surely is of this PDC although its DPDCID is not the one that its sender has used
         before; if so, report the event DPDCID."""
-        if direction.named != direction.peer or not direction.fits(seen.head.psn):
+        if not direction.fits(seen.head.psn) or direction.named not in (direction.peer, 0):
             return False
+        if direction.named == 0:
+            if not self._table.certain:
+                return False  # an ACK named the PDCID of the receiver, perhaps one of another instance
+            if seen.head.dpdcid in direction.other.others:
+                self._table.learn(direction.other, seen.head.dpdcid)
+                return True
         direction.was = None
         self._tell[PdsEvent.DPDCID](direction, seen)
         return True
@@ -270,6 +305,7 @@ class SentPackets:
             if newest:
                 direction.next = (psn + 1) & M32
             direction.holes.discard(psn)
+            was_trimmed = psn in direction.trimmed
             direction.trimmed.discard(psn)
             first = newest or direction.floor is None or diff32(psn, direction.floor) >= 0
             if first:
@@ -277,6 +313,8 @@ class SentPackets:
                 if len(direction.records) > self._table.most:
                     direction.shorten(self._table.most // 2)
                 self._tell[PdsEvent.FIRST](direction, seen)
+                if head.retx and self._table.certain and not was_trimmed:
+                    self._tell[PdsEvent.RETX_FIRST](direction, seen)
                 if direction.pdc.rod and not head.retx:
                     self._tell[PdsEvent.ROD_FIRST](direction, seen)
                     if not newest:
@@ -344,16 +382,6 @@ class SentPackets:
         if not reaches(direction.cleared, (psn - 1) & M32):
             direction.cleared = (psn - 1) & M32
         self._tell[PdsEvent.CLOSING](direction, seen)
-
-
-class UnknownPdc:
-    """Stands for a PDC that a packet does not name."""
-
-    def __init__(self, seen: ObservedPacket) -> None:
-        self._seen = seen
-
-    def flow(self) -> Flow:
-        return ends(self._seen.src, self._seen.dst)
 
 
 def _names(head: Head, consumes: bool) -> bool:

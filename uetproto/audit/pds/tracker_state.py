@@ -38,6 +38,8 @@ class PdsEvent(Enum):
     """A PSN was seen for the first time, of a request or of a control packet that has one."""
     ROD_FIRST = auto()
     """The first transmission of a packet of a ROD PDC came; the event is only counted."""
+    RETX_FIRST = auto()
+    """The first copy of a packet that was seen has retx = 1, though the capture is complete and ordered."""
     LATE = auto()
     """The first transmission of a packet of a ROD PDC came after the first transmission of a later one."""
     AGAIN = auto()
@@ -52,6 +54,9 @@ class PdsEvent(Enum):
     """A request with syn = 1 came."""
     REUSED = auto()
     """A SYN packet opened another instance on known PDCIDs; `before` is the old one."""
+    STRANGER = auto()
+    """A packet came on a PDC, or answers one, that no SYN packet began; only where the capture is complete and ordered.
+    State: `UnknownPdc`."""
     MODE = auto()
     """A PDC carried both ROD and RUD."""
     SPDCID_ZERO = auto()
@@ -168,6 +173,16 @@ class PdcConversation(NamedTuple):
         return AGAIN if self.hosts in self.again else None
 
 
+class UnknownPdc:
+    """Stands for a PDC that a packet does not name, or that does not exist."""
+
+    def __init__(self, seen: ObservedPacket) -> None:
+        self._seen = seen
+
+    def flow(self) -> Flow:
+        return ends(self._seen.src, self._seen.dst)
+
+
 @dataclass(slots=True, eq=False)
 class PdcDirection:
     """A direction of a PDC has the requests that one end sends, and the answers of the other end."""
@@ -187,6 +202,10 @@ class PdcDirection:
     """Start_PSN; None: no SYN packet was seen."""
     named: int = 0
     """PDCID of the receiver as the sender named it last; 0: none."""
+    learned: int = -1
+    """Number of the ACK that told the PDCID of the sender; -1: no ACK did."""
+    others: tuple[int, ...] = ()
+    """PDCIDs of the sender, and Start_PSNs, of which it was told that packets contradict each other."""
     opener: ObservedPacket | None = None
     """SYN packet that opened the PDC, if another PDC used the same PDCID before."""
     fast: int = NEVER
@@ -307,6 +326,11 @@ class PdcDirection:
         if above >= len(self.records):
             return True
         return any((psn + 1 + step) & M32 not in self.records for step in range(above))
+
+    def begin_at(self, start: int, psn: int) -> None:
+        """Follow PSNs from `psn` on: of two SYN packets that tell different Start_PSNs either may be right."""
+        self.start, self.lowest, self.next = start, psn, psn
+        self.plain = self.synned = self.clear = self.cleared = self.una = None
 
     def note_copy(self, psn: int, time_ns: int) -> None:
         times = self.copies.setdefault(psn, [])
