@@ -25,8 +25,7 @@ class CallError(LocalError, Generic[_Errno]):
 
 
 class ArgumentChecks(Generic[_Error, _Errno]):
-    """Argument checks that raise the error class of one API; `errno` is the number of an error for which the call gives
-    none."""
+    """Argument checks that raise the error class of one API; `errno` is the default error number."""
 
     def __init__(self, error: Callable[..., _Error], errno: _Errno) -> None:
         self._error = error
@@ -55,7 +54,7 @@ class ArgumentChecks(Generic[_Error, _Errno]):
         raise self.invalid(name, value, ", ".join(one.name or "" for one in known), errno)
 
     def duration(self, name: str, value: Any) -> int:
-        """Return the picoseconds of a whole number or a text such as "1 ms"."""
+        """Return a duration in picoseconds; `value` is a whole number of picoseconds, or a text such as "1 ms"."""
         try:
             picoseconds: int = _TIME.check(value)
         except ValueError:

@@ -1,4 +1,5 @@
-"""Judges captures against the protocol (interfaces.md §8): trackers follow conversations, rules are tables.
+"""This package judges captures against the protocol (interfaces.md §8): trackers follow conversations, rules are
+tables.
 
 The walk of a packet
 --------------------

@@ -1,4 +1,5 @@
-"""Judges captures: each interface of each file is a vantage point and is audited alone; equal findings are merged.
+"""This module judges captures: each interface of each file is a vantage point and is audited alone; equal findings are
+merged.
 
 A `Reading` turns a record of the capture into an `ObservedPacket`. The `Auditor` of the vantage point hands it to the
 tracker of its conversation. Trackers tell the `Judge` of events, and the judge asks the rules.
@@ -253,7 +254,7 @@ class Auditor:
         self._pdc_handlers[type(seen.head)](seen)
 
     def end(self) -> None:
-        """Finish the audit: no packet follows."""
+        """Finish the audit after the last packet."""
         for end in self._ends:
             end()
         if self.judge.missing is None and self._has_dropped:

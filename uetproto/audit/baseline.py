@@ -1,4 +1,4 @@
-"""Reads the file of `--baseline`: findings that the file lists are counted, and not printed.
+"""This module reads the file of `--baseline`: findings that the file lists are counted, and not printed.
 
 A baseline is the output of `uetproto audit --json`, or lines written by hand. A line hides the findings that agree with
 its `rule`, `flow`, `expected` and `seen`. It may omit any but `rule`, and any field of `flow`. Packet numbers are not

@@ -1,4 +1,5 @@
-"""Defines the interface between the trackers of packet delivery and of messages: neither imports the other."""
+"""This module defines the interface between the trackers of packet delivery and of messages: neither imports the
+other."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

@@ -1,4 +1,4 @@
-"""Reads an example finding of each rule, which the tests produce; `--explain` and RULES.md show it.
+"""This module reads an example finding of each rule, which the tests produce; `--explain` and RULES.md show it.
 
 A new rule may lack an example: `--explain` and RULES.md then omit it. `python -m tests.audit.collect_examples` writes
 the file anew.

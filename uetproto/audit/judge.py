@@ -1,4 +1,4 @@
-"""Asks the rules that subscribe to an event of a tracker, and counts and keeps their answers.
+"""This module asks the rules that subscribe to an event of a tracker, and counts and keeps their answers.
 
 Where a rule has not judged an event, its tally says why:
 

@@ -1,4 +1,4 @@
-"""Defines listeners of an audit: they make measurements and tables in the same pass."""
+"""This module defines listeners of an audit: they make measurements and tables in the same pass."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar

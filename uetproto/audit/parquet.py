@@ -1,4 +1,4 @@
-"""Writes the files of `--parquet DIR`: packets.parquet and findings.parquet, for DuckDB, Polars, pandas.
+"""This module writes the files of `--parquet DIR`: packets.parquet and findings.parquet, for DuckDB, Polars, pandas.
 
     SELECT rule, count(*), min(time) FROM 'findings.parquet' GROUP BY rule;
     SELECT p.* FROM 'packets.parquet' p JOIN 'findings.parquet' f USING (file, interface, number);

@@ -1,4 +1,4 @@
-"""Collects findings and counts of an audit over all vantage points."""
+"""This module collects findings and counts of an audit over all vantage points."""
 
 from collections import Counter
 from dataclasses import dataclass, field

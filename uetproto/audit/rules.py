@@ -1,4 +1,4 @@
-"""Collects all rules of an audit, and the invariants that no capture can show."""
+"""This module collects all rules of an audit, and the invariants that no capture can show."""
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches

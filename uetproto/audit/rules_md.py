@@ -1,4 +1,4 @@
-"""Makes the text of RULES.md, which has every rule in words."""
+"""This module makes the text of RULES.md, which has every rule in words."""
 
 from collections.abc import Iterator
 from itertools import groupby

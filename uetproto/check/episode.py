@@ -37,8 +37,8 @@ class EpisodeSettings(ABC):
     """The settings with which the steps of an episode are played."""
 
     knobs: Knobs
-    """Settings that differ from the defaults, in two sets: one for end 0, one for end 1. With TSS one set is of
-    `Terms`, the other of `PdsConfig`, and both ends have both."""
+    """Settings that differ from the defaults, in two sets: one for end 0, one for end 1. With TSS the first set is of
+    `Terms` and the second of `PdsConfig`, and each end has both sets."""
 
     step: ClassVar[Callable[..., Any]]
 

@@ -20,7 +20,8 @@ class GivenUp(BaseException):
 
 @contextmanager
 def time_limit(seconds: float, give_up: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Raise `TooSlow` after `seconds` of CPU time, and `GivenUp` as soon as `give_up()` is true. Main thread only.
+    """Raise `TooSlow` after `seconds` of CPU time, and `GivenUp` as soon as `give_up()` is true. The function works in
+    the main thread only.
 
     CPU time is measured so that other load on the machine causes no finding.
     """

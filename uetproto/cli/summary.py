@@ -80,7 +80,8 @@ def duration(ns: int) -> str:
 
 
 def ranges(numbers: list[tuple[int, int]], most: int = 64) -> str:
-    """Return ranges of PSNs with inclusive ends as text: "5, 7–9"; after `most` ranges the number of others."""
+    """Return ranges of PSNs with inclusive ends as text: "5, 7–9"; after `most` ranges, the number of further
+    ranges."""
     shown = [str(first) if first == last else f"{first}–{last}" for first, last in numbers[:most]]
     if len(numbers) > most:
         shown.append(f"+{len(numbers) - most}")
@@ -119,7 +120,8 @@ def ses_layer(packet: Packet) -> Layer | None:
 
 
 def hosts(packet: Packet) -> tuple[int, int, int] | None:
-    """Return source, destination and the bits of each: IP addresses, GIDs or LIDs; None: the packet has none."""
+    """Return source address, destination address, and the number of bits of an address (IP, GID or LID); None: the
+    packet has no addresses."""
     for form, values, _ in packet.layers:
         if form == "ipv4":
             return values["src"], values["dst"], 32

@@ -96,7 +96,7 @@ class ModelNetwork(CollectiveNetwork):
         return self._ends[rank]
 
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
-        """Return True: nothing has to be run but timers, because messages of this network are timers, too."""
+        """Return True, which says that only timers are in progress: messages of this network are timers, too."""
         return True
 
     def advance(self, instant: int) -> None:

@@ -168,7 +168,7 @@ class Atomic(Addressed):
     compare: Buffer | None = None
     """Value to compare with, or mask of MSWAP: one element in host order."""
     key: int = 0
-    """Memory key of the region; the engine ignores it with `tag`."""
+    """Memory key of the region; it is ignored if `tag` is given."""
     offset: int = 0
     tag: int | None = None
     """Match bits that select the posted receive to whose buffer the operation is applied; None: `key` selects a
@@ -205,7 +205,7 @@ class Send(Addressed):
     completion_data: int | None = None
     kind: SendKind = SendKind.PLAIN
     offset: int = 0
-    """buffer_offset: where in the matched buffer the message starts (ses.md §2.8); deferrable sends have none."""
+    """buffer_offset: where in the matched buffer the message starts (ses.md §2.8); deferrable sends have no offset."""
     local_pid: int = 0
     """PIDonFEP of the local process in which the source of a rendezvous is registered, for the READ of the target."""
     local_index: int = 15

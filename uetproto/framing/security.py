@@ -76,5 +76,5 @@ class Security:
 
 
 def tx_an(domain: DomainConfig) -> int:
-    """Return the AN with which a member begins: the first that has a key."""
+    """Return the AN with which a member begins: the first AN that has a key."""
     return 0 if domain.keys[0] else 1

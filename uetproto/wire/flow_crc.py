@@ -111,7 +111,7 @@ class FlowCrc:
             self.end()
 
     def end(self) -> None:
-        """Decide the remaining flows by the packets seen so far: no packet follows."""
+        """Decide the remaining flows by the packets seen, after the last packet."""
         for flow, roce in list(self._without):
             if roce and any(self.icrc.values()):
                 self.icrc[flow] = True  # another flow has a right ICRC, so the capture did not change all

@@ -640,7 +640,7 @@ _writers = Writers()
 
 
 def completed(packet: Packet) -> Packet:
-    """Return a packet in which every field has a value; those that are missing follow from the others."""
+    """Return a packet in which every field has a value; the values of missing fields follow from the other fields."""
     layers = packet.layers
     forms = tuple(layer.form for layer in layers)
     if not all(form in FORMS or form in RAW_FORMS for form in forms):

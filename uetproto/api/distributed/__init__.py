@@ -1,4 +1,4 @@
-"""Provides torch.distributed over an emulated network: `from uetproto.api import distributed as dist`.
+"""This package provides torch.distributed over an emulated network: `from uetproto.api import distributed as dist`.
 
 All ranks run as functions of one process, in virtual time::
 

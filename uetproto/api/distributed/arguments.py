@@ -1,5 +1,5 @@
-"""Checks arguments of collectives: the list that only the root passes, block sizes, splits and roots (collectives.md
-§1.3)."""
+"""This module checks arguments of collectives: the list that only the root passes, block sizes, splits and roots
+(collectives.md §1.3)."""
 
 from collections.abc import Sequence
 from numbers import Integral

@@ -1,4 +1,5 @@
-"""Checks the algorithms that a program names, and chooses a default algorithm by the size of the full vector."""
+"""This module checks the algorithms that a program names, and chooses a default algorithm by the size of the full
+vector."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -34,7 +34,7 @@ class CollectiveMatch:
     _ended: int = 0
 
     def join(self, work: Work, call: Call) -> None:
-        """Add a rank; with the last one the collective begins."""
+        """Add a rank to the collective, which begins when the last rank is added."""
         self._participants[self.group.places[work.rank]] = _Participant(work, call)
         work.needs = self._needs
         work.withdraw = self.abort

@@ -1,4 +1,5 @@
-"""Implements the collectives (collectives.md §1.3): each checks its arguments and makes its tensors one vector."""
+"""This module implements the collectives (collectives.md §1.3): each checks its arguments and makes its tensors one
+vector."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +28,7 @@ def reduce(
     tensor: Any, dst: int, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Reduce all tensors into the tensor of `dst`; the tensors of the others are unspecified afterwards."""
+    """Reduce all tensors into the tensor of `dst`; the tensors of the other ranks are unspecified afterwards."""
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("reduce", group, async_op, algorithm, [array], [array], root=("dst", dst), op=op)
 
@@ -149,7 +150,7 @@ def all_to_all_single(
 
 
 def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | None = None) -> Work | None:
-    """Wait until all ranks of the group have called it."""
+    """Wait until all ranks of the group have called `barrier`."""
     return collective("barrier", group, async_op, algorithm, [], [])
 
 

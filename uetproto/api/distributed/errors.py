@@ -1,4 +1,4 @@
-"""Defines the errors of `dist`, for misuse and for failures (collectives.md §1.4, §1.5).
+"""This module defines the errors of `dist`, for misuse and for failures (collectives.md §1.4, §1.5).
 
 A wrong argument is a `ValueError` or a `TypeError`, as in torch.distributed, and also a `LocalError`.
 """

@@ -1,4 +1,4 @@
-"""Makes process groups, describes them, and finds the group that a call names (collectives.md §1.1)."""
+"""This module makes process groups, describes them, and finds the group that a call names (collectives.md §1.1)."""
 
 import warnings
 from collections.abc import Iterable

@@ -46,7 +46,7 @@ class Call:
 
 
 class GroupWorld(Protocol):
-    """Describes the part of a world that groups, and the code that matches their operations, use."""
+    """Describes the part of a world that is used by groups and by the code that matches the operations of groups."""
 
     planner: "CollectivePlanner"
     network: CollectiveNetwork

@@ -52,7 +52,7 @@ class ProcessGroup:
         return self._matches[sequence]
 
     def left(self, sequence: int) -> None:
-        """Drop a match: the collective has ended on all ranks."""
+        """Drop the match of a collective that has ended on all ranks."""
         del self._matches[sequence]
 
     def mismatch(self) -> UetError | None:

@@ -100,7 +100,8 @@ def _apart(name: str, arrays: Sequence[Array]) -> None:
 
 
 def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any]:
-    """Return the type that all tensors of a call share (collectives.md §1.1). Raises `ArgumentError` if they have none.
+    """Return the type that all tensors of a call share (collectives.md §1.1). Raises `ArgumentError` if the types
+    differ.
 
     A call may mix tensors of a complex type and of the real type of its parts: the complex type is returned. If an
     input is complex, all outputs must be complex.

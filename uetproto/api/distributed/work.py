@@ -19,7 +19,7 @@ Timeout: TypeAlias = timedelta | float
 
 
 def picoseconds(name: str, value: Any) -> int:
-    """Return the picoseconds of a `timedelta` or of a number of seconds. Raises `ArgumentError`."""
+    """Return a duration, a `timedelta` or a number of seconds, in picoseconds. Raises `ArgumentError`."""
     if isinstance(value, timedelta):
         value = value / timedelta(microseconds=1) / 10**6
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST:

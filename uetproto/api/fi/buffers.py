@@ -77,7 +77,7 @@ class Buffers:
             at += len(piece)
 
     def flush(self) -> None:
-        """Do nothing: the buffers are memory."""
+        """Do nothing, because the buffers are in memory."""
 
     def copied(self) -> bytes:
         """Return a copy of all bytes, for an inject."""

@@ -28,7 +28,7 @@ class Flag(IntFlag):
     MULTI_RECV = 1 << 16
     REMOTE_CQ_DATA = 1 << 17
     MORE = 1 << 18
-    """Has no effect: packets do not wait for more."""
+    """This flag has no effect: no packet waits for later operations."""
     FENCE = 1 << 21
     """Makes this operation and later ones wait until all earlier operations to the peer are done."""
     COMPLETION = 1 << 24
@@ -36,13 +36,13 @@ class Flag(IntFlag):
     INJECT = 1 << 25
     """Copies the bytes: the buffer may change when the call returns."""
     INJECT_COMPLETE = 1 << 26
-    """Completes when the buffer may change; here this is as late as with TRANSMIT_COMPLETE."""
+    """Completes when the program may change the buffer; here this is not earlier than with TRANSMIT_COMPLETE."""
     TRANSMIT_COMPLETE = 1 << 27
     """Completes when every packet is acknowledged and the semantic answer is known; the default (ses.md §13.1)."""
     DELIVERY_COMPLETE = 1 << 28
     """Completes when the effect can be seen at the target: dc = 1 (ses.md §13.2)."""
     MATCH_COMPLETE = 1 << 31
-    """Completes a send when a receive has matched; here no send completes earlier."""
+    """Completes a send when a receive has matched the message; here this holds for every send."""
     RMA_EVENT = 1 << 56
     """Registers a region that is enabled later, after a counter was bound."""
     SELECTIVE_COMPLETION = 1 << 59

@@ -1,4 +1,4 @@
-"""Judges the answers to requests of a PDC: ACKs, bitmaps, NACKs, the end of the PDC."""
+"""This module judges the answers to requests of a PDC: ACKs, bitmaps, NACKs, the end of the PDC."""
 
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket

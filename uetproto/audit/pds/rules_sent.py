@@ -1,4 +1,4 @@
-"""Judges the requests that an end of a PDC sends: PSNs, SYN packets, CLEAR_PSNs."""
+"""This module judges the requests that an end of a PDC sends: PSNs, SYN packets, CLEAR_PSNs."""
 
 from uetproto.audit.pds.tracker_state import FAR, M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket

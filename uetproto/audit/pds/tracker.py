@@ -1,4 +1,5 @@
-"""Follows PDCs: requests and control packets of both directions, their ACKs and NACKs, and contradictions between them.
+"""This module follows PDCs: requests and control packets of both directions, their ACKs and NACKs, and contradictions
+between them.
 
 Most packets are as expected and take the fast path through `see`. All others take the slow path: `tracker_sent.py`
 follows what an end sends, `tracker_replies.py` what the other end answers.

@@ -1,4 +1,4 @@
-"""Finds the PDC and the direction of a packet: by PDCIDs, and by PSNs where PDCIDs were used again."""
+"""This module finds the PDC and the direction of a packet: by PDCIDs, and by PSNs where PDCIDs were used again."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Follows what an end of a PDC answers to requests of the other end: ACKs of all forms, NACKs."""
+"""This module follows what an end of a PDC answers to requests of the other end: ACKs of all forms, NACKs."""
 
 from collections.abc import Mapping
 

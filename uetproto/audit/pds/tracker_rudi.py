@@ -1,4 +1,4 @@
-"""Follows packets without a PDC: RUDI requests and their responses, UUD (pds.md §15).
+"""This module follows packets without a PDC: RUDI requests and their responses, UUD (pds.md §15).
 
 The tracker of messages follows what RUDI requests carry, with pkt_id in place of the PSN.
 """

@@ -1,4 +1,4 @@
-"""Follows what an end of a PDC sends: requests and control packets, first transmissions and copies."""
+"""This module follows what an end of a PDC sends: requests and control packets, first transmissions and copies."""
 
 from collections.abc import Mapping
 

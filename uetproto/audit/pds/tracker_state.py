@@ -74,7 +74,7 @@ class PdsEvent(Enum):
     """A SYN packet began another PDC on a PDCID, and after it the old PDC still sends. The packet of the event is the
     SYN packet, the direction is that of the old PDC."""
     JUMPED = auto()
-    """A PSN is far from all others of the PDC, which was not closed; only in complete captures."""
+    """A PSN is far from all other PSNs of the PDC, which was not closed; only in complete captures."""
     TWO_TARGETS = auto()
     """An ACK came from another PDCID than the one to which its PSN was sent."""
     LATE_SYN = auto()

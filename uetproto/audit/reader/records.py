@@ -115,7 +115,7 @@ class Reading:
             self._see(seen)
 
     def end(self) -> None:
-        """Hand on the packets that still wait: no record follows."""
+        """Hand on the packets that still wait, after the last record."""
         self._flows.end()
 
     def _take_behind(self, seen: ObservedPacket, record: Record) -> None:

@@ -1,4 +1,5 @@
-"""Judges queue pairs: PSNs, the order of the packets of a message, lengths, answers (roce.md §7, roce.md §13)."""
+"""This module judges queue pairs: PSNs, the order of the packets of a message, lengths, answers (roce.md §7, roce.md
+§13)."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
-"""Judges a RoCE or InfiniBand packet alone: ICRC, lengths, reserved bits, codes (roce.md §2, roce.md §4)."""
+"""This module judges a RoCE or InfiniBand packet alone: ICRC, lengths, reserved bits, codes (roce.md §2, roce.md
+§4)."""
 
 from typing import Any
 

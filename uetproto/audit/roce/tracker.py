@@ -1,4 +1,5 @@
-"""Follows queue pairs of RoCE and InfiniBand (RC, UC and UD) in each direction, and congestion notifications.
+"""This module follows queue pairs of RoCE and InfiniBand (RC, UC and UD) in each direction, and congestion
+notifications.
 
 A request with the next PSN takes the fast path through `see`. All others, and answers, take the slow path through
 `tracker_requests.py` and `tracker_answers.py`. No header says which two queue pairs are connected: the tracker learns

@@ -1,4 +1,5 @@
-"""Follows answers: finds the requests that they answer, and compares PSNs, MSNs and the lengths of READs."""
+"""This module follows answers: finds the requests that they answer, and compares PSNs, MSNs and the lengths of
+READs."""
 
 from uetproto.audit.judge import Judge, Tell
 from uetproto.audit.reader.observed import ObservedPacket

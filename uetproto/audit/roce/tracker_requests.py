@@ -1,4 +1,5 @@
-"""Follows requests on the slow path: copies, first requests, and requests ahead of the next PSN or behind it."""
+"""This module follows requests on the slow path: copies, first requests, and requests ahead of the next PSN or behind
+it."""
 
 from typing import NamedTuple
 

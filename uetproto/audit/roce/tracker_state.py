@@ -329,7 +329,7 @@ class QpStream:
             each.pause = number
 
     def goes_on(self) -> None:
-        """Note that a sender continues its PSNs: the connection is the earlier one."""
+        """Note that a sender continues its PSNs, so that the connection is still the earlier one."""
         for each in self._both:
             if each.pause_before is not None:
                 each.pause, each.pause_before = each.pause_before, None
@@ -339,7 +339,7 @@ class QpStream:
         return self.answered is not None and psn == (self.answered + 1) & M24
 
     def begins_elsewhere(self) -> None:
-        """Note that a sender does not continue its PSNs: the connection may be another one."""
+        """Note that a sender does not continue its PSNs, so that the connection may be another one."""
         for each in self._both:
             if each.pause_before is not None:
                 each.pause_before = each.inside = each.first = each.answered = None
@@ -383,5 +383,6 @@ class QpStream:
 
 
 def is_silent(stream: QpStream, seen: ObservedPacket) -> bool:
-    """Return whether a stream was silent for `SILENCE` before a packet, or times are out of order."""
+    """Return whether a stream was silent for `SILENCE` before a packet; also True if the time stamps are out of
+    order."""
     return abs(seen.time_ns - stream.last_ns) >= SILENCE

@@ -1,4 +1,5 @@
-"""Decides whether a request belongs to the message that is known by its id, or to another message with the same id.
+"""This module decides whether a request belongs to the message that is known by its id, or to another message with the
+same id.
 
 A packet is *surely* of a message when its neighbour is, and the message did not end between them. A packet *fits* when
 its PSN and offset agree with those of the other packets. When other packets used PSNs in between, offsets *drift*.

@@ -1,4 +1,5 @@
-"""Finds the fields that all packets of a message share in request headers of SES (ses.md §2, ses.md §15)."""
+"""This module finds the fields that all packets of a message share in request headers of SES (ses.md §2, ses.md
+§15)."""
 
 from operator import itemgetter
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Collects all rules about messages (ses.md §15), and judges their request packets.
+"""This module collects all rules about messages (ses.md §15), and judges their request packets.
 
 `rules_cross_message.py` judges several messages, `rules_answers.py` responses and read data.
 """

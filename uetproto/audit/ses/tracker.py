@@ -1,4 +1,5 @@
-"""Follows the messages of PDCs and of RUDI: request packets, responses, read data (ses.md §2, ses.md §7, ses.md §9).
+"""This module follows the messages of PDCs and of RUDI: request packets, responses, read data (ses.md §2, ses.md §7,
+ses.md §9).
 
 `PdsTracker` and `RudiTracker` call this tracker, as `audit/contract.py` says. A packet that equals what is expected is
 only counted; every other packet takes the slow path.
@@ -349,7 +350,7 @@ class SesTracker:
             self.end()
 
     def end(self) -> None:
-        """Resolve all disputes: the capture ends."""
+        """Decide, at the end of the capture, between packets that contradict each other."""
         for message in list(self._disputed.values()):
             self._resolve(message)
 

@@ -1,4 +1,4 @@
-"""Defines the events that rules about messages subscribe to.
+"""This module defines the events that rules about messages subscribe to.
 
 Events of nearly every packet (OPENED, LATER, EDGE, RESPONSE, RETURNED) are only counted: the tracker compares such a
 packet with what is expected. If the packet differs, the tracker reports a second, rarer event for it.

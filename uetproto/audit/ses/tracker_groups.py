@@ -1,5 +1,5 @@
-"""Follows sync groups (ses.md §5.14; later than UE 1.0.1): the last message of a group states how many messages it
-has."""
+"""This module follows sync groups (ses.md §5.14; later than UE 1.0.1): the last message of a group states how many
+messages it has."""
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping

@@ -339,7 +339,7 @@ class AuditedMessage:
         return changed or common_of(ses, layout) != self.common
 
     def replace_head(self, seen: ObservedPacket) -> None:
-        """Take the fields of another packet as expected ones: the first packet was the wrong one."""
+        """Take the fields of this packet as the expected fields, because the first packet was wrong."""
         ses: Head = seen.ses
         self.head, self.opcode, self.common = ses, ses.opcode, common_of(ses, LAYOUTS[type(ses)])
         self.body += ses.request_length - self.length

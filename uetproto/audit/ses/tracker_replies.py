@@ -1,4 +1,4 @@
-"""Finds the request of each answer: of a response by PSN, of read data by message id or PSN (ses.md §9)."""
+"""This module finds the request of each answer: of a response by PSN, of read data by message id or PSN (ses.md §9)."""
 
 from collections.abc import Mapping
 from typing import cast

@@ -1,4 +1,4 @@
-"""Follows the tokens with which a target defers a send and restarts it (ses.md §5.7, ses.md §5.8).
+"""This module follows the tokens with which a target defers a send and restarts it (ses.md §5.7, ses.md §5.8).
 
 A deferrable send has a token of the initiator. DEFERRABLE_RTR names this token and adds one of the target. The send
 that restarts names the token of the target. The three requests may travel on different PDCs, so addresses identify the
@@ -81,7 +81,7 @@ class Tokens:
             self._rtr(Rtr(message, deferred), seen)
 
     def refused(self, message: AuditedMessage, answer: ObservedPacket) -> None:
-        """Allow another restart: a send that had restarted was answered with an error."""
+        """Allow another restart, because a send that had restarted was answered with an error."""
         token = getattr(message.head, "target_restart_token", 0)
         ready = self._ready.get((answer.src, answer.dst, token)) if token else None
         if ready is not None:

@@ -1,4 +1,5 @@
-"""Judges the fields of one SHARP message, as an aggregation node does before it takes it (sharp.md §2.2–§2.8)."""
+"""This module judges the fields of one SHARP message, as an aggregation node does before it takes it (sharp.md
+§2.2–§2.8)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -121,8 +121,8 @@ class AuditedAggregation:
     was: int = 0
 
     def crossed_before(self, seen: ObservedPacket, values: Mapping[str, Any]) -> int | None:
-        """Return the number of an earlier packet on the edge with another PSN; None: there is no such packet, or this
-        packet has RETX."""
+        """Return the number of the earlier packet without RETX on the edge of this packet, if its PSN is another one;
+        None: there is no such packet, or this packet has RETX."""
         number, psn = self.crossed.get(_edge(seen, values), (0, seen.head.psn))
         return None if values["flags"] & Flag.RETX or psn == seen.head.psn else number
 

@@ -1,1 +1,1 @@
-"""Measures captures, for `uetproto stats` and for plots."""
+"""This package measures captures, for `uetproto stats` and for plots."""

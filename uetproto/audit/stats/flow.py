@@ -1,4 +1,4 @@
-"""Measures a flow while it is open: what one end sends to the other.
+"""This module measures a flow while it is open: what one end sends to the other.
 
 A request is *open* from its first copy until an ACK covers it. A meter keeps the open requests and messages; of
 those that are closed, it keeps counts and histograms.

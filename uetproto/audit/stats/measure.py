@@ -1,4 +1,5 @@
-"""Measures conversations while they are audited: packets, retransmissions and their causes, windows, times, messages.
+"""This module measures conversations while they are audited: packets, retransmissions and their causes, windows, times,
+messages.
 
 measure.py               `measure` reads captures; a `Measure` listens at one vantage point
 uet.py, roce.py          translate events of the trackers for the meters

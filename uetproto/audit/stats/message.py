@@ -1,4 +1,4 @@
-"""Measures a message while it is open, and its requests: a request is *open* until an ACK covers it."""
+"""This module measures a message while it is open, and its requests: a request is *open* until an ACK covers it."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""Measures the conversations of one vantage point: an open conversation has a meter, a closed one becomes a row.
+"""This module measures the conversations of one vantage point: an open conversation has a meter, a closed one becomes a
+row.
 
 `uet.py` and `roce.py` translate the events of the trackers for the meters.
 """
@@ -25,7 +26,7 @@ REQUESTS, MOST_OPEN, LEAST_OPEN = 1_000_000, 32_768, 128
 """Greatest number of open requests that all flows together keep, and upper and lower bound of those that one flow
 keeps. No window of a PDC is wider than the upper bound (UE 1.0.1 §3.5.8.2)."""
 TRACES = 256
-"""Flows whose trace is kept for a picture: those with the most packets."""
+"""Number of flows whose trace is kept for a picture: those with the most packets."""
 _UNWANTED = 64
 """Numbers that are kept to be offered when a chosen number does not occur."""
 _CE = Ecn.CE
@@ -134,7 +135,7 @@ class Meters:
         self._swept = self.now
 
     def end(self) -> None:
-        """Close all flows: no packet follows."""
+        """Close all flows, after the last packet."""
         for state in list(self.flows):
             self._close(state)
         self._traced = self._most_interesting()

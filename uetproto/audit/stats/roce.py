@@ -1,4 +1,4 @@
-"""Translates events of queue pairs for the meters."""
+"""This module translates events of queue pairs for the meters."""
 
 from enum import Enum
 

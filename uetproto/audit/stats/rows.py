@@ -1,4 +1,5 @@
-"""Makes the rows of `uetproto stats`: a closed conversation becomes a row, and rows beyond a limit are summed."""
+"""This module makes the rows of `uetproto stats`: a closed conversation becomes a row, and rows beyond a limit are
+summed."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.stats.times import Quantiles
 
 ROWS = 10_000
-"""Rows that are kept of each kind and vantage point; the others are summed."""
+"""Number of rows that are kept of each kind and vantage point; all further rows are only summed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

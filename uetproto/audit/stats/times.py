@@ -1,4 +1,5 @@
-"""Measures times in a histogram whose buckets grow with the value: exact to 1 %; histograms can be merged."""
+"""This module measures times in a histogram whose buckets grow with the value: exact to 1 %; histograms can be
+merged."""
 
 from dataclasses import dataclass, field
 from math import ceil

@@ -1,4 +1,4 @@
-"""Translates events of PDCs, messages, RUDI and UUD for the meters."""
+"""This module translates events of PDCs, messages, RUDI and UUD for the meters."""
 
 from enum import Enum
 

@@ -1,5 +1,5 @@
-"""Follows secure domains: which packets open, the counters that a sender used under a key, and packets in the clear
-beside sealed ones.
+"""This module follows secure domains: which packets open, the counters that a sender used under a key, and packets in
+the clear beside sealed ones.
 
 If a packet opens, its key is known, and with it all senders that must not use the same nonce (tss.md §4, §6). Without
 keys, SDI, AN and epoch identify a key. After a rotation an AN stands for another key, so that a repeated counter is no

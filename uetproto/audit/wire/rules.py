@@ -1,4 +1,4 @@
-"""Judges a UET packet alone: CRC, lengths, reserved bits, codes (wire.md §1, wire.md §7)."""
+"""This module judges a UET packet alone: CRC, lengths, reserved bits, codes (wire.md §1, wire.md §7)."""
 
 from typing import Any
 

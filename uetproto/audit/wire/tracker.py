@@ -1,4 +1,4 @@
-"""Judges each packet alone, before other trackers follow its conversation."""
+"""This module judges each packet alone, before other trackers follow its conversation."""
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
@@ -188,7 +188,7 @@ def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
 
 
 class WireTracker:
-    """Judges packets that are not as expected; the others are only counted."""
+    """Judges packets that are not as expected; expected packets are only counted."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._judge = judge

@@ -26,7 +26,7 @@ class Terms:
     failures: int = 1000
     """Value of `auth_fail_threshold`."""
     same_keys: bool = False
-    """Whether the other domain has the first key of this one; the attacker then does not have the key."""
+    """Whether both domains have the same first key; the attacker then does not know this key."""
     start_psn: int | None = None
     """Start_PSN of the first PDC; None: it is drawn at random."""
     epoch: int = 0

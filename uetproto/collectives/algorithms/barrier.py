@@ -16,7 +16,7 @@ from uetproto.collectives.algorithms.rooted import Star
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints
 
 RADIX = 4
-"""Number k of the k-nomial barrier: a rank exchanges messages with k-1 others in each round."""
+"""Number k of the k-nomial barrier: a rank exchanges messages with k-1 other ranks in each round."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from uetproto.collectives.arrays import MessageColumns
 def star(request: ScheduleRequest) -> PlannedSchedule:
     """Return a plan that reduces to the root, one rank after the other, and sends the result back in the same way.
 
-    The root combines its own value, then those of the others in ascending order; its port limits the time.
+    The root combines its own value, then the values of the other ranks in ascending order; the port of the root limits
+    the time.
     """
     others = np.delete(everyone(request.size), request.root, axis=1)
     ranks = np.concatenate([np.array([[request.root]], dtype=np.int32), others], axis=1)
@@ -27,7 +28,8 @@ def star(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def exchange(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan in which every rank sends its vector to all others and combines all in ascending order of ranks."""
+    """Return a plan in which every rank sends its vector to all other ranks, and combines all vectors in ascending
+    order of ranks."""
     size, count = request.size, request.count
 
     def table(rank: int | None) -> MessageColumns:

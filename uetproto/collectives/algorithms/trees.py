@@ -118,6 +118,7 @@ def single(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def double(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan of two trees with one half of the vector each: the leaves of one are inner ranks of the other."""
+    """Return a plan of two trees with one half of the vector each: the leaves of one tree are inner ranks of the other
+    tree."""
     parts: tuple[SchedulePart, ...] = double_tree(everyone(request.size), 0, request.count, slices=request.slices)
     return request.in_place(*parts)

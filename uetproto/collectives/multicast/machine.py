@@ -89,7 +89,7 @@ class Machine(Generic[State]):
             self._moved()
 
     def stop(self) -> None:
-        """Stop the machine: the operation has failed."""
+        """Stop the machine, because the operation has failed."""
         self._stopped = True
 
     def waited(self, then: Callable[[], None] | None = None) -> Done:

@@ -87,7 +87,8 @@ class MulticastPlan:
         return len(self.owners) // self.roots
 
     def starts(self, owner: int) -> bool:
-        """Return whether a rank sends without a token, as the first of its chain; the others wait for a token."""
+        """Return whether a rank is the first of its chain and so sends without a token; all other ranks wait for a
+        token."""
         return self.op == "broadcast" or owner % self._chain == 0
 
     def finishes(self, owner: int) -> bool:

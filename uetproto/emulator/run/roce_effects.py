@@ -196,8 +196,8 @@ class RoceEffects:
     # The end
 
     def settle_last(self) -> None:
-        """Expect the effects that memory shows, for operations that failed or did not complete, and for writes on
-        UC.
+        """At the end, expect those effects that are found in memory, of operations that failed or did not complete, and
+        of writes on UC.
         """
         leftovers = _Leftovers()
         for operation in self.operations:

@@ -18,7 +18,7 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.roce import RoceFramer, traffic_classes
 
 QKEY = 0x11111111
-"""Q_Key of queue pairs of UD whose settings give none."""
+"""Q_Key of queue pairs of UD whose settings have no Q_Key."""
 _NAK = ("NAK ", "RNR NAK")
 
 
@@ -126,7 +126,7 @@ class RoceRun(ScenarioRun):
         return dict(sorted(counts.items()))
 
     def posting(self) -> set[str]:
-        """Return the nodes whose application posts work; the others are passive."""
+        """Return the nodes whose application posts work; all other nodes are passive."""
         return {self.scenario.run.initiator}
 
     def _data_paths(self, size: int) -> dict[str, dict[str, Any]]:

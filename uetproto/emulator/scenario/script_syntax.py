@@ -138,11 +138,11 @@ class RowContext:
     nodes: tuple[str, str]
     """The names of initiator and target, which are nodes 0 and 1 of a step."""
     mode: Mode
-    """The mode of a message whose row gives none."""
+    """Mode of a message whose row has no key `mode`."""
     refuse: Refuse
     """`refuse(key, problem, legal)` returns the error for a key of the row; key "" stands for the row."""
     message_id: int = 1
-    """The id of a message whose row gives none: the number of `submit` rows up to and including this row."""
+    """Id of a message whose row has no key `message`: the number of `submit` rows up to and including this row."""
 
     def node(self, name: str, key: str) -> int:
         """Return the number of a node that the row names."""

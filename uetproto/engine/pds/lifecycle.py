@@ -256,7 +256,7 @@ def fail_by_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
 
 
 def fail_exhausted(pdc: Pdc, reason: PdcErrorReason, now: int) -> None:
-    """End the PDC in error: the retransmissions of a packet, or the PSNs of the PDC, are used up."""
+    """End the PDC in error, because the retransmissions of a packet, or the PSNs of the PDC, are used up."""
     _end(pdc, PdsError(reason))
 
 

@@ -188,7 +188,8 @@ class Pdc:
 
     @property
     def idle(self) -> bool:
-        """Return True when the PDC is quiescent and unlocked: it may be closed to make room (pds.md §6.1)."""
+        """Return True when the PDC is quiescent and unlocked, so that it may be closed to make room for another (pds.md
+        §6.1)."""
         return self.quiescent and not self.locks and not self.close_req
 
     @property

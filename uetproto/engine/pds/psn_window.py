@@ -259,7 +259,7 @@ class PsnWindow:
         return diff32(psn, self.cack)
 
     def forget(self) -> None:
-        """Release all slots: the PDC is closed."""
+        """Release all slots, because the PDC is closed."""
         self.slots.clear()
         self.stored = self.waiting = self.buffered = 0
 

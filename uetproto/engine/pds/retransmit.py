@@ -225,7 +225,7 @@ class SendWindow:
             self.arm(record, now)
 
     def unmark(self, record: SendRecord) -> None:
-        """Remove the mark of a packet: the destination does not have the packet, or has lost its answer."""
+        """Remove the mark of a packet, because the destination does not have the packet, or has lost its answer."""
         if record.dst_rcvd:
             record.dst_rcvd = False
             self.sacked -= 1

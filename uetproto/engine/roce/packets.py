@@ -69,7 +69,8 @@ def parse(packet: RocePacket) -> Parsed | None:
 
 
 def keys_match(a: int, b: int) -> bool:
-    """Tell whether two P_Keys match: the low 15 bits are equal and not 0, and one is of a full member (roce.md §2)."""
+    """Tell whether two P_Keys match: the low 15 bits are equal and not 0, and at least one P_Key is that of a full
+    member (roce.md §2)."""
     return (a ^ b) & ~_FULL_MEMBER == 0 and a & ~_FULL_MEMBER != 0 and (a | b) & _FULL_MEMBER != 0
 
 

@@ -7,7 +7,7 @@ OPTIMIZED_FORMS = Profile.AI_FULL | Profile.HPC
 WILDCARDS = Profile.HPC
 """Profiles in which a tagged receive may ignore bits of the tag."""
 REAL_DEFERRAL = Profile.AI_FULL
-"""Profiles in which a target can stop a deferrable message; others refuse it with NO_MATCH."""
+"""Profiles in which a target can stop a deferrable message; targets of other profiles refuse it with NO_MATCH."""
 RUDI = Profile.HPC
 """Profiles that have RUDI."""
 

@@ -189,7 +189,7 @@ class Queues:
     # Held messages
 
     def hold(self, message: RxMessage, pdc: Connection, psn: int, offset: int, payload: Buffer) -> Response:
-        """Store a packet of a held message, and answer NO_RESPONSE: the final answer follows (ses.md §9.1)."""
+        """Store a packet of a held message, and return NO_RESPONSE; the final answer follows (ses.md §9.1)."""
         assert message.held is not None
         assert message.memory is not None
         message.memory.write(offset, payload)

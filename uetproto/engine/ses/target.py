@@ -617,7 +617,7 @@ class SesTarget:
         return min(at, self.queues.deadline(), self.syncs.deadline())
 
     def on_closed(self, pdc: Connection) -> None:
-        """End the messages of a closed PDC: no further packet can arrive on it, and no answer can be sent."""
+        """End the messages of a closed PDC, on which no further packet can arrive and no answer can be sent."""
         gone = pdc.local_id
         for key in [key for key in self.messages if key[0] == gone]:
             message = self.messages.pop(key)

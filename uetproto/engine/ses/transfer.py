@@ -183,7 +183,7 @@ class MessageTransfer:
         self.owner.ended(self, now)
 
     def give_up(self, now: int) -> None:
-        """Complete the message with a timeout: the target did not restart or read it in time."""
+        """Complete the message with a timeout, because the target did not restart or read it in time."""
         self.timed_out = True
         self.owner.ended(self, now)
 

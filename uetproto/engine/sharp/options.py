@@ -206,7 +206,7 @@ class SharpOptions:
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values that were set, by attribute."""
     given: frozenset[str] = frozenset()
-    """Names of the options that the user set; the others have presets or defaults."""
+    """Names of the options that the user set; the other options have presets or defaults."""
 
     @classmethod
     def of(cls, texts: Mapping[str, str], presets: Mapping[str, str] | None = None) -> "SharpOptions":

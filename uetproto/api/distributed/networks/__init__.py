@@ -1,1 +1,1 @@
-"""Provides the networks of `distributed`: UET, RoCE, SHARP and multicast over the emulator."""
+"""This package provides the networks of `distributed`: UET, RoCE, SHARP and multicast over the emulator."""

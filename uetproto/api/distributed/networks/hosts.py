@@ -38,7 +38,7 @@ class Hosts:
 
 
 def hosts_of(size: int, cables: NetworkOptions, hosts: Any, nodes: Any, cross_nic: Any) -> Hosts:
-    """Return the hosts given as `hosts` or `nodes`, or those of the topology, or one for each rank.
+    """Return the hosts given as `hosts` or `nodes`, or those of the topology, or a host for each rank.
 
     Raises `ArgumentError` if `hosts`, `nodes` and the topology contradict each other.
     """

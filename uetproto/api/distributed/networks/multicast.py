@@ -1,4 +1,4 @@
-"""Runs all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
+"""This module runs all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
 
 Each group of ranks has its own multicast groups, one for each subgroup, and its own queue pairs. All are made at
 the first operation of the group of ranks. After a failure the states of its ranks may differ, so the next operation

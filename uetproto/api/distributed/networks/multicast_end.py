@@ -1,4 +1,4 @@
-"""Implements one rank's end of multicast over RoCE (collectives.md §3.10).
+"""This module implements one rank's end of multicast over RoCE (collectives.md §3.10).
 
 Chunks are UD SENDs with immediate to a multicast group. Tokens, grants and READs go over the ring: queue pairs of type
 RC between neighbouring ranks.

@@ -1,4 +1,4 @@
-"""Implements what networks with packets, UET and RoCE, have in common (collectives.md §5).
+"""This module implements what networks with packets, UET and RoCE, have in common (collectives.md §5).
 
 By default a receive is granted (`GrantingEnd`): in a small message, the grant, the receiver tells the sender where the
 bytes may go. The sender writes them there with completion data or an immediate, which tells the receiver that all bytes
@@ -330,9 +330,8 @@ class PacketNetwork(CollectiveNetwork):
 def options(
     size: int, given: Mapping[str, Any], own: Sequence[str]
 ) -> tuple[NetworkOptions, dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """Return the options of the network, those of the hosts and of messages within a host, and those of `own`.
-
-    `own`: names of the options that only this transport has. Raises `ArgumentError`.
+    """Return three groups of options: those of the network, those of hosts and of messages within a host, and those
+    that `own` names. `own`: names of the options that only this transport has. Raises `ArgumentError`.
     """
     legal = (*_CABLES, *_COMMON, *_INTRA, *own)
     for name in given:

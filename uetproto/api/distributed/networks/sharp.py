@@ -1,4 +1,5 @@
-"""Runs collectives by SHARP, in aggregation nodes, for all ranks or for the leaders of nodes (sharp.md §4.3).
+"""This module runs collectives by SHARP, in aggregation nodes, for all ranks or for the leaders of nodes (sharp.md
+§4.3).
 
 Trees, connections and groups are created by the first collective of a group of ranks.
 """

@@ -23,7 +23,7 @@ from uetproto.engine.sharp.host.work import (
 from uetproto.engine.sharp.manager.grants import JobGrant, Rail
 
 Told: TypeAlias = Callable[[bytearray | None, Trouble | None], None]
-"""A callback for one aggregation, with its result or its failure."""
+"""Function that is called at the end of an aggregation, with its result or its failure."""
 
 
 class RankHost:

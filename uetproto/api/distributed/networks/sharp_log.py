@@ -7,7 +7,7 @@ from uetproto.engine.sharp.options import SharpOptions
 
 
 class LogLevel(IntEnum):
-    """Defines the levels; a log has the lines of its level and of all lower ones."""
+    """The levels of lines; a log has the lines of its own level and of all lower levels."""
 
     FATAL = 0
     ERROR = 1
@@ -25,7 +25,7 @@ class SharpLog:
         self._options = options
 
     def write(self, level: LogLevel, rank: int, where: str, text: str) -> None:
-        """Add a line, if the level is in force. `where`: file and line of libsharp, or its file alone."""
+        """Add a line, if the log has lines of this level. `where`: file and line of libsharp, or its file alone."""
         if level <= self._options.log_level:
             self.lines.append(f"rank{rank}:{rank}:0 - {where} {level.name} {text}")
 

@@ -1,4 +1,5 @@
-"""Translates collectives to operations of SHARP: operations, types, and where results go (sharp.md §4.3)."""
+"""This module translates collectives to operations of SHARP: operations, types, and where results go (sharp.md
+§4.3)."""
 
 from collections.abc import Callable
 from sys import byteorder

@@ -1,4 +1,4 @@
-"""Makes the network that `World(transport=...)` names, and checks its options."""
+"""This module makes the network that `World(transport=...)` names, and checks its options."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -20,7 +20,8 @@ TRANSPORTS = {"uet": "uetproto.api.distributed.networks.uet", "roce": "uetproto.
 def network_of(
     transport: str | CollectiveNetwork, ranks: int, nodes: Nodes, options: dict[str, Any]
 ) -> CollectiveNetwork:
-    """Return the network of a name, or the given one. Raises `ArgumentError` for what is not legal."""
+    """Return the network that `transport` names, or `transport` itself if it is a network. Raises `ArgumentError` for
+    illegal arguments."""
     if isinstance(transport, CollectiveNetwork):
         if transport.size != ranks or options:
             text = f"a network of {transport.size}, and {', '.join(options) or 'no further arguments'}"
@@ -44,7 +45,8 @@ def network_of(
 
 
 def agreed(ranks: int, nodes: Nodes, known: Sequence[Sequence[int]] | None) -> Nodes:
-    """Return the given nodes, or those that the network knows. Raises `ArgumentError` if they differ."""
+    """Return `nodes`, or `known`, the nodes that the network knows, if `nodes` is None. Raises `ArgumentError` if both
+    are given and differ."""
     if nodes is None or known is None:
         return known if nodes is None else nodes
     if {frozenset(node) for node in spread_over(ranks, nodes)} != {frozenset(node) for node in known}:

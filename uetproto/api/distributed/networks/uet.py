@@ -149,7 +149,7 @@ WAYS: dict[str, Callable[["UetNetwork", int, FiNode], PacketEnd]] = {"write": Ue
 """Classes of ends, by the value of `way`."""
 
 DELIVERIES = {mode.name: mode for mode in PDC_MODES}
-"""Modes that deliver exactly once."""
+"""Modes that deliver each packet exactly once, by name."""
 
 _ROOMY = SesConfig(rx_size=1 << 16, unexpected_messages=65535, unexpected_bytes=1 << 28)
 """Configuration of a target that holds messages until their receives are posted."""

@@ -93,8 +93,8 @@ class HostLock(TableMachine, table=LOCK):
     def give_up(self, now: int) -> None:
         """Keep the refusal in `given_up`, unless the lock was requested early.
 
-        After an early request some members have an operation that waits for the lock and others have none yet; as all
-        members must act alike, the refusal must not move an operation to the LLT.
+        After an early request some members have an operation that waits for the lock, and other members do not have one
+        yet; as all members must act alike, the refusal must not move an operation to the LLT.
         """
         if self.early:
             self.given_up = None

@@ -105,7 +105,7 @@ class Subtree(NamedTuple):
 class FabricGraph:
     """A graph holds the switches of a fabric by GUID, and their levels (sharp.md §4.2).
 
-    A switch with hosts has level 1; any other has one more than its lowest neighbour.
+    A switch with hosts has level 1; the level of any other switch is 1 more than the lowest level of its neighbours.
     """
 
     def __init__(self, switches: Sequence[FabricSwitch]) -> None:
@@ -145,7 +145,7 @@ class FabricGraph:
 
     @cached_property
     def levels(self) -> dict[int, int]:
-        """Return the levels by GUID; a switch from which no host can be reached has none."""
+        """Return the levels by GUID; a switch from which no host can be reached has no level."""
         return self._distances([guid for guid, switch in self.switches.items() if switch.hosts], 1)
 
     def climbing(self, root: int) -> dict[int, int]:

@@ -249,7 +249,7 @@ class GroupLock(TableMachine, table=LOCK):
         self.release()
 
     def refuse_unlock(self, child: int, message: SharpMessage) -> None:
-        """Send UNLOCK_RESP NOT_LOCKED: the token is wrong, or no lock is held."""
+        """Send UNLOCK_RESP NOT_LOCKED, because the token is wrong, or no lock is held."""
         self.group.respond(child, SharpOpcode.UNLOCK_RESP, Status.NOT_LOCKED, message.body)
 
     def ignore(self, *_: object) -> None:

@@ -34,7 +34,7 @@ class OstEntry:
     """Whether the operation has an OST of the pool."""
     deadline: int = NEVER
     head: SharpMessage | None = None
-    """First request, with whose signature all others are compared."""
+    """First request of the operation; the signatures of all other requests are compared with its signature."""
     signature: tuple[object, ...] = ()
     length: int = 0
     """Number of bytes of the vector that the chunk represents, also with NODATA."""
@@ -88,7 +88,7 @@ class OstEntry:
 def signature_of(message: SharpMessage) -> tuple[object, ...]:
     """Return the signature, the fields that all requests of an operation must have in common (sharp.md §3.2).
 
-    The target is the last element, as a result has none.
+    The target is the last element, because results have no target, and are compared without it.
     """
     return (
         message.coll, message.op, message.dtype, message.tag_dtype, message.count, message.vec_off,
