@@ -93,7 +93,7 @@ NOT_YET = {}
 
 OWNERS = {  # third-party package -> the only places that may import it
     "fastcrc": ("wire/crc.py",),
-    "construct": ("schemas.py",),
+    "construct": ("schemas/",),
     "scapy": ("layers/", "bench/command.py"),
     "numpy": (
         "columns.py",

@@ -1,0 +1,84 @@
+"""Each header form has a Construct schema that is made from its table: `SCHEMAS["pds.ack"].build({"cack_psn": 7})`.
+
+A header of whole bytes is a `Struct`; another one is a `BitStruct`. A row with codes is an `Enum`, one with named bits
+a `FlagsEnum`, one of a single bit a `Flag`; all have the `docs` of the table. A field that is not given is 0, or the
+value that identifies the header. What a field does not have is refused with its path.
+
+`compile()` gives a schema that is faster for headers of whole bytes; a `BitStruct` stays as fast as it was, since
+Construct does not compile it. A compiled schema does not look for unknown names.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from enum import IntFlag
+from types import MappingProxyType
+from typing import Any
+
+from construct import Bitwise, Container, Default, MappingError, Renamed, Struct
+
+from uetproto.schemas.values import Bit, Bits, BitsEnum, Bytes, CodeEnum, number_of
+from uetproto.wire.fields import Field, Header
+from uetproto.wire.forms import FORMS
+
+
+class HeaderStruct(Struct):  # type: ignore[misc]
+    """A header is a `Struct` of its fields, in wire order. Building refuses names that the header does not have."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        fields = super()._parse(stream, context, path)
+        del fields["_io"]  # otherwise every header would keep its stream, one byte a bit
+        return fields
+
+    def _build(self, fields: Any, stream: Any, context: Any, path: str) -> Any:
+        if fields is not None and not isinstance(fields, Mapping):
+            raise MappingError(f"the fields of a header are a mapping, not {type(fields).__name__}", path=path)
+        self.check_names(fields or {}, path)
+        built = super()._build(fields, stream, context, path)
+        return Container({name: built[name] for name in self._subcons})
+
+    def check_names(self, fields: Mapping[str, Any], path: str) -> None:
+        """Raise a `MappingError` for a name that is no field; names with an underscore first are Construct's own."""
+        for name in fields:
+            if name not in self._subcons and not str(name).startswith("_"):
+                close = get_close_matches(str(name), list(self._subcons), 1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                raise MappingError(f"there is no such field in {self.form}{hint}", path=f"{path} -> {name}")
+
+    form: str = ""
+
+
+def _field(field: Field, whole: bool) -> Any:
+    """Return the construct of one row; `whole` says that all rows of the header are whole bytes."""
+    number = Bytes(field) if whole else Bits(field)
+    if field.values is None:
+        value = Bit(field) if field.bits == 1 else number
+    elif issubclass(field.values, IntFlag):
+        value = BitsEnum(number, field, field.values)
+    else:
+        value = CodeEnum(number, field, field.values)
+    return Renamed(Default(value, int(field.default)), newname=field.name, newdocs=field.doc)
+
+
+def _schema(header: Header) -> Any:
+    whole = all(field.bits % 8 == 0 for field in header.fields)
+    fields = HeaderStruct(*[_field(field, whole) for field in header.fields])
+    fields.form = header.name
+    schema = fields if whole else Bitwise(fields)
+    schema.name, schema.docs = header.name, f"{header.title} ({header.spec})"
+    return schema
+
+
+SCHEMAS: Mapping[str, Any] = MappingProxyType({form: _schema(header) for form, header in FORMS.items()})
+"""Schema of every form, by the name of the form (wire.md §0)."""
+
+
+def numbers(form: str, fields: Mapping[str, Any], path: str) -> dict[str, int]:
+    """Return the fields that are given, as numbers; raise a `ConstructError` for what the header does not have."""
+    schema = SCHEMAS[form]
+    struct: HeaderStruct = schema if isinstance(schema, HeaderStruct) else schema.subcon
+    struct.check_names(fields, path)
+    return {
+        name: number_of(FORMS[form][name], fields[name], f"{path} -> {name}")
+        for name in struct._subcons
+        if name in fields
+    }

@@ -1,0 +1,121 @@
+"""RoCE packets as Construct schemas: `ROCE` is what follows UDP port 4791, `LRH` a packet of native InfiniBand."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from construct import Bytes, BytesInteger, Checksum, ConstructError, Container, Switch
+
+from uetproto.schemas.packet import Given, PacketStruct, Rest, over_of, so_far
+from uetproto.wire.forms import FORMS, ROCE_FORMS, Candidates
+from uetproto.wire.headers import roce
+from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP
+from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc_of, vcrc
+
+_ROCE_PARTS = {header.name: (header,) for header in roce.HEADERS if header not in (roce.LRH, roce.GRH)}
+_ROCE_ORDER = (
+    "bth", "rdeth", "deth", "xrceth", "feth", "reth", "atomic_eth", "aeth", "atomic_ack_eth", "imm", "ieth", "cnp",
+)  # fmt: skip
+assert {*_ROCE_ORDER, "lrh", "grh"} == {*ROCE_FORMS}
+
+
+def _icrc_of(context: Any) -> int:
+    """Return the ICRC of the packet that `context` holds, up to its pad."""
+    data = so_far(context, ICRC_SIZE if context._parsing else 0)
+    headers: list[tuple[str, bytes]] = []
+    at = 0
+    for part in ("lrh", "grh", "bth"):
+        if context.get(part) is not None:
+            headers.append((part, data[at : at + FORMS[part].size]))
+            at += FORMS[part].size
+    return icrc_of(_covered(over_of(context) or b"") + headers, data[at:])
+
+
+def _covered(over: bytes) -> list[tuple[str, bytes]]:
+    """Return the headers below the BTH, by form and bytes. Raises `ConstructError` where they are not headers."""
+    if not over:
+        return []
+    network = {4: IPV4, 6: IPV6}.get(over[0] >> 4)
+    if network is None or len(over) not in (network.size + UDP.size, IPV6.size):
+        raise ConstructError("over: legal: an IPv4 or IPv6 header without options and a UDP header, or a GRH alone")
+    if len(over) == IPV6.size and network is IPV6:
+        return [("grh", over)]
+    return [(network.name, over[: network.size]), ("udp", over[network.size :])]
+
+
+def _trailer_of_roce(context: Any) -> str:
+    known = context.get("lrh") is not None or over_of(context) is not None
+    return "checked" if known and context._params.get("crc", True) else "unchecked"
+
+
+class RoceStruct(PacketStruct):
+    """A RoCE packet: headers, `payload`, `pad` of `bth.padcnt` bytes, and the ICRC as `trailer`, which all have.
+
+    `over` is what stands before the BTH, from the IP header to the end of the UDP header; the ICRC is then checked and
+    computed. Otherwise it is taken and written as it is.
+    """
+
+    def __init__(self, first: Candidates, parts: Mapping[str, Candidates], **more: Any) -> None:
+        rest = {
+            "payload": Rest(lambda context: context.bth.padcnt + ICRC_SIZE + self.behind(context)),
+            "pad": Bytes(lambda context: int(context.bth.padcnt)),
+            "trailer": Switch(_trailer_of_roce, {
+                "checked": Checksum(BytesInteger(ICRC_SIZE, swapped=True), lambda crc: crc, _icrc_of),
+                "unchecked": BytesInteger(ICRC_SIZE, swapped=True),
+            }),
+        }  # fmt: skip
+        super().__init__(first, parts, **rest, **more)
+
+    def behind(self, context: Any) -> int:
+        """Return the number of bytes behind the ICRC."""
+        return 0
+
+    def prepared(self, given: Given, packet: Mapping[str, Any], path: str) -> None:
+        pad, payload = packet.get("pad"), self.payload_of(packet, path)
+        if "bth" in given:
+            given["bth"].setdefault("padcnt", -len(payload) % 4 if pad is None else len(pad))
+
+    def ending(self, packet: Mapping[str, Any], whole: dict[str, Any], context: Any, path: str) -> None:
+        whole["payload"] = self.payload_of(packet, path)
+        pad = packet.get("pad")
+        whole["pad"] = bytes(whole["bth"].padcnt) if pad is None else pad
+        whole["trailer"] = packet.get("trailer")
+        inner = Container(lrh=whole.get("lrh"), _params=context._params)
+        if whole["trailer"] is None and _trailer_of_roce(inner) == "unchecked":
+            reason = "the ICRC is missing; give it, or over=, the IP and UDP headers, to compute it"
+            raise ConstructError(reason, path=f"{path} -> trailer")
+
+
+class LrhStruct(RoceStruct):
+    """A packet of native InfiniBand: LRH, GRH if there is one, RoCE's parts, and the VCRC of the link.
+
+    Both CRCs are checked and computed; `crc=False` takes and writes them as they are. Absent lengths follow.
+    """
+
+    def __init__(self, first: Candidates, parts: Mapping[str, Candidates]) -> None:
+        covered = Checksum(
+            BytesInteger(VCRC_SIZE, swapped=True),
+            vcrc,
+            lambda context: so_far(context, VCRC_SIZE if context._parsing else 0),
+        )
+        checked = {True: covered, False: BytesInteger(VCRC_SIZE, swapped=True)}
+        super().__init__(first, parts, vcrc=Switch(lambda context: bool(context._params.get("crc", True)), checked))
+
+    def behind(self, context: Any) -> int:
+        return VCRC_SIZE
+
+    def ending(self, packet: Mapping[str, Any], whole: dict[str, Any], context: Any, path: str) -> None:
+        super().ending(packet, whole, context, path)
+        size = sum(FORMS[fields["_form"]].size for part, fields in whole.items() if part in self.parts)
+        size += len(whole["payload"]) + len(whole["pad"]) + ICRC_SIZE
+        if "pktlen" not in (packet.get("lrh") or {}):
+            whole["lrh"].pktlen = size // 4
+        if "grh" in whole and "paylen" not in (packet.get("grh") or {}):
+            whole["grh"].paylen = size - roce.LRH.size - roce.GRH.size
+        whole["vcrc"] = packet.get("vcrc")
+        if whole["vcrc"] is None and not context._params.get("crc", True):
+            raise ConstructError("the VCRC is missing", path=f"{path} -> vcrc")
+
+
+_BELOW_BTH = {part: _ROCE_PARTS[part] for part in _ROCE_ORDER}
+ROCE = RoceStruct((roce.BTH,), _BELOW_BTH)
+LRH = LrhStruct((roce.LRH,), {"lrh": (roce.LRH,), "grh": (roce.GRH,), **_BELOW_BTH})
