@@ -1,6 +1,7 @@
 """The programs of `uetproto.examples`: what they print, and that it is true (collectives.md §1, §3.10.7)."""
 
 import importlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,6 +64,12 @@ def test_collectives(program: Callable[[int], Any], transport: str) -> None:
 
 # Mistakes
 
+
+def line_of(function: Callable[..., Any], text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return first + [line.strip() for line in lines].index(text)
+
+
 EXPLAINED = {
     "both_send_first": (
         "DeadlockError: deadlock: 0 -> 1 -> 0\n"
@@ -97,6 +104,11 @@ EXPLAINED = {
         "rank 1 has tag 8 there\n"
         "  rank 1: recv(src=0, tag=8) #0 of group 0 waits for rank 0 to call send(dst=1, tag=8); "
         "rank 0 has tag 7 there"
+    ),
+    "read_in_stream_mode": (
+        "DeadlockError: missing participant: rank 0 has finished\n"
+        "  rank 1: recv(src=0, tag=0) #1 of group 0 waits for rank 0 to call send(dst=1, tag=0); "
+        f"its tensor is read at mistakes.py:{line_of(mistakes.read_in_stream_mode, 'print(x)')}"
     ),
 }  # fmt: skip
 

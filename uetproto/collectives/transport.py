@@ -19,7 +19,7 @@ SECOND = 10**12
 """A second in picoseconds."""
 
 
-class TransportError(UetError):
+class TransportError(UetError, RuntimeError):
     """Raised for a message that could not be moved; it names the message and the reason."""
 
 

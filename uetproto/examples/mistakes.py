@@ -77,9 +77,20 @@ def wrong_tag(rank: int) -> None:
         dist.recv(x, src=0, tag=8)
 
 
+def read_in_stream_mode(rank: int) -> None:
+    """Receive once more than is sent, in stream mode: the call returns, and the first read of the tensor hangs."""
+    x = dist.Tensor(np.zeros(8))
+    if rank == 0:
+        dist.send(x, dst=1)
+    else:
+        dist.recv(x, src=0)
+        dist.recv(x, src=0)
+        print(x)
+
+
 PROGRAMS: tuple[Callable[[int], None], ...] = (
     both_send_first, different_shapes, different_types, different_roots, different_order, missing_rank, wrong_length,
-    changed_too_early, wrong_tag,
+    changed_too_early, wrong_tag, read_in_stream_mode,
 )  # fmt: skip
 
 
@@ -91,7 +102,7 @@ def explained(program: Callable[[int], None], transport: str = "uet") -> str:
         program(rank)
 
     try:
-        dist.run(ready, ranks=2, transport=transport)
+        dist.run(ready, ranks=2, transport=transport, mode="stream" if program is read_in_stream_mode else "cpu")
     except UetError as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"

@@ -56,6 +56,12 @@ def test_golden_all_reduce():
 @pytest.mark.parametrize("async_op", [False, True])
 @pytest.mark.parametrize("mode", ["cpu", "stream"])
 def test_every_collective(async_op, mode):
+    def zeros(*shape):
+        return dist.Tensor(np.zeros(*shape))
+
+    def full(*values):
+        return dist.Tensor(np.full(*values))
+
     def program(rank):
         done = []
 
@@ -67,20 +73,20 @@ def test_every_collective(async_op, mode):
                 dist.synchronize()
             done.append(args[0])
 
-        call(dist.broadcast, np.full(3, rank), 2)
-        call(dist.all_reduce, np.full(3, rank + 1), dist.ReduceOp.PRODUCT)
-        call(dist.all_gather, [np.zeros(2, int) for _ in range(4)], np.full(2, rank))
-        call(dist.all_gather, [np.zeros(i, int) for i in range(4)], np.full(rank, rank))
-        call(dist.all_gather_into_tensor, np.zeros((4, 2), int), np.full(2, rank))
-        call(dist.reduce_scatter, np.zeros(2, int), [np.full(2, 10 * i + rank) for i in range(4)])
-        call(dist.reduce_scatter, np.zeros(rank, int), [np.full(i, 10 * i + rank) for i in range(4)])
-        call(dist.all_to_all, [np.zeros(1, int) for _ in range(4)], [np.array([10 * rank + i]) for i in range(4)])
-        call(dist.scatter, np.zeros(2, int), [np.full(2, i) for i in range(4)] if rank == 1 else None, src=1)
-        gathered = [np.zeros(1, int) for _ in range(4)] if rank == 3 else None
-        work = dist.gather(np.array([rank]), gathered, dst=3, async_op=async_op)
+        call(dist.broadcast, full(3, rank), 2)
+        call(dist.all_reduce, full(3, rank + 1), dist.ReduceOp.PRODUCT)
+        call(dist.all_gather, [zeros(2, int) for _ in range(4)], full(2, rank))
+        call(dist.all_gather, [zeros(i, int) for i in range(4)], full(rank, rank))
+        call(dist.all_gather_into_tensor, zeros((4, 2), int), full(2, rank))
+        call(dist.reduce_scatter, zeros(2, int), [full(2, 10 * i + rank) for i in range(4)])
+        call(dist.reduce_scatter, zeros(rank, int), [full(i, 10 * i + rank) for i in range(4)])
+        call(dist.all_to_all, [zeros(1, int) for _ in range(4)], [dist.Tensor([10 * rank + i]) for i in range(4)])
+        call(dist.scatter, zeros(2, int), [full(2, i) for i in range(4)] if rank == 1 else None, src=1)
+        gathered = [zeros(1, int) for _ in range(4)] if rank == 3 else None
+        work = dist.gather(dist.Tensor([rank]), gathered, dst=3, async_op=async_op)
         if async_op:
             work.wait()
-        total = np.array([rank])
+        total = dist.Tensor([rank])
         call(dist.reduce, total, 1)
         dist.synchronize()
         dist.barrier()
@@ -496,8 +502,8 @@ def test_a_receive_from_any_rank_says_from_which(transport, mode):
     def program(rank):
         if rank != 1:
             dist.sleep(1 + rank)
-            return dist.send(np.full(2, rank), 1, tag=7)
-        x = np.zeros(2, int)
+            return dist.send(dist.Tensor(np.full(2, rank)), 1, tag=7)
+        x = dist.Tensor(np.zeros(2, int))
         found = [(dist.recv(x, tag=7), x.tolist()) for _ in range(2)]
         work = dist.irecv(x, tag=7)
         assert mode == "stream" or work.source_rank() == -1

@@ -139,7 +139,7 @@ def test_polling_for_ever_is_found():
 @pytest.mark.parametrize("mode", ["cpu", "stream"])
 def test_hoping_for_success_for_ever_is_found(mode):
     def program(rank):
-        work = dist.batch_isend_irecv([dist.P2POp(dist.irecv, zeros(), 1 - rank)])[0]
+        work = dist.batch_isend_irecv([dist.P2POp(dist.irecv, dist.Tensor(zeros()), 1 - rank)])[0]
         while not work.is_success():
             pass
 

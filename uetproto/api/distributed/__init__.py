@@ -15,6 +15,7 @@ All ranks run as functions of one process, in virtual time::
 
 Each rank has a thread, and exactly one of them runs at a time; the functions below find their rank by the thread.
 Names, arguments and results are those of torch.distributed; tensors are NumPy arrays, or torch tensors in CPU memory.
+In stream mode they are `dist.Tensor`, whose reads wait for the operations that write them (collectives.md §1.2).
 Ranks in arguments are global ranks, whatever the group (collectives.md §1.1). Time-outs are `timedelta` or seconds, of
 virtual time.
 
@@ -41,6 +42,8 @@ from uetproto.api.distributed.collectives import (
 from uetproto.api.distributed.errors import (
     AbortedError,
     ArgumentError,
+    ArgumentTypeError,
+    BackendArgumentError,
     BufferModifiedError,
     CollectiveMismatchError,
     DeadlockError,
@@ -68,6 +71,7 @@ from uetproto.api.distributed.groups import (
 from uetproto.api.distributed.p2p import P2POp, batch_isend_irecv, irecv, isend, recv, send
 from uetproto.api.distributed.process_group import ProcessGroup
 from uetproto.api.distributed.scheduler import Event
+from uetproto.api.distributed.tensor import Tensor
 from uetproto.api.distributed.work import Work
 from uetproto.api.distributed.world import World, now, run, sleep, synchronize
 from uetproto.collectives.model import ModelNetwork, Path
@@ -75,10 +79,11 @@ from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.transport import NetworkCounts, TransportError
 
 __all__ = [
-    "DEFAULT_TIMEOUT", "NCCL_TIMEOUT", "AbortedError", "ArgumentError", "BufferModifiedError",
-    "CollectiveMismatchError", "DeadlockError", "DistError", "Event", "GroupMember", "ModelNetwork", "NetworkCounts",
-    "P2POp", "Path", "ProcessGroup", "ReduceOp", "SizeMismatchError", "TensorError", "TimeoutError", "TransportError",
-    "Wait", "Work", "World", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single",
+    "DEFAULT_TIMEOUT", "NCCL_TIMEOUT", "AbortedError", "ArgumentError", "ArgumentTypeError", "BackendArgumentError",
+    "BufferModifiedError", "CollectiveMismatchError", "DeadlockError", "DistError", "Event", "GroupMember",
+    "ModelNetwork", "NetworkCounts", "P2POp", "Path", "ProcessGroup", "ReduceOp", "SizeMismatchError", "Tensor",
+    "TensorError", "TimeoutError", "TransportError", "Wait", "Work", "World", "all_gather", "all_gather_into_tensor",
+    "all_reduce", "all_to_all", "all_to_all_single",
     "barrier", "batch_isend_irecv", "broadcast", "destroy_process_group", "gather", "get_global_rank",
     "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "group", "init_process_group", "irecv",
     "is_initialized", "isend", "monitored_barrier", "new_group", "now", "recv", "reduce", "reduce_scatter",

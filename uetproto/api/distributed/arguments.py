@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from uetproto.api.distributed.errors import ArgumentError, invalid
-from uetproto.api.distributed.groups import Group, get_rank, get_world_size
+from uetproto.api.distributed.errors import BackendArgumentError, invalid, refused, wrong_type
+from uetproto.api.distributed.groups import Group, get_rank, get_world_size, not_of_group
 from uetproto.api.distributed.process_group import ProcessGroup
 from uetproto.api.distributed.tensors import tensors
 from uetproto.api.distributed.world import current_state
@@ -18,12 +18,12 @@ from uetproto.errors import LocalError
 
 
 def list_of_root(
-    name: str, values: Any, who: str, root: int, found: ProcessGroup | None, writable: bool
+    name: str, values: Any, who: str, root: int | None, found: ProcessGroup | None, writable: bool
 ) -> list[Array]:
     """Return the tensors of a list that only the root passes; on other ranks return []. Raises `ArgumentError`."""
     if found is None:
         return []
-    check_root(who, root, found)
+    root = check_root(who, root, found)
     rank = current_state().number
     if rank != root:
         if values is not None and not (isinstance(values, Sequence) and not values):
@@ -40,7 +40,7 @@ def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[
     sizes = tuple(array.size for array in arrays)
     rank = get_rank(group)
     if rank >= 0 and sizes[rank] != own.size:
-        raise invalid(f"{name}[{rank}]", f"{sizes[rank]} elements", f"{own.size}, as the tensor of this rank has")
+        raise refused(f"{name}[{rank}]", f"{sizes[rank]} elements", f"{own.size}, as the tensor of this rank has")
     return sizes
 
 
@@ -54,10 +54,10 @@ def split_sizes(name: str, given: Sequence[int] | None, array: Array, group: Gro
         given = _counts(name, given)
     if not given:
         if size > 0 and rows % size:
-            raise invalid(name, f"none, for {rows} rows", f"splits, or rows divisible by {size}")
+            raise refused(name, f"none, for {rows} rows", f"splits, or rows divisible by {size}")
         return (array.size // max(size, 1),) * max(size, 1)
     if size > 0 and (len(given) != size or sum(given) != rows or min(given) < 0):
-        raise invalid(name, given, f"{size} numbers, 0 and more, of the sum {rows}")
+        raise refused(name, given, f"{size} numbers, 0 and more, of the sum {rows}")
     return tuple(count * row for count in given)
 
 
@@ -65,21 +65,22 @@ def _counts(name: str, given: Any) -> list[int]:
     """Return a list or an array of whole numbers as a list. Raises `ArgumentError`."""
     found = list(given) if isinstance(given, (Sequence, np.ndarray)) and np.ndim(given) else None
     if found is None or not all(isinstance(count, Integral) for count in found):
-        raise invalid(name, repr(given), "a list of whole numbers")
+        raise wrong_type(name, repr(given), "a list of whole numbers")
     return list(map(int, found))
 
 
-def check_root(name: str, root: Any, group: ProcessGroup) -> None:
-    """Raise `ArgumentError` if the root is no rank of the group."""
-    if not group.has(root):
-        raise invalid(name, repr(root), f"a global rank of the group: {', '.join(map(str, group.ranks))}")
+def check_root(name: str, root: int | None, group: ProcessGroup) -> int:
+    """Return the root. Raises `ArgumentError` if it is no rank of the group."""
+    if root is None or not group.has(root):
+        raise not_of_group(name, root, group)
+    return root
 
 
 def check_op(op: Any, dtype: np.dtype[Any]) -> None:
     """Raise `ArgumentError` if the operation cannot reduce elements of the type `dtype`."""
     if not isinstance(op, ReduceOp):
-        raise invalid("op", repr(op), "a ReduceOp")
+        raise wrong_type("op", repr(op), "a ReduceOp")
     try:
         op.check(dtype)
     except LocalError as error:
-        raise ArgumentError(*error.args) from None
+        raise BackendArgumentError(*error.args) from None

@@ -21,7 +21,7 @@ from uetproto.collectives.reduce_ops import ReduceOp
 
 def collective(
     name: str, group: Group, async_op: bool, algorithm: str | None, inputs: list[Array], outputs: list[Array], *,
-    catalogue: str | None = None, count: int | None = None, root: tuple[str, int] | None = None,
+    catalogue: str | None = None, count: int | None = None, root: tuple[str, int | None] | None = None,
     op: ReduceOp | None = None, sizes: tuple[int, ...] | None = None,
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> Work | None:  # fmt: skip
@@ -40,8 +40,7 @@ def collective(
     all_, dtype = [*inputs, *outputs], same_type(inputs, outputs)
     if kind in REDUCING:
         check_op(op, dtype)
-    if root is not None:
-        check_root(*root, found)
+    at = None if root is None else check_root(*root, found)
     total = sum(array.size for array in inputs) if count is None else count
     uneven = sizes is not None and len(set(sizes)) > 1
     uneven = uneven or (splits is not None and len(set(splits[0]) | set(splits[1])) > 1)
@@ -51,7 +50,7 @@ def collective(
     loose = splits is not None or (uneven and kind == "all_gather")
     shown = {
         "op": name,
-        "root": None if root is None else root[1],
+        "root": at,
         "reduce op": None if op is None else str(op),
         "dtype": dtype.name if all_ else None,
         "sizes": sizes,
@@ -59,7 +58,7 @@ def collective(
         "block": _shapes(outputs if kind == "scatter" else inputs) if kind in ("scatter", "gather") else None,
         "algorithm": asked,
     }
-    world.scheduler.check_free(state, outputs)
+    world.scheduler.check_free(state, inputs, outputs, wait=not async_op)
     place = found.places[state.number]
     work = Work(world.scheduler, state.number, found, name, found.calls[place])
     found.calls[place] += 1
@@ -84,7 +83,7 @@ def collective(
 
     call = Call(
         op=kind, dtype=dtype, count=total, prepare=prepare, shown=shown, finish=finish,
-        root=None if root is None else found.places[root[1]], reduce_op=op, sizes=sizes if uneven else None,
+        root=None if at is None else found.places[at], reduce_op=op, sizes=sizes if uneven else None,
         algorithm=asked or choose(kind, total * dtype.itemsize, not uneven),
         sends=None if splits is None else splits[0], takes=None if splits is None else splits[1],
     )  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Any
 
 from uetproto.api.distributed.arguments import list_of_root, own_size, split_sizes
 from uetproto.api.distributed.call import collective
-from uetproto.api.distributed.errors import TimeoutError, invalid  # noqa: A004
-from uetproto.api.distributed.groups import Group, find_group, get_world_size, member_group
+from uetproto.api.distributed.errors import TimeoutError, refused  # noqa: A004
+from uetproto.api.distributed.groups import Group, find_group, get_world_size, member_group, named_rank
 from uetproto.api.distributed.tensors import same_size, tensors
 from uetproto.api.distributed.tensors import tensor as checked_tensor
 from uetproto.api.distributed.work import Timeout, Work, picoseconds
@@ -17,18 +17,22 @@ from uetproto.collectives.transport import SECOND
 
 
 def broadcast(
-    tensor: Any, src: int, group: Group = None, async_op: bool = False, *, algorithm: str | None = None
-) -> Work | None:
-    """Copy the tensor of `src` to the tensors of all ranks."""
+    tensor: Any, src: int | None = None, group: Group = None, async_op: bool = False, group_src: int | None = None, *,
+    algorithm: str | None = None,
+) -> Work | None:  # fmt: skip
+    """Copy the tensor of the rank `src`, or `group_src` in the group, to the tensors of all ranks."""
+    src = named_rank("src", src, group_src, group)
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("broadcast", group, async_op, algorithm, [array], [array], root=("src", src))
 
 
 def reduce(
-    tensor: Any, dst: int, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
-    algorithm: str | None = None,
+    tensor: Any, dst: int | None = None, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False,
+    group_dst: int | None = None, *, algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Reduce all tensors into the tensor of `dst`; the tensors of the other ranks are unspecified afterwards."""
+    """Reduce all tensors into the tensor of the rank `dst`, or `group_dst` in the group; the tensors of the other ranks
+    are unspecified afterwards."""
+    dst = named_rank("dst", dst, group_dst, group)
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("reduce", group, async_op, algorithm, [array], [array], root=("dst", dst), op=op)
 
@@ -43,10 +47,12 @@ def all_reduce(
 
 
 def scatter(
-    tensor: Any, scatter_list: Sequence[Any] | None = None, src: int = 0, group: Group = None,
-    async_op: bool = False, *, algorithm: str | None = None,
+    tensor: Any, scatter_list: Sequence[Any] | None = None, src: int | None = None, group: Group = None,
+    async_op: bool = False, group_src: int | None = None, *, algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copy item i of the list of `src` to the tensor of group rank i. Only `src` passes a list."""
+    """Copy item i of the list of the source to the tensor of group rank i. Only the source passes a list: rank `src`,
+    or `group_src` in the group, or rank 0."""
+    src = 0 if src is None and group_src is None else named_rank("src", src, group_src, group)
     output = checked_tensor("tensor", tensor, writable=True)
     found = find_group(group)
     inputs = list_of_root("scatter_list", scatter_list, "src", src, found, writable=False)
@@ -56,10 +62,12 @@ def scatter(
 
 
 def gather(
-    tensor: Any, gather_list: Sequence[Any] | None = None, dst: int = 0, group: Group = None, async_op: bool = False, *,
-    algorithm: str | None = None,
+    tensor: Any, gather_list: Sequence[Any] | None = None, dst: int | None = None, group: Group = None,
+    async_op: bool = False, group_dst: int | None = None, *, algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copy the tensors of all ranks into the list of `dst`. Only `dst` passes a list."""
+    """Copy the tensors of all ranks into the list of the destination. Only the destination passes a list: rank `dst`,
+    or `group_dst` in the group, or rank 0."""
+    dst = 0 if dst is None and group_dst is None else named_rank("dst", dst, group_dst, group)
     source = checked_tensor("tensor", tensor)
     found = find_group(group)
     outputs = list_of_root("gather_list", gather_list, "dst", dst, found, writable=True)
@@ -87,7 +95,7 @@ def all_gather_into_tensor(
     source = checked_tensor("input_tensor", input_tensor)
     size = get_world_size(group)
     if size > 0 and output.size != size * source.size:
-        raise invalid("output_tensor", f"{output.size} elements", f"{size} times {source.size}, those of input_tensor")
+        raise refused("output_tensor", f"{output.size} elements", f"{size} times {source.size}, those of input_tensor")
     return collective(
         "all_gather_into_tensor", group, async_op, algorithm, [source], [output], catalogue="all_gather",
         count=output.size,
@@ -115,7 +123,7 @@ def reduce_scatter_tensor(
     target, source = checked_tensor("output", output, writable=True), checked_tensor("input", input)
     size = get_world_size(group)
     if size > 0 and source.size != size * target.size:
-        raise invalid("input", f"{source.size} elements", f"{size} times {target.size}, those of output")
+        raise refused("input", f"{source.size} elements", f"{size} times {target.size}, those of output")
     return collective(
         "reduce_scatter_tensor", group, async_op, algorithm, [source], [target], op=op, catalogue="reduce_scatter",
         count=source.size,

@@ -1,6 +1,7 @@
 """This module defines the errors of `dist`, for misuse and for failures (collectives.md §1.4, §1.5).
 
-A wrong argument is a `ValueError` or a `TypeError`, as in torch.distributed, and also a `LocalError`.
+Each is also of the class that torch.distributed raises for the same call, so that a program's handlers catch it: a
+wrong argument is a `ValueError`, or a `TypeError`, or, where torch leaves the check to its backend, a `RuntimeError`.
 """
 
 import builtins
@@ -11,6 +12,14 @@ from uetproto.errors import LocalError, UetError
 
 class ArgumentError(LocalError, ValueError):
     """Raised for an argument that is not legal; it names the argument and what is legal."""
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """Tells that an argument has a wrong type."""
+
+
+class BackendArgumentError(ArgumentError, RuntimeError):
+    """Tells that backends of torch would refuse an argument, most with a `RuntimeError`, some with a `ValueError`."""
 
 
 class TensorError(LocalError, TypeError):
@@ -77,3 +86,13 @@ class AbortedError(DistError):
 def invalid(name: str, value: Any, legal: str) -> ArgumentError:
     """Return the error for an argument: its value, and what is legal."""
     return ArgumentError(name, value, legal)
+
+
+def refused(name: str, value: Any, legal: str) -> BackendArgumentError:
+    """Return the error for an argument that the backends of torch refuse."""
+    return BackendArgumentError(name, value, legal)
+
+
+def wrong_type(name: str, value: Any, legal: str) -> ArgumentTypeError:
+    """Return the error for an argument of a wrong type."""
+    return ArgumentTypeError(name, value, legal)

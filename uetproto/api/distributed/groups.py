@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from numbers import Integral
 
-from uetproto.api.distributed.errors import invalid
+from uetproto.api.distributed.errors import ArgumentError, invalid, wrong_type
 from uetproto.api.distributed.process_group import ProcessGroup
 from uetproto.api.distributed.rank_threads import is_rank
 from uetproto.api.distributed.work import Timeout, picoseconds
@@ -83,7 +83,9 @@ def new_group(ranks: Iterable[int] | None = None, timeout: Timeout | None = None
     given = default.ranks if ranks is None else tuple(ranks) if isinstance(ranks, Iterable) else ()
     members = sorted({int(rank) for rank in given if default.has(rank)})
     if not members or len(members) != len(given):
-        raise invalid("ranks", repr(ranks), f"ranks 0 … {current_world().size - 1}, each once, one at least")
+        are_numbers = given and all(isinstance(rank, Integral) for rank in given)
+        legal = f"ranks 0 … {current_world().size - 1}, each once, one at least"
+        raise (invalid if are_numbers else wrong_type)("ranks", repr(ranks), legal)
     limit = default.timeout if timeout is None else picoseconds("timeout", timeout)
     made = current_world().make_group(state, members, limit)
     return made if state.number in made.places else GroupMember.NON_GROUP_MEMBER
@@ -106,10 +108,7 @@ def get_process_group_ranks(group: Group = None) -> list[int]:
 
 def get_global_rank(group: Group, group_rank: int) -> int:
     """Return the global rank of a group rank."""
-    ranks = get_process_group_ranks(group)
-    if not isinstance(group_rank, Integral) or not 0 <= group_rank < len(ranks):
-        raise invalid("group_rank", repr(group_rank), f"0 … {len(ranks) - 1}")
-    return ranks[group_rank]
+    return _ranked("group_rank", group_rank, group)
 
 
 def get_group_rank(group: Group, global_rank: int) -> int:
@@ -118,6 +117,29 @@ def get_group_rank(group: Group, global_rank: int) -> int:
     if found is None or not found.has(global_rank):
         raise invalid("global_rank", global_rank, "a rank of the group")
     return found.places[global_rank]
+
+
+def not_of_group(name: str, rank: object, found: ProcessGroup) -> ArgumentError:
+    """Return the error for an argument that is no global rank of a group."""
+    legal = f"a global rank of the group: {', '.join(map(str, found.ranks))}"
+    return (invalid if rank is None or isinstance(rank, Integral) else wrong_type)(name, repr(rank), legal)
+
+
+def named_rank(name: str, rank: int | None, group_rank: int | None, group: Group) -> int | None:
+    """Return the global rank that a call names by `rank`, or by `group_rank`, the rank in the group. Raises
+    `ArgumentError` for both or neither."""
+    if (rank is None) == (group_rank is None):
+        raise invalid(name, f"{rank}, group_{name} {group_rank}", f"one of {name} and group_{name}")
+    if group_rank is None or find_group(group) is None:
+        return rank
+    return _ranked(f"group_{name}", group_rank, group)
+
+
+def _ranked(name: str, group_rank: object, group: Group) -> int:
+    ranks = get_process_group_ranks(group)
+    if not isinstance(group_rank, Integral) or not 0 <= int(group_rank) < len(ranks):
+        raise invalid(name, repr(group_rank), f"0 … {len(ranks) - 1}")
+    return ranks[int(group_rank)]
 
 
 # Finding the group that a call names

@@ -1,12 +1,13 @@
 """Point-to-point operations: `send`, `recv` and their asynchronous forms (collectives.md §1.3)."""
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from uetproto.api.distributed.errors import invalid
-from uetproto.api.distributed.groups import Group, find_group, member_group
+from uetproto.api.distributed.errors import invalid, refused, wrong_type
+from uetproto.api.distributed.groups import Group, find_group, member_group, named_rank, not_of_group
 from uetproto.api.distributed.p2p_match import Post
 from uetproto.api.distributed.process_group import ProcessGroup
 from uetproto.api.distributed.rank_state import RankState
@@ -14,45 +15,65 @@ from uetproto.api.distributed.tensors import tensor as checked_tensor
 from uetproto.api.distributed.work import Work
 from uetproto.api.distributed.world import World, current_state, current_world
 from uetproto.collectives.dtypes import Array
+from uetproto.errors import shown
+
+MOST_TAG = 2**31 - 1
+"""Largest tag."""
 
 
-def send(tensor: Any, dst: int, group: Group = None, tag: int = 0) -> None:
-    """Send a tensor; return when the peer has it, or, up to `eager_threshold` bytes, when it is copied."""
-    _point("send", tensor, dst, group, tag, wait=True)
+def send(
+    tensor: Any, dst: int | None = None, group: Group = None, tag: int = 0, group_dst: int | None = None
+) -> None:  # fmt: skip
+    """Send a tensor; return when the peer has it, or, up to `eager_threshold` bytes, when it is copied.
 
-
-def recv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0) -> int:
-    """Receive into a tensor and return the global rank that it came from. `src` None: from any rank.
-
-    In stream mode a call with `src` None waits for the data.
+    The peer is named by its global rank `dst` or by its rank in the group, `group_dst`.
     """
-    work = _point("recv", tensor, src, group, tag, wait=True)
+    _point("send", tensor, _peer("dst", dst, group_dst, group), group, tag, wait=True)
+
+
+def recv(
+    tensor: Any, src: int | None = None, group: Group = None, tag: int = 0, group_src: int | None = None
+) -> int:  # fmt: skip
+    """Receive into a tensor and return the global rank that it came from.
+
+    The peer is named by its global rank `src` or by its rank in the group, `group_src`; without both the message may
+    come from any rank. In stream mode such a call waits for the data.
+    """
+    peer = _peer("src", src, group_src, group)
+    work = _point("recv", tensor, peer, group, tag, wait=True)
     if work is None:
         return -1
-    if src is None and not work.done:
+    if peer is None and not work.done:
         current_world().scheduler.block(work)
-    return work.source if src is None else src
+    return work.source if peer is None else peer
 
 
-def isend(tensor: Any, dst: int, group: Group = None, tag: int = 0) -> Work | None:
+def isend(
+    tensor: Any, dst: int | None = None, group: Group = None, tag: int = 0, group_dst: int | None = None
+) -> Work | None:  # fmt: skip
     """Begin to send a tensor, which must not change before `wait()`."""
-    return _point("isend", tensor, dst, group, tag, wait=False)
+    return _point("isend", tensor, _peer("dst", dst, group_dst, group), group, tag, wait=False)
 
 
-def irecv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0) -> Work | None:
-    """Begin to receive into a tensor, which must not be read before `wait()`. `src` None: from any rank."""
-    return _point("irecv", tensor, src, group, tag, wait=False)
+def irecv(
+    tensor: Any, src: int | None = None, group: Group = None, tag: int = 0, group_src: int | None = None
+) -> Work | None:  # fmt: skip
+    """Begin to receive into a tensor, which must not be read before `wait()`. `src` and `group_src`: as of `recv`."""
+    return _point("irecv", tensor, _peer("src", src, group_src, group), group, tag, wait=False)
 
 
 class P2POp:
     """A `P2POp` has the arguments of one operation of `batch_isend_irecv`."""
 
-    def __init__(self, op: Callable[..., Any], tensor: Any, peer: int, group: Group = None, tag: int = 0) -> None:
+    def __init__(
+        self, op: Callable[..., Any], tensor: Any, peer: int | None = None, group: Group = None, tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:  # fmt: skip
         if op is not isend and op is not irecv:
             raise invalid("op", getattr(op, "__name__", repr(op)), "dist.isend, dist.irecv")
         self.op = op
         self.tensor = tensor
-        self.peer = peer
+        self.peer = _peer("peer", peer, group_peer, group)
         self.group = group
         self.tag = tag
 
@@ -71,15 +92,21 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
     return [work for work in works if work is not None]
 
 
+def _peer(name: str, rank: int | None, group_rank: int | None, group: Group) -> int | None:
+    return rank if group_rank is None else named_rank(name, rank, group_rank, group)
+
+
 def _checked_tensor(op: str, value: Any, peer: int | None, found: ProcessGroup | None, tag: int) -> Array:
     sends = op.endswith("send")
     array = checked_tensor("tensor", value, writable=not sends)
     name = "dst" if sends else "src"
-    if type(tag) is not int:
-        raise invalid("tag", repr(tag), "a whole number")
+    if not isinstance(tag, Integral) or tag > MOST_TAG:
+        raise wrong_type("tag", shown(tag), f"a whole number, 0 … {MOST_TAG}")
+    if tag < 0:
+        raise refused("tag", tag, f"0 … {MOST_TAG}")
     if found is not None and not (peer is None and not sends):
         if not found.has(peer):
-            raise invalid(name, repr(peer), f"a global rank of the group: {', '.join(map(str, found.ranks))}")
+            raise not_of_group(name, peer, found)
         if peer == current_state().number:
             raise invalid(name, f"{peer}, the rank itself", "another rank")
     return array
@@ -93,10 +120,10 @@ def _point(
     if found is None:
         return None
     sends = op.endswith("send")
-    world.scheduler.check_free(state, [] if sends else [array])
+    world.scheduler.check_free(state, [array] if sends else [], [] if sends else [array], wait)
     place = found.places[state.number]
-    shown = f"{'dst' if sends else 'src'}={'any' if peer is None else peer}"
-    work = Work(world.scheduler, state.number, found, f"{op}({shown}, tag={tag})", found.posts[place])
+    whom = f"{'dst' if sends else 'src'}={'any' if peer is None else peer}"
+    work = Work(world.scheduler, state.number, found, f"{op}({whom}, tag={tag})", found.posts[place])
     found.posts[place] += 1
     work.keeps = (value,)
     post = Post(work, sends, peer, tag, array.view())

@@ -21,6 +21,8 @@ class RankState:
         self.locks = TensorLocks()
         self.blocked: Work | None = None
         """The operation that the rank's program waits for."""
+        self.why = ""
+        """Why it waits, if not for a call of its own: the place where it reads a tensor."""
         self.polling = False
         self.looks = 0
         """Number of reads of the clock, and of polls of failed operations, since the program last did anything else."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from uetproto.errors import LocalError
+from uetproto.api.distributed.errors import invalid
 
 
 class _Stop(BaseException):  # not an Exception: a program's `except Exception` does not stop it
@@ -56,6 +56,11 @@ class RankThread:
         self._threads = threads
         self._baton = _Baton()
         self._thread: threading.Thread | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Return whether the run is one of stream mode."""
+        return self._threads.streams
 
     @property
     def owner(self) -> object:
@@ -110,9 +115,10 @@ class RankThread:
 class RankThreads:
     """The threads of all ranks of a run, of which one runs at a time."""
 
-    def __init__(self, size: int, owner: object) -> None:
+    def __init__(self, size: int, owner: object, streams: bool) -> None:
         self.owner = owner
         """Object whose run these threads belong to."""
+        self.streams = streams
         self.back = _Baton()
         """Baton of the thread that called `run`; a rank that ends its turn gives it."""
         self.stopping = False
@@ -168,7 +174,7 @@ _here = _Here()
 def current_rank() -> RankThread:
     """Return the rank that the calling thread belongs to. Raises `LocalError` outside of a run."""
     if _here.rank is None:
-        raise LocalError("dist", "called outside of a rank", "in a program that dist.run(program, ranks=…) runs")
+        raise invalid("dist", "called outside of a rank", "in a program that dist.run(program, ranks=…) runs")
     return _here.rank
 
 

@@ -9,12 +9,11 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from uetproto.api.distributed.deadlock import explain
 from uetproto.api.distributed.errors import Wait, invalid
 from uetproto.api.distributed.rank_state import RankState
 from uetproto.api.distributed.rank_threads import RankThread, RankThreads, current_rank
+from uetproto.api.distributed.tensor import memory_of, span
 from uetproto.api.distributed.tensors import TensorInUse
 from uetproto.api.distributed.work import Work
 from uetproto.collectives.dtypes import Array
@@ -52,7 +51,7 @@ class RankScheduler:
         events are added. `counted`: counters of each rank, to which its collectives add. `mismatch`: function that
         returns why the ranks that have joined a collective can never begin it, or None.
         """
-        self.threads = RankThreads(network.size, owner)
+        self.threads = RankThreads(network.size, owner, streams)
         self.states = [RankState(number) for number in range(network.size)]
         self._network, self._timers = network, network.timers
         self._streams = streams
@@ -78,11 +77,18 @@ class RankScheduler:
 
     # Operations begin and end
 
-    def check_free(self, state: RankState, arrays: Sequence[Array]) -> None:
-        """Raise `ArgumentError` if an operation in progress writes into the memory of one of `arrays`."""
-        for work in () if self._streams else state.open:
-            for used in work.tensors:
-                if not used.read and any(np.may_share_memory(used.array, array) for array in arrays):
+    def check_free(self, state: RankState, inputs: Sequence[Array], outputs: Sequence[Array], wait: bool) -> None:
+        """Raise `ArgumentError` if an operation in progress writes what the next one uses, or reads what it writes.
+
+        In stream mode this is legal where the stream orders the two. `wait`: the program waits for the next one.
+        """
+        written = list(map(span, outputs))
+        used = [*map(span, inputs), *written]
+        for work in state.open:
+            if self._streams and (work.awaited or not wait):
+                continue
+            for first, end, read in work.spans:
+                if any(first < b and a < end for a, b in (written if read else used)):
                     raise invalid("tensor", f"shares memory with one of {work.name}", "wait() for that first")
 
     def issue(
@@ -97,6 +103,12 @@ class RankScheduler:
         state.open[work] = None
         state.looks = 0
         self._idle_polls = 0
+        work.awaited = wait
+        work.spans = [(*span(array), read) for array, read in watched if array.nbytes]
+        for array, read in watched:
+            memory = memory_of(array)
+            if memory is not None:
+                memory.add(work, array, writes=not read)
         self._record(work, "posted")
 
         def start() -> None:
@@ -170,6 +182,7 @@ class RankScheduler:
     def wait_for(self, work: Work, timeout: int | None) -> None:
         """Wait until an operation is done (`Work.wait`), `timeout` picoseconds at most; raise its error."""
         state = self._own(work)
+        work.awaited = True
         if self._streams and timeout is None and work in state.inner:
             state.stream = [*state.stream, work]
             return
@@ -185,6 +198,15 @@ class RankScheduler:
         if not work.done:
             self.states[work.rank].open[work] = None
         self._block(work, None)
+
+    def settle(self, work: Work, why: str) -> None:
+        """Wait until an operation is done, because its rank uses its tensor; raise its error."""
+        state = self._own(work)
+        state.why = f"; {why}"
+        try:
+            self._block(work, None)
+        finally:
+            state.why = ""
 
     def _block(self, work: Work, timeout: int | None) -> None:
         state = self.states[work.rank]
@@ -291,7 +313,7 @@ class RankScheduler:
         for state in self.states:
             for work in [state.blocked] if state.blocked is not None else list(state.open):
                 needs, why = work.needs()
-                waits.append(Wait(state.number, work.name, needs, why))
+                waits.append(Wait(state.number, work.name, needs, why + state.why))
         failures = {state.number: state.failure for state in self.states if state.failure is not None}
         return self._mismatch() or explain(waits, finished, failures)
 

@@ -1,9 +1,5 @@
-"""Tensors: NumPy arrays, and objects with a buffer in CPU memory such as torch tensors; torch is not imported.
+"""Checks the tensors of a call and returns their arrays, which share the memory of the tensors: nothing is copied."""
 
-Nothing is copied: an array shares the memory of its tensor.
-"""
-
-import ctypes
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,71 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from uetproto.api.distributed.errors import ArgumentError, TensorError, invalid
-from uetproto.collectives.dtypes import REAL_OF, Array, bytes_of, dtype, is_whole, kind_of
+from uetproto.api.distributed.errors import BackendArgumentError, TensorError, invalid, refused
+from uetproto.api.distributed.rank_threads import current_rank
+from uetproto.api.distributed.tensor import Tensor, array_of, memory_of
+from uetproto.collectives.dtypes import REAL_OF, Array, bytes_of, is_whole, kind_of
 from uetproto.errors import LocalError
-
-_LEGAL = "a NumPy array, or a torch tensor in CPU memory"
 
 
 def tensor(name: str, value: Any, writable: bool = False) -> Array:
-    """Return the array of a tensor. Raises `TensorError` if it is none, `ArgumentError` if it cannot be sent."""
-    array = _array(name, value)
+    """Return the array of a tensor. Raises `TensorError` if it is none, `ArgumentError` if it cannot be sent.
+
+    In stream mode only a `Tensor` is taken: nobody sees when a program reads an array of its own.
+    """
+    array = array_of(name, value)
+    if current_rank().streams and not isinstance(value, Tensor):
+        raise refused(name, f"{type(value).__name__} in stream mode", "a tensor that dist.Tensor(values) makes")
     try:
         kind_of(array.dtype)
     except LocalError as error:
-        raise ArgumentError(f"{name}: {error.name}", error.value, error.legal) from None
+        raise BackendArgumentError(f"{name}: {error.name}", error.value, error.legal) from None
     if not is_whole(array):
-        raise invalid(name, f"strides {array.strides}", "a contiguous tensor: numpy.ascontiguousarray(…)")
+        raise refused(name, f"strides {array.strides}", "a contiguous tensor: numpy.ascontiguousarray(…)")
     if writable and not array.flags.writeable:
         raise invalid(name, "read-only", "a writable tensor that no other operation is using")
     return array
-
-
-def _array(name: str, value: Any) -> Array:
-    if isinstance(value, np.ndarray):
-        if type(value) not in (np.ndarray, np.memmap):  # such as a masked array, whose mask would be lost
-            raise TensorError(name, type(value).__name__, f"{_LEGAL}, as numpy.asarray(…) makes it")
-        return value
-    if isinstance(value, (np.generic, type)) or not (
-        hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")
-    ):
-        raise TensorError(name, type(value).__name__, _LEGAL)
-    try:
-        return _shared(name, value)
-    except LocalError:
-        raise
-    except Exception as error:  # such as a sparse tensor
-        raise TensorError(name, f"{type(value).__name__}: {error}", _LEGAL) from error
-
-
-def _shared(name: str, value: Any) -> Array:
-    """Return an array that shares the memory of an object."""
-    if not hasattr(value, "data_ptr"):
-        return np.asarray(value)
-    device = getattr(getattr(value, "device", None), "type", "cpu")
-    if device != "cpu":
-        raise invalid(name, f"a tensor in {device} memory", _LEGAL)
-    value = value.detach() if hasattr(value, "detach") else value
-    try:
-        return np.asarray(value.numpy())
-    except TypeError:  # bfloat16, float8: torch has no NumPy type for them
-        return _by_address(name, value)
-
-
-def _by_address(name: str, value: Any) -> Array:
-    """Return an array over the bytes of a contiguous torch tensor, and keep the tensor alive as long as the array."""
-    if not value.is_contiguous():
-        raise invalid(name, "a tensor with strides", "a contiguous tensor")
-    try:
-        type_ = dtype(str(value.dtype).removeprefix("torch."))
-    except LocalError as error:
-        raise ArgumentError(f"{name}: {error.name}", error.value, error.legal) from None
-    length = value.numel() * value.element_size()
-    memory = (ctypes.c_uint8 * length).from_address(value.data_ptr() if length else 0)
-    memory._tensor = value
-    shape = tuple(value.shape)
-    return np.frombuffer(memory, dtype=np.uint8).view(type_).reshape(shape) if length else np.empty(shape, type_)
 
 
 def tensors(name: str, values: Any, count: int, writable: bool = False) -> list[Array]:
@@ -83,7 +38,7 @@ def tensors(name: str, values: Any, count: int, writable: bool = False) -> list[
     if isinstance(values, np.ndarray) or not isinstance(values, Sequence):
         raise TensorError(name, type(values).__name__, f"a list of {count} tensors")
     if len(values) != count:
-        raise invalid(name, f"{len(values)} tensors", f"{count}, one for each rank of the group")
+        raise refused(name, f"{len(values)} tensors", f"{count}, one for each rank of the group")
     arrays = [tensor(f"{name}[{number}]", value, writable) for number, value in enumerate(values)]
     if writable:
         _apart(name, arrays)
@@ -127,7 +82,7 @@ def same_size(name: str, arrays: Sequence[Array], size: int | None = None) -> No
     """Raise `ArgumentError` if the tensors of a list have different numbers of elements."""
     sizes = sorted({array.size for array in arrays} | (set() if size is None else {size}))
     if len(sizes) > 1:
-        raise invalid(name, f"tensors of {', '.join(map(str, sizes))} elements", "the same size for all")
+        raise refused(name, f"tensors of {', '.join(map(str, sizes))} elements", "the same size for all")
 
 
 class TensorLocks:
@@ -144,7 +99,12 @@ class TensorLocks:
         return bool(self._count)
 
     def lock(self, array: Array) -> bool:
-        """Make an array read-only; return False, and do nothing, if it was read-only before."""
+        """Make an array read-only; return False, and do nothing, if it was read-only before.
+
+        The array of a `Tensor` stays writable: the tensor refuses the change.
+        """
+        if memory_of(array) is not None:
+            return False
         count = self._count.get(id(array), 0)
         if not count and not array.flags.writeable:
             return False

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypeAlias
 
-from uetproto.api.distributed.errors import TimeoutError, invalid, modified  # noqa: A004
+from uetproto.api.distributed.errors import TimeoutError, invalid, modified, wrong_type  # noqa: A004
 from uetproto.api.distributed.planner import RankGroup
 from uetproto.api.distributed.tensors import TensorInUse
 from uetproto.collectives.offload import CollectiveCounters
@@ -14,6 +14,7 @@ from uetproto.errors import UetError
 
 LONGEST = 10**14
 """Longest duration in seconds: more than any `timedelta`."""
+_LEGAL = f"a timedelta, or seconds of virtual time, 0 … {LONGEST}"
 Timeout: TypeAlias = timedelta | float
 """A duration of virtual time: a float or an integer is a number of seconds."""
 
@@ -22,8 +23,10 @@ def picoseconds(name: str, value: Any) -> int:
     """Return a duration, a `timedelta` or a number of seconds, in picoseconds. Raises `ArgumentError`."""
     if isinstance(value, timedelta):
         value = value / timedelta(microseconds=1) / 10**6
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST:
-        raise invalid(name, repr(value), f"a timedelta, or seconds of virtual time, 0 … {LONGEST}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise wrong_type(name, repr(value), _LEGAL)
+    if not 0 <= value <= LONGEST:
+        raise invalid(name, repr(value), _LEGAL)
     return round(value * SECOND)
 
 
@@ -41,6 +44,9 @@ class WorkScheduler(Protocol):
 
     def seen_failed(self, work: "Work") -> None:
         """Raise the error of the failed operation if its rank has called `is_success` too often."""
+
+    def settle(self, work: "Work", why: str) -> None:
+        """Wait until the operation is done, because the program uses its tensor."""
 
     def ended(self, work: "Work") -> None:
         """Note that the operation is done or has failed."""
@@ -67,6 +73,10 @@ class Work:
         """Returns the ranks, any of which could end the wait for the operation, and what they would have to do."""
         self.withdraw: Callable[[UetError], None] = lambda error: None
         """Called when the operation fails, to remove it where it waits or to fail operations that depend on it."""
+        self.awaited = False
+        """Whether the program, or in stream mode its stream, waits for the operation before it goes on."""
+        self.spans: list[tuple[int, int, bool]] = []
+        """Address and end of each of its tensors, and whether it is only read."""
         self.tensors: list[TensorInUse] = []
         """Tensors that must not change before the operation is done."""
         self.keeps: tuple[Any, ...] = ()
@@ -126,6 +136,10 @@ class Work:
     def name(self) -> str:
         """Return the operation, its number among those of its group, and the group."""
         return f"{self.op} #{self.sequence} of group {self.group.number}"
+
+    def settle(self, why: str) -> None:
+        """Wait until the operation is done, in stream mode too; raise its error. `why`: the place of the program."""
+        self._scheduler.settle(self, why)
 
     def finish(self, error: UetError | None = None) -> None:
         """End the operation, with the error if it has failed; a second call has no effect."""

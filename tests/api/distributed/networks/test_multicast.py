@@ -300,10 +300,9 @@ def test_chunks_of_few_bytes(mtu: int, subgroups: int, length: int, roots: int) 
 @pytest.mark.parametrize("world", [{"mode": "stream"}, {"poison": True}, {"gamma": 3.0}], ids=str)
 def test_worlds_of_all_kinds(world: dict[str, Any]) -> None:
     def program(rank: int) -> list[Any]:
-        out, x = np.zeros((3, 5), np.complex64), np.full((4, 2), rank)
-        dist.all_gather_into_tensor(out, np.full(5, rank + 1j, np.complex64), algorithm="multicast")
+        out, x = dist.Tensor(np.zeros((3, 5), np.complex64)), dist.Tensor(np.full((4, 2), rank))
+        dist.all_gather_into_tensor(out, dist.Tensor(np.full(5, rank + 1j, np.complex64)), algorithm="multicast")
         dist.broadcast(x, 1, algorithm="multicast")
-        dist.synchronize() if world.get("mode") == "stream" else None
         return [out[:, 0].tolist(), x.tolist()]
 
     assert mc.run(mc.network(3), program, **world) == [[[1j, 1 + 1j, 2 + 1j], [[1, 1]] * 4]] * 3

@@ -255,12 +255,11 @@ def test_no_memory_stays_registered(transport: str) -> None:
 def test_stream_mode(transport: str) -> None:
     @grouped
     def program(rank: int) -> list[int]:
-        x = np.full(9, rank + 1)
+        x = dist.Tensor(np.full(9, rank + 1))
         dist.all_reduce(x)
         work = dist.broadcast(x, 1, async_op=True)
         assert work is not None
         work.wait()
-        dist.synchronize()
         return x.tolist()
 
     assert dist.run(program, ranks=3, transport=transport, mode="stream") == [[6] * 9] * 3

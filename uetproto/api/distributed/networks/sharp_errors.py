@@ -23,7 +23,7 @@ class SharpError(TransportError):
         return type(self), (str(self), self.status)  # each rank is told a copy
 
 
-class SharpRefusedError(LocalError):
+class SharpRefusedError(LocalError, RuntimeError):
     """Raised when SHARP does not support a collective, or when the manager grants no job; no packet was sent."""
 
     def __init__(self, text: str, status: LibsharpStatus) -> None:
