@@ -419,7 +419,7 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
 
     Compare ratios, not rates: both sides run alternately. The full run takes some minutes and 4 GiB of disk.
     """
-    names = tuple(only.split(",")) if only else ROWS
+    names = ROWS if only is None else tuple(only.split(","))
     for name in names:
         if name not in ROWS:
             raise LocalError(f"--only: {name!r} is none of {', '.join(ROWS)}")

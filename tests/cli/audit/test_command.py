@@ -570,6 +570,7 @@ def test_misuse(good: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--explain", "X"], "--explain X: there is no such rule; there are\n  CAP-DAMAGED\n  WIRE-CRC, "),
         (["--explain", "psn-two"], "did you mean PDS-PSN-TWO-CONTENTS or ROCE-PSN-TWO-CONTENTS? there are\n"),
         ([good, "--rules", "PDS-MDOE"], "--rules PDS-MDOE: matches none; did you mean PDS-MODE"),
+        ([good, "--rules", ""], "--rules: names no rule; legal: rules and patterns"),
         ([good, "--rules", "WIRE-*,-WIRE-*"], "--rules WIRE-*,-WIRE-*: leaves none; there are\n"),
         ([good, "--personality", "nobody"], "--personality nobody: is not known; legal: refprov"),
         (["--list-rules", "--personality", "nobody"], "--personality nobody: is not known; legal: refprov"),

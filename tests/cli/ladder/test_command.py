@@ -524,6 +524,12 @@ def test_what_are_no_packets(small: str, numbers: str) -> None:
     assert "legal are numbers of packets, such as 7 or 7-12" in done.stderr
 
 
+def test_a_range_that_holds_nothing_is_refused(small: str) -> None:
+    done = invoke("ladder", small, "--packets", "0,5-2")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "5-2: the last number is below the first; legal: 2-5" in done.stderr
+
+
 # Numbers and marks ----------------------------------------------------------------------------------------------------
 
 MARKED = """\
@@ -568,8 +574,8 @@ def test_marks_that_are_not_there(small: str) -> None:
 @pytest.mark.parametrize("arguments", [["--pdc", "6"], ["--packets", "13"], ["--packets", "40-50", "--json"]])
 def test_nothing_to_draw_is_said(small: str, arguments: list[str]) -> None:
     done = invoke("ladder", small, *arguments)
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr.startswith("uetproto: no packets match\n")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"uetproto: no packets match {arguments[0]}\n")
     assert "match" not in invoke("ladder", small, "--count", "0").stderr
     assert "match" not in invoke("ladder", small, "--pdc", "5").stderr
 

@@ -129,6 +129,8 @@ def command(
     FILE is a pcap or pcapng, also compressed with gzip; - is standard input.
     """
     rules = tuple(glob.strip() for text in globs for glob in text.split(",") if glob.strip())
+    if globs and not rules:
+        raise LocalError("--rules", "names no rule", "rules and patterns, with commas between them")
     excused = excused_by(personality)
     if explain is not None:
         from uetproto.cli.audit.rules import explained, named

@@ -7,7 +7,7 @@ never in memory.
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 import click
@@ -28,7 +28,7 @@ from uetproto.cli.ladder.rows import (
     limited,
     rows,
 )
-from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.main import EXIT_STATUS, FAULT, MISUSE
 from uetproto.cli.outputs import check_output
 from uetproto.cli.summary import address, count, duration, stamp
 from uetproto.cli.terminal import Paint, painter, printable, shortened, width, write_text
@@ -216,6 +216,8 @@ def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> list[r
         if not first.isdecimal() or not (last.isdecimal() if dash else not last):
             raise click.BadParameter(f"{value!r}; legal are numbers of packets, such as 7 or 7-12 or 7-12,30-35")
         found.append(range(int(first), int(last or first) + 1))
+        if not found[-1]:
+            raise click.BadParameter(f"{span}: the last number is below the first; legal: {last}-{first}")
     return found
 
 
@@ -300,10 +302,13 @@ def command(
                 sys.stdout.write(line + "\n")
         _check_interface(reader, interface, file, tally)
         damaged = report_damage(file, reader)
-    _tell(tally, limit, marks)
+    chosen = {"--packets": numbers, "--pdc": pdc}
+    _tell(tally, limit, marks, [name for name, value in chosen.items() if value is not None])
     closed = keys is not None and keys.report()
     if damaged or closed or tally.malformed:
         ctx.exit(FAULT)
+    if not tally.drawn and not tally.cut and (numbers is not None or pdc is not None):
+        ctx.exit(MISUSE)
 
 
 def _write_svg(path: str, file: str, drawn: Iterator[Row], tally: LadderTally, numbered: bool) -> None:
@@ -327,12 +332,12 @@ def _check_interface(reader: CaptureReader, wanted: str | None, file: str, tally
     raise LocalError(f"{file}: there is no interface {wanted}; there are {listed}")
 
 
-def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int]) -> None:
+def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int], chosen: Sequence[str]) -> None:
     """Print on standard error how many packets were not drawn, and why."""
     if tally.cut:
         click.echo(f"uetproto: these are the first {count(limit or 0, 'row')}; --count N draws more", err=True)
     elif not tally.drawn:
-        click.echo("uetproto: no packets match", err=True)
+        click.echo(f"uetproto: no packets match {' and '.join(chosen)}".rstrip(), err=True)
     missing = sorted(set(marks) - tally.marked)
     if missing and tally.drawn and not tally.cut:
         click.echo(f"uetproto: not drawn: --mark {', '.join(map(str, missing))}", err=True)
