@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli.frames import invoke
+from tests.support.paths import PCAPS
 from uetproto.audit.finding import Finding
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
@@ -44,6 +45,19 @@ def finding(
 def test_commands(found: Finding, commands: list[str]) -> None:
     assert list(reproduce_hints(found)) == [f"uetproto {command}" for command in commands]
     assert list(reproduce_hints(found, ["--crc", "off"])) == [f"uetproto {command} --crc off" for command in commands]
+
+
+@pytest.mark.parametrize(("size", "packets"), [(300, 0), (-20, 6)])
+def test_damage_is_shown(size: int, packets: int, tmp_path: Path) -> None:
+    """A capture that is cut may have no packet at the damage: the command tells the damage, whatever else it shows."""
+    path = tmp_path / "cut.pcapng"
+    path.write_bytes((PCAPS / "gradient.pcapng").read_bytes()[:size])
+    (line, _) = map(json.loads, invoke("audit", "--json", str(path)).stdout.splitlines())
+    (command,) = reproduce_hints(finding(line["rule"], tuple(line["packets"]), str(path), line["interface"]))
+    done = invoke(*shlex.split(command)[1:])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"uetproto: {path}: damaged at byte ")
+    assert done.stdout.count("\n#") + done.stdout.startswith("#") == packets
 
 
 def test_standard_input_is_needed_again() -> None:

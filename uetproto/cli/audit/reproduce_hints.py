@@ -14,12 +14,16 @@ _NUMBERS = ("spdcid", "dpdcid", "destqp", "srcqp")  # fields of a flow that --pd
 def reproduce_hints(finding: Finding, options: Sequence[str] = ()) -> Iterator[str]:
     """Yield a command that draws a ladder around the packets, then one that dissects the offending packet.
 
-    A finding about a single packet needs no ladder. `options`: options by which the packets were read. Standard input
+    A finding about a single packet needs no ladder. Damage to the file is told by a command that reads all of it, as
+    there may be no packet where the file is damaged. `options`: options by which the packets were read. Standard input
     cannot be read again, so that a command for it says that it needs the same input.
     """
     again = "… | " if finding.file == "-" else ""
     if not isinstance(finding.rule.on, WireEvent):
         yield again + shlex.join(["uetproto", "ladder", finding.file, *_drawn(finding), *options])
+    if finding.rule.on is WireEvent.CAPTURE:
+        yield again + shlex.join(["uetproto", "dissect", finding.file, *options])
+        return
     fields = ["--packet", str(finding.packet), *(["--sharp"] if finding.rule.id.startswith("SHARP-") else [])]
     yield again + shlex.join(["uetproto", "dissect", finding.file, *fields, *options])
 
