@@ -31,11 +31,25 @@ class LowerHeaders(NamedTuple):
     ecn: int = 0
 
 
-class FlowHead(NamedTuple):
-    """A flow head holds the bytes before the transport header, and the CRC over those that the trailer covers."""
+ENTROPY_SIZE = 2
+"""Number of bytes of an entropy value: the UDP source port, or the first field of the entropy header."""
 
-    head: bytes
+
+class FlowHead(NamedTuple):
+    """A flow head holds the bytes before the transport header, without the entropy value, which differs by packet."""
+
+    before: bytes
+    """Bytes before the entropy value."""
+    after: bytes
+    """Bytes behind the entropy value."""
+    covered: bytes
+    """Bytes that the trailer covers in place of `after`."""
     crc: int
+    """CRC over those bytes before the entropy value that the trailer covers."""
+
+    def with_entropy(self, entropy: int) -> bytes:
+        """Return all bytes before the transport header."""
+        return b"".join((self.before, entropy.to_bytes(ENTROPY_SIZE, "big"), self.after))
 
 
 class ReceivedFlow(NamedTuple):
@@ -44,11 +58,13 @@ class ReceivedFlow(NamedTuple):
     src: int
     dst: int
     traffic_class: TrafficClass
-    entropy: int
     ecn_marked: bool
     end: int
     """End of the IP packet, in bytes from the start of the frame."""
+    covered: bytes
+    """Bytes that the trailer covers between the entropy value and the transport header."""
     crc: int
+    """CRC over the bytes before the entropy value that the trailer covers."""
     trimmed: Trim = Trim.NO
 
 
@@ -103,11 +119,14 @@ class FlowFramer(ABC):
 
     _start: int
     """Number of bytes of a frame before the transport header."""
+    _entropy_at: int
+    """Number of bytes of a frame before the entropy value."""
 
     def __init__(self, address: int, ip_version: int) -> None:
         self._address = address
         self._version = ip_version
         self._flows: dict[bytes, ReceivedFlow] = {}
+        """Received flows by their lower headers without the entropy value."""
         self._opened: dict[tuple[LowerHeaders, int], bytes] = {}
         self.bad_crc = self.bad_header = self.foreign = 0
 
@@ -117,8 +136,9 @@ class FlowFramer(ABC):
     @abstractmethod
     def packet(self, frame: bytes) -> Datagram | None: ...
 
-    def _read(self, frame: bytes, head: bytes) -> ReceivedFlow | None:
-        """Decode the lower headers `head` of a frame, and keep the result; return None for a frame that is dropped."""
+    def _read(self, frame: bytes, key: bytes) -> ReceivedFlow | None:
+        """Decode the lower headers of a frame and keep them by `key`; return None for a frame that is dropped."""
+        head = frame[: self._start]
         if len(head) < self._start:
             self.bad_header += 1
             return None
@@ -130,7 +150,7 @@ class FlowFramer(ABC):
         if flow is not None:
             if len(self._flows) >= CACHE:
                 self._flows.clear()
-            self._flows[head] = flow
+            self._flows[key] = flow
         return flow
 
     @abstractmethod

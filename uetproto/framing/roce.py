@@ -1,6 +1,7 @@
 """This module turns RoCEv2 packets into frames and back: UDP, and an ICRC behind the pad (roce.md §1, §4).
 
-The framer builds the lower headers of a flow and the CRC over them once and then looks them up, in each direction.
+The framer builds the lower headers of a flow and the CRC over them once, without the entropy value, and then looks them
+up, in each direction.
 """
 
 from uetproto.engine.contract import Datagram, TrafficClass
@@ -8,7 +9,16 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType, RocePacket
 from uetproto.engine.roce.ud import is_multicast
 from uetproto.framing.dscp import Dscp
-from uetproto.framing.framer import CACHE, FlowFramer, FlowHead, LowerHeaders, ParsedLower, ReceivedFlow, mac_of
+from uetproto.framing.framer import (
+    CACHE,
+    ENTROPY_SIZE,
+    FlowFramer,
+    FlowHead,
+    LowerHeaders,
+    ParsedLower,
+    ReceivedFlow,
+    mac_of,
+)
 from uetproto.framing.sizes import ETHERNET_SIZE, below_roce, ip_size
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import crc32
@@ -51,36 +61,42 @@ class RoceFramer(FlowFramer):
         super().__init__(address, ip_version)
         self._config = config
         self._checks = config.icrc
-        self._udp_at = ETHERNET_SIZE + ip_size(ip_version)
+        self._entropy_at = self._udp_at = ETHERNET_SIZE + ip_size(ip_version)
         self._start = ETHERNET_SIZE + below_roce(ip_version)
         form = "ipv4" if ip_version == 4 else "ipv6"
         self._mask = invariant_mask(((form, ip_size(ip_version)), ("udp", _UDP.size)))
         _, self._crc = invariant_start((form, "udp", "bth"))
-        self._heads: dict[tuple[int, bool, int, int, int, int], FlowHead] = {}
+        self._heads: dict[tuple[int, bool, int, int, int], FlowHead] = {}
 
-    def _crc_of(self, head: bytes) -> int:
-        """Return the CRC over the headers before the BTH, with ones in place of the bits that change on the way."""
-        covered = head[ETHERNET_SIZE:]
-        return crc32((int.from_bytes(covered, "big") | self._mask).to_bytes(len(covered), "big"), self._crc)
+    def _covered(self, head: bytes) -> tuple[bytes, int]:
+        """Return what the ICRC covers between entropy value and BTH, and the CRC over what it covers before.
+
+        Bits that change on the way are ones.
+        """
+        size = len(head) - ETHERNET_SIZE
+        masked = (int.from_bytes(head[ETHERNET_SIZE:], "big") | self._mask).to_bytes(size, "big")
+        at = self._entropy_at - ETHERNET_SIZE
+        return masked[at + ENTROPY_SIZE :], crc32(masked[:at], self._crc)
 
     # Sending
 
     def frame(self, packet: Datagram) -> bytes:
         header, payload = packet.header, packet.payload
-        below = self._lower(packet)
+        before, after, covered, crc = self._lower(packet)
+        entropy = packet.entropy.to_bytes(ENTROPY_SIZE, "big")
         if not self._checks:
-            return b"".join((below.head, header, payload, bytes(ICRC_SIZE)))
-        crc = crc32(b"".join((header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :])), below.crc)
+            return b"".join((before, entropy, after, header, payload, bytes(ICRC_SIZE)))
+        crc = crc32(b"".join((entropy, covered, header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :])), crc)
         if payload:
             crc = crc32(payload, crc)
-        return b"".join((below.head, header, payload, crc.to_bytes(ICRC_SIZE, "little")))
+        return b"".join((before, entropy, after, header, payload, crc.to_bytes(ICRC_SIZE, "little")))
 
     def _lower(self, packet: Datagram) -> FlowHead:
         """Return the headers before the BTH; they are built for the first packet of a flow."""
         assert isinstance(packet, RocePacket)
         key = (
-            packet.dst, packet.traffic_class is TrafficClass.CONTROL, packet.entropy,
-            len(packet.header) + len(packet.payload), packet.hop_limit, packet.flow_label,
+            packet.dst, packet.traffic_class is TrafficClass.CONTROL, len(packet.header) + len(packet.payload),
+            packet.hop_limit, packet.flow_label,
         )  # fmt: skip
         below = self._heads.get(key)
         if below is None:
@@ -89,15 +105,17 @@ class RoceFramer(FlowFramer):
             config, notifies = self._config, packet.traffic_class is TrafficClass.CONTROL
             dscp = config.cnp_dscp if notifies else config.dscp
             ecn = ECN[config.cnp_ecn if notifies else config.ecn]
-            lower = LowerHeaders(self._address, packet.dst, packet.entropy, dscp, ecn)
+            lower = LowerHeaders(self._address, packet.dst, 0, dscp, ecn)
             size = len(packet.header) + len(packet.payload) + ICRC_SIZE
             head = self.lower_headers(lower, size, packet.hop_limit, packet.flow_label)
-            self._heads[key] = below = FlowHead(head, self._crc_of(head))
+            covered, crc = self._covered(head)
+            after = head[self._entropy_at + ENTROPY_SIZE :]
+            self._heads[key] = below = FlowHead(head[: self._entropy_at], after, covered, crc)
         return below
 
     def lower(self, packet: Datagram) -> bytes:
         """Return all bytes before the BTH."""
-        return self._lower(packet).head
+        return self._lower(packet).with_entropy(packet.entropy)
 
     def received(self, packet: Datagram, lower: bytes) -> RocePacket:
         """Return what `packet` would return for the frame of a datagram, without making the frame."""
@@ -130,11 +148,12 @@ class RoceFramer(FlowFramer):
 
     def packet(self, frame: bytes) -> RocePacket | None:
         """Return the packet in a frame; None for a frame that is dropped and counted (roce.md §8 check 1)."""
-        start = self._start
-        head = frame[:start]
-        flow = self._flows.get(head)
+        start, at = self._start, self._entropy_at
+        entropy, behind = frame[at : at + ENTROPY_SIZE], at + ENTROPY_SIZE
+        key = frame[:at] + frame[behind:start]
+        flow = self._flows.get(key)
         if flow is None:
-            flow = self._read(frame, head)
+            flow = self._read(frame, key)
             if flow is None:
                 return None
         end = flow.end
@@ -143,14 +162,14 @@ class RoceFramer(FlowFramer):
             return None
         end -= ICRC_SIZE
         if self._checks:
-            bth = b"".join((frame[start : start + _VARIANT_AT], b"\xff"))
-            crc = crc32(frame[start + _VARIANT_AT + 1 : end], crc32(bth, flow.crc))
+            begin = b"".join((entropy, flow.covered, frame[start : start + _VARIANT_AT], b"\xff"))
+            crc = crc32(frame[start + _VARIANT_AT + 1 : end], crc32(begin, flow.crc))
             if crc != int.from_bytes(frame[end : end + ICRC_SIZE], "little"):
                 self.bad_crc += 1
                 return None
         packet = RocePacket(
-            flow.src, flow.dst, frame[start:end], b"", flow.traffic_class, flow.entropy, flow.ecn_marked,
-            ip_version=self._version,
+            flow.src, flow.dst, frame[start:end], b"", flow.traffic_class, int.from_bytes(entropy, "big"),
+            flow.ecn_marked, ip_version=self._version,
         )  # fmt: skip
         if end > start and frame[start] >> 5 == QpType.UD:
             packet.network = frame[ETHERNET_SIZE : self._udp_at]
@@ -166,14 +185,15 @@ class RoceFramer(FlowFramer):
         if not (good and least <= lower.size <= room and udp.length == lower.size):
             self.bad_header += 1
             return None
+        covered, crc = self._covered(head)
         return ReceivedFlow(
             src=lower.src,
             dst=lower.dst,
-            entropy=udp.sport,
             ecn_marked=lower.ecn == Ecn.CE,
             traffic_class=TrafficClass.CONTROL if lower.dscp == self._config.cnp_dscp else TrafficClass.DATA,
             end=lower.start + lower.size,
-            crc=self._crc_of(head),
+            covered=covered,
+            crc=crc,
         )
 
     def repeats(self, packet: Datagram) -> bool:

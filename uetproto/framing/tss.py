@@ -62,8 +62,7 @@ class SealingFramer(UetFramer):
         if self._leaves_in_clear(inner):
             self.port.out_rx_encryption_bypass += 1
             return self._plain.frame(packet)
-        key = (packet.dst, packet.traffic_class, packet.entropy, len(inner))
-        head = (self._heads.get(key) or self._build_head(key)).head
+        head = self._head_for(packet, len(inner))
         sealed = self.domain.seal(self._authenticated.get(head) or self._remember(head, packet.dst), inner)
         return head + sealed if sealed is not None else b""
 

@@ -1,15 +1,24 @@
 """This module turns UET packets into frames and back: UDP or native IP, with or without a CRC32C trailer (tss.md §12).
 
-All packets of a flow that have the same length have the same lower headers. The framer builds them once, with the IPv4
-checksum and the CRC32C of the part that the trailer covers, and then looks them up. For received frames it keeps the
-decoded values of the lower headers in the same way.
+All packets of a flow that have the same length have the same lower headers, except for the entropy value. The framer
+builds them once, with the IPv4 checksum and the CRC32C of the part that the trailer covers, and then looks them up. For
+received frames it keeps the decoded values of the lower headers in the same way.
 """
 
 from dataclasses import dataclass, field
 
 from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp
-from uetproto.framing.framer import CACHE, FlowFramer, FlowHead, LowerHeaders, ParsedLower, ReceivedFlow, mac_of
+from uetproto.framing.framer import (
+    CACHE,
+    ENTROPY_SIZE,
+    FlowFramer,
+    FlowHead,
+    LowerHeaders,
+    ParsedLower,
+    ReceivedFlow,
+    mac_of,
+)
 from uetproto.framing.sizes import ETHERNET_SIZE, UET_REQUEST, below_uet
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
@@ -17,7 +26,7 @@ from uetproto.wire.forms import IP_PROTOCOL, UDP_PORT
 from uetproto.wire.headers.ethernet import UDP, Ecn, IpProtocol
 from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.headers.uet_tss import ENTROPY
-from uetproto.wire.tuples import EntropyHeader, UdpHeader
+from uetproto.wire.tuples import UdpHeader
 
 _UDP, _ENTROPY = codec_of(UDP), codec_of(ENTROPY)
 
@@ -67,37 +76,44 @@ class UetFramer(FlowFramer):
         self._trims = {dscp.trimmed: Trim.TRIMMED, dscp.trimmed_last_hop: Trim.LAST_HOP}
         self._covered = ETHERNET_SIZE + (12 if ip_version == 4 else 8)  # the CRC starts at the source address
         self._start = ETHERNET_SIZE + below_uet(ip_version, udp=how.udp)
-        self._heads: dict[tuple[int, int, int, int], FlowHead] = {}
+        self._entropy_at = self._start - (_UDP.size if how.udp else _ENTROPY.size)
+        self._heads: dict[tuple[int, int, int], FlowHead] = {}
 
     # Sending
 
     def frame(self, packet: Datagram) -> bytes:
         header, payload = packet.header, packet.payload
-        key = (packet.dst, packet.traffic_class, packet.entropy, len(header) + len(payload))
-        below = self._heads.get(key) or self._build_head(key)
+        key = (packet.dst, packet.traffic_class, len(header) + len(payload))
+        before, after, covered, crc = self._heads.get(key) or self._build_head(key)
+        entropy = packet.entropy.to_bytes(ENTROPY_SIZE, "big")
         if not self._crc:
-            return b"".join((below.head, header, payload))
-        crc = crc32c(header, below.crc)
+            return b"".join((before, entropy, after, header, payload))
+        crc = crc32c(b"".join((entropy, covered, header)), crc)
         if payload:
             crc = crc32c(payload, crc)
-        return b"".join((below.head, header, payload, crc.to_bytes(CRC_SIZE, "big")))
+        return b"".join((before, entropy, after, header, payload, crc.to_bytes(CRC_SIZE, "big")))
 
-    def _build_head(self, key: tuple[int, int, int, int]) -> FlowHead:
+    def _build_head(self, key: tuple[int, int, int]) -> FlowHead:
         """Build and keep the lower headers of a flow."""
-        dst, traffic_class, entropy, size = key
+        dst, traffic_class, size = key
         control, capable = traffic_class == TrafficClass.CONTROL, self._ecn_capable
         dscp = self._dscp_of[TrafficClass(traffic_class)] if control or capable else 0
         ecn = Ecn.ECT0 if capable and not control else Ecn.NOT_ECT
-        head = self.lower_headers(LowerHeaders(self._address, dst, entropy, dscp, ecn), size + self.overhead)
+        head = self.lower_headers(LowerHeaders(self._address, dst, 0, dscp, ecn), size + self.overhead)
         if len(self._heads) >= CACHE:
             self._heads.clear()
-        self._heads[key] = built = FlowHead(head, crc32c(head[self._covered :]))
+        before, after = head[: self._entropy_at], head[self._entropy_at + ENTROPY_SIZE :]
+        self._heads[key] = built = FlowHead(before, after, after, crc32c(before[self._covered :]))
         return built
 
     def lower(self, packet: Datagram) -> bytes:
         """Return all bytes before the PDS header."""
-        key = (packet.dst, packet.traffic_class, packet.entropy, len(packet.header) + len(packet.payload))
-        return (self._heads.get(key) or self._build_head(key)).head
+        return self._head_for(packet, len(packet.header) + len(packet.payload))
+
+    def _head_for(self, packet: Datagram, size: int) -> bytes:
+        """Return the lower headers of a datagram of `size` bytes."""
+        key = (packet.dst, packet.traffic_class, size)
+        return (self._heads.get(key) or self._build_head(key)).with_entropy(packet.entropy)
 
     def received(self, packet: Datagram, lower: bytes) -> Datagram:
         """Return what `packet` would return for the frame of a datagram, without making the frame."""
@@ -127,11 +143,12 @@ class UetFramer(FlowFramer):
 
     def packet(self, frame: bytes) -> Datagram | None:
         """Return the datagram in a frame; None for a frame that is dropped and counted (tss.md §12)."""
-        start = self._start
-        head = frame[:start]
-        flow = self._flows.get(head)
+        start, at = self._start, self._entropy_at
+        entropy, behind = frame[at : at + ENTROPY_SIZE], at + ENTROPY_SIZE
+        key = frame[:at] + frame[behind:start]
+        flow = self._flows.get(key)
         if flow is None:
-            flow = self._read(frame, head)
+            flow = self._read(frame, key)
             if flow is None:
                 return None
         end = flow.end
@@ -141,14 +158,16 @@ class UetFramer(FlowFramer):
         if self._crc and not flow.trimmed:  # a trimmed packet has no CRC
             end -= CRC_SIZE
             transport = frame[start:end]
-            if crc32c(transport, flow.crc) != int.from_bytes(frame[end : end + CRC_SIZE], "big"):
+            if crc32c(transport, crc32c(entropy + flow.covered, flow.crc)) != int.from_bytes(
+                frame[end : end + CRC_SIZE], "big"
+            ):
                 self.bad_crc += 1
                 return None
         else:
             transport = frame[start:end]
         return Datagram(
-            flow.src, flow.dst, transport, b"", flow.traffic_class, flow.entropy, flow.ecn_marked, flow.trimmed,
-            self._version,
+            flow.src, flow.dst, transport, b"", flow.traffic_class, int.from_bytes(entropy, "big"), flow.ecn_marked,
+            flow.trimmed, self._version,
         )  # fmt: skip
 
     def _flow_of(self, head: bytes, lower: ParsedLower, room: int) -> ReceivedFlow | None:
@@ -166,9 +185,6 @@ class UetFramer(FlowFramer):
                 self.foreign += 1
                 return None
             good = good and (udp.length == lower.size or bool(trimmed))
-            entropy = udp.sport
-        else:
-            entropy = EntropyHeader.read(head, at).entropy
         if not good:
             self.bad_header += 1
             return None
@@ -176,11 +192,11 @@ class UetFramer(FlowFramer):
             src=lower.src,
             dst=lower.dst,
             traffic_class=self._class_of.get(lower.dscp, TrafficClass.DATA),
-            entropy=entropy,
             ecn_marked=lower.ecn == Ecn.CE,
             trimmed=trimmed,
             end=at + lower.size,
-            crc=crc32c(self._zero_checksum(head)[self._covered :]),
+            covered=self._zero_checksum(head)[self._entropy_at + ENTROPY_SIZE :],
+            crc=crc32c(head[self._covered : self._entropy_at]),
         )
 
     def _zero_checksum(self, head: bytes) -> bytes:

@@ -137,9 +137,21 @@ def test_a_frame_for_another_host_is_counted() -> None:
 
 def test_memory_of_headers_is_bounded() -> None:
     here, there = framers(4, Encapsulation())
-    for entropy in range(20_000):
-        sent = packet(4, b"")
+    for size in range(20_000):
+        assert there.packet(here.frame(packet(4, bytes(size)))) is not None
+    assert 0 < len(here._heads) <= 8192
+    assert 0 < len(there._flows) <= 8192
+
+
+@pytest.mark.parametrize(("udp", "crc", "version"), KINDS)
+def test_packets_of_a_flow_share_headers_whatever_their_entropy(udp: bool, crc: bool, version: int) -> None:
+    here, there = framers(version, Encapsulation(udp=udp, crc=crc))
+    for entropy in (0, 1, 0x1234, 0xFFFF):
+        sent = packet(version)
         sent.entropy = entropy
-        assert there.packet(here.frame(sent)) is not None
-    assert len(here._heads) <= 8192
-    assert len(there._flows) <= 8192
+        frame = here.frame(sent)
+        received, decoded = there.packet(frame), decode(frame, crc="on" if crc else "off")
+        assert received is not None
+        assert received.entropy == entropy == (decoded["udp"]["sport"] if udp else decoded["entropy"]["entropy"])
+        assert (decoded.trailer is not None and decoded.trailer.ok is True) is crc
+    assert len(here._heads) == len(there._flows) == 1

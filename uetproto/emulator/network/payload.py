@@ -32,7 +32,7 @@ _STARTS = {
 }
 """Number of bytes between UDP and SHARP, by the opcode of the BTH (sharp.md §2.1)."""
 _CONTINUES = (_RC | Operation.SEND_MIDDLE, _RC | Operation.SEND_LAST)
-_PDS_SIZES = {PdsType.RUD_REQ: 12, PdsType.ROD_REQ: 12, PdsType.RUD_CC_REQ: 16, PdsType.ROD_CC_REQ: 16}
+_PDS_SIZES: dict[int, int] = {PdsType.RUD_REQ: 12, PdsType.ROD_REQ: 12, PdsType.RUD_CC_REQ: 16, PdsType.ROD_CC_REQ: 16}
 _ROCE_PORT = ROCE_PORT.to_bytes(2, "big")
 _MAGIC, _MAGIC_AT = MAGIC.to_bytes(4, "big"), 32  # in the SES header
 _OPCODES, _VECTORS = frozenset(SharpOpcode), frozenset(VECTORS)
@@ -95,7 +95,7 @@ def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
             return None
         start = at + size
     else:
-        size = _PDS_SIZES.get(PdsType(frame[at] >> 3)) if frame[at] >> 3 in _PDS_SIZES else None
+        size = _PDS_SIZES.get(frame[at] >> 3)
         if size is None:
             return None
         mark = at + size + _MAGIC_AT
