@@ -30,7 +30,7 @@ _TEXT = re.compile(
 
 
 class Citation(NamedTuple):
-    """A section that a text sends its reader to; `source` is None where the text does not name one."""
+    """A citation names a section of a page or standard; `source` is None where the text does not name one."""
 
     place: str
     source: str | None
@@ -95,10 +95,8 @@ def of_module(path: Path) -> Iterator[Citation]:
 
 
 def of_page(path: Path) -> Iterator[Citation]:
-    """Yield the citations of a text file.
-
-    In a page of the protocol a bare § is a section of the page itself or, where it has none of that number, of the
-    specification; other pages may be named without their ending (`pds §6.5`).
+    """Yield the citations of a text file. In a page of the protocol a bare § is a section of the page itself or, where
+    it has none of that number, of the specification; other pages may be named without their ending (`pds §6.5`).
     """
     own = path.name if path.parent == PROTOCOL else None
     name = path.relative_to(paths.ROOT)
@@ -120,14 +118,14 @@ def of_folder(folder: Path) -> tuple[Citation, ...]:
 
 @cache
 def sections(page: str) -> frozenset[str]:
-    """The numbers of all headings of a page of docs. Empty where there is no such page."""
+    """Return the numbers of all headings of a page of docs; empty where there is no such page."""
     path = next((folder / page for folder in (PROTOCOL, DOCS) if (folder / page).is_file()), None)
     return frozenset(_HEADING.findall(path.read_text(encoding="utf-8"))) if path else frozenset()
 
 
 @cache
 def standards() -> dict[str, frozenset[str]]:
-    """The committed numbers of sections by standard, from docs/protocol/references.md."""
+    """Return the committed numbers of sections by standard, from docs/protocol/references.md."""
     text = (PROTOCOL / "references.md").read_text(encoding="utf-8")
     found: dict[str, set[str]] = {}
     for heading, body in re.findall(r"^## \d+\. (.*?)$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
@@ -141,13 +139,13 @@ def standards() -> dict[str, frozenset[str]]:
 
 
 def mentions(page: str, number: str) -> bool:
-    """Whether a page of the protocol has the number of a section in its text."""
+    """Return whether a page of the protocol has the number of a section in its text."""
     text = (PROTOCOL / page).read_text(encoding="utf-8")
     return re.search(rf"(?<![\d.]){re.escape(number)}(?!\d|\.\d)", text) is not None
 
 
 def resolves(citation: Citation) -> bool:
-    """Whether the page or standard that a citation names has the section."""
+    """Return whether the page or standard that a citation names has the section."""
     if citation.source is None:
         return False
     if citation.source.endswith(".md"):

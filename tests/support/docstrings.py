@@ -1,4 +1,4 @@
-"""Public docstrings of the package, and whether a first sentence has a verb.
+"""This module finds the public docstrings of the package, and tells whether a first sentence has a verb.
 
 The check knows the verbs that the package uses (verbs.txt) and is no grammar. A sentence has a verb if it begins with
 one of them (`Return …`), has one in the third person (`returns`), or has a form of be, have, do, can, may or must.
@@ -34,7 +34,8 @@ FRAGMENT = re.compile(r"(By|Of|As|Its|It|The same|Likewise|Those|Each|One|That)\
 
 
 class Docstring(NamedTuple):
-    """The first sentence of a docstring, and where it stands; `attribute`: below an assignment."""
+    """The first sentence of a docstring, and where it stands; `attribute` says whether it stands below an
+    assignment."""
 
     place: str
     sentence: str

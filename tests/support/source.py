@@ -1,4 +1,4 @@
-"""The Python files of the package, each parsed once for all tests that read them."""
+"""This module reads the Python files of the package, and parses each once for all tests that read them."""
 
 import ast
 from functools import cache

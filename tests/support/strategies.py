@@ -1,4 +1,4 @@
-"""Random values, stacks and frames, all derived from the tables and `NEXT`.
+"""This module makes random values, stacks and frames, all derived from the tables and `NEXT`.
 
 Plain functions over `random.Random` do the work; the Hypothesis strategies at the end are thin wrappers around them
 (a seeded loop is some hundred times faster, Hypothesis shrinks). *Legal* means: what `only` and `NEXT` allow, lengths
@@ -26,7 +26,7 @@ LENGTHS = ("payload_length", "request_length", "eager_length")  # what a payload
 
 
 def random_value(field: Field, rng: Random, *, legal: bool = True) -> int:
-    """A value that fits `field`: with `legal` one of `only`; often a border, a named code or a small number."""
+    """Return a value that fits `field`: with `legal` one of `only`; often a border, a named code or a small number."""
     if legal and field.only:
         return rng.choice(field.only)
     kind = rng.randrange(8)
@@ -40,12 +40,12 @@ def random_value(field: Field, rng: Random, *, legal: bool = True) -> int:
 
 
 def random_values(header: Header, rng: Random, *, legal: bool = True) -> dict[str, int]:
-    """A value for every field of `header`, in wire order."""
+    """Return a value for every field of `header`, in wire order."""
     return {field.name: random_value(field, rng, legal=legal) for field in header.fields}
 
 
 def random_header(header: Header, rng: Random) -> bytes:
-    """Any bytes of the size of `header`; every second time those of legal values."""
+    """Return any bytes of the size of `header`; every second time those of legal values."""
     if rng.getrandbits(1):
         return rng.randbytes(header.size)
     return codec_of(header).encode(random_values(header, rng))
@@ -156,7 +156,7 @@ def random_frame(
     extensions: bool | None = None,
     max_length: int = 256,
 ) -> bytes:
-    """The bytes of a `random_packet`: lengths, checksums and CRC are right."""
+    """Return the bytes of a `random_packet`: lengths, checksums and CRC are right."""
     packet = random_packet(
         rng,
         encapsulation=encapsulation,
@@ -170,7 +170,8 @@ def random_frame(
 
 
 def lower_layers(rng: Random, encapsulation: str, version: int, tags: int = 0, extensions: bool = False) -> list[Layer]:
-    """Ethernet up to UDP or the entropy header, lengths and checksums not filled, offsets 0."""
+    """Return the layers from Ethernet to UDP or the entropy header, with lengths and checksums not filled and offsets
+    0."""
     ip_type = EtherType.IPV4 if version == 4 else EtherType.IPV6
     types = [int(rng.choice((EtherType.VLAN, EtherType.QINQ))) for _ in range(tags)] + [int(ip_type)]
     layers = [Layer("ethernet", {"dst": rng.getrandbits(48), "src": rng.getrandbits(48), "type": types[0]})]
@@ -200,7 +201,8 @@ def lower_layers(rng: Random, encapsulation: str, version: int, tags: int = 0, e
 
 
 def mutate(data: bytes, rng: Random, *, start: int = 0) -> bytes:
-    """`data` with one to four accidents behind `start`: bits flipped, bytes set, cut, inserted, doubled, appended."""
+    """Return `data` with one to four accidents behind `start`: bits flipped, bytes set, cut, inserted, doubled,
+    appended."""
     damaged = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         if len(damaged) <= start:
@@ -230,7 +232,7 @@ headers = st.sampled_from(list(FORMS.values()))
 
 
 def field_values(field: Field, *, legal: bool = True) -> st.SearchStrategy[int]:
-    """Values that fit `field`; with `legal` only those of `only`."""
+    """Return a strategy for values that fit `field`; with `legal` only those of `only`."""
     if legal and field.only:
         return st.sampled_from(field.only)
     if field.values is None:
@@ -239,12 +241,12 @@ def field_values(field: Field, *, legal: bool = True) -> st.SearchStrategy[int]:
 
 
 def values_of(header: Header, *, legal: bool = True) -> st.SearchStrategy[dict[str, int]]:
-    """A value for every field of `header`, in wire order."""
+    """Return a strategy for a value for every field of `header`, in wire order."""
     return st.fixed_dictionaries({field.name: field_values(field, legal=legal) for field in header.fields})
 
 
 def bytes_of(header: Header) -> st.SearchStrategy[bytes]:
-    """Any bytes of the size of `header`."""
+    """Return a strategy for any bytes of the size of `header`."""
     return st.binary(min_size=header.size, max_size=header.size)
 
 
@@ -255,6 +257,6 @@ frames = randoms.map(random_frame)
 
 @st.composite
 def damaged_frames(draw: st.DrawFn) -> bytes:
-    """A legal frame with accidents anywhere in it."""
+    """Draw a legal frame with accidents anywhere in it."""
     rng = draw(randoms)
     return mutate(random_frame(rng), rng)

@@ -54,9 +54,9 @@ class Sent:
     """This record is one request on the wire."""
 
     pds: str
-    """rud_req, rod_req, rudi_req, uud_req."""
+    """Form of the PDS header: rud_req, rod_req, rudi_req or uud_req."""
     form: str
-    """std, medium, small."""
+    """Form of the SES header: std, medium or small."""
     opcode: Opcode
     values: dict[str, Any]
     """Fields of the SES request header."""

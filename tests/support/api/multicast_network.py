@@ -16,7 +16,7 @@ from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.roce import MULTICAST_QP
 
 Lost = Callable[[int, ChunkImmediate], bool]
-"""(receiver, chunk) -> whether the last link loses it."""
+"""Function that says, for a receiver and a chunk, whether the last link loses the chunk."""
 
 
 def network(size: int, lost: Lost | None = None, **options: Any) -> RoceNetwork:
@@ -80,7 +80,7 @@ def total(found: list[MulticastCounters], name: str) -> int:
 
 
 class Seen(NamedTuple):
-    """A packet at the port of a rank."""
+    """A packet as it is seen at the port of a rank."""
 
     rank: int
     leaves: bool

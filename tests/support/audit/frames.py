@@ -85,7 +85,7 @@ def audited(frames: Iterable[bytes], **options: object) -> AuditReport:
 
 
 def found(report: AuditReport) -> list[tuple[str, int]]:
-    """Rule and the numbers of the packets that break them."""
+    """Return, for each finding, the rule and the numbers of the packets that break it."""
     return [(finding.rule.id, finding.packet) for finding in report.findings]
 
 

@@ -41,7 +41,7 @@ from uetproto.traffic.wire import DirectWire, TrafficPort
 from uetproto.traffic.workload import Workload
 
 FindingPlace = int | str
-"""Where frames are seen: ends are named by their addresses, switches by their names."""
+"""Type of a place at which frames are recorded: the address of an end, or the name of a switch."""
 MIDDLE = 0
 """Name of the place between all endpoints."""
 LONGEST = 30 * SECOND

@@ -15,27 +15,27 @@ Line = tuple[int, Head, dict[str, Any]]
 
 
 def syn(psn: int, clear: int = START - 1, *, start: int = START, **others: Any) -> Line:
-    """A request of A that opens the PDC."""
+    """Return a request of A that opens the PDC."""
     kind, seen = others.pop("kind", "rud"), others.pop("seen", {})
     values = {"next_hdr": 3, "clear_psn_offset": clear - psn, "psn_offset": psn - start, "spdcid": IPDCID} | others
     return A, head(f"pds.{kind}_req.syn", psn=psn, **values), {"content": psn} | seen
 
 
 def req(psn: int, clear: int = START - 1, **others: Any) -> Line:
-    """A request of A."""
+    """Return a request of A."""
     kind, seen = others.pop("kind", "rud"), others.pop("seen", {})
     values = {"next_hdr": 3, "clear_psn_offset": clear - psn, "spdcid": IPDCID, "dpdcid": TPDCID} | others
     return A, head(f"pds.{kind}_req", psn=psn, **values), {"content": psn} | seen
 
 
 def back(psn: int, clear: int, **others: Any) -> Line:
-    """Return data of B."""
+    """Return a packet of B with read data."""
     values = {"next_hdr": 5, "clear_psn_offset": clear - psn, "spdcid": TPDCID, "dpdcid": IPDCID} | others
     return B, head("pds.rud_req", psn=psn, **values), {"content": psn}
 
 
 def ack(psn: int, cack: int, **others: Any) -> Line:
-    """An ACK of B."""
+    """Return an ACK of B."""
     form = others.pop("form", "pds.ack_cc" if "sack_bitmap" in others else "pds.ack")
     more = {"mpr": 8} if form == "pds.ack_cc" else {}
     values = {"ack_psn_offset": psn - cack, "cack_psn": cack, "spdcid": TPDCID, "dpdcid": IPDCID} | more | others
@@ -53,7 +53,7 @@ def nack(psn: int, code: NackCode, **others: Any) -> Line:
 
 
 def cp(kind: CtlType, psn: int = 0, payload: int = 0, **others: Any) -> Line:
-    """A control packet of A."""
+    """Return a control packet of A."""
     values = {"ctl_type": kind, "psn": psn, "ctl_payload": payload, "spdcid": IPDCID, "dpdcid": TPDCID} | others
     return A, head("pds.cp", **values), {}
 

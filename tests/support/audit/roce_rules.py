@@ -70,7 +70,7 @@ def ack(at: int, msn: int = 1, syndrome: int = NO_CREDIT_LIMIT, **values: int) -
 
 
 def data(at: int, sizes: Iterable[int] = (PMTU, PMTU, 10)) -> list[Line]:
-    """The answer to a READ."""
+    """Return the packets that answer a READ."""
     aeth = head("aeth", syndrome=NO_CREDIT_LIMIT, msn=1)
     first, *middle, last = sizes
     return [

@@ -15,7 +15,7 @@ from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, 
 
 START, MTU, ID, JOB, RI, KEY = 1000, 1024, 5, 9, 15, 77
 LENGTH = 4 * MTU
-"""Most messages of the tests have this length: four packets."""
+"""Length in bytes of most messages of the tests: four packets."""
 ALL = Options(complete=True, ordered=True)
 Op, C = Opcode, ReturnCode
 
@@ -101,7 +101,7 @@ def part(
     src: int = A, mode: str = "rud", more: tuple[Head, ...] = (), next_hdr: int = 3, form: str = "",
     clear: int = START - 1, retx: int = 0, **fields: int,
 ) -> Line:  # fmt: skip
-    """Packet k of a message that begins at START."""
+    """Return packet k of a message that begins at START."""
     at = START + k if psn is None else psn
     count = max(1, -(-length // MTU))
     stated = max(0, min(MTU, length - k * MTU)) if size is None else size
@@ -120,7 +120,7 @@ def part(
 
 
 def short(psn: int = START, form: str = "ses.request_small", next_hdr: int = 1, **fields: int) -> Line:
-    """A message without an id."""
+    """Return a message of one packet, without an id."""
     values = {
         "opcode": Op.WRITE,
         "rel": 1,
@@ -135,7 +135,7 @@ def short(psn: int = START, form: str = "ses.request_small", next_hdr: int = 1, 
 
 
 def rtr(psn: int = 50, **fields: int) -> Line:
-    """DEFERRABLE_RTR of B."""
+    """Return a DEFERRABLE_RTR of B."""
     values = {"rel": 1, "som": 1, "eom": 1, "message_id": 8, "job_id": JOB, "resource_index": RI, "sender_token": 4,
               "receiver_token": 3}  # fmt: skip
     ses = head("ses.rtr_std", **{**values, **fields})
@@ -143,7 +143,7 @@ def rtr(psn: int = 50, **fields: int) -> Line:
 
 
 def deferrable(**fields: Any) -> Line:
-    """A deferrable send of one packet, whose token is 3."""
+    """Return a deferrable send of one packet, whose token is 3."""
     return part(0, **{"opcode": Op.DEFERRABLE_SEND, "length": 64, **fields})
 
 
@@ -168,7 +168,7 @@ def atomic(opcode: int = Op.ATOMIC, length: int = 8, **fields: Any) -> Line:
 
 
 def rsp(psn: int = START, code: int = C.OK, *, src: int = B, req: int = 0, **fields: int) -> Line:
-    """A response of B in an ACK: by default the one of success, or of an error; with req = 1 it is guaranteed."""
+    """Return a response of B in an ACK, which by default reports success; with req = 1 the response is guaranteed."""
     good = code in (C.OK, C.NULL)
     values = {"opcode": int(not good), "return_code": code, "message_id": ID, "job_id": JOB,
               "modified_length": LENGTH if good else 0}  # fmt: skip
@@ -177,7 +177,7 @@ def rsp(psn: int = START, code: int = C.OK, *, src: int = B, req: int = 0, **fie
 
 
 def returned(k: int = 0, psn: int | None = None, length: int = LENGTH, **fields: int) -> Line:
-    """Packet k of read data in the return direction; with `ack` in the ACK of that PSN."""
+    """Return packet k of read data in the return direction; with `ack`, in the ACK of that PSN."""
     ack = fields.pop("ack", 0)
     size = min(MTU, length - k * MTU)
     values = {"opcode": 2, "return_code": C.OK, "job_id": JOB, "read_request_message_id": ID, "payload_length": size,
@@ -189,7 +189,7 @@ def returned(k: int = 0, psn: int | None = None, length: int = LENGTH, **fields:
 
 
 def whole(**fields: Any) -> tuple[Line, ...]:
-    """All packets of a message."""
+    """Return all packets of a message."""
     count = max(1, -(-fields.get("length", LENGTH) // MTU))
     return tuple(part(k, **fields) for k in range(count))
 

@@ -18,12 +18,12 @@ from uetproto.wire.headers.ethernet import internet_checksum
 
 
 def layer(form: str, **values: int) -> Layer:
-    """A header whose other fields are 0, or what its form allows."""
+    """Return a header whose other fields are 0, or what its form allows."""
     return Layer(form, {field.name: field.default for field in FORMS[form].fields} | values)
 
 
 def frame(src: int, dst: int, *layers: Layer, payload: bytes = b"", dscp: int = 8, crc: bool = True) -> bytes:
-    """A UET frame from 10.0.0.src to 10.0.0.dst."""
+    """Return a UET frame from 10.0.0.src to 10.0.0.dst."""
     below = [
         layer("ethernet", dst=0x02000A000000 + dst, src=0x02000A000000 + src, type=0x0800),
         layer("ipv4", dscp=dscp, ecn=2, df=1, ttl=64, protocol=17, src=0x0A000000 + src, dst=0x0A000000 + dst),
@@ -34,7 +34,7 @@ def frame(src: int, dst: int, *layers: Layer, payload: bytes = b"", dscp: int = 
 
 
 def write(psn: int, offset: int, total: int = 12288, size: int = 1024, **flags: int) -> list[Layer]:
-    """The headers of one packet of a WRITE; PSN 73728 starts the PDC."""
+    """Return the headers of one packet of a WRITE; PSN 73728 starts the PDC."""
     form, tail = "pds.rod_req", {"dpdcid": 9}
     if flags.get("syn"):
         form, tail = "pds.rod_req.syn", {"psn_offset": psn - 73728}

@@ -20,10 +20,10 @@ from uetproto.collectives.multicast.wire import ChunkImmediate, ReadGrant, RingI
 from uetproto.collectives.transport import TransportError
 
 Fate = Callable[[int, int, int, int], int]
-"""(source, receiver, subgroup, chunk id) -> how many copies arrive."""
+"""Function that says, for source, receiver, subgroup and chunk id, how many copies of the chunk arrive."""
 
 RATE = 7
-"""Bytes a nanosecond."""
+"""Rate of a link in bytes per nanosecond."""
 
 
 def all_arrive(source: int, receiver: int, subgroup: int, chunk: int) -> int:
@@ -40,7 +40,8 @@ def lose_all(source: int, receiver: int, subgroup: int, chunk: int) -> int:
 
 
 class Bursts:
-    """Two states: in a burst of 50 chunks on average a tenth is lost, in a gap of 500 a thousandth (§3.10.6)."""
+    """A fate with two states: in a burst of 50 chunks on average a tenth is lost, in a gap of 500 a thousandth
+    (§3.10.6)."""
 
     def __init__(self, seed: int, burst: float = 50, gap: float = 500, in_burst: float = 0.1, in_gap: float = 0.001):
         self.random = Random(seed)
@@ -69,13 +70,13 @@ class Fabric:
     late: dict[int, int] = field(default_factory=dict)
     """Picoseconds by which a rank learns later than others that a barrier is complete."""
     sent: list[tuple[int, int, int]] = field(default_factory=list)
-    """(rank, subgroup, immediate)."""
+    """Chunks sent: (rank, subgroup, immediate)."""
     tokens: list[tuple[int, int]] = field(default_factory=list)
     controls: list[tuple[int, int, int]] = field(default_factory=list)
-    """(from, to, immediate)."""
+    """Control messages: (from, to, immediate)."""
     grants: list[tuple[int, int]] = field(default_factory=list)
     reads: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(reader, from, offset in the buffer, bytes)."""
+    """READs: (reader, from, offset in the buffer, bytes)."""
     most_active: int = 0
 
     def __post_init__(self) -> None:
@@ -105,7 +106,7 @@ class Fabric:
 
 
 class End:
-    """One rank's `MulticastEnd`."""
+    """The end of one rank, which is a `MulticastEnd`."""
 
     owner: MulticastRank
 
@@ -239,7 +240,7 @@ def holds(rank: MulticastRank, owner: int) -> bool:
 
 
 def check_bitmap(rank: MulticastRank) -> None:
-    """Assert invariant 28."""
+    """Assert that invariant 28 holds: the bitmap of a rank."""
     if rank.operation is None or not rank.operation.armed:
         return
     plan, own = rank.operation.plan, rank.end.rank
@@ -268,7 +269,7 @@ class Ran:
 
     @property
     def requests(self) -> list[tuple[int, int, int]]:
-        """(from, to, owner), in the order of sending."""
+        """Return the NEED_FETCH messages as (from, to, owner), in the order of sending."""
         read = [(src, dst, RingImmediate.unpack(immediate)) for src, dst, immediate in self.fabric.controls]
         return [(src, dst, message.owner) for src, dst, message in read if message.type == 0]
 

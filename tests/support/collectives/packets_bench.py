@@ -78,7 +78,7 @@ def execute(
 
 
 class Frame(NamedTuple):
-    """A packet at the NIC of a rank."""
+    """A packet as it is seen at the NIC of a rank."""
 
     rank: int
     leaves: bool
@@ -103,7 +103,7 @@ def frames(path: Path, network: PacketNetwork) -> Iterator[Frame]:
 
 
 def captured(plan: Schedule, inputs: Sequence[np.ndarray], transport: str, **options: Any) -> tuple[Ran, list[Frame]]:
-    """Run it with a capture of what leaves each rank and what arrives there."""
+    """Run a schedule with a capture of the packets that leave each rank and that arrive there."""
     with tempfile.TemporaryDirectory() as home:
         path = Path(home) / "run.pcapng"
         ran = execute(plan, inputs, transport, capture=str(path), taps="all", **options)

@@ -4,7 +4,7 @@ from uetproto.api import distributed as dist
 
 
 def run(program, ranks=4, **world):
-    """Every rank has a default group."""
+    """Run a program on ranks, each of which has a default group."""
 
     def ready(rank):
         dist.init_process_group()

@@ -1,4 +1,4 @@
 """This module has the address of a multicast group."""
 
 GROUP = 0xE0010203
-"""224.1.2.3"""
+"""Address of a multicast group, 224.1.2.3."""

@@ -37,7 +37,7 @@ _SHOWN: dict[str, Callable[[int], str]] = {
 
 
 def line(packet: Packet, first_psn: int, comment: str | None) -> str:
-    """A packet in the words of `PACKETS`."""
+    """Return a packet in the words of `PACKETS`."""
     bth = packet["bth"]
     operation = Operation(bth["opcode"] & 0x1F)
     answers = operation in RESPONSES

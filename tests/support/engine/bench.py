@@ -1,4 +1,5 @@
-"""Engine CPU per data packet, both ends together: two endpoints back to back in memory, no frames, no links.
+"""This script measures the CPU time of the engines for each data packet: two endpoints back to back in memory, without
+frames and links; the time is that of both ends together.
 
 Run as a script: `python tests/support/engine/bench.py [MiB] [runs]`. Prints the best of the runs, µs per packet of 4096
 bytes: in bursts of a window, and as a NIC drives them, which takes 16 packets at a time and asks after each one that
@@ -17,7 +18,7 @@ A, B, KEY, MTU = 0x0A00000B, 0x0A00010B, 7, 4096
 
 
 def transfer(mode: Mode, source: bytearray, memory: bytearray, step: Callable[[Fep, Fep, int], bool]) -> float:
-    """Seconds of CPU for one write of `source` into `memory`."""
+    """Return the seconds of CPU for one write of `source` into `memory`."""
     a = Fep(A, random.Random(1), pds=PdsConfig())
     b = Fep(B, random.Random(2), pds=PdsConfig())
     b.attach(101).register(Region(KEY, memory))
@@ -33,7 +34,7 @@ def transfer(mode: Mode, source: bytearray, memory: bytearray, step: Callable[[F
 
 
 def burst(a: Fep, b: Fep, now: int) -> bool:
-    """All that may leave, then all that answers it."""
+    """Deliver all packets that may leave, then all packets that answer them."""
     packets = a.poll(now)
     for packet in packets:
         b.receive(packet, now)
@@ -43,7 +44,7 @@ def burst(a: Fep, b: Fep, now: int) -> bool:
 
 
 def driven(a: Fep, b: Fep, now: int) -> bool:
-    """As `emulator.nic` does."""
+    """Deliver packets as `emulator.nic` does."""
     packets = a.poll(now, 16)
     a.deadline()
     a.events()

@@ -1,4 +1,5 @@
-"""Two whole endpoints, guarded, on an adversarial wire: what `check.uet.simulator` is for PDS with scripted SES."""
+"""This module has two whole endpoints, guarded, on an adversarial wire: what `check.uet.simulator` is for PDS with
+scripted SES."""
 
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ TRANSIT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Adversity:
-    """Shares of what befalls a packet, each 0 … 1."""
+    """The shares of packets that meet each fault, from 0 to 1."""
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -24,7 +25,7 @@ class Adversity:
 
 
 class FepWorld:
-    """Both endpoints poll after each step; `Guard` raises `InvariantViolation`."""
+    """A world has two endpoints, which poll after each step; `Guard` raises `InvariantViolation`."""
 
     def __init__(self, a: Fep, b: Fep) -> None:
         self.feps = {a.address: a, b.address: b}
@@ -37,7 +38,7 @@ class FepWorld:
         """Time, sender and bytes of every packet that left."""
 
     def number(self, index: int) -> int:
-        """The packet at this place on the wire."""
+        """Return the number of the packet at this place on the wire."""
         return list(self.wire.flight)[index % len(self.wire.flight)]
 
     def submit(self, address: int, work: Work) -> None:
@@ -51,7 +52,7 @@ class FepWorld:
         self.settle()
 
     def pass_time(self, duration: int) -> None:
-        """Time goes on, timer by timer, as far as `duration`."""
+        """Let time pass, timer by timer, up to `duration` picoseconds."""
         until = self.now + duration
         while (due := self._due()) <= until:
             self.now = max(self.now, due)
@@ -62,7 +63,7 @@ class FepWorld:
         return min(guard.deadline() or NEVER for guard in self.guards.values())
 
     def settle(self) -> None:
-        """Both endpoints poll."""
+        """Make both endpoints poll."""
         for address, guard in self.guards.items():
             packets = guard.poll(self.now)
             self.trace += [(self.now, p.src, bytes(p.header) + bytes(p.payload)) for p in packets]
@@ -70,7 +71,7 @@ class FepWorld:
             self.events[address] += guard.events()
 
     def disturb(self, chance: Rng, adversity: Adversity) -> None:
-        """Chance chooses the next packet and its fate."""
+        """Choose the next packet and its fate at random."""
         place = int(chance.random() * len(self.wire.flight)) if chance.random() < adversity.reorder else 0
         number = self.number(place)
         if chance.random() < adversity.duplicate:
@@ -86,7 +87,8 @@ class FepWorld:
             self.deliver(number)
 
     def run(self, chance: Rng, adversity: Adversity, steps: int = 1_000_000) -> int:
-        """Let chance deliver until both endpoints are quiet and nothing is in flight; return the steps taken."""
+        """Deliver packets at random until both endpoints are quiet and nothing is in flight; return the number of steps
+        taken."""
         for step in range(steps):
             if self.wire.flight:
                 self.now += TRANSIT

@@ -1,4 +1,4 @@
-"""Two endpoints for tests of SES: `a` writes into a region of `b`, back to back, as bytes."""
+"""This module has two endpoints for tests of SES: `a` writes into a region of `b`, back to back, as bytes."""
 
 import random
 from typing import Any
@@ -10,7 +10,7 @@ JOB, KEY = 101, 0x0001000000000007
 
 
 class Pair:
-    """`sent` has every packet in the order of the wire, as (source, transport bytes)."""
+    """A pair of endpoints; `sent` has every packet in the order of the wire, as (source, transport bytes)."""
 
     def __init__(self, memory: Any, *, pds: dict[str, Any] | None = None, ses: dict[str, Any] | None = None,
                  **region: Any) -> None:  # fmt: skip
@@ -31,7 +31,7 @@ class Pair:
         self.a.submit(Close(peer=B), self.now)
 
     def run(self) -> None:
-        """Until nothing is sent any more."""
+        """Deliver packets until none is sent any more."""
         while packets := self.a.poll(self.now) + self.b.poll(self.now):
             self.now += 1000
             for packet in packets:
@@ -41,7 +41,7 @@ class Pair:
                 end.receive(Datagram(packet.src, packet.dst, data, entropy=packet.entropy), self.now)
 
     def wait(self) -> None:
-        """From timer to timer, until one of them sends something; a deadline may be told early."""
+        """Let time pass from timer to timer, until an endpoint sends a packet; a deadline may be too early."""
         before = len(self.sent)
         while len(self.sent) == before:
             due = [at for end in (self.a, self.b) if (at := end.deadline()) is not None]

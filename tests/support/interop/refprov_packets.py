@@ -1,4 +1,5 @@
-"""The packets of a capture as they are compared: by PDC and direction, every PSN relative to Start_PSN."""
+"""This module reads the packets of a capture as they are compared: by PDC and direction, with every PSN relative to
+Start_PSN."""
 
 import re
 from collections import defaultdict
@@ -22,15 +23,15 @@ _NANOSECOND = 1000  # in picoseconds, the unit of virtual time
 
 @dataclass(frozen=True)
 class Seen:
-    """One packet on the wire, opened where it was sealed."""
+    """A packet that was seen on the wire, opened if it was sealed."""
 
     time: int
-    """Picoseconds since the first packet."""
+    """Time in picoseconds since the first packet."""
     src: int
     dst: int
     ip: Mapping[str, Any]
     layers: tuple[Layer, ...]
-    """PDS and SES."""
+    """Headers of PDS and SES."""
     payload: bytes
     sealed: bool
 
@@ -44,23 +45,23 @@ class Seen:
 
     @property
     def ses(self) -> Mapping[str, Any]:
-        """Empty where the packet has no SES header."""
+        """Return the SES header; empty if the packet has none."""
         return next((layer.values for layer in self.layers if layer.form.startswith("ses.")), {})
 
     @property
     def extension(self) -> Mapping[str, Any]:
-        """Of an atomic or a SYNC_WRITE; empty: the packet has none."""
+        """Return the extension header of an atomic or a SYNC_WRITE; empty if the packet has none."""
         return next((layer.values for layer in self.layers if layer.form.startswith("ses.ext.")), {})
 
 
 def read(path: Path, ring: KeyRing | None = None) -> list[Seen]:
-    """All packets of UET of a capture, in its order."""
+    """Return all packets of UET of a capture, in the order of the capture."""
     with open_capture(path) as reader:
         return list(seen(((record.time_ns * _NANOSECOND, record.data) for record in reader), ring))
 
 
 def seen(frames: Iterable[tuple[int, bytes]], ring: KeyRing | None = None) -> Iterator[Seen]:
-    """Frames with their times, opened and decoded; ARP and neighbour discovery are left out."""
+    """Yield the packets of frames with times, opened and decoded; ARP and neighbour discovery are left out."""
     opener = Opener(ring or KeyRing({}))
     first: int | None = None
     for time, data in frames:
@@ -88,7 +89,8 @@ def _ip(packet: Packet) -> Mapping[str, Any]:
 
 
 class Pdc(NamedTuple):
-    """A PDC by the end that opened it. What has none, RUDI and UUD, counts as one of its requester, with PDCID 0."""
+    """A PDC is named by the end that opened it. Packets without a PDC, of RUDI and UUD, count as those of one PDC of
+    their requester, with PDCID 0."""
 
     initiator: int
     pdcid: int
@@ -105,7 +107,7 @@ _CLEARS = (CtlType.CLEAR_CMD, CtlType.CLEAR_REQ)
 
 
 def lines(packets: Iterable[Seen]) -> dict[Place, list[Line]]:
-    """What was sent on each PDC in each direction, in its order."""
+    """Return the packets that were sent on each PDC in each direction, in the order of sending."""
     packets = list(packets)
     starts = _starts(packets)
     first_id = min((one.pds["pkt_id"] for one in packets if one.type is PdsType.RUDI_REQ), default=0)
@@ -180,7 +182,7 @@ def _relative(psn: int, starts: list[int]) -> str:
 
 
 def ring() -> KeyRing:
-    """The key of AN 0 in the README beside the captures, as those of mode cluster use it."""
+    """Return the key of AN 0 in the README beside the captures, for a domain of mode cluster."""
     key = re.search(r"\b[0-9a-f]{64}\b", (REFPROV / "README.md").read_text())
     assert key is not None
     keys = (DomainKey(bytes.fromhex(key[0])),), ()

@@ -1,4 +1,5 @@
-"""Two endpoints with the provider's habits do a workload in virtual time; what they sent, as frames."""
+"""This module runs a workload in virtual time on two endpoints with the habits of the provider, and returns the frames
+that they sent."""
 
 import heapq
 import random
@@ -27,7 +28,8 @@ _END = 1 * MILLISECOND
 
 
 class Run:
-    """`sent` has all frames with their times, `events` what the applications were told."""
+    """A run has the frames that were sent, with their times, in `sent`, and the events that the applications were told
+    in `events`."""
 
     def __init__(
         self, work: Workload, *, knobs: Mapping[str, Mapping[str, Any]], ring: KeyRing | None = None,

@@ -1,4 +1,5 @@
-"""What the applications of a captured run wanted, read from its SES requests: operations, receives, regions, closes."""
+"""This module derives the calls of the applications of a captured run from its SES requests: operations, receives,
+regions, closes."""
 
 import sys
 from collections import defaultdict
@@ -16,21 +17,21 @@ _OPERAND = 8
 
 
 class Step(NamedTuple):
-    """One call of an application."""
+    """A step is one call of an application."""
 
     time: int
     at: int
-    """Whose application, by address."""
+    """Address of the endpoint whose application makes the call."""
     work: Work
 
 
 class Workload(NamedTuple):
-    """What two endpoints are given to do."""
+    """A workload has the calls that two endpoints are given, and their regions."""
 
     steps: list[Step]
-    """In the order of their times."""
+    """Calls in the order of their times."""
     regions: dict[tuple[int, int], int]
-    """Bytes of each region, by the address of its owner and its key."""
+    """Size in bytes of each region, by the address of its owner and its key."""
 
 
 _Message = tuple[int, int]
@@ -38,7 +39,8 @@ _Message = tuple[int, int]
 
 
 def workload(packets: Sequence[Seen]) -> Workload:
-    """A message is submitted when its first packet was first seen, a PDC is closed when its CLOSE_CMD was.
+    """Return the calls: a message is submitted when its first packet was first seen, a PDC is closed when its CLOSE_CMD
+    was seen.
 
     A receive is posted just before its message is sent; where that met no buffer, just before it is sent again. What
     engines do by themselves is left to them: answers, RTRs, restarts, retries, another Start_PSN.

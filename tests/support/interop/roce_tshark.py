@@ -17,7 +17,7 @@ NAMELESS = {"bth.fecn", "bth.becn", "bth.rsvd", "ieth.r_key", "grh.sgid", "grh.d
 
 
 def read(frames: list[bytes], home: Path, link: int = 1, *options: str) -> list[dict[str, Any]]:
-    """The layers of each frame by name, with raw values as text."""
+    """Return the layers of each frame by name, with raw values as text."""
     path = home / "roce.pcap"
     tshark.write_pcap(path, frames)
     data = bytearray(path.read_bytes())
@@ -42,7 +42,7 @@ def flat(tree: Any, into: dict[str, str]) -> dict[str, str]:
 
 
 def same(packet: Packet, layers: dict[str, Any], what: str) -> int:
-    """Compare every field that both have; how many that were."""
+    """Compare every field that both have, and return the number of fields compared."""
     assert "_ws.malformed" not in json.dumps(layers), what
     shown = flat(layers["infiniband"], {})
     compared = 0

@@ -11,7 +11,7 @@ from uetproto.wireshark.lua import filter_name
 
 
 def assert_same(found: Shown | None, packet: Packet, what: str) -> None:
-    """tshark and `decode` say the same of a frame."""
+    """Assert that tshark and `decode` say the same of a frame."""
     layers = [layer for layer in packet.layers if layer.form in UET_FORMS]
     assert found is not None, what
     assert [(b.name, b.place) for b in found.branches] == [

@@ -1,4 +1,4 @@
-"""Running tshark with the dissector, and what it says as Python values.
+"""This module runs tshark with the dissector, and returns its output as Python values.
 
 tshark runs unprivileged: as root, versions from 4.4 on ignore Lua without a word. It exits with 0 after errors in Lua,
 so every run looks for them. Starting it costs 0.2 s, so there is one run for a capture, not one for a packet.
@@ -27,11 +27,11 @@ NOBODY = 65534
 LUA_ERROR = re.compile(r"^.*(?:Lua Error|Lua: .*|_ws\.lua\.error|\.lua:\d+:).*$", re.MULTILINE)
 
 Frame = bytes | tuple[bytes, int]
-"""The bytes captured, and the length on the wire where that is more."""
+"""Type of a frame: the captured bytes, with the length on the wire if that is more."""
 
 
 def write_pcap(path: Path, frames: Iterable[Frame]) -> None:
-    """A pcap file with nanosecond stamps; written without the code under test."""
+    """Write a pcap file with nanosecond stamps, without the code under test."""
     with path.open("wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262144, 1))
         for index, frame in enumerate(frames):
@@ -41,7 +41,7 @@ def write_pcap(path: Path, frames: Iterable[Frame]) -> None:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A temporary folder that tshark can read whoever runs the tests; also its HOME."""
+    """Yield a temporary folder that tshark can read whoever runs the tests; the folder is also its HOME."""
     path = Path(tempfile.mkdtemp(prefix="uetproto-tshark-"))
     try:
         path.chmod(0o755)
@@ -53,7 +53,7 @@ def folder() -> Iterator[Path]:
 def run(
     arguments: Sequence[str | Path], home: Path, *, scripts: Sequence[Path] = (PLUGIN,), check: bool = True
 ) -> tuple[str, str]:
-    """Standard output and standard error of tshark with `scripts` loaded; fails the test on a Lua error."""
+    """Return standard output and standard error of tshark with `scripts` loaded; fail the test on a Lua error."""
     loaded: list[str] = []
     for number, script in enumerate(scripts):
         copy = home / f"{number}-{script.name}"
@@ -76,7 +76,7 @@ def run(
 
 @dataclass(slots=True)
 class Branch:
-    """One header in the tree: its filter name, where it lies, its fields, and where those lie."""
+    """One header in the tree that tshark shows has a filter name, a place, and fields with their places."""
 
     name: str
     place: tuple[int, int]
@@ -86,7 +86,7 @@ class Branch:
 
 @dataclass(slots=True)
 class Shown:
-    """What tshark shows of one frame: the headers of UET, everything else of ours, expert infos."""
+    """What tshark shows of one frame: the headers of UET, everything else of the plugin, expert infos."""
 
     branches: list[Branch] = field(default_factory=list)
     own: Branch = field(default_factory=lambda: Branch("uetp", (0, 0)))
@@ -98,7 +98,7 @@ class Shown:
 
 
 def number(text: str) -> int:
-    """The number that tshark shows for a field; bytes count as one big-endian number."""
+    """Return the number that tshark shows for a field; bytes count as one big-endian number."""
     if ":" in text:
         return int(text.replace(":", ""), 16)
     if text in ("True", "False"):
@@ -109,14 +109,14 @@ def number(text: str) -> int:
 def shown(
     frames: Iterable[Frame], home: Path, *options: str, scripts: Sequence[Path] = (PLUGIN,)
 ) -> list[Shown | None]:
-    """What tshark shows of each frame; None where it does not dissect it as UET."""
+    """Return what tshark shows of each frame; None where tshark does not dissect it as UET."""
     path = home / "frames.pcap"
     write_pcap(path, frames)
     return shown_file(path, home, *options, scripts=scripts)
 
 
 def shown_file(path: Path, home: Path, *options: str, scripts: Sequence[Path] = (PLUGIN,)) -> list[Shown | None]:
-    """The same for a capture that tshark can read."""
+    """Return what tshark shows of each frame of a capture that tshark can read."""
     out, _ = run(["-r", path, "-T", "pdml", "-J", "uetp", *options], home, scripts=scripts)
     found = []
     for _, element in ElementTree.iterparse(BytesIO(out.encode())):
@@ -153,6 +153,6 @@ def _read(element: ElementTree.Element, result: Shown, branch: Branch) -> None:
 
 
 def columns(path: Path, home: Path, *options: str) -> list[tuple[str, str]]:
-    """Protocol and Info column of each packet."""
+    """Return the Protocol and Info column of each packet."""
     out, _ = run(["-r", path, "-o", r'gui.column.format:"P","%p","I","%i"', *options], home)
     return [(protocol, info) for protocol, _, info in (line.strip().partition(" ") for line in out.splitlines())]

@@ -1,4 +1,4 @@
-"""A harness in which a test reads like a ladder of pds.md §19.
+"""This module is a harness in which a test reads like a ladder of pds.md §19.
 
 A is the initiator, B the target. Both ends are packet delivery alone; SES is played by a script. What an end sends goes
 to its outbox; the test says which packet it is about, checks it, and delivers or loses it.
@@ -37,7 +37,8 @@ SES_BYTES = bytes(REQUEST_STD.size)
 
 
 class ScriptedMessage:
-    """`packets` packets that PDS may carry: SES headers of zeros, and a payload that tells them apart."""
+    """A message of `packets` packets that PDS may carry: SES headers of zeros, and a payload that tells the packets
+    apart."""
 
     def __init__(self, packets: int, mode: Mode = Mode.RUD, message_id: int = 1, peer: int = B) -> None:
         self.peer = peer
@@ -50,7 +51,7 @@ class ScriptedMessage:
         self.index = -1
 
     def began(self, pdc: Connection, psn: int) -> None:
-        """`service.Locking`: PDCID, and PSN of the first packet."""
+        """Take the PDCID, and the PSN of the first packet (`service.Locking`)."""
         self.where = (pdc.local_id, psn)
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
@@ -94,7 +95,10 @@ class ScriptedSes:
 
 
 def answer(kind: str) -> Response:
-    """ "ok": a default response; "gtd": a guaranteed error; "no_response": the real one follows."""
+    """Return a response.
+
+    "ok": a default response; "gtd": a guaranteed error; "no_response": the final response follows later.
+    """
     if kind == "gtd":
         return Response(build_response(ResponseOpcode.RESPONSE, ReturnCode.NO_MATCH, 1, 0, 0), gtd=True)
     if kind == "no_response":
@@ -103,7 +107,7 @@ def answer(kind: str) -> Response:
 
 
 class Sent:
-    """A packet that an end sent, with the names that ladders use."""
+    """A packet that an end has sent, with the names that ladders use."""
 
     def __init__(self, packet: Datagram) -> None:
         self.packet = packet
@@ -117,7 +121,7 @@ class Sent:
         return {Request: "REQ", Ack: "ACK", Nack: "NACK"}[type(message)]
 
     def get(self, name: str) -> Any:
-        """A column of a ladder: coff, off, ack, cack, clear, req, response, … or a field."""
+        """Return a column of a ladder: coff, off, ack, cack, clear, req, response, … or a field."""
         m = self.message
         calculated: dict[str, Callable[[], Any]] = {
             "coff": lambda: _signed(m.clear_psn - m.psn),  # type: ignore[union-attr]
@@ -141,7 +145,7 @@ def _signed(value: int) -> int:
 
 
 class End:
-    """A or B: an outbox, a scripted SES, and one PDC to look at."""
+    """An end, A or B, has an outbox, a scripted SES, and one PDC to look at."""
 
     def __init__(self, ladder: "Ladder", name: str, address: int, config: PdsConfig) -> None:
         self.ladder = ladder
@@ -155,7 +159,7 @@ class End:
 
     @property
     def pdc(self) -> Pdc:
-        """The PDC, also after its end."""
+        """Return the PDC, also after its end."""
         self._look()
         assert self.known is not None
         return self.known
@@ -173,7 +177,7 @@ class End:
         self.outbox += [Sent(packet) for packet in self.pds.poll(self.ladder.now, limit)]
 
     def send(self, packets: int, message_id: int = 1, *, now: int | None = None) -> None:
-        """SES hands over a message; only its first `now` packets leave before `release`."""
+        """Hand over a message of SES; only its first `now` packets leave before `release`."""
         self.pds.send(ScriptedMessage(packets, self.ladder.mode, message_id), self.ladder.now)
         if now is not None:
             self.held = True
@@ -190,12 +194,12 @@ class End:
         self.poll()
 
     def respond(self, psn: int, kind: str) -> None:
-        """SES answers a packet delivered before."""
+        """Answer, as SES, a packet that was delivered before."""
         self.pds.respond(self.pdc.local_id, psn, answer(kind), self.ladder.now)
         self.poll()
 
     def rx(self, sent: Sent, *, trimmed: bool = False, marked: bool = False, retx: bool = False) -> None:
-        """The packet arrives here; `retx`: as a copy that its sender had marked so."""
+        """Receive a packet at this end; `retx`: as a copy that its sender has marked as such."""
         packet = sent.packet
         data = bytearray(bytes(packet.header) + bytes(packet.payload))
         self._look()
@@ -208,12 +212,12 @@ class End:
         self.poll()
 
     def rx_bytes(self, source: int, header: bytes) -> None:
-        """A packet that the ladder writes down itself."""
+        """Receive a packet whose bytes the ladder states."""
         self.pds.receive(Datagram(source, self.pds.address, header), self.ladder.now)
         self.poll()
 
     def sent(self, kind: str, **columns: Any) -> Sent:
-        """Take the oldest packet out of the outbox: it is of this kind and has these numbers."""
+        """Take the oldest packet out of the outbox, and assert that it is of this kind and has these numbers."""
         assert self.outbox, f"{self.name} sent nothing; {kind} {columns} expected"
         sent = self.outbox.pop(0)
         assert sent.kind == kind, f"{self.name} sent {sent}, expected {kind} {columns}"
@@ -222,12 +226,13 @@ class End:
         return sent
 
     def silent(self) -> None:
-        """Nothing was sent."""
+        """Assert that nothing was sent."""
         assert not self.outbox, f"{self.name} sent {self.outbox}"
 
 
 class Ladder:
-    """Both ends and the time. By default the PDC is ESTABLISHED and idle: forward next 333, return next 48."""
+    """A ladder has both ends and the time. By default the PDC is ESTABLISHED and idle: forward next 333, return next
+    48."""
 
     def __init__(
         self, mode: Mode = Mode.RUD, *, established: bool = True, forward: int = FORWARD, back: int = RETURN,
@@ -250,7 +255,7 @@ class Ladder:
             self.b.pds.preset(Preset(pdcid=TPDCID))
 
     def wait(self, duration: int) -> None:
-        """Time passes; timers run when they are due."""
+        """Let time pass; timers run when they are due."""
         until = self.now + duration
         while True:
             due = [at for end in (self.a, self.b) if (at := end.pds.deadline()) is not None and at <= until]

@@ -15,7 +15,7 @@ from uetproto.wire.serial import add32
 
 
 def name(packet: Packet) -> str:
-    """Kind of a packet, the number by which a ladder calls it, and what the network did to it."""
+    """Return the kind of a packet, the number by which a ladder calls it, and what the network did to it."""
     layer = _pds(packet)
     v, kind = layer.values, _kind(layer)
     number: Any = ""
@@ -34,7 +34,7 @@ def name(packet: Packet) -> str:
 
 
 def line(packet: Packet) -> str:
-    """A packet with all its numbers."""
+    """Return a packet as a line, with all its numbers."""
     assert packet.error is None, packet
     assert packet.trailer is not None
     assert packet.trailer.ok

@@ -22,12 +22,12 @@ from uetproto.emulator.scenario.settings import load
 from uetproto.engine.pds.pdc import Pdc
 
 PS = 1000
-"""Picoseconds in a nanosecond; frames have nanoseconds in a capture."""
+"""Number of picoseconds in a nanosecond; frames have nanoseconds in a capture."""
 MS = 10**9
 
 
 class Ends:
-    """State of A and B, by the names that ladders use."""
+    """The state that A and B have, by the names that ladders use."""
 
     def __init__(self, script: UetScript) -> None:
         self.script = script
@@ -42,7 +42,7 @@ class Ends:
                 self.pdcs[node] = found
 
     def get(self, node: int, key: str) -> str:
-        """A number or a list, as text."""
+        """Return a number or a list, as text."""
         simulator = self.script.simulator
         pds, ses = simulator.monitors[node].pds, simulator.ses[node]
         counters = pds.counters.as_dict()
@@ -67,7 +67,7 @@ class Ends:
 
 
 class Player:
-    """A script whose taps, both, make lines (`scripted.Sink`)."""
+    """This class plays a script, whose two taps make lines (`scripted.Sink`)."""
 
     def __init__(self, scenario: str) -> None:
         self.script = UetScript(load(scenario, ["tap.nodes=all"]))
@@ -99,7 +99,7 @@ class Player:
         return decode(self.script.wire.frames[number])
 
     def play(self) -> Iterator[list[str]]:
-        """The lines of each row."""
+        """Yield the lines of each row."""
         for row in self.script.scenario.script:
             self.lines = []
             match row.step.action:
@@ -117,7 +117,7 @@ class Player:
 
 
 def ladder(scenario: str, text: str) -> Player:
-    """Play a scenario. Fails where it is not the ladder `text`."""
+    """Play a scenario. Fail if the result is not the ladder `text`."""
     player = Player(scenario)
     wanted = [" ".join(row.split()) for row in text.strip().splitlines() if row.strip()]
     at = 0

@@ -1,4 +1,5 @@
-"""Headers of packet delivery that a test sends by itself, from the values of their fields (pds.md §1)."""
+"""This module builds headers of packet delivery that a test sends itself, from the values of their fields (pds.md
+§1)."""
 
 from uetproto.engine.pds.messages import USE_RSV_PDC as _USE_RSV_PDC
 from uetproto.wire.headers import uet_pds

@@ -1,4 +1,5 @@
-"""Naive endpoints: which PDC a packet belongs to, and what has no PDC (pds.md §6.2, §6.3, §15)."""
+"""This module has naive endpoints: they find the PDC of a packet, and handle packets without a PDC (pds.md §6.2, §6.3,
+§15)."""
 
 from collections.abc import Callable, Hashable
 
@@ -23,11 +24,12 @@ from tests.support.peer.formats import (
 from tests.support.peer.model import AT_ONCE, Answer, Habits, Packet, Pdc
 
 Deliver = Callable[[Pdc | None, int, bytes], Answer | int | None]
-"""As `model.End.deliver`; without a PDC for RUDI, where the number is the pkt_id, and for UUD."""
+"""Type of a function like `model.End.deliver`; the PDC is None for RUDI, where the number is the pkt_id, and for
+UUD."""
 
 
 class Naive:
-    """A fabric endpoint with one peer."""
+    """A naive endpoint is a fabric endpoint that has one peer."""
 
     def __init__(self, deliver: Deliver, habits: Habits) -> None:
         self.deliver = deliver
@@ -47,7 +49,7 @@ class Naive:
             self.transmit_rudi(pkt_id, retx=True)
 
     def receive(self, data: bytes, trimmed: bool = False) -> None:
-        """§6.3; a trimmed packet is a request whose end is missing (§14)."""
+        """Take a packet as §6.3 says; a trimmed packet is a request whose end is missing (§14)."""
         type, kind, flags = data[0] >> 3, int.from_bytes(data[:2], "big") >> 7 & 15, data[1] & 0x7F
         if type == Type.UUD_REQ:
             if not trimmed:
@@ -82,13 +84,13 @@ class Naive:
             pdc.finish_close()
 
     def find(self, data: bytes) -> Pdc | None:
-        """The PDC that both PDCIDs name; one that does not know its peer yet takes any."""
+        """Return the PDC that both PDCIDs name; a PDC that does not know its peer yet takes any PDCID of the peer."""
         spdcid, dpdcid = REQUEST.unpack_from(data)[3:]
         pdc = self.pdcs[dpdcid - 1] if 0 < dpdcid <= len(self.pdcs) else None
         return pdc if pdc is not None and (not pdc.peer_id or spdcid in (pdc.peer_id, 0)) else None
 
     def find_syn(self, data: bytes, type: int, kind: int, trimmed: bool) -> Pdc | None:
-        """§6.2: the target PDC of this instance {IPDCID, Start_PSN}, opened by its first packet."""
+        """Return, as §6.2 says, the target PDC of this instance {IPDCID, Start_PSN}, which its first packet opens."""
         prologue, _, psn, spdcid, info = REQUEST.unpack_from(data)
         start = wire(psn - (info & 0xFFF))
         for pdc in self.pdcs:
@@ -107,14 +109,15 @@ class Naive:
         return self.pdcs[-1]
 
     def nack(self, code: int, psn: int, retx: bool, spdcid: int, dpdcid: int, payload: int = 0, nt: int = 0) -> None:
-        """§6.3, last paragraph."""
+        """Send a NACK as the last paragraph of §6.3 says."""
         prologue = head(Type.NACK, NO_HEADER, RETX * retx | nt)
         self.out.append(NACK.pack(prologue, code, 0, wire(psn), spdcid, dpdcid, wire(payload)))
 
     # RUDI (§15)
 
     def take_rudi(self, type: int, data: bytes, trimmed: bool) -> None:
-        """The destination keeps nothing and delivers every copy; the source takes one response for each pkt_id."""
+        """Take a RUDI packet: the destination keeps nothing and delivers every copy; the source takes one response for
+        each pkt_id."""
         prologue, _, pkt_id = RUDI.unpack_from(data)
         retx = bool(prologue & RETX)
         if type == Type.RUDI_REQ:
@@ -135,20 +138,20 @@ class Naive:
 
 
 class NaiveReceiver(Naive):
-    """A target: its PDCs come into being by SYN packets."""
+    """A target, whose PDCs are opened by SYN packets."""
 
     def ask_close(self) -> None:
-        """§6.5."""
+        """Ask for the close of a PDC (§6.5)."""
         for pdc in self.pdcs:
             if not pdc.closed:
                 pdc.submit(Packet(Ctl.CLOSE_REQ, control=True))
 
 
 class NaiveSender(Naive):
-    """An initiator: a new PDC where none of the mode takes messages any more."""
+    """An initiator, which opens a new PDC if no PDC of the mode takes messages any more."""
 
     def send(self, rod: bool, packets: list[Packet], start: int) -> None:
-        """One message; `start` is the Start_PSN of a new PDC."""
+        """Send one message; `start` is the Start_PSN of a new PDC."""
         taking = [pdc for pdc in self.pdcs if pdc.rod == rod and not pdc.close_wanted and not pdc.closed]
         (taking[0] if taking else self.add(rod, 0, start)).submit(*packets)
 

@@ -1,4 +1,5 @@
-"""The formats of wire.md §2 and §3 that a naive peer needs, written apart from the codec, and PSN arithmetic.
+"""This module has the formats of wire.md §2 and §3 that a naive peer needs, written apart from the codec, and PSN
+arithmetic.
 
 Both PDCIDs stand at the same place in all of them, and so does the PSN of requests and control packets.
 """
@@ -17,7 +18,7 @@ RUDI = Struct(">HHI")  # prologue, reserved, pkt_id
 UUD = Struct(">HH")
 
 ACK_FORMS = {7: None, 8: ACK_CC, 9: ACK_CCX}
-"""Types of ACK, and what stands behind the 12 bytes that all have."""
+"""Types of ACK, and the format of what follows the 12 bytes that all types have."""
 
 RETX, AR, SYN = 0x10, 0x08, 0x04  # of requests and control packets; RETX also of ACK, NACK, RUDI
 ISROD, P, NT = 0x20, 0x08, 0x08  # of control packets, ACK, NACK
@@ -72,15 +73,15 @@ MPR_UNIT = 128  # pds.md §8.6
 
 
 def head(type: int, kind: int, flags: int = 0) -> int:
-    """The prologue; `kind` is next_hdr or ctl_type."""
+    """Return the prologue; `kind` is next_hdr or ctl_type."""
     return type << 11 | kind << 7 | flags
 
 
 def wire(psn: int) -> int:
-    """32 bits of a PSN."""
+    """Return a PSN as it is on the wire, in 32 bits."""
     return psn & 0xFFFFFFFF
 
 
 def near(psn: int, known: int) -> int:
-    """The integer with these 32 bits that is next to a known PSN (pds.md §2.1)."""
+    """Return the integer with these 32 bits that is nearest to a known PSN (pds.md §2.1)."""
     return known + ((psn - known + 0x8000_0000) & 0xFFFFFFFF) - 0x8000_0000

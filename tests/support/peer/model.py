@@ -1,4 +1,4 @@
-"""A second reading of pds.md §2 and §6–§14: a PDC made of dicts and sets that are scanned.
+"""This module is a second reading of pds.md §2 and §6–§14: a PDC made of dicts and sets that are scanned.
 
 Nothing here comes from the engine or from its codec. There is no window to move and no timer to arm, and nothing is
 ever freed: CACK, CLEAR_PSN and the SACK bitmap are counted anew whenever they are needed. A PSN inside is an integer
@@ -46,7 +46,7 @@ FATAL = (
 
 
 class Answer(NamedTuple):
-    """What SES says about a delivered packet (`ses_pds_tx_rsp`)."""
+    """An answer is what SES says about a delivered packet (`ses_pds_tx_rsp`)."""
 
     ses: bytes
     guaranteed: bool = False
@@ -58,7 +58,7 @@ DEFAULT = Answer(bytes(12))  # §9.4: DEFAULT_RESPONSE, return code NULL, messag
 
 
 class Packet(NamedTuple):
-    """What has a PSN: a request, or a control packet whose ctl_type is `kind`."""
+    """A packet with a PSN is a request, or a control packet whose ctl_type is `kind`."""
 
     kind: int
     body: bytes = b""
@@ -69,24 +69,24 @@ class Packet(NamedTuple):
 
 @dataclass(frozen=True)
 class Habits:
-    """How an end may do it otherwise, within pds.md and observed.md."""
+    """The habits of an end are the choices that pds.md and observed.md leave to it."""
 
     ack_type: int = 8
-    """ACK, ACK_CC or ACK_CCX (wire.md §2)."""
+    """Type of its ACKs: ACK, ACK_CC or ACK_CCX (wire.md §2)."""
     mpr: int = 8
-    """MP_RANGE, in units of 128 PSNs (§8.6)."""
+    """Value of MP_RANGE, in units of 128 PSNs (§8.6)."""
     sack_below: int = 0
-    """The SACK bitmap begins so many PSNs before CACK + 1: any base is legal (§8.5)."""
+    """Number of PSNs before CACK + 1 at which the SACK bitmap begins: any base is legal (§8.5)."""
     isrod_zero: bool = False
-    """No control packet tells the mode of its PDC (observed.md)."""
+    """Whether control packets do not tell the mode of their PDC (observed.md)."""
     ar: bool = True
-    """Each request asks for an ACK, else only the last of a message (§7.1)."""
+    """Whether each request asks for an ACK; False: only the last request of a message does (§7.1)."""
     hint: bool = False
-    """A target that has enough of each PDC at once: all its ACKs say req = CLOSE (§6.5)."""
+    """Whether a target asks at once to close each PDC: all its ACKs say req = CLOSE (§6.5)."""
 
 
 class End(Protocol):
-    """What a PDC needs of its endpoint (`ends.Naive`)."""
+    """A PDC needs these methods of its endpoint (`ends.Naive`)."""
 
     habits: Habits
     out: list[bytes]
@@ -94,13 +94,14 @@ class End(Protocol):
     responses: list[tuple[Hashable, Answer | None]]
 
     def deliver(self, pdc: "Pdc", psn: int, body: bytes, /) -> Answer | int | None:
-        """SES takes a packet, SES header and payload in one: its answer, the NACK code of a refusal, None for later."""
+        """Hand a packet to SES, with SES header and payload in one; return its answer, the NACK code of a refusal, or
+        None if the answer comes later."""
 
     def nack(self, code: int, psn: int, retx: bool, spdcid: int, dpdcid: int, payload: int, /) -> None: ...
 
 
 class Source:
-    """What goes out in one direction (§2.4, §7)."""
+    """The source of one direction has what goes out (§2.4, §7)."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -118,7 +119,7 @@ class Source:
 
     @property
     def clear(self) -> int:
-        """§2.4: up to here every PSN is acknowledged."""
+        """Return the PSN up to which every PSN is acknowledged (§2.4)."""
         psn = self.start
         while psn in self.acked:
             psn += 1
@@ -134,7 +135,7 @@ class Source:
 
 
 class Destination:
-    """What came in one direction (§2.3, §8, §9.2)."""
+    """The destination of one direction has what came in (§2.3, §8, §9.2)."""
 
     def __init__(self, start: int, mp_range: int) -> None:
         self.start = start
@@ -146,12 +147,12 @@ class Destination:
         self.max_clear = start - 1
 
     def stored(self, psn: int) -> bool:
-        """§9.2: a guaranteed response that is not cleared."""
+        """Return whether a PSN has a guaranteed response that is not cleared (§9.2)."""
         return psn > self.max_clear and psn in self.answers and self.answers[psn].guaranteed
 
     @property
     def cack(self) -> int:
-        """§2.3: up to here every PSN is answered, and cleared where that is needed."""
+        """Return the PSN up to which every PSN is answered, and cleared where that is needed (§2.3)."""
         psn = self.start
         while psn in self.answers and not self.stored(psn):
             psn += 1
@@ -159,7 +160,7 @@ class Destination:
 
     @property
     def expected(self) -> int:
-        """§8.1: what ROD takes next."""
+        """Return the PSN that ROD takes next (§8.1)."""
         psn = self.start
         while psn in self.received:
             psn += 1
@@ -167,7 +168,7 @@ class Destination:
 
 
 class Pdc:
-    """One end of a PDC (§5): both halves; the target sends return data as the initiator sends requests (§2.2)."""
+    """One end of a PDC has both halves (§5); the target sends return data as the initiator sends requests (§2.2)."""
 
     def __init__(self, end: "End", rod: bool, local_id: int, peer_id: int, start: int) -> None:
         self.end = end
@@ -189,7 +190,7 @@ class Pdc:
         self.pump()
 
     def pump(self) -> bool:
-        """First transmissions: all that the peer can track (§7.1) and that psn_offset reaches (§6.2)."""
+        """Send first transmissions: all that the peer can track (§7.1) and that psn_offset reaches (§6.2)."""
         tx = self.tx
         before = tx.sent
         while tx.sent < len(tx.packets) and tx.next <= tx.clear + tx.mp_range and (self.peer_id or tx.sent < SYN_RANGE):
@@ -198,7 +199,8 @@ class Pdc:
         return tx.sent > before
 
     def transmit(self, psn: int, retx: bool = False) -> None:
-        """§7.1; while the PDCID of the peer is unknown, psn_offset has its place (§6.2)."""
+        """Send a packet (§7.1); while the PDCID of the peer is unknown, psn_offset takes the place of the DPDCID
+        (§6.2)."""
         tx = self.tx
         packet = tx.packets[psn - tx.start]
         flags = RETX * retx | AR * (retx or packet.ar) | self.syn
@@ -214,13 +216,14 @@ class Pdc:
         return 0 if self.peer_id else SYN
 
     def control(self, kind: int, psn: int, payload: int, flags: int = 0) -> None:
-        """§13."""
+        """Send a control packet (§13)."""
         prologue = head(Type.CP, kind, flags | self.syn | ISROD * (self.rod and not self.end.habits.isrod_zero))
         to = self.peer_id or psn - self.tx.start
         self.end.out.append(CP.pack(prologue, 0, wire(psn), self.local_id, to, wire(payload)))
 
     def repeat(self, first: int, last: int) -> None:
-        """§11: what is not acknowledged, without looking at counters; ACK_REQ for what lacks only its response."""
+        """Send again what is not acknowledged, without looking at counters; send ACK_REQ for a packet that lacks only
+        its response (§11)."""
         tx = self.tx
         for psn in tx.unacked:
             if first <= psn <= last and psn in tx.arrived:
@@ -229,7 +232,7 @@ class Pdc:
                 self.transmit(psn, retx=True)
 
     def take_ack(self, data: bytes) -> None:
-        """§7.2, step by step."""
+        """Take an ACK as §7.2 says, step by step."""
         tx = self.tx
         prologue, offset, cack, spdcid, _ = ACK.unpack_from(data)
         form = ACK_FORMS[prologue >> 11]
@@ -263,7 +266,7 @@ class Pdc:
             self.control(Ctl.CLEAR_CMD, 0, tx.clear)  # §9.3: at once, unless a request has just carried it
 
     def settle(self, psn: int, answer: Answer | None) -> None:
-        """Acknowledged: SES gets its response once, None where only CACK says so."""
+        """Note that a PSN is acknowledged: SES gets its response once, or None if only CACK says so."""
         packet = self.tx.packets[psn - self.tx.start]
         self.tx.acked.add(psn)
         if packet.handle is not None:
@@ -271,7 +274,7 @@ class Pdc:
         self.closed |= packet.control and packet.kind == Ctl.CLOSE_CMD  # §6.4
 
     def take_nack(self, code: int, psn: int, payload: int) -> None:
-        """§12; a code with a delay waits for the next tick."""
+        """Take a NACK (§12); a code with a delay waits for the next tick."""
         tx = self.tx
         psn = near(psn, tx.peer_cack)
         if code in FATAL:
@@ -290,7 +293,7 @@ class Pdc:
             self.repeat(psn, tx.next if self.rod else psn)
 
     def tick(self) -> None:
-        """The fixed time is over: repeats all (§11), asks for a clear (§9.3), closes when all is done (§6.4)."""
+        """Act when the fixed time is over: repeat all (§11), ask for a clear (§9.3), close when all is done (§6.4)."""
         if self.closed:
             return
         self.repeat(self.tx.start, self.tx.next)
@@ -303,7 +306,7 @@ class Pdc:
     # Destination
 
     def take_request(self, data: bytes, trimmed: bool) -> None:
-        """§6.3: CLEAR first, then the PSN."""
+        """Take a request: its CLEAR_PSN first, then its PSN (§6.3)."""
         prologue, offset, psn, _, _ = REQUEST.unpack_from(data)
         psn = near(psn, self.rx.cack)
         if not trimmed:
@@ -311,7 +314,7 @@ class Pdc:
         self.take_psn(psn, bool(prologue & RETX), data[REQUEST.size :], trimmed)
 
     def clear(self, upto: int) -> None:
-        """§9.3: nothing can be cleared that was not answered."""
+        """Clear the PSNs up to `upto` that were answered (§9.3)."""
         rx = self.rx
         if all(psn in rx.answers for psn in range(rx.start, upto + 1)):
             rx.max_clear = max(rx.max_clear, upto)
@@ -319,7 +322,8 @@ class Pdc:
             self.end.faults.append(f"CLEAR {upto:x}, but not all up to there was answered")
 
     def take_psn(self, psn: int, retx: bool, body: bytes, trimmed: bool = False, cp: int | None = None) -> None:
-        """§8.1, §14: a new PSN is delivered once; a control packet is not delivered, and answered at once (§13)."""
+        """Take a PSN (§8.1, §14): a new PSN is delivered once; a control packet is not delivered, and is answered at
+        once (§13)."""
         rx = self.rx
         cack = rx.cack
         if psn < rx.start or psn <= cack - rx.mp_range:
@@ -351,7 +355,7 @@ class Pdc:
                 self.respond(psn, answer)
 
     def respond(self, psn: int, answer: Answer) -> None:
-        """§8.3: an ACK for every packet; in ROD after those of all before it."""
+        """Send an ACK for a packet (§8.3); in ROD after the ACKs of all packets before it."""
         rx = self.rx
         rx.answers[psn] = answer
         for waiting in sorted(rx.unsent):
@@ -361,7 +365,7 @@ class Pdc:
                 break
 
     def repeat_ack(self, psn: int, retx: bool) -> None:
-        """§8.1, duplicates: the stored response, or a default one."""
+        """Answer a duplicate with the stored response, or a default one (§8.1)."""
         if psn not in self.rx.answers:
             self.refuse(Code.RCVD_SES_PROCG, psn, retx)
         elif self.rx.stored(psn):
@@ -370,7 +374,7 @@ class Pdc:
             self.acknowledge(psn, retx, DEFAULT if self.rx.received[psn] else NOTHING)
 
     def acknowledge(self, psn: int, retx: bool, answer: Answer, probe: int | None = None) -> None:
-        """§8.4, §8.5."""
+        """Send an ACK as §8.4 and §8.5 say."""
         rx, habits = self.rx, self.end.habits
         cack = rx.cack
         wish = CLEAR if rx.stored(psn) else CLOSE if habits.hint and not self.initiator else 0
@@ -385,7 +389,7 @@ class Pdc:
         self.end.out.append(data + answer.ses)
 
     def take_control(self, data: bytes) -> None:
-        """§13."""
+        """Take a control packet (§13)."""
         rx = self.rx
         prologue, opaque, psn, _, _, payload = CP.unpack_from(data)
         kind, retx = prologue >> 7 & 15, bool(prologue & RETX)
@@ -408,7 +412,7 @@ class Pdc:
             self.control(Ctl.CREDIT, 0, payload)
 
     def finish_close(self) -> None:
-        """§6.5: the ACK of CLOSE_CMD leaves when all before it is complete and the return direction has drained."""
+        """Send the ACK of CLOSE_CMD when all before it is complete and the return direction has drained (§6.5)."""
         if not self.initiator and not self.closed and self.close_psn == self.rx.cack + 1 and self.tx.done:
             self.respond(self.close_psn, NOTHING)
             self.closed = True

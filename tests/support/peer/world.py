@@ -1,4 +1,5 @@
-"""Two ends, each ours or the naive one, and a network between them that does what a list of fates says."""
+"""This module has two ends, each the engine or a naive one, and a network between them that does what a list of fates
+says."""
 
 import heapq
 import random
@@ -30,13 +31,13 @@ from uetproto.wire.headers.uet_pds import NackCode
 
 A, B = 0x0A00000B, 0x0A00010B
 US = 1_000_000
-"""Microsecond in picoseconds."""
+"""Number of picoseconds in a microsecond."""
 LATENCY = 10 * US
 TICK = 700 * US
 SLOW = 1_300 * US
-"""How long SES of the target takes for an answer that is late: longer than an RTO."""
+"""Time that SES of the target takes for a late answer: longer than an RTO."""
 PATIENCE = 20_000_000 * US
-"""20 s: by then everything is done."""
+"""Time after which everything is done: 20 s."""
 STD_SIZE, STD = 44, 3  # bytes and next_hdr of a standard SES request (wire.md §2)
 DATA_SIZE, DATA = 20, 5  # of RESPONSE_DATA
 MIN_TRIM = 16  # bytes that are left of a trimmed packet (pds.md §14)
@@ -55,14 +56,14 @@ FATES: dict[str, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class Item:
-    """One packet of a message: what SES of the target says to it."""
+    """An item is one packet of a message, with what SES of the target says to it."""
 
     payload: bytes
     kind: str = "ok"
-    """ok: a default response; error, data: guaranteed; with "late " before it: not at once.
-    read: a default response, and the data comes in the return direction (pds.md §10)."""
+    """Answer of SES. ok: a default response; error, data: a guaranteed one; with "late " before it: not at once. read:
+    a default response, and the data comes in the return direction (pds.md §10)."""
     refusals: int = 0
-    """So many times SES has no room for it."""
+    """Number of times that SES has no room for the packet."""
 
     @property
     def answer(self) -> Answer:
@@ -76,7 +77,7 @@ class Item:
 
 
 class Target:
-    """SES of the target, the same for both kinds of PDS."""
+    """The SES that the target has, the same for both kinds of PDS."""
 
     def __init__(self, items: Iterable[Item], later: Callable[[int, Callable[[], None]], None]) -> None:
         self.items = {item.payload: item for item in items}
@@ -87,7 +88,8 @@ class Target:
     def ask(
         self, payload: bytes, respond: Callable[[Answer], None], send_data: Callable[[bytes], None]
     ) -> Answer | int | None:
-        """The answer, the NACK code of a refusal, or None: `respond` is called later. A read has its data sent."""
+        """Return the answer, the NACK code of a refusal, or None if `respond` is called later. The data of a read is
+        sent."""
         item = self.items[payload]
         if self.refusals[payload]:
             self.refusals[payload] -= 1
@@ -102,7 +104,7 @@ class Target:
 
 
 class Node(Protocol):
-    """What the network needs of an end."""
+    """The network needs these methods of an end."""
 
     def receive(self, data: bytes, trimmed: bool, now: int) -> None: ...
 
@@ -116,7 +118,7 @@ class Sender(Node, Protocol):
     faults: list[str]
 
     data: list[bytes]
-    """What came in the return direction."""
+    """Data that came in the return direction."""
 
     def send(self, mode: Mode, items: list[Item], now: int) -> None: ...
 
@@ -131,14 +133,14 @@ class Sender(Node, Protocol):
 
 class Receiver(Node, Protocol):
     responses: list[tuple[object, Answer | None]]
-    """To return data."""
+    """Responses to return data."""
     faults: list[str]
 
     def ask_close(self, now: int) -> None: ...
 
     @property
     def cleared(self) -> bool:
-        """No guaranteed response is stored."""
+        """Return whether no guaranteed response is stored."""
 
     @property
     def closed(self) -> bool: ...
@@ -148,7 +150,7 @@ class Receiver(Node, Protocol):
 
 
 class Message:
-    """`service.Outgoing`: one payload a packet."""
+    """A message with one payload for each packet is a `service.Outgoing`."""
 
     context = 0
     reserved = lock = False
@@ -168,7 +170,7 @@ class Message:
 
 
 class Ours:
-    """An engine, and a SES that only writes down."""
+    """This end has an engine, and a SES that only records."""
 
     def __init__(self, address: int, peer: int, config: PdsConfig) -> None:
         self.peer = peer
@@ -280,7 +282,7 @@ def _response(answer: Answer) -> Response:
 
 
 class Simple:
-    """A naive endpoint, and its clock."""
+    """This end has a naive endpoint, and its clock."""
 
     def __init__(self, end: NaiveSender | NaiveReceiver) -> None:
         self.end = end
@@ -369,7 +371,8 @@ class SimpleReceiver(Simple):
 
 @dataclass
 class Network:
-    """Delivers, and lets time pass. Each packet takes the next of `fates`; when there are no more, all goes well."""
+    """The network delivers packets, and lets time pass. Each packet takes the next of `fates`; when there are no more,
+    all packets arrive."""
 
     fates: list[str]
     now: int = 0
@@ -385,7 +388,7 @@ class Network:
         self.at(self.now + after, what)
 
     def run(self, until: Callable[[], bool]) -> bool:
-        """Go on until this is so; False when it never was."""
+        """Run until `until()` is true; return False if it never was."""
         while True:
             for name, node in self.nodes.items():
                 for data in node.poll(self.now):

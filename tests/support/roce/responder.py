@@ -17,7 +17,7 @@ def packet(
     operation: int, psn: int, headers: bytes = b"", payload: bytes = b"", *, a: int = 1, destqp: int = QP_B,
     src: int = A, **bth: int,
 ) -> RocePacket:  # fmt: skip
-    """A request made by hand."""
+    """Return a request that is made by hand."""
     values = {"opcode": operation, "m": 1, "p_key": 0xFFFF, "destqp": destqp, "a": a, "psn": psn & 0xFFFFFF,
               "padcnt": -len(payload) & 3} | bth  # fmt: skip
     pad = bytes(values["padcnt"])
@@ -33,7 +33,7 @@ def atomic(va: int = BASE, swap: int = 0, compare: int = 0, r_key: int = 0x1235)
 
 
 def hand(w: World, sent: Datagram) -> list[tuple[int, int, int | None, int | None]]:
-    """What B answers to it: (operation, PSN, syndrome, MSN)."""
+    """Return the answers of B to a packet: (operation, PSN, syndrome, MSN)."""
     w.b.hca.receive(sent, w.now)
     answers = [parse(p) for p in w.b.hca.poll(w.now)]
     w.collect()

@@ -1,4 +1,4 @@
-"""Two adapters, a queue pair on each, and a wire between them that tests hold in their hands."""
+"""This module has two adapters with a queue pair each, and a wire between them that a test controls."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,7 +36,7 @@ US, MS = 10**6, 10**9
 
 
 class Side:
-    """One adapter with one queue pair and one region of `size` bytes at `BASE`."""
+    """A side is an adapter with one queue pair and one region of `size` bytes at `BASE`."""
 
     def __init__(self, address: int, number: int, kind: QpType, config: RoceConfig, memory: Any, srq: bool) -> None:
         self.hca = Hca(address, config=config)
@@ -56,7 +56,8 @@ class Side:
 
 
 class World:
-    """Nothing moves by itself: `take` brings packets onto the wire, `deliver` hands one over, `run` does all of it."""
+    """In this world packets move only by calls: `take` brings them onto the wire, `deliver` hands one over, `run` does
+    both until the end."""
 
     def __init__(
         self, kind: QpType = QpType.RC, *, a: RoceConfig | None = None, b: RoceConfig | None = None,
@@ -96,7 +97,8 @@ class World:
 
     def send(self, opcode: Opcode = Opcode.SEND, length: int = 0, *, side: Side | None = None, at: int = 0,
              to: int = 0, **more: Any) -> None:  # fmt: skip
-        """Post from `at` of the own region, for one-sided operations to `to` of the peer's, and take what comes."""
+        """Post a send from `at` of the own region, for one-sided operations to `to` of the peer's region, and take the
+        packets."""
         side = side or self.a
         peer = self.b if side is self.a else self.a
         more = {"remote_addr": BASE + to, "rkey": peer.mr.rkey, "sg_list": side.sge(at, length)} | more
@@ -115,7 +117,7 @@ class World:
             side.events += side.hca.events()
 
     def take(self, limit: int = 1 << 40) -> list[RocePacket]:
-        """What both adapters send now."""
+        """Put on the wire, and return, the packets that both adapters send now."""
         sent = [packet for side in self.sides.values() for packet in side.hca.poll(self.now, limit)]
         self.wire += sent
         self.log += sent
@@ -123,7 +125,7 @@ class World:
         return sent
 
     def deliver(self, index: int = 0) -> None:
-        """Hand one packet over, as bytes, and take what comes of it."""
+        """Hand one packet over, as bytes, and take the packets that it causes."""
         packet = self.wire.pop(index)
         side = self.sides.get(packet.dst)
         if side is not None:
@@ -139,7 +141,7 @@ class World:
             self.deliver()
 
     def pass_time(self, duration: int) -> None:
-        """Run timers that are due on the way; packets stay on the wire."""
+        """Let time pass and run the timers that are due; packets stay on the wire."""
         end = self.now + duration
         while (due := self.deadline()) is not None and due <= end:
             self.now = max(self.now, due)
@@ -152,11 +154,12 @@ class World:
         return min(times, default=None)
 
     def run(self, fate: Callable[[RocePacket], bool] = lambda _: True, limit: int = 200_000) -> None:
-        """Until nothing is left to happen, which must come; `fate` says which packets arrive."""
+        """Run until nothing is left to happen, and assert that this state is reached; `fate` says which packets
+        arrive."""
         assert self.steps(limit, fate), "it does not end"
 
     def steps(self, limit: int, fate: Callable[[RocePacket], bool] = lambda _: True) -> bool:
-        """Up to `limit` packets and timers; whether nothing is left to happen."""
+        """Process up to `limit` packets and timers; return whether nothing is left to happen."""
         self.take()
         for _ in range(limit):
             if self.wire:
@@ -187,7 +190,7 @@ class World:
         return [e.type for e in side.events if isinstance(e, AsyncNotice)]
 
     def sent(self, side: Side | None = None) -> list[Parsed]:
-        """Everything that a side has sent."""
+        """Return every packet that a side has sent."""
         address = (side or self.a).hca.address
         return [parsed for p in self.log if p.src == address and (parsed := parse(p)) is not None]
 

@@ -17,7 +17,7 @@ C = ReturnCode
 
 @dataclass(eq=False)
 class Pdc:
-    """What a target knows of the connection."""
+    """This class has what a target knows of the connection."""
 
     mode: Mode = Mode.RUD
     peer: int = 1
@@ -26,7 +26,7 @@ class Pdc:
 
 @dataclass
 class Target:
-    """One endpoint, driven at the interface between PDS and SES."""
+    """A target is an endpoint that is driven at the interface between PDS and SES."""
 
     knobs: dict[str, Any] = field(default_factory=dict)
 
@@ -38,7 +38,7 @@ class Target:
         self.psn = 0
 
     def ask(self, header: bytes, payload: bytes, next_hdr: int = NextHdr.REQUEST_STD) -> Any:
-        """Return code, or the `Refusal`, or None without an answer."""
+        """Return the return code, or the `Refusal`, or None without an answer."""
         self.psn += 1
         answer = self.fep.on_request(self.pdc, self.psn, next_hdr, header, 0, payload, 0)
         if isinstance(answer, Response):
@@ -52,7 +52,7 @@ class Target:
 
 @dataclass
 class Ask:
-    """A request under construction: a good one, until faults are applied."""
+    """A request that is built: it is good, until faults are applied."""
 
     target: Target
     opcode: int

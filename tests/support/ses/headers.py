@@ -1,4 +1,5 @@
-"""Headers of SES requests that a test sends by itself, from the values of their fields (ses.md §3, §4)."""
+"""This module builds headers of SES requests that a test sends itself, from the values of their fields (ses.md §3,
+§4)."""
 
 from uetproto.wire.tuples import (
     SesRequestMediumHeader,

@@ -6,7 +6,7 @@ from uetproto.wire.headers.uet_ses import ReturnCode
 
 
 def refuse_first(x: Peers, count: int, code: ReturnCode) -> None:
-    """The first `count` requests are answered with `code`."""
+    """Answer the first `count` requests with `code`."""
     seen = []
 
     def fault(request: SesRequest) -> ReturnCode | None:

@@ -1,4 +1,4 @@
-"""The invariants of ses.md §15, one function each, with its number in its name.
+"""This module has the invariants of ses.md §15, one function each, with its number in its name.
 
 Those of `OF_MESSAGES` judge one message as it was sent, those of `OF_LOGS` a whole run; the others take the few
 values that they are about. All raise `InvariantViolation`.
@@ -44,7 +44,7 @@ def need(condition: bool, number: int, text: str, *values: Any) -> None:
 
 
 def amount(packet: Packet, mtu: int, body: int) -> int:
-    """Bytes of the message that a packet stands for: of a READ those that it asks for."""
+    """Return the number of bytes of the message that a packet stands for: of a READ those that it asks for."""
     request = packet.request
     if request.opcode != Opcode.READ:
         return packet.payload
@@ -388,7 +388,7 @@ def ses_33_twice_is_once(once: bytes, twice: bytes) -> None:
 
 
 def rebuilt(request: SesRequest) -> bytes:
-    """The header of a request from its values alone."""
+    """Return the header of a request, built from its values alone."""
     r = request
     if r.next_hdr == NextHdr.REQUEST_MEDIUM:
         data = r.header_data if r.hd else None
@@ -432,7 +432,7 @@ def ses_36_nothing_remains(fep: Fep) -> None:
 
 
 def check(log: Log) -> None:
-    """All that a run shows by itself."""
+    """Check all invariants that a run shows by itself."""
     messages = ses_16_not_interleaved(log)
     messages += [Message([p]) for p in log.packets if p.mode is Mode.UUD]
     for message in messages:
@@ -456,7 +456,8 @@ NO_BYTES = (Opcode.NO_OP, Opcode.DEFERRABLE_RTR)
 
 
 def cut_short(message: Message, mtu: int) -> bool:
-    """Ended by MSG_ERROR, or by the empty packet that ends a message that was stopped (ses.md §5.12, §5.7 D3)."""
+    """Return whether a message was ended by MSG_ERROR, or by the empty packet that ends a stopped message (ses.md
+    §5.12, §5.7 D3)."""
     last = message.packets[-1].request
     return last.opcode == Opcode.MSG_ERROR or (not last.som and not last.payload_length)
 

@@ -1,4 +1,5 @@
-"""A machine of random operations between endpoints on a lossy wire; a model of memory and of matching judges them."""
+"""This module has a machine of random operations between endpoints on a lossy wire; a model of memory and of matching
+judges them."""
 
 import random
 import struct
@@ -33,11 +34,11 @@ PLACES = ((101, 0), (101, 1), (202, 0), (None, 7))
 """{JobID, PIDonFEP} of the processes at each endpoint; None: a service at an absolute address."""
 PLAIN, OPTIMIZED, SAFE = 0x0001000000000007, 1 << 62 | 5, 1 << 63 | 9
 ZONE = 8 * MTU
-"""Bytes of a region that one initiator has for its ordered operations."""
+"""Number of bytes of a region that one initiator has for its ordered operations."""
 RACING = 3 * ZONE
-"""From here: unordered operations on bytes that no other one uses."""
+"""Offset from which unordered operations work, on bytes that no other operation uses."""
 SHARED = 6 * ZONE
-"""From here: commutative atomics that race."""
+"""Offset from which commutative atomics work that race."""
 REGION = SHARED + 256
 FILL = 0xEE
 ALL_BITS = (1 << 64) - 1
@@ -62,13 +63,13 @@ modes = st.sampled_from([Mode.ROD, Mode.RUD])
 ends = st.integers(0, 2)
 places = st.sampled_from(PLACES)
 queues = st.sampled_from([PLACES[0], PLACES[0], PLACES[3]])
-"""Of messages: few, so that they meet."""
+"""Processes to which messages are sent: few, so that messages meet."""
 keys = st.sampled_from([PLAIN, OPTIMIZED])
 maybe = st.booleans()
 
 
 def knobs(draw: Any) -> dict[str, Any]:
-    """Of one endpoint."""
+    """Draw the parameters of one endpoint."""
     return {
         "optimized_headers": draw(maybe),
         "unexpected_policy": draw(st.sampled_from(["hold", "refuse"])),
@@ -92,7 +93,7 @@ def knobs(draw: Any) -> dict[str, Any]:
 
 @dataclass
 class Expected:
-    """What the completion of an operation must say."""
+    """The values that the completion of an operation must have."""
 
     at: int
     codes: tuple[ReturnCode, ...] = (ReturnCode.OK,)
@@ -108,7 +109,7 @@ class Expected:
 
 @dataclass
 class Sent:
-    """A send under way."""
+    """A send that is under way."""
 
     number: int
     src: int
@@ -120,21 +121,21 @@ class Sent:
     completion_data: int | None
     mode: Mode
     receive: int | None = None
-    """Number of the receive that it met."""
+    """Number of the receive that the send has met."""
     ended: Completion | None = None
 
 
 @dataclass
 class Group:
-    """Writes that the last one of them waits for (ses.md §5.14)."""
+    """The writes of a group, for which the last one of them waits (ses.md §5.14)."""
 
     model: RegionModel
     parts: list[tuple[Recorded, int, bytes]] = field(default_factory=list)
-    """Nobody else writes there before the end."""
+    """Places of the writes, to which no other operation writes before the end."""
 
 
 class SesMachine(RuleBasedStateMachine):
-    """Two or three endpoints."""
+    """The machine has two or three endpoints."""
 
     endpoints = 2
 
@@ -173,7 +174,7 @@ class SesMachine(RuleBasedStateMachine):
     # What the rules have in common
 
     def pick(self, src: int, dst: int) -> tuple[int, int]:
-        """Two different endpoints."""
+        """Return two different endpoints."""
         src %= self.endpoints
         dst = (src + 1 + dst % (self.endpoints - 1)) % self.endpoints
         return self.addresses[src], self.addresses[dst]
@@ -190,7 +191,8 @@ class SesMachine(RuleBasedStateMachine):
         }  # fmt: skip
 
     def space(self, src: int, model: RegionModel, mode: Mode, length: int, at: int, *, to_write: bool) -> int | None:
-        """Where an operation may work: ordered ones in the zone of their initiator, others where nobody else is."""
+        """Return the offset at which an operation may work: ordered operations in the zone of their initiator, others
+        where no other operation works."""
         if mode is Mode.ROD:
             return int(self.addresses.index(src)) * ZONE + at % (ZONE - length + 1)
         places: list[int] = [RACING + at % (3 * ZONE - length + 1), *range(RACING, SHARED - length, ZONE // 4)]
@@ -267,7 +269,7 @@ class SesMachine(RuleBasedStateMachine):
           values=st.lists(st.integers(0, 7), min_size=1, max_size=4))  # fmt: skip
     def racing_atomic(self, src: int, dst: int, place: Any, key: int, mode: Mode, slot: int,
                       values: list[int]) -> None:  # fmt: skip
-        """Commutative, so any order gives the same; of floats the sums are exact."""
+        """Submit a commutative atomic, for which any order gives the same; the sums of floats are exact."""
         src, dst = self.pick(src, dst)
         opcode, datatype = COMMUTATIVE[slot]
         size = size_of(datatype)
@@ -283,7 +285,7 @@ class SesMachine(RuleBasedStateMachine):
 
     @rule(src=ends, dst=ends, place=places, mode=modes)
     def count(self, src: int, dst: int, place: Any, mode: Mode) -> None:
-        """Fetching SUM of 1."""
+        """Submit a fetching SUM of 1."""
         src, dst = self.pick(src, dst)
         context, result = self.next(), bytearray(8)
         operands, results = self.counted.setdefault((dst, place), ([], []))
@@ -302,7 +304,7 @@ class SesMachine(RuleBasedStateMachine):
           min_size=16, max_size=16), same=maybe, fetch=maybe)  # fmt: skip
     def ordered_atomic(self, src: int, dst: int, place: Any, key: int, opcode: AtomicOpcode, datatype: AtomicDatatype,
                        slot: int, value: bytes, same: bool, fetch: bool) -> None:  # fmt: skip
-        """Any of them, on ROD, where its initiator alone works."""
+        """Submit any ordered atomic, on ROD, where only its initiator works."""
         src, dst = self.pick(src, dst)
         model, size = self.models[dst, place, key], size_of(datatype)
         offset = self.addresses.index(src) * ZONE + 16 * slot
@@ -327,7 +329,7 @@ class SesMachine(RuleBasedStateMachine):
     @rule(src=ends, dst=ends, count=st.integers(1, 4), first=st.integers(0, 4), lengths=st.lists(lengths, min_size=5,
           max_size=5))  # fmt: skip
     def sync_group(self, src: int, dst: int, count: int, first: int, lengths: list[int]) -> None:
-        """Writes of a group, and among them, in any order, the one that ends it."""
+        """Submit the writes of a group, and among them, in any order, the one that ends the group."""
         src, dst = self.pick(src, dst)
         place = PLACES[0]
         model, memory = self.models[dst, place, PLAIN], self.memories[dst, place, PLAIN]
@@ -375,7 +377,7 @@ class SesMachine(RuleBasedStateMachine):
           sizes=st.lists(lengths, min_size=2, max_size=4))  # fmt: skip
     def burst(self, src: int, dst: int, place: Any, mode: Mode, kind: SendKind, tag: int | None,
               sizes: list[int]) -> None:  # fmt: skip
-        """Several sends to one queue, one behind the other."""
+        """Submit several sends to one queue, one behind the other."""
         for size in sizes:
             self.send(src, dst, place, mode, kind, tag, size, True, False)
 
@@ -410,7 +412,8 @@ class SesMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1000), exact=maybe, directed=maybe, short=st.sampled_from([0, 0, 1, 500]),
           more=st.sampled_from([0, 0, 3 * MTU]))  # fmt: skip
     def post_for(self, which: int, exact: bool, directed: bool, short: int, more: int) -> None:
-        """A receive that an unmet send matches: too short, just right, or a multi-receive buffer with more room."""
+        """Post a receive that an unmet send matches: too short, just right, or a multi-receive buffer with more
+        room."""
         unmet = [s for s in self.sends.values() if s.receive is None and s.ended is None]
         sent = unmet[which % len(unmet)]
         source = 100 + self.addresses.index(sent.src) if directed else None

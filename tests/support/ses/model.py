@@ -1,4 +1,5 @@
-"""What memory must hold: bytes of regions, and values of atomics as whole numbers or exact fractions (ses.md §6)."""
+"""This module has what memory must hold: bytes of regions, and values of atomics as whole numbers or exact fractions
+(ses.md §6)."""
 
 import struct
 from dataclasses import dataclass, field
@@ -17,19 +18,19 @@ FLOATS = {T.FLOAT: "<f", T.DOUBLE: "<d", T.FP16: "<e"}
 
 
 def size_of(datatype: AtomicDatatype) -> int:
-    """Bytes of one element."""
+    """Return the number of bytes of one element."""
     return BITS[datatype] // 8 if datatype in BITS else struct.calcsize(FLOATS[datatype])
 
 
 def load(data: bytes, datatype: AtomicDatatype) -> Fraction:
-    """An element in host order, exactly."""
+    """Return the exact value of an element in host order."""
     if datatype in BITS:
         return Fraction(int.from_bytes(data, "little", signed=datatype in SIGNED))
     return Fraction(struct.unpack(FLOATS[datatype], data)[0])
 
 
 def store(value: Fraction, datatype: AtomicDatatype) -> bytes:
-    """An element in host order; of an integer modulo 2^n."""
+    """Return an element in host order; an integer is taken modulo 2^n."""
     if datatype in BITS:
         assert value.denominator == 1
         bits = BITS[datatype]
@@ -42,7 +43,8 @@ def _bits(value: Fraction, bits: int) -> int:
 
 
 def combine(opcode: AtomicOpcode, datatype: AtomicDatatype, m: Fraction, o: Fraction, c: Fraction) -> Fraction:
-    """The effect column of ses.md §6.1: m the value in memory, o the operand or swap value, c the compare value."""
+    """Return the result that the effect column of ses.md §6.1 states: m is the value in memory, o the operand or swap
+    value, c the compare value."""
     bits = BITS.get(datatype, 0)
     match opcode:
         case Op.MIN:
@@ -78,7 +80,7 @@ def combine(opcode: AtomicOpcode, datatype: AtomicDatatype, m: Fraction, o: Frac
 
 
 def compares(opcode: AtomicOpcode, m: Fraction, c: Fraction) -> bool:
-    """Whether a compare-and-swap stores: compare value OP value in memory."""
+    """Return whether a compare-and-swap stores: compare value OP value in memory."""
     return {
         Op.CSWAP: c == m, Op.CSWAP_NE: c != m, Op.CSWAP_LE: c <= m, Op.CSWAP_LT: c < m, Op.CSWAP_GE: c >= m,
         Op.CSWAP_GT: c > m,
@@ -87,11 +89,11 @@ def compares(opcode: AtomicOpcode, m: Fraction, c: Fraction) -> bool:
 
 @dataclass
 class RegionModel:
-    """One region: its bytes, and which of them an unordered operation is using."""
+    """The model of a region has its bytes, and which of them an unordered operation is using."""
 
     data: bytearray
     writing: dict[Any, tuple[int, int]] = field(default_factory=dict)
-    """{context: (offset, length)} of writes that may be executed at any time from now on."""
+    """Writes that may be executed at any time from now on: {context: (offset, length)}."""
     reading: dict[Any, tuple[int, int]] = field(default_factory=dict)
 
     def write(self, offset: int, data: bytes) -> None:
@@ -101,7 +103,7 @@ class RegionModel:
         return bytes(self.data[offset : offset + length])
 
     def free(self, offset: int, length: int, *, to_write: bool) -> bool:
-        """No racing operation touches these bytes."""
+        """Return whether no racing operation touches these bytes."""
         others = list(self.writing.values()) + (list(self.reading.values()) if to_write else [])
         return all(offset + length <= low or low + size <= offset for low, size in others)
 
@@ -112,7 +114,7 @@ class RegionModel:
     def atomic(
         self, offset: int, opcode: AtomicOpcode, datatype: AtomicDatatype, operands: bytes, compare: bytes = b""
     ) -> bytes:
-        """Execute one; return the bytes before it."""
+        """Execute an atomic; return the bytes before it."""
         size = size_of(datatype)
         before = self.read(offset, max(size, len(operands)))
         c = load(compare, datatype) if compare else Fraction(0)

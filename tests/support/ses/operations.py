@@ -19,7 +19,7 @@ MODES = (Mode.ROD, Mode.RUD)
 
 
 class Peers(Pair):
-    """Both ends have a process of the job; `b` has a region too."""
+    """Two endpoints that both have a process of the job; `b` has a region, too."""
 
     def __init__(self, memory: Any = None, **more: Any) -> None:
         super().__init__(bytearray(100_000) if memory is None else memory, **more)
@@ -36,7 +36,7 @@ class Peers(Pair):
         return receive
 
     def settle(self, limit: int = 200) -> None:
-        """Runs, and lets time pass, until both ends have nothing to do."""
+        """Run, and let time pass, until both ends have nothing to do."""
         self.run()
         for _ in range(limit):
             if self.a.quiescent and self.b.quiescent:
@@ -47,7 +47,7 @@ class Peers(Pair):
                 break
 
     def completion(self) -> Completion:
-        """The one of the operation."""
+        """Return the completion of the operation."""
         (completion,) = [event for event in self.a.events() if isinstance(event, Completion)]
         return completion
 
@@ -55,7 +55,7 @@ class Peers(Pair):
         return [event for event in self.b.events() if isinstance(event, Received)]
 
     def requests(self, source: int = A) -> list[Any]:
-        """SES requests that an end sent, retransmissions included."""
+        """Return the SES requests that an end sent, retransmissions included."""
         found = []
         for sender, data in self.sent:
             message = parse(data)
@@ -65,7 +65,7 @@ class Peers(Pair):
         return found
 
     def answers(self, source: int = B) -> list[Any]:
-        """SES responses in ACKs, and return data."""
+        """Return the SES responses in ACKs, and return data."""
         found = []
         for sender, data in self.sent:
             message = parse(data)

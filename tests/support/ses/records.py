@@ -1,4 +1,4 @@
-"""What a watched run of SES leaves behind: the values that the invariants of `invariants.py` judge."""
+"""This module has the records of a watched run of SES: the values that the invariants of `invariants.py` judge."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,32 +9,32 @@ from uetproto.engine.ses.headers import Extensions, SesRequest, SesResponse
 
 @dataclass(slots=True)
 class Packet:
-    """One SES request packet as it left for the first time."""
+    """One SES request packet as it was when it left for the first time."""
 
     src: int
     dst: int
     mode: Mode
     pdcid: int
-    """Of the sender; 0 without PDC."""
+    """PDCID of the sender; 0 without PDC."""
     psn: int
     request: SesRequest
     extensions: Extensions | None
     payload: int
-    """Bytes behind the extension headers."""
+    """Number of bytes behind the extension headers."""
     header: bytes = b""
-    """The SES header as it was."""
+    """Bytes of the SES header."""
 
 
 @dataclass(slots=True)
 class Data:
-    """Return data of a READ or of a fetching atomic."""
+    """The return data that a READ or a fetching atomic has."""
 
     src: int
     dst: int
     pdcid: int
-    """Of the initiator of the read."""
+    """PDCID of the initiator of the read."""
     psn: int
-    """Of the request packet; 0 in the return direction."""
+    """PSN of the request packet; 0 in the return direction."""
     in_ack: bool
     response: SesResponse
     size: int
@@ -42,7 +42,7 @@ class Data:
 
 @dataclass(slots=True)
 class Asked:
-    """One request packet that PDS handed to a target, and what SES answered, at once or later."""
+    """One request packet that PDS has handed to a target, and what SES answered, at once or later."""
 
     at: int
     source: int
@@ -51,19 +51,19 @@ class Asked:
     mode: Mode
     request: SesRequest
     writes: int = 0
-    """Times that memory was written while the packet was judged."""
+    """Number of times that memory was written while the packet was judged."""
     nacked: bool = False
     answers: list[tuple[SesResponse, bool]] = field(default_factory=list)
     """Semantic answers with gtd_del; NO_RESPONSE is not among them."""
     generation: int = 0
-    """Of the resource index, after the packet."""
+    """Generation of the resource index, after the packet."""
     first: bool = True
-    """No packet of its message came before."""
+    """Whether no packet of its message came before."""
 
 
 @dataclass(slots=True)
 class Message:
-    """The packets of one message, in the order of their first transmission."""
+    """A message has its packets, in the order of their first transmission."""
 
     packets: list[Packet]
 
@@ -73,7 +73,7 @@ class Message:
 
     @property
     def body(self) -> int:
-        """What the packets carry: request_length, or of a rendezvous eager_length."""
+        """Return the number of bytes that the packets carry: request_length, or of a rendezvous eager_length."""
         extensions = self.packets[0].extensions
         rendezvous = extensions.rendezvous if extensions else None
         return rendezvous.eager_length if rendezvous else self.first.request_length
@@ -81,11 +81,11 @@ class Message:
 
 @dataclass(slots=True)
 class Posted:
-    """A posted receive, and what became of it."""
+    """A receive that was posted, and what became of it."""
 
     receive: Receive
     number: int
-    """Order of posting."""
+    """Number of the receive in the order of posting."""
     at: int
     ends: list[Received] = field(default_factory=list)
     cancelled: int = 0
@@ -93,7 +93,7 @@ class Posted:
 
 @dataclass(slots=True)
 class Log:
-    """Everything."""
+    """A log has everything that was seen in a run."""
 
     mtu: int = 4096
     packets: list[Packet] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Log:
     spans: dict[tuple[int, int], list[list[int]]] = field(default_factory=dict)
     """When a message_id was outstanding: {initiator, message_id} → [first packet, last answer], in steps."""
     completions: dict[Any, list[Completion]] = field(default_factory=dict)
-    """By context."""
+    """Completions by context."""
     submitted: list[Any] = field(default_factory=list)
     """Contexts of the operations."""
     posted: list[Posted] = field(default_factory=list)

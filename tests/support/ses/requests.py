@@ -1,4 +1,4 @@
-"""What several tests of SES share: endpoints, and requests that no initiator sent (ses.md §4)."""
+"""Several tests of SES share this module: endpoints, and requests that no initiator sent (ses.md §4)."""
 
 import random
 from typing import Any
@@ -35,7 +35,7 @@ def index_of(x: Peers, space: Space = Space.SEND) -> Any:
 
 
 class Here:
-    """A connection, as SES sees it."""
+    """A connection, as it is seen by SES."""
 
     mode, peer, local_id = Mode.RUD, world.A, 77
 
@@ -60,7 +60,7 @@ SLOW = Loss(0, 0, 10 * US, 10 * US)
 
 
 class Pair(World):
-    """A sends, B receives; both have a process of the job, B a region."""
+    """Two endpoints: A sends, B receives; both have a process of the job, B has a region."""
 
     def __init__(self, *, pds: dict[str, Any] | None = None, loss: Loss | None = None, **ses: Any) -> None:
         super().__init__((A, B), ses=ses, mtu=MTU, pds=pds, loss=loss)
@@ -92,7 +92,7 @@ class Pair(World):
         return self.theirs.spaces[space][15]
 
     def ask_b(self, header: bytes, payload: bytes = b"", mode: Mode = Mode.RUD) -> Any:
-        """A request from nowhere, between PDS and SES."""
+        """Hand a request that no initiator sent to the SES of B, and return its answer."""
         return self._ask(self.b, header, payload, mode)
 
     def ask_a(self, header: bytes, payload: bytes = b"", mode: Mode = Mode.RUD) -> Any:
@@ -107,7 +107,7 @@ class Pair(World):
 
 
 class Pdc:
-    """A connection to `peer`, as SES sees it."""
+    """A connection to `peer`, as it is seen by SES."""
 
     def __init__(self, mode: Mode, peer: int = B) -> None:
         self.mode, self.peer, self.local_id = mode, peer, 4711

@@ -1,4 +1,4 @@
-"""Endpoints on a lossy wire in virtual time, with everything they do written down in a `Log`."""
+"""This module has endpoints on a lossy wire in virtual time; a `Log` records everything that they do."""
 
 import heapq
 import random
@@ -29,7 +29,7 @@ DATA = (NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
 
 
 class Recorded(BufferMemory):
-    """A memory that remembers what was written."""
+    """Memory that remembers what was written."""
 
     def __init__(self, data: Any) -> None:
         super().__init__(data)
@@ -42,7 +42,7 @@ class Recorded(BufferMemory):
 
 @dataclass
 class Loss:
-    """What the wire does to a packet, in shares of 1; delays in picoseconds."""
+    """The shares of packets to which the wire does each of these, from 0 to 1; delays are in picoseconds."""
 
     drop: float = 0.0
     copy: float = 0.0
@@ -51,7 +51,7 @@ class Loss:
 
 
 class World:
-    """`objects`: packets travel as values; else as bytes."""
+    """A world of endpoints; with `objects` packets travel as values, else as bytes."""
 
     def __init__(
         self, addresses: tuple[int, ...], *, seed: int = 0, loss: Loss | None = None, objects: bool = False,
@@ -209,7 +209,7 @@ class World:
         return self.feps[address].cancel(receive, self.now)
 
     def poll(self) -> bool:
-        """What is to be sent now is on the wire afterwards; True when there was any."""
+        """Put on the wire what is to be sent now; return True when there was any."""
         any_sent = False
         for address, fep in self.feps.items():
             for packet in fep.poll(self.now):
@@ -252,14 +252,14 @@ class World:
         return next(p for p in self.log.posted if p.receive is receive)
 
     def next_at(self) -> int | None:
-        """When something happens next."""
+        """Return the time at which something happens next."""
         due = [at for fep in self.feps.values() if (at := fep.deadline()) is not None]
         if self.wire:
             due.append(self.wire[0][0])
         return max(self.now, min(due)) if due else None
 
     def step(self, end: int | None = None) -> bool:
-        """To the next instant at which something happens; False: nothing does, or not before `end`."""
+        """Go to the next instant at which something happens; return False if nothing does, or not before `end`."""
         self.poll()
         at = self.next_at()
         if at is None or (end is not None and at > end):
@@ -272,7 +272,7 @@ class World:
         return True
 
     def run(self, duration: int) -> None:
-        """So long, and no longer."""
+        """Let `duration` picoseconds pass."""
         end = self.now + duration
         while self.step(end):
             pass
@@ -284,7 +284,7 @@ class World:
         return not self.wire and all(fep.quiescent for fep in self.feps.values())
 
     def settle(self, limit: int = 20_000) -> None:
-        """Until nothing is under way at any endpoint."""
+        """Run until nothing is under way at any endpoint."""
         self.poll()
         for _ in range(limit):
             if self.quiet:

@@ -1,4 +1,5 @@
-"""Elements that only say and hear, on stations around one switch: what the tests of the carriers share."""
+"""This module has elements that only send and record messages, on stations around one switch; the tests of the carriers
+share it."""
 
 import random
 from collections.abc import Callable
@@ -33,7 +34,7 @@ MESSAGE_1 = bytes.fromhex(
 
 
 def numbered(number: int, size: int = 64, *, opcode: int = 0x10, tree: int = 0, flags: int = 0x1880) -> bytes:
-    """A message like it, with `number` as seq and as every word of the body."""
+    """Return a message like `MESSAGE_1`, with `number` as seq and as every word of the body."""
     head = bytearray(MESSAGE_1[:32])
     head[1] = opcode
     head[2:4] = tree.to_bytes(2, "big")
@@ -44,7 +45,7 @@ def numbered(number: int, size: int = 64, *, opcode: int = 0x10, tree: int = 0, 
 
 
 class Dummy:
-    """An `Element` that sends what it is told, and writes down what it hears."""
+    """An `Element` that sends the messages that it is given, and records those that arrive."""
 
     def __init__(self) -> None:
         self.to_say: list[OutgoingMessage] = []
@@ -77,7 +78,7 @@ class Dummy:
 
 
 class Side:
-    """One station."""
+    """A side is one station."""
 
     def __init__(self, address: int, engine: Engine, framer: Framer, carrier: Any) -> None:
         self.address = address
@@ -96,7 +97,7 @@ class Side:
 
 
 class Bench:
-    """Stations a, b, … around a switch; `faults` befall what leaves a and b."""
+    """A bench has stations a, b, … around a switch; `faults` apply to the frames that leave a and b."""
 
     def __init__(self, sides: dict[str, Side], dscp: Any, faults: Faults | None = None, seed: int = 1) -> None:
         self.clock = Clock()
@@ -122,7 +123,7 @@ class Bench:
         return self.sides[name]
 
     def connect(self, one: str = "a", other: str = "b") -> tuple[int, int]:
-        """A connection; what its two ends call it."""
+        """Make a connection, and return its numbers at both ends."""
         x, y = self.sides[one], self.sides[other]
         p, q = x.carrier.allocate(), y.carrier.allocate()
         now = self.clock.now
@@ -131,16 +132,16 @@ class Bench:
         return p, q
 
     def say(self, name: str, *messages: OutgoingMessage) -> None:
-        """The element of a station sends."""
+        """Make the element of a station send messages."""
         side = self.sides[name]
         self.network.nics[name].submit(lambda now: side.element.to_say.extend(messages))
 
     def cut(self, name: str) -> None:
-        """From now on nothing that leaves this station arrives."""
+        """Lose all frames that leave this station from now on."""
         self.network.faults[name].faults = Faults(drop=1.0)
 
     def run(self, duration: int | None = None) -> None:
-        """Until nothing more happens; it must come to that."""
+        """Run until nothing more happens, and assert that this state is reached."""
         if duration is not None:
             self.clock.advance(duration)
         else:

@@ -1,4 +1,5 @@
-"""The fabric of sharp.md §7 with real aggregation nodes, agents, a manager and hosts, on a wire in memory."""
+"""This module has the fabric of sharp.md §7 with real aggregation nodes, agents, a manager and hosts, on a wire in
+memory."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ KEY = 0xFEED
 
 
 class WirePorts:
-    """Connections of one station."""
+    """The connections that one station has."""
 
     def __init__(self, wire: "Wire", address: int) -> None:
         self.wire = wire
@@ -52,7 +53,7 @@ class WirePorts:
 
 
 class Wire:
-    """Reliable and in order, but for multicast, which `lose` may drop."""
+    """The wire is reliable and in order, but for multicast messages, which `lose` may drop."""
 
     def __init__(
         self, fabric: FabricGraph = SEVEN, config: SharpConfig | None = None, options: SharpOptions | None = None,
@@ -102,7 +103,7 @@ class Wire:
         return made[0], made[1] if len(made) > 1 else None
 
     def join(self, grant: JobGrant, addresses: Sequence[int] = HOSTS, group: int = 7, multicast: bool = False) -> None:
-        """All hosts of a job become members of a group."""
+        """Make all hosts of a job members of a group."""
         for rank, address in enumerate(addresses):
             host = self.host(address, rank)
             llt, sat = self.attach(address, grant, rank)
@@ -112,7 +113,7 @@ class Wire:
         self.run()
 
     def run(self, until: int = 0) -> None:
-        """Until nothing is on its way, or until a time."""
+        """Run until nothing is on its way, or until a time."""
         while True:
             self._collect()
             while self.queue:

@@ -11,7 +11,7 @@ LLT, SAT, RESULT = 0x11, 0x12, SharpOpcode.AGG_RESULT
 
 
 class Bench:
-    """A host, and the messages that it sends."""
+    """A host, with the messages that it sends."""
 
     def __init__(self, osts: int = 2, *, sat: bool = False, mgid: int = 0, **settings: str) -> None:
         self.host = SharpHost(0, SharpConfig(), SharpOptions.of({f"SHARP_COLL_{k}": v for k, v in settings.items()}))

@@ -24,7 +24,7 @@ def fabric(settings: dict[str, str] | None = None, *, multicast: bool = False, *
 def run(
     wire: Wire, coll: Coll, count: int, *, op: Op = Op.NULL, root: int | None = None, op_id: int = 1
 ) -> list[bytes]:
-    """Rank r gives bytes r + 1; what each gets."""
+    """Run a collective in which rank r gives bytes r + 1; return what each rank gets."""
     for rank, host in enumerate(wire.hosts.values()):
         data = b"" if coll == Coll.BCAST and rank != root else bytes([rank + 1]) * count
         dtype = Dtype.NULL if coll == Coll.BARRIER else Dtype.UINT8

@@ -1,4 +1,4 @@
-"""Aggregation nodes joined by a wire that tests hold in their hands, and hosts that are no more than a name."""
+"""This module has aggregation nodes, joined by a wire that a test controls, and hosts that are only names."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -18,14 +18,15 @@ AN_IDS = {LEAF_A: 9, LEAF_B: 10, SPINE: 11}
 
 
 def read(data: bytes) -> SharpMessage:
-    """What must be a good message."""
+    """Return a message, and assert that it is valid."""
     message = parse(data)
     assert isinstance(message, SharpMessage), message
     return message
 
 
 class Net:
-    """sharp.md §7: hosts H0, H1 on leaf A, H2, H3 on leaf B, spine S above; LLT 0 and SAT 63 of the same shape.
+    """The network of sharp.md §7 has hosts H0, H1 on leaf A, H2, H3 on leaf B, and spine S above; LLT 0 and SAT 63 have
+    the same shape.
 
     A connection of tree t with child c has the number 10·t + c + 1 at the node above, that with the parent 100 + t at
     the node below. Every connection is reliable and in order; `keep` says what arrives all the same.
@@ -68,14 +69,14 @@ class Net:
     # The wire
 
     def send(self, host: str, data: bytes | SharpMessage) -> None:
-        """A host sends, on the connection of the tree that the message names."""
+        """Send a message of a host, on the connection of the tree that the message names."""
         packed = data.pack() if isinstance(data, SharpMessage) else data
         tree = int.from_bytes(packed[2:4], "big")
         node, conn = self.ends[host, 100 + (tree if tree in (LLT, SAT) else LLT)]
         self.wire.append((host, node, conn, packed, 0, 0))
 
     def collect(self) -> None:
-        """What nodes want to send goes on the wire."""
+        """Put on the wire what the nodes send."""
         for name, node in self.nodes.items():
             for out in node.poll(self.now):
                 if out.conn is None:
@@ -86,7 +87,7 @@ class Net:
             self.traps += [(name, trap) for trap in node.events()]
 
     def step(self) -> None:
-        """The oldest message arrives."""
+        """Deliver the oldest message."""
         source, target, conn, data, own, handle = self.wire.popleft()
         if not self.keep(source, target, data):
             return
@@ -99,14 +100,14 @@ class Net:
             self.nodes[source].acknowledged(own, handle, self.now)
 
     def run(self) -> None:
-        """Until nothing is on its way; no time passes."""
+        """Deliver messages until none is on its way; no time passes."""
         self.collect()
         while self.wire:
             self.step()
             self.collect()
 
     def wait(self, milliseconds: float) -> None:
-        """Time passes; timers fire when they are due."""
+        """Let time pass; timers fire when they are due."""
         end = self.now + int(milliseconds * MILLISECOND)
         self.run()
         while True:
@@ -123,7 +124,7 @@ class Net:
     def join(
         self, hosts: Iterable[str] = HOSTS, *, tree: int = LLT, size: int | None = None, group: int = GROUP
     ) -> None:
-        """JOIN_REQ of each, and everything that follows."""
+        """Send JOIN_REQ of each host, and deliver everything that follows."""
         hosts = tuple(hosts)
         for host in hosts:
             rank = HOSTS.index(host)
@@ -133,7 +134,7 @@ class Net:
         self.run()
 
     def leave(self, hosts: Iterable[str] = HOSTS, *, tree: int = LLT, group: int = GROUP) -> None:
-        """GROUP_LEAVE_REQ of each, and everything that follows."""
+        """Send GROUP_LEAVE_REQ of each host, and deliver everything that follows."""
         for host in hosts:
             self.send(host, SharpMessage(SharpOpcode.GROUP_LEAVE_REQ, tree, JOB, group, self._seq(host)))
         self.run()
@@ -141,7 +142,7 @@ class Net:
     def lock(
         self, hosts: Iterable[str] = HOSTS, *, batch: int = 0xFFFF, target: int = 0xFFFF, group: int = GROUP
     ) -> None:
-        """LOCK_REQ of each on the LLT, and everything that follows."""
+        """Send LOCK_REQ of each host on the LLT, and deliver everything that follows."""
         for host in hosts:
             body = LockBody(SAT, batch, 0, 100, target).pack()
             self.send(host, SharpMessage(SharpOpcode.LOCK_REQ, LLT, JOB, group, self._seq(host), body=body))
@@ -152,12 +153,12 @@ class Net:
         return self.control[host] - 1
 
     def received(self, host: str) -> list[SharpMessage]:
-        """What has come since the last call."""
+        """Return the messages that a host has received since the last call."""
         messages, self.inbox[host] = [read(data) for data in self.inbox[host]], []
         return messages
 
     def inbox_of(self, host: str, group: int) -> list[SharpMessage]:
-        """What has come of one group."""
+        """Return the messages of one group that a host has received."""
         return [message for message in map(read, self.inbox[host]) if message.group_id == group]
 
     def clear(self) -> None:

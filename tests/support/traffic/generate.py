@@ -1,4 +1,4 @@
-"""Traffic of shipped profiles for tests: made, and read again as packets."""
+"""This module makes traffic of shipped profiles for tests, and reads it again as packets."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,11 +10,11 @@ from uetproto.traffic.profile import load
 from uetproto.wire.capture.pcap import open_capture
 
 MADE = effort(700, 3_000, 30_000)
-"""Packets of a capture that a test makes without naming their number."""
+"""Number of packets of a capture for which a test names no number."""
 
 
 class Nowhere:
-    """A writer that forgets; `times` in nanoseconds and `frames` only count."""
+    """A writer that only counts; `times` are in nanoseconds."""
 
     def __init__(self) -> None:
         self.packets = 0

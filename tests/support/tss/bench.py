@@ -1,4 +1,4 @@
-"""CPU of sealing and opening, packets of 1 KiB a second and core, in every mode (tss.md §8, §9).
+"""This script measures sealing and opening in packets of 1 KiB per second of CPU, in every mode (tss.md §8, §9).
 
 Run as a script: `python -m tests.support.tss.bench [packets] [runs]`. Prints the best of the runs.
 """
@@ -25,7 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def rates(domain: DomainConfig, packets: int, ledger: NonceLedger | None) -> tuple[float, float]:
-    """Packets sealed, and opened, a second of CPU."""
+    """Return the packets sealed, and those opened, per second of CPU."""
     sender, port = SecureDomain(domain, A, 4, ledger=ledger), SecurePort()
     port.domains[1] = SecureDomain(domain, B, 4)
     inner, below = bytes(1024), Flow().below(0)

@@ -1,4 +1,5 @@
-"""Frames to seal: any bytes as the inner packet, between two addresses, over native IP or UDP, IPv4 or IPv6."""
+"""This module makes frames to seal: any bytes as the inner packet, between two addresses, over native IP or UDP, IPv4
+or IPv6."""
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ ADDRESSES = {4: (0xC0A82A01, 0xC0A82A02), 6: (0x20010CB0000000000FC0000000000ABC
 
 @dataclass(frozen=True)
 class Flow:
-    """What stands below the security header, as in tss.md §13.7."""
+    """A flow has the headers below the security header, as in tss.md §13.7."""
 
     version: int = 4
     udp: bool = False
@@ -29,29 +30,30 @@ class Flow:
 
     @property
     def start(self) -> int:
-        """Where the source address stands in a frame."""
+        """Return the offset of the source address in a frame."""
         return 26 if self.version == 4 else 22
 
     @property
     def addresses(self) -> int:
-        """Bytes of both."""
+        """Return the size of both addresses in bytes."""
         return 8 if self.version == 4 else 32
 
     @property
     def end(self) -> int:
-        """Where the security header stands."""
+        """Return the offset of the security header in a frame."""
         return self.start + self.addresses + (8 if self.udp else 4)
 
     def frame(self, packet: bytes) -> bytes:
-        """What is sealed, as a whole frame."""
+        """Return sealed bytes as a whole frame."""
         return encode(Packet(self._layers(), packet), fill=True)
 
     def plain_frame(self, inner: bytes) -> bytes:
-        """What is not sealed, as a whole frame with its CRC32C."""
+        """Return bytes in clear as a whole frame with its CRC32C."""
         return encode(Packet(self._layers(), inner, Trailer("crc32c", 0)), fill=True)
 
     def below(self, size: int) -> AssociatedData:
-        """For a packet that has `size` bytes when it is sealed: UDP says how many."""
+        """Return the associated data for a packet that has `size` bytes when it is sealed: UDP has a field for its
+        length."""
         ahead = self.frame(bytes(size))[self.start + self.addresses : self.end]
         return AssociatedData(self.version, self.src, self.dst, ahead)
 

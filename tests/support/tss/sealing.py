@@ -1,4 +1,5 @@
-"""Frames sealed by our own engine, and files of keys: what a capture of a secured job is made of."""
+"""This module makes frames sealed by the project's own engine, and files of keys, as captures of a secured job have
+them."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -38,7 +39,8 @@ def sealed(
     inner: bytes | None = None,
     ledger: NonceLedger | None = None,
 ) -> bytes:
-    """A plain frame that ends with a CRC, as it goes over the wire when it is sealed; `inner`: with that instead."""
+    """Return a plain frame, which ends with a CRC, as it is on the wire when it is sealed; `inner` replaces its inner
+    packet."""
     packet = decode(plain, link=link, crc="on")
     under = [layer for layer in packet.layers if not layer.form.startswith(("pds", "ses"))]
     if inner is None:
@@ -65,7 +67,7 @@ def over(
     padding: int = 0,
     link: str = "ethernet",
 ) -> bytes:
-    """A frame of UDP over IPv4 in another dress."""
+    """Return a frame of UDP over IPv4 with other lower headers."""
     packet = decode(plain, crc="on")
     ethernet, ip, udp, *inner = packet.layers
     addresses = {name: ip.values[name] + (0xFD << 120 if version == 6 else 0) for name in ("src", "dst")}
@@ -83,7 +85,7 @@ def over(
 
 
 def key_file(path: Path, of: DomainConfig, **changes: str) -> str:
-    """The keys of a domain as a user has them; `changes` are more lines, or others instead."""
+    """Write the keys of a domain to a file as a user has them; `changes` are further lines, or replace lines."""
     keys = ", ".join(f'{{an = {an}, key = "{key.value.hex()}"}}' for an, slot in enumerate(of.keys) for key in slot)
     lines = {"id": str(of.sdi), "mode": f'"{of.mode}"', "keys": f"[{keys}]"}
     if of.mode == "cluster":

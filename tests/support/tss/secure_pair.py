@@ -1,4 +1,5 @@
-"""Endpoints of one security domain on a wire that is listened to: packet delivery alone, SES played by a script.
+"""This module has endpoints of one security domain on a wire that an attacker listens to: packet delivery alone, with
+scripted SES.
 
 What opens is known to be genuine (tss.md §9), so an attacker can only hold packets back and send them again: `replay`.
 """
@@ -37,7 +38,7 @@ class Bytes(ScriptedSes):
 
 
 class Domain:
-    """One target, two initiators, and all that was ever on the wire between them."""
+    """A domain has one target, two initiators, and all packets that were ever on the wire between them."""
 
     def __init__(self, seed: int = 1, target: dict[str, object] | None = None, **knobs: object) -> None:
         self.now = 0
@@ -61,7 +62,7 @@ class Domain:
         return self.ends[TARGET]
 
     def restart(self, address: int, *, keeps: bool) -> None:
-        """An endpoint that knows nothing, but maybe what it has to keep."""
+        """Replace an endpoint by one without state; with `keeps` it has its Expected_PSN."""
         kept = self.ends[address].expected_psn
         self.ends[address] = self._make(address)
         if keeps:
@@ -73,14 +74,14 @@ class Domain:
         return self.messages
 
     def send_back(self, pdcid: int, packets: int, dst: int = FIRST) -> None:
-        """Read data, on the return direction of a PDC of the target."""
+        """Send read data on the return direction of a PDC of the target."""
         self.messages += 1
         message = ScriptedMessage(packets, Mode.RUD, self.messages, dst)
         message.next_hdr = NextHdr.RESPONSE_DATA
         self.target.send_return(pdcid, message, self.now)
 
     def run(self) -> None:
-        """Deliver in order until nobody sends any more."""
+        """Deliver packets in order until no endpoint sends any more."""
         while True:
             packets = [packet for end in self.ends.values() for packet in end.poll(self.now)]
             if not packets:
@@ -98,12 +99,13 @@ class Domain:
         self.run()
 
     def rest(self, time: int = 3000 * MS) -> None:
-        """Longer than MSL, by default."""
+        """Let time pass, by default longer than MSL."""
         self.now += time
         self.run()
 
     def replay(self, packets: Iterable[Datagram], dst: int | None = TARGET) -> list[Datagram]:
-        """The attacker sends them again, to one end or to whom they were sent; what the ends answer reaches nobody."""
+        """Send packets again, as the attacker, to one end or to their receivers; the answers of the ends reach
+        nobody."""
         answers: list[Datagram] = []
         for packet in list(packets):
             if dst in (None, packet.dst):
@@ -115,6 +117,6 @@ class Domain:
         return self.ends[address].events()
 
     def syns(self) -> int:
-        """Requests that left before their PDC was established."""
+        """Return the number of requests that left before their PDC was established."""
         messages = [parse(bytes(packet.header) + bytes(packet.payload)) for packet in self.log]
         return sum(bool(getattr(message, "syn", 0)) for message in messages)

@@ -1,4 +1,4 @@
-"""Captures whose times are far from those of a clock."""
+"""This module makes captures whose times are far from those of a clock."""
 
 import struct
 from collections.abc import Iterable

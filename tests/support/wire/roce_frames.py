@@ -1,4 +1,5 @@
-"""The frames of roce.md §5, made by other software, and what is in them; frames of any opcode."""
+"""This module has the frames of roce.md §5, made by other software, with their content, and makes frames of any
+opcode."""
 
 import random
 import zlib
@@ -141,7 +142,7 @@ def fields_of(header: Header, rng: random.Random, **fixed: int) -> dict[str, int
 
 
 def lower(rng: random.Random, kind: str) -> list[Layer]:
-    """Whatever comes before a BTH: ipv4, ipv6, v1, local or global; values that steer nothing are random."""
+    """Return the layers before a BTH: ipv4, ipv6, v1, local or global; values that select no header are random."""
     kinds = {"ipv4": 0x0800, "ipv6": 0x86DD, "v1": 0x8915}
     layers = []
     if kind in kinds:
@@ -164,7 +165,7 @@ KINDS = ("ipv4", "ipv6", "v1", "local", "global")
 
 
 def packet_of(opcode: int, rng: random.Random, kind: str = "ipv4", size: int = 0, **bth: int) -> Packet:
-    """A packet of `opcode` with a right ICRC, and a right VCRC where it is native."""
+    """Return a packet of `opcode` with a right ICRC, and a right VCRC in native InfiniBand."""
     layers = lower(rng, kind)
     layers.append(Layer("bth", fields_of(FORMS["bth"], rng, opcode=opcode, **bth)))
     layers += [Layer(header.name, fields_of(header, rng)) for header in SEQUENCES.get(opcode, ())]
@@ -177,7 +178,8 @@ def frame_of(*arguments: Any, **named: Any) -> bytes:
 
 
 def plain_icrc(frame: bytes, kind: str) -> int:
-    """The ICRC of a whole frame without padding, byte for byte as roce.md §4 says; shares no code with ours."""
+    """Return the ICRC of a whole frame without padding, byte for byte as roce.md §4 says, without the code under
+    test."""
     data = bytearray(frame)
     start = {"ipv4": 14, "ipv6": 14, "v1": 14, "local": 0, "global": 8}[kind]
     size = {"ipv4": 28, "ipv6": 48, "v1": 40, "local": 8, "global": 40}[kind]

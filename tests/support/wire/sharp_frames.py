@@ -1,4 +1,5 @@
-"""SHARP messages of sharp.md §7, as hex, and frames that carry any message, for tests of decoder and back-ends."""
+"""This module has the SHARP messages of sharp.md §7, as hex, and frames that carry any message, for tests of decoder
+and back-ends."""
 
 import random
 import struct
@@ -36,7 +37,7 @@ MESSAGES = tuple(
         f"{_DOWN} 01001888 {SUM}",
     )
 )
-"""The twelve of the aggregation."""
+"""The twelve messages of the aggregation."""
 JOIN_REQ = bytes.fromhex(
     "10010000 00000005 00000007 00000000 00000000 00000012 0c0c0cff ff000000 00010004 00020080 00000003 00000011 0000"
     "0000"
@@ -51,7 +52,7 @@ EXTENSION_WORDS = {0: 0, 0x0100: 2, 0x0200: 6, 0x0300: 8}
 
 
 def message(opcode: int, body: bytes = b"", flags: int = 0, extensions: bytes = b"", **rest: int) -> bytes:
-    """A message by `struct` alone (sharp.md §2.2)."""
+    """Return a message that is built by `struct` alone (sharp.md §2.2)."""
     get = {"op": 12, "dtype": 12, "tag_dtype": 12, "coll": 0xFF, "child_idx": 0xFF} | rest
     names = ("op", "dtype", "tag_dtype", "coll", "child_idx", "status")
     head = struct.pack(
@@ -82,7 +83,7 @@ _bodies = {
 
 @st.composite
 def messages(draw: st.DrawFn) -> bytes:
-    """Any message that keeps rule 1 of sharp.md §2.8."""
+    """Draw any message that obeys rule 1 of sharp.md §2.8."""
     opcode = draw(st.sampled_from(sorted(_bodies)))
     flags = draw(st.integers(0, 0x1FFF)) << 3
     extensions = draw(st.binary(min_size=8, max_size=8)) if flags & 0x0100 else b""
@@ -99,12 +100,12 @@ LINKS = {"local": "infiniband", "global": "infiniband"}
 
 
 def over_rc(data: bytes, kind: str = "ipv4", opcode: int = 0x04, seed: int = 1) -> bytes:
-    """A frame with `data` in an RC SEND; of native InfiniBand without a link header."""
+    """Return a frame with `data` in an RC SEND; a frame of native InfiniBand has no link header."""
     return _over_ib(data, kind, [_layer("bth", seed, opcode=opcode, destqp=0x12, tver=0)], seed)
 
 
 def over_ud(data: bytes, kind: str = "ipv4", qp: int = 0xFFFFFF, seed: int = 1, **deth: int) -> bytes:
-    """The same in a UD SEND, to a multicast group unless `qp` says otherwise."""
+    """Return a frame with `data` in a UD SEND, to a multicast group unless `qp` says otherwise."""
     layers = [_layer("bth", seed, opcode=0x64, destqp=qp, tver=0), _layer("deth", seed, **({"srcqp": 0x77} | deth))]
     return _over_ib(data, kind, layers, seed)
 
@@ -128,7 +129,7 @@ def over_uet(
     data: bytes, *, pds: str = "pds.rud_req.syn", info: int = 8, magic: int = 0x53485250, ipv6: bool = False,
     crc: bool = False, length: int | None = None, eom: int = 1, entropy: bool = False,
 ) -> bytes:  # fmt: skip
-    """`data` as the message of a SEND on a reserved PDC (sharp.md §2.1)."""
+    """Return a frame with `data` as the message of a SEND on a reserved PDC (sharp.md §2.1)."""
     rng = random.Random(1)
     kind = 0x86DD if ipv6 else 0x0800
     layers = [Layer("ethernet", fields_of(FORMS["ethernet"], rng, type=kind))]

@@ -25,7 +25,7 @@ def tag(vid: int, following: int) -> Layer:
 
 
 def ext(next_header: int, kind: int, size: int) -> Layer:
-    """An IPv6 extension header of `size` bytes; its length field as `kind` counts it."""
+    """Return an IPv6 extension header of `size` bytes; its length field counts as `kind` does."""
     length = {51: size // 4 - 2, 44: 0}.get(kind, size // 8 - 1)
     return Layer("ipv6.ext", {"raw": bytes([next_header, length]) + bytes(size - 2)})
 

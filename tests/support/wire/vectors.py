@@ -26,7 +26,7 @@ FIRST_BYTES = {  # what makes a frame end in the form: the UET headers before it
 
 
 def uet_before(form: str) -> bytes:
-    """The shortest legal UET bytes that lead to `form`."""
+    """Return the shortest legal UET bytes that lead to `form`."""
     if form in FIRST_BYTES or form.startswith("pds."):
         return bytes.fromhex(FIRST_BYTES.get(form, ""))
     size = {"ses.request_small": 1, "medium": 2, "std": 3}
@@ -35,7 +35,7 @@ def uet_before(form: str) -> bytes:
 
 
 def frame_around(uet: bytes, *, native: bool, total: int | None = None) -> bytes:
-    """Ethernet, IPv4 and UDP, or the entropy header, packed here by hand."""
+    """Return a frame around UET bytes: Ethernet, IPv4 and UDP, or the entropy header, packed here without the codec."""
     inner = uet if native else bytes.fromhex("c00012b9") + (8 + len(uet)).to_bytes(2, "big") + b"\0\0" + uet
     length = 20 + (len(inner) if total is None else total)
     ip = (
