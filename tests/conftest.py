@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,7 +29,13 @@ if os.environ.get("HYPOTHESIS_PROFILE", "ci") != "deep" and hasattr(providers, "
     providers._get_local_constants = lambda: providers._local_constants
 
 
-def pytest_collection_finish() -> None:
-    """Exempt the modules and test items, which stay for the whole run, from every later garbage collection."""
-    gc.collect()
-    gc.freeze()
+_file: Path | None = None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Exempt what earlier files have left, which stays for the whole run, from every later garbage collection."""
+    global _file
+    if item.path != _file:
+        _file = item.path
+        gc.collect()
+        gc.freeze()
