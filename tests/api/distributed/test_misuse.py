@@ -407,6 +407,29 @@ def test_what_arrives_does_not_change_what_is_yet_to_be_sent(transport, shift):
     assert run(program, 4, transport=transport) == [[rank, 10 + rank, 20 + rank, 30 + rank] for rank in range(4)]
 
 
+def test_what_has_still_to_come_is_not_sent_on():
+    """The same memory, in an operation that reads it before the one that fills it is done."""
+
+    def program(rank):
+        x = zeros(6)
+        if rank == 0:
+            work = dist.irecv(x[:4], 1)
+            for call in (lambda: dist.send(x[3:], 1), lambda: dist.all_gather_into_tensor(zeros(12), x, async_op=True)):
+                with pytest.raises(ValueError, match=r"tensor: shares memory with one of irecv\(src=1, tag=0\) #0"):
+                    call()
+            dist.batch_isend_irecv([dist.P2POp(dist.isend, x[2:2], 1), dist.P2POp(dist.isend, x[4:], 1)])  # beside it
+            work.wait()
+            dist.send(x[:4], 1)
+        else:
+            dist.recv(zeros(0), 0)
+            dist.recv(zeros(2), 0)
+            dist.send(zeros(4) + 5, 0)
+            dist.recv(x[:4], 0)
+        return x.tolist()
+
+    assert run(program, 2) == [[5] * 4 + [0] * 2] * 2
+
+
 def test_two_receives_into_the_same_memory():
     def program(rank):
         x = zeros(6)
@@ -547,11 +570,15 @@ def test_a_batch_has_one_group():
         run(program, 2)
 
 
-def test_of_a_batch_with_a_wrong_item_nothing_begins():
+@pytest.mark.parametrize(("op", "peer", "text"), [
+    (dist.isend, 0, "the rank itself"), (dist.irecv, 1, "an item receives into memory that another one uses"),
+])  # fmt: skip
+def test_of_a_batch_with_a_wrong_item_nothing_begins(op, peer, text):
     def program(rank):
         if rank == 0:
-            with pytest.raises(ValueError, match="the rank itself"):
-                dist.batch_isend_irecv([dist.P2POp(dist.isend, zeros() + 1, 1), dist.P2POp(dist.isend, zeros(), 0)])
+            mine = zeros() + 1
+            with pytest.raises(ValueError, match=text):
+                dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, 1), dist.P2POp(op, mine[2:], peer)])
             return dist.send(zeros() + 2, 1)
         x = zeros()
         dist.recv(x, 0)

@@ -1,6 +1,6 @@
 """Point-to-point operations: `send`, `recv` and their asynchronous forms (collectives.md §1.3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -11,6 +11,7 @@ from uetproto.api.distributed.groups import Group, find_group, member_group, nam
 from uetproto.api.distributed.p2p_match import Post
 from uetproto.api.distributed.process_group import ProcessGroup
 from uetproto.api.distributed.rank_state import RankState
+from uetproto.api.distributed.tensor import span
 from uetproto.api.distributed.tensors import tensor as checked_tensor
 from uetproto.api.distributed.work import Work
 from uetproto.api.distributed.world import World, current_state, current_world
@@ -86,10 +87,26 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         raise invalid("p2p_op_list", "an item that is no P2POp", "a list of P2POp")
     if any(find_group(item.group) is not find_group(p2p_op_list[0].group) for item in p2p_op_list):
         raise invalid("p2p_op_list", "items of several groups", "one group for all")
-    for item in p2p_op_list:  # all are checked first: an item that is refused leaves no other in progress
-        _checked_tensor(item.op.__name__, item.tensor, item.peer, find_group(item.group), item.tag)
+    # All are checked first: an item that is refused leaves no other in progress.
+    arrays = [_checked_tensor(o.op.__name__, o.tensor, o.peer, find_group(o.group), o.tag) for o in p2p_op_list]
+    _check_apart(arrays, [item.op is irecv for item in p2p_op_list])
     works = [_point(o.op.__name__, o.tensor, o.peer, o.group, o.tag, wait=False, batch=True) for o in p2p_op_list]
     return [work for work in works if work is not None]
+
+
+def _check_apart(arrays: Sequence[Array], receives: Sequence[bool]) -> None:
+    """Raise `ArgumentError` if an item of a batch receives into memory that another item uses."""
+    sent = received = 0
+    items = [(*span(array), into) for array, into in zip(arrays, receives, strict=True) if array.size]
+    for start, end, receive in sorted(items):
+        if start < received or (receive and start < sent):
+            raise invalid(
+                "p2p_op_list", "an item receives into memory that another one uses", "memory of its own for each"
+            )
+        if receive:
+            received = max(received, end)
+        else:
+            sent = max(sent, end)
 
 
 def _peer(name: str, rank: int | None, group_rank: int | None, group: Group) -> int | None:

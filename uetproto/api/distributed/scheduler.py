@@ -82,8 +82,8 @@ class RankScheduler:
 
         In stream mode this is legal where the stream orders the two. `wait`: the program waits for the next one.
         """
-        written = list(map(span, outputs))
-        used = [*map(span, inputs), *written]
+        written = [span(array) for array in outputs if array.size]
+        used = [*(span(array) for array in inputs if array.size), *written]
         for work in state.open:
             if self._streams and (work.awaited or not wait):
                 continue

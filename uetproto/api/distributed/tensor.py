@@ -164,11 +164,6 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         self._array: Array = memory.view(np.ndarray)
         self._array[...] = found
 
-    @property
-    def array(self) -> Array:
-        """Return an array over the memory, for the operations of `dist`: it does not wait."""
-        return self._array.view()
-
     # Doors: whatever reads or writes elements goes through one of these
 
     @property
@@ -209,7 +204,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         arrays = [_plain(value) for value in inputs]
-        outputs = options.pop("out", ())
+        outputs = options.pop("out", None) or ()
         if "where" in options:
             options["where"] = _plain(options["where"])
         if method == "at" and isinstance(inputs[0], Tensor):
@@ -336,7 +331,7 @@ def _called(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 def array_of(name: str, value: Any) -> Array:
     """Return an array that shares the memory of a tensor. Raises `TensorError` if it is none."""
     if isinstance(value, Tensor):
-        return value.array
+        return value._array.view()
     if isinstance(value, np.ndarray):
         if type(value) not in (np.ndarray, np.memmap):  # such as a masked array, whose mask would be lost
             raise TensorError(name, type(value).__name__, f"{_LEGAL}, as numpy.asarray(…) makes it")
