@@ -15,9 +15,10 @@ from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Header
 from uetproto.wire.flow_crc import PATIENCE, verdict
 from uetproto.wire.headers import ethernet as eth
+from uetproto.wire.implied import implied_by
 from uetproto.wire.packet import CRC_SUSPECT, Layer, Packet, network_of
 from uetproto.wire.shapes import SUSPECT_SIZES
-from uetproto.wire.stack import TRIMMED_DSCP, implied_by
+from uetproto.wire.stack import TRIMMED_DSCP
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]

@@ -15,7 +15,8 @@ from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, UDP_PORT, UET_FORMS, Candidates, Next, matches, rows_after
 from uetproto.wire.headers.ethernet import EtherType, IpProtocol
 from uetproto.wire.headers.uet_tss import ENTROPY, ICV_SIZE
-from uetproto.wire.stack import TRIMMED_DSCP, Layer, Packet, Trailer, encode, implied_payload
+from uetproto.wire.implied import implied_payload
+from uetproto.wire.stack import TRIMMED_DSCP, Layer, Packet, Trailer, encode
 
 ENCAPSULATIONS = ("udp", "native")
 IP_VERSIONS = (4, 6)

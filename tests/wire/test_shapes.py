@@ -7,12 +7,18 @@ from typing import Any
 import pytest
 
 from tests.support.effort import effort
+from tests.support.strategies import random_frame
 from tests.support.wire.stack import CRC, ETHERNET, IPV4, REQUEST, STACKS, UDP, WRITE, frame
 from tests.support.wire.vectors import VECTORS, frame_around, uet_before
 from uetproto import Layer, Packet, decode, encode
-from uetproto.wire import stack
+from uetproto.bench.command import roce_write
+from uetproto.wire import fast_walk, stack
+from uetproto.wire.fields import Header
+from uetproto.wire.forms import FORMS, rows_after
+from uetproto.wire.headers.uet_ses import STANDARD
+from uetproto.wire.implied import DECIDING
 from uetproto.wire.packet import Trailer
-from uetproto.wire.shapes import Reader
+from uetproto.wire.shapes import NATIVE
 from uetproto.wire.stack import TRIMMED_DSCP, assemble, walk
 
 ACK = Layer("pds.ack", {"next_hdr": 4, "cack_psn": 9, "spdcid": 2, "dpdcid": 1})
@@ -38,9 +44,9 @@ FRAMES = {
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
-    stack._readers.clear()
+    stack._fast_walks.clear()
     yield
-    stack._readers.clear()
+    stack._fast_walks.clear()
 
 
 def long_way(data: bytes, crc: str = "auto", link: str = "ethernet") -> Packet:
@@ -48,7 +54,8 @@ def long_way(data: bytes, crc: str = "auto", link: str = "ethernet") -> Packet:
 
 
 def known() -> int:
-    return sum(len(readers._by_shape) for readers in stack._readers.values())
+    """How many stacks of lower headers are compiled."""
+    return sum(len(lowers) for fast in stack._fast_walks.values() for lowers in fast._by_type.values())
 
 
 @pytest.mark.parametrize("name", FRAMES)
@@ -75,30 +82,52 @@ def test_same_under_every_crc_setting(crc: str) -> None:
     frames = list(FRAMES.values())
     for data in frames * 10:
         assert decode(data, crc=crc) == long_way(data, crc)
-    assert known() > 10
+    assert known() > 2
 
 
-def test_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uetproto.wire.shapes._MOST", 4)
+def test_lower_headers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uetproto.wire.fast_walk._MOST", 4)
     for data in list(FRAMES.values()) * 10:
         assert decode(data) == long_way(data)
     assert 0 < known() <= 4
 
 
-def test_many_shapes_are_not_compiled_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uetproto.wire.shapes._MOST", 4)
-    compiled = 0
-
-    def reader(*_: object) -> Reader:
-        nonlocal compiled
-        compiled += 1
-        return lambda data: None
-
-    monkeypatch.setattr("uetproto.wire.shapes._reader", reader)
-    frames = [frame(ETHERNET, Layer("ipv4", {**IPV4.values, "dscp": dscp}), UDP, *UET["ack"]) for dscp in range(15)]
-    for data in frames * 200:
+def test_values_that_select_nothing_share_what_was_compiled() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        dscp = rng.choice([code for code in range(64) if code not in TRIMMED_DSCP])
+        request = Layer(REQUEST.form, {**REQUEST.values, "retx": rng.getrandbits(1), "ar": rng.getrandbits(1)})
+        write = Layer(WRITE.form, {**WRITE.values, "rel": rng.getrandbits(1), "ie": rng.getrandbits(1)})
+        network = Layer("ipv4", {**IPV4.values, "dscp": dscp})
+        data = frame(ETHERNET, network, UDP, request, write, payload=bytes(16), trailer=CRC)
         assert decode(data) == long_way(data)
-    assert 4 < compiled <= 4 + 3000 // 256
+    assert known() == 1
+    assert fast_walk._fork((STANDARD,)).mask == 0b0011_1111_0000_0011  # opcode, eom, som
+
+
+def test_sealed_frames_and_roce_take_the_fast_walk() -> None:
+    rng = random.Random(1)
+    frames = [random_frame(rng, encapsulation="udp", version=4, tags=0, extensions=False) for _ in range(400)]
+    frames += [encode(roce_write(24, psn), fill=True) for psn in range(20)]
+    for data in frames:
+        assert decode(data) == long_way(data)
+    (fast,) = stack._fast_walks.values()
+    assert [data for data in frames if fast.read(data) != long_way(data)] == []
+
+
+@pytest.mark.parametrize("header", FORMS.values(), ids=lambda header: header.name)
+def test_what_selects_lies_in_the_first_two_bytes(header: Header) -> None:
+    """The forks read no more; a field behind them selects at once among headers of one size that end a branch."""
+    for name in (*DECIDING, *(field.name for field in header.fields if field.only)):
+        if name in header.names and header.name.startswith(("pds", "ses", "tss")):
+            assert fast_walk._mask(header, name), name
+    rows = [row for row in rows_after(header) if row.by is not None and not fast_walk._mask(header, row.by)]
+    for row in rows if header.name not in NATIVE + ("grh",) else ():
+        assert row is rows_after(header)[0]
+        groups = [*row.then.values(), row.otherwise]
+        assert len({group[0].size for group in groups if group}) == 1
+        assert all(group and len(group) == 1 and not rows_after(group[0]) for group in groups)
+        assert header[row.by or ""].bits <= 8 - header.offset_of(row.by or "") % 8
 
 
 def test_stacks_of_any_depth_are_not_remembered() -> None:
@@ -174,7 +203,7 @@ def test_same_without_a_crc_under_auto() -> None:
     for data in frames * 12:
         assert decode(data) == long_way(data)
         assert decode(data).trailer is None
-    assert known() > 10
+    assert known() > 2
     for data, packet in zip(frames, plain, strict=True):
         for tail in (b"\0\0\0\0", encode(packet)[-4:]):
             longer = encode(Packet(packet.layers, packet.payload + tail), fill=True)

@@ -27,7 +27,8 @@ from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import crc32c, trailer_crc
 from uetproto.wire.forms import FORMS
 from uetproto.wire.headers.ethernet import internet_checksum
-from uetproto.wire.stack import LINKS, implied_payload
+from uetproto.wire.implied import implied_payload
+from uetproto.wire.stack import LINKS
 
 
 def write(**changes: Any) -> Layer:

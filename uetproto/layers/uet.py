@@ -46,9 +46,10 @@ from uetproto.wire.headers import ethernet, sharp, uet_pds, uet_ses, uet_tss
 from uetproto.wire.headers.ethernet import Ecn
 from uetproto.wire.headers.uet_pds import ACKS, NACKS, CtlType, PdsType
 from uetproto.wire.headers.uet_ses import RESPONSES
+from uetproto.wire.implied import implied_payload
 from uetproto.wire.packet import Layer
 from uetproto.wire.shapes import SUSPECT_SIZES, completer
-from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
+from uetproto.wire.stack import TRIMMED_DSCP
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""This module compiles a whole stack of headers into one function, which makes decoding of common frames fast.
+"""This module compiles a whole stack of headers into one function, which makes encoding and decoding fast.
 
 `stack.py` can decode and encode any frame, one header at a time. Traffic, however, has few *shapes*: the same headers
 in the same order, with the same values in the fields that select what follows. A shape met several times is compiled,
@@ -6,14 +6,14 @@ from the same tables, into one function over one `struct` format. Such a functio
 without a defect; it returns None for any other frame, which `stack.py` then decodes. A test compares the results of
 both ways.
 
-`shape_of` and `compile_shape` are the one compiler of shapes. It has two targets: `_reader` here makes a `Packet`,
-`audit/reader/fast_path_codegen.py` an `ObservedPacket`.
+`shape_of` and `compile_shape` are the one compiler of shapes. It has two targets: `stack_reader` here makes the layers
+below UET and RoCE, `audit/reader/fast_path_codegen.py` an `ObservedPacket`. `header_reader` compiles one header.
 """
 
 import operator
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -22,16 +22,14 @@ from uetproto.wire.crc import CRC_SIZE, crc32, crc32c
 from uetproto.wire.defaults import steps_for, variable
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, NEXT, rows_after
-from uetproto.wire.headers.roce import BTH_FOLLOWS
 from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS
 from uetproto.wire.icrc import ICRC_SIZE, invariant_mask, invariant_start
-from uetproto.wire.packet import Layer, Packet, Trailer
+from uetproto.wire.packet import Layer, Packet
 
 _WARM = 8  # frames of a shape before it is compiled, which costs as much as walking some hundred
 _MOST = 256  # shapes kept
-_PATIENCE = 256  # frames walked for each shape compiled, before all are forgotten to make room for others
+_MOST_UNITS = 1024  # values of one unit kept
 
-Reader = Callable[[bytes], Packet | None]
 ImpliedBy = Callable[[list[Layer]], tuple[int, str] | int | None]
 
 # Fields below UET and of RoCE whose value must be that of the frame from which the shape was learnt.
@@ -45,90 +43,13 @@ _EXACT = {
 # Fields that must agree with the length of the frame, and how many bytes before the next header they start to count.
 _LENGTHS = {"ipv4": ("total_length", 20), "ipv6": ("payload_length", 0), "udp": ("length", 8), "grh": ("paylen", 0)}
 _CRC_FROM = {"ipv4": 12, "ipv6": 8}
-_NATIVE = ("lrh", "erf")  # rare, and with a VCRC
+NATIVE = ("lrh", "erf")  # rare, and with a VCRC
 SUSPECT_SIZES = frozenset(mtu + CRC_SIZE for mtu in PAYLOAD_MTUS)
 """Sizes of a payload that may be the largest payload and a wrong CRC32C."""
 _PADDED = ("sharp",)  # has a length and a pad of its own
 
 
-class Readers:
-    """This class keeps the compiled shapes that were met under one set of decoder settings."""
-
-    def __init__(self, crc: str) -> None:
-        self._crc = crc
-        self._by_hint: dict[bytes, Reader] = {}
-        self._by_roce_hint: dict[bytes, Reader] = {}
-        self._by_shape: dict[tuple[Any, ...], Reader] = {}
-        self._met: dict[bytes, int] = {}
-        self._walked = 0  # perfect frames since the shapes were last forgotten
-
-    def read(self, data: bytes) -> Packet | None:
-        """Decode a frame whose shape is known; return None for any other."""
-        # This is `_hint` without the call for the most common frames, UDP behind Ethernet and IPv4.
-        hint = data[42:44] + data[54:56] if data[14:24:9] == _IPV4_UDP else _hint(data)
-        reader = self._by_hint.get(hint)
-        if reader is None:
-            reader = self._by_roce_hint.get(hint[:2] + data[13:15])
-        return reader(data) if reader is not None else None
-
-    def learn(self, data: bytes, packet: Packet, implied_by: ImpliedBy) -> None:
-        """Remember the shape of a decoded frame that has no defect."""
-        if packet.error or packet.notes or packet.raw or not packet.layers:
-            return
-        if packet.trailer is not None and not packet.trailer.ok:
-            return
-        self._walked += 1
-        roce = packet.trailer is not None and packet.trailer.kind == "icrc"
-        hint = _hint(data)
-        hint = hint[:2] + data[13:15] if roce else hint  # the bytes behind a BTH may be payload
-        met = self._met[hint] = self._met.get(hint, 0) + 1
-        if len(self._met) >= 16 * _MOST:
-            self._met.clear()
-        if met < _WARM or packet.layers[0].offset:
-            return
-        if any(layer.form not in FORMS or layer.form in _NATIVE for layer in packet.layers):
-            return
-        ending = "matching" if packet.trailer else "unchecked" if self._crc == "off" else "none"
-        ending = "invariant" if roce else ending
-        exact = (
-            ending,
-            *(
-                (layer.form, *((f, layer.values[f]) for f in exact_fields(FORMS[layer.form])))
-                for layer in packet.layers
-            ),
-        )
-        if any(layer.form == "udp" and layer.values["checksum"] for layer in packet.layers):
-            return  # a CRC32C does not cover the UDP checksum
-        if exact not in self._by_shape:
-            if len(self._by_shape) >= _MOST:
-                if self._walked < _PATIENCE * _MOST:
-                    return
-                self._by_shape.clear()
-                self._by_hint.clear()
-                self._by_roce_hint.clear()
-                self._walked = 0
-            self._by_shape[exact] = _reader(packet.layers, ending, implied_by)
-        (self._by_roce_hint if roce else self._by_hint)[hint] = self._by_shape[exact]
-
-
-_IPV4_UDP = b"\x45\x11"  # bytes 14 and 23
-
-
-def _hint(data: bytes) -> bytes:
-    """Return the bytes of a frame that tell most shapes apart, as a key for the readers to try first.
-
-    In a usual frame these are the PDS prologue and SES flags, or opcode and pad of RoCE.
-    """
-    if len(data) < 24:
-        return b""
-    if data[14] == 0x45:
-        at = 42 if data[23] == 17 else 38
-    else:
-        at = 62 if data[20] == 17 else 54 if data[20] == BTH_FOLLOWS else 58
-    return data[at : at + 2] + data[at + 12 : at + 14]
-
-
-class _Invariant(NamedTuple):
+class CoveredHeaders(NamedTuple):
     """The ICRC of a shape covers `size` bytes of headers from `start` on with `mask`, and all bytes behind them."""
 
     start: int
@@ -137,11 +58,12 @@ class _Invariant(NamedTuple):
     crc: int  # CRC state before these headers
 
 
-def _invariant(forms: tuple[str, ...]) -> _Invariant:
+def invariant_of(forms: tuple[str, ...]) -> CoveredHeaders:
+    """Return what an ICRC covers of headers of these forms, among which is a BTH."""
     first, crc = invariant_start(forms[: forms.index("bth")])
     covered = tuple((form, FORMS[form].size) for form in forms[first:])
     start = sum(FORMS[form].size for form in forms[:first])
-    return _Invariant(start, sum(size for _, size in covered), invariant_mask(covered), crc)
+    return CoveredHeaders(start, sum(size for _, size in covered), invariant_mask(covered), crc)
 
 
 @cache
@@ -242,7 +164,7 @@ def shape_of(
     size = struct.calcsize(">" + format_)
     source = None if roce else implied_by(layers)
     implied = f"({fields[source[0]][source[1]]})" if isinstance(source, tuple) else source
-    icrc = _invariant(tuple(layer.form for layer in layers)) if roce else _Invariant(0, 0, 0, 0)
+    icrc = invariant_of(tuple(layer.form for layer in layers)) if roce else CoveredHeaders(0, 0, 0, 0)
     pad = next((layer.values["padcnt"] for layer in layers if layer.form == "bth"), 0)
     check = {
         "invariant": f"""
@@ -313,23 +235,91 @@ def read(data{arguments}):
 _WORD = re.compile(r"\w+")
 
 
-def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
-    """Compile the shape of `layers` into a reader that returns a `Packet`."""
-    shape = shape_of(layers, ending, implied_by)
-    size, pad = shape.size, shape.pad
-    built = []
-    for (form, _, offset), fields in zip(layers, shape.fields, strict=True):
-        pairs = ", ".join(f"'{name}': {text}" for name, text in fields.items())
-        built.append(f"new(Layer, ('{form}', {{{pairs}}}, {offset}))")
-    roce = ending == "invariant"
-    trailer = f"new(Trailer, ('{'icrc' if roce else 'crc32c'}', value, True))" if shape.trailer else "None"
-    payload = f"data[{size}:end], {trailer}"
-    if roce:
-        payload = f"payload[:-{pad}], {trailer}, (), None, b'', payload[-{pad}:]" if pad else f"payload, {trailer}"
-    result = f"Packet([{', '.join(built)}], {payload})"
-    name = "shape " + " ".join(layer.form for layer in layers)
-    reader: Reader = compile_shape(shape, result, name, Layer=Layer, Packet=Packet, Trailer=Trailer)
+@cache
+def header_reader(header: Header) -> Callable[[bytes, int], Layer]:
+    """Compile `read(data, at)`, which returns the header at the offset `at` as a `Layer`. Raises `struct.error` if it
+    does not fit.
+    """
+    text = plan(header)
+    statements, layer, tables = _layer(header.name, text, dict(zip(header.names, text.reads, strict=True)), "at")
+    functions = compile_functions(
+        f"""
+def read(data, at):
+    {", ".join(text.units)}, = unpack(data, at){statements}
+    return {layer}
+""",
+        f"layer {header.name}",
+        unpack=struct.Struct(">" + text.format).unpack_from,
+        new=tuple.__new__,
+        Layer=Layer,
+        **tables,
+    )
+    reader: Callable[[bytes, int], Layer] = functions["read"]
     return reader
+
+
+@cache
+def lower_fields(form: str) -> tuple[str, ...]:
+    """Return the fields of a header below UET and RoCE whose values `stack_reader` compares."""
+    return tuple(name for name in exact_fields(FORMS[form]) if name != "dscp")
+
+
+def stack_reader(layers: list[Layer], trimmed_dscp: Set[int]) -> Callable[[bytes], list[Layer] | None]:
+    """Compile `read(data)`, which returns the first layers of a frame if they have the forms and exact values of
+    `layers`.
+
+    It returns None if they do not, if their lengths are not that of the frame, or if the DSCP is one of `trimmed_dscp`.
+    """
+    shape = shape_of(layers, "unchecked", lambda _: None, lambda header: lower_fields(header.name))
+    guards = [f"({fields['dscp']}) in trimmed_dscp" for fields in shape.fields if "dscp" in fields]
+    statements, built = "", []
+    scope: dict[str, Any] = {"Layer": Layer, "trimmed_dscp": trimmed_dscp}
+    for index, ((form, _, at), fields) in enumerate(zip(layers, shape.fields, strict=True)):
+        more, layer, tables = _layer(form, plan(FORMS[form], f"h{index}_"), fields, at)
+        statements += more
+        built.append(layer)
+        scope |= tables
+    name = "stack " + " ".join(layer.form for layer in layers)
+    shape = shape._replace(guards=shape.guards + guards, check=statements)
+    reader: Callable[[bytes], list[Layer] | None] = compile_shape(shape, f"[{', '.join(built)}]", name, **scope)
+    return reader
+
+
+class _FieldsByUnit(dict[int, Callable[[], dict[str, int]]]):
+    """This table has for each value met of one unit a function that returns a new dict of all fields of a header.
+
+    In this dict the fields of the unit are set, which is faster than to take them from the unit one by one.
+    """
+
+    def __init__(self, begin: Callable[[int], dict[str, int]]) -> None:
+        self._begin = begin
+
+    def __missing__(self, unit: int) -> Callable[[], dict[str, int]]:
+        if len(self) >= _MOST_UNITS:
+            self.clear()
+        self[unit] = copy = self._begin(unit).copy
+        return copy
+
+
+def _layer(form: str, text: Plan, fields: Mapping[str, str], offset: int | str) -> tuple[str, str, dict[str, Any]]:
+    """Make statements and an expression for the `Layer` of a form from the expressions of its `fields`.
+
+    Also return the tables of beginnings that the statements use.
+    """
+    small = [unit for unit, code in zip(text.units, text.format, strict=True) if code in "BH"]
+    held = [text.places[name][0] for name, value in fields.items() if name in text.places and not value.isdigit()]
+    unit = max(small, key=held.count, default="")
+    pairs = ", ".join(f"'{name}': {value}" for name, value in fields.items())
+    if held.count(unit) < 2:
+        return "", f"new(Layer, ('{form}', {{{pairs}}}, {offset}))", {}
+    begun = {name for name, value in fields.items() if value.isdigit() or text.places.get(name, ("",))[0] == unit}
+    pairs = ", ".join(f"'{name}': {value if name in begun else 0}" for name, value in fields.items())
+    begin = compile_functions(f"def begin({unit}): return {{{pairs}}}", f"beginning of {form}")["begin"]
+    values = f"{unit}_values"
+    statements = [f"{values} = {unit}_begun[{unit}]()"]
+    statements += [f"{values}['{name}'] = {value}" for name, value in fields.items() if name not in begun]
+    layer = f"new(Layer, ('{form}', {values}, {offset}))"
+    return "".join(f"\n    {one}" for one in statements), layer, {f"{unit}_begun": _FieldsByUnit(begin)}
 
 
 @cache
@@ -359,7 +349,7 @@ def completer(forms: tuple[str, ...], present: tuple[frozenset[str], ...]) -> Ca
 
 
 _Fields = tuple[tuple[str, ...], ...]
-_Writer = tuple[Any, Any, int | None, "_Invariant | None"]
+_Writer = tuple[Any, Any, int | None, CoveredHeaders | None]
 
 
 class Writers:
@@ -410,7 +400,7 @@ class Writers:
     def _warm(self, forms: tuple[str, ...], met: int) -> None:
         if len(self._by_forms) >= 16 * _MOST:
             self._by_forms.clear()
-        slow = any(form not in FORMS or form in _NATIVE or form in _PADDED for form in forms)
+        slow = any(form not in FORMS or form in NATIVE or form in _PADDED for form in forms)
         if slow or not forms or ("bth" in forms and (forms.count("bth") > 1 or not _is_covered(forms))):
             return  # no header to compile
         if met < _WARM:
@@ -449,7 +439,7 @@ def _write(packet: Packet, fill: bool, writer: "_Writer") -> bytes | None:
     return b"".join((head, payload, crc.to_bytes(CRC_SIZE, "big"), packet.raw))
 
 
-def _write_roce(packet: Packet, fill: bool, verbatim: Any, filled: Any, invariant: _Invariant) -> bytes | None:
+def _write_roce(packet: Packet, fill: bool, verbatim: Any, filled: Any, invariant: CoveredHeaders) -> bytes | None:
     layers, payload, trailer = packet.layers, packet.payload, packet.trailer
     if trailer is None or trailer[0] != "icrc" or packet.vcrc is not None:
         return None
@@ -530,7 +520,7 @@ def filled(layers, below, size, pad=0):
         index=operator.index,
         DoesNotFit=_DoesNotFitError,
     )
-    invariant = _invariant(forms) if "bth" in forms else None
+    invariant = invariant_of(forms) if "bth" in forms else None
     return functions["verbatim"], functions["filled"], crc_from, invariant
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from uetproto.errors import LocalError
 from uetproto.wire.codec import Codec, codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c, trailer_crc
+from uetproto.wire.fast_walk import FastWalk
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import (
     FIRST,
@@ -27,13 +28,14 @@ from uetproto.wire.forms import (
     rows_after,
 )
 from uetproto.wire.headers import ethernet as eth
-from uetproto.wire.headers import roce, uet_pds, uet_tss
+from uetproto.wire.headers import roce, uet_tss
 from uetproto.wire.headers.ethernet import EtherType, IpProtocol
-from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, OPCODE_PROFILES, SEND_STD_SOM, AtomicOpcode, Opcode
+from uetproto.wire.headers.uet_ses import SEND_STD_SOM
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
+from uetproto.wire.implied import implied_payload
 from uetproto.wire.inside import look_inside
 from uetproto.wire.packet import CRC_SUSPECT, RAW_FORMS, Fault, Layer, Packet, Trailer
-from uetproto.wire.shapes import SUSPECT_SIZES, Readers, Writers, completer
+from uetproto.wire.shapes import SUSPECT_SIZES, Writers, completer, header_reader
 
 LINKS = ("ethernet", "raw", "sll", "sll2", "infiniband", "erf")
 CRC_MODES = ("auto", "on", "off")
@@ -73,14 +75,14 @@ def decode(
     if type(trimmed_dscp) is not frozenset:
         trimmed_dscp = frozenset(trimmed_dscp)
     settings = (link, crc, udp_port, ip_protocol, roce_port, trimmed_dscp, rd)
-    readers = _readers.get(settings)
-    if readers is None:
-        readers = _readers_for(settings)
+    fast = _fast_walks.get(settings)
+    if fast is None:
+        fast = _fast_walk_for(settings)
     truncated = length is not None and length > len(data)
-    packet = None if truncated else readers.read(data)
+    packet = None if truncated else fast.read(data)
     if packet is None:
         packet = walk(data, settings, truncated)
-        readers.learn(data, packet, implied_by)
+        fast.learn(data, packet)
     if sharp or mcast:
         look_inside(packet, with_sharp=sharp, with_mcast=mcast)
     return packet
@@ -95,21 +97,21 @@ def walk(data: bytes, settings: "_Settings", truncated: bool) -> Packet:
 
 
 _Settings = tuple[str, str, int, int, int, frozenset[int], str]
-_readers: dict[_Settings, Readers] = {}
+_fast_walks: dict[_Settings, FastWalk] = {}
 
 
-def _readers_for(settings: _Settings) -> Readers:
-    """Check the settings once, and return the readers for the shapes that will be met under them."""
-    link, crc, udp_port, ip_protocol, roce_port, _, rd = settings
+def _fast_walk_for(settings: _Settings) -> FastWalk:
+    """Check the settings once, and return the fast walk under them."""
+    link, crc, udp_port, ip_protocol, roce_port, trimmed_dscp, rd = settings
     check_choice("link", link, LINKS)
     check_choice("crc", crc, CRC_MODES)
     check_choice("rd", rd, RD_MODES)
     check_number("udp_port", udp_port, 0xFFFF)
     check_number("ip_protocol", ip_protocol, 0xFF)
     check_number("roce_port", roce_port, 0xFFFF)
-    if len(_readers) >= 64:
-        _readers.clear()
-    return _readers.setdefault(settings, Readers(crc))
+    if len(_fast_walks) >= 64:
+        _fast_walks.clear()
+    return _fast_walks.setdefault(settings, FastWalk(link, crc, trimmed_dscp))
 
 
 def check_choice(name: str, value: str, legal: tuple[str, ...]) -> None:
@@ -470,8 +472,9 @@ class _Walk:
             if end - pos < size:
                 self.pos = pos
                 return self.cut_short(name, size)
-            values = read(data, pos)
-            layers.append(Layer(name, values, pos))
+            layer = read(data, pos)
+            layers.append(layer)
+            values = layer.values
             pos += size
             for by, then, otherwise in following:
                 row = then.get(values[by], otherwise) if by else otherwise
@@ -552,7 +555,7 @@ def _step(header: Header) -> _Step:
     for row in reversed(rows_after(header)):
         then = {value: _choice(candidates) for value, candidates in row.then.items()}
         following.append((row.by, then, None if row.otherwise is None else _choice(row.otherwise)))
-    return (header.name, header.size, codec_of(header).decode, tuple(following))
+    return (header.name, header.size, header_reader(header), tuple(following))
 
 
 @cache
@@ -568,44 +571,6 @@ _TYPED = {"ethernet": _ETHERNET, "sll": _SLL, "sll2": _SLL2}
 _LRH, _GRH, _BTH = (codec_of(header) for header in (roce.LRH, roce.GRH, roce.BTH))
 _AFTER_UDP: _Choice = _choice(FIRST)
 _AFTER_IP: _Choice = _choice((uet_tss.ENTROPY,))
-
-# Length ---------------------------------------------------------------------------------------------------------------
-
-_OPEN_ENDED = frozenset(h.name for h in (*uet_pds.REQUESTS, uet_pds.REQ_CC_STATE, uet_pds.RUDI_REQ, uet_pds.UUD_REQ))
-_NO_PAYLOAD = frozenset(code for code, row in OPCODE_PROFILES.items() if not row.payload)
-_NO_OPERANDS = frozenset({AtomicOpcode.READ, AtomicOpcode.INVAL, *COMPARE_AND_SWAPS})  # in the payload (ses.md §6.3)
-
-
-def implied_payload(layers: list[Layer]) -> int | None:
-    """Return the number of payload bytes that the headers imply, or None (interfaces.md §3, ses.md §7.1)."""
-    source = implied_by(layers)
-    return int(layers[source[0]].values[source[1]]) if isinstance(source, tuple) else source
-
-
-def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
-    """Return the source of the payload's length: (index of the layer, field), a fixed number of bytes, or None."""
-    index = len(layers) - 1
-    form, values, _ = layers[index]
-    extension: Mapping[str, int] = {}
-    while form.startswith("ses.ext."):
-        extension = extension or values
-        index -= 1
-        form, values, _ = layers[index]
-    if "payload_length" in values:
-        # The opcodes of responses count separately: RESPONSE_W_DATA is 2 as well.
-        read_request = values["opcode"] == Opcode.READ and "return_code" not in values
-        return 0 if read_request else (index, "payload_length")
-    if "request_length" not in values:
-        return None if form in _OPEN_ENDED else 0  # responses without data, NACKs and control packets carry nothing
-    opcode, amo = values["opcode"], extension.get("atomic_opcode")
-    if opcode in _NO_PAYLOAD or amo in _NO_OPERANDS:
-        return 0
-    if opcode == Opcode.MSG_ERROR or not (values["som"] and values["eom"]):
-        return None
-    if "eager_length" in extension:
-        return (len(layers) - 1, "eager_length")
-    return (index, "request_length")
-
 
 # Encoding ------------------------------------------------------------------------------------------------------------
 

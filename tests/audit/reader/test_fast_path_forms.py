@@ -14,8 +14,9 @@ from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.slow_path import observe
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FIRST, FORMS, Candidates, rows_after
+from uetproto.wire.implied import implied_payload
 from uetproto.wire.packet import Layer, Packet
-from uetproto.wire.stack import decode, implied_payload
+from uetproto.wire.stack import decode
 
 OF_LENGTH = {"payload_length": 24, "request_length": 24, "eager_length": 24}
 

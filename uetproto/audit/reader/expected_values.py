@@ -14,8 +14,9 @@ from uetproto.wire.headers import ethernet as eth
 from uetproto.wire.headers.roce import OPERATIONS, PMTUS, WHOLE_WRITES, Load, Nak, Operation, Transport
 from uetproto.wire.headers.uet_pds import LEGAL_NEXT_HDR, CcType
 from uetproto.wire.headers.uet_ses import VENDORS
+from uetproto.wire.implied import implied_payload
 from uetproto.wire.packet import Layer, Packet
-from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
+from uetproto.wire.stack import TRIMMED_DSCP
 
 # Fields ---------------------------------------------------------------------------------------------------------------
 

@@ -18,9 +18,10 @@ from uetproto.wire.headers.sharp import MAGIC, VERSION
 from uetproto.wire.headers.sharp_am import AM_QP
 from uetproto.wire.headers.uet_ses import SEND_STD_SOM
 from uetproto.wire.headers.uet_tss import ICV_SIZE
+from uetproto.wire.implied import implied_by
 from uetproto.wire.packet import Layer, Packet, crc_start
 from uetproto.wire.shapes import Shape, compile_shape, exact_fields, shape_of
-from uetproto.wire.stack import TRIMMED_DSCP, implied_by
+from uetproto.wire.stack import TRIMMED_DSCP
 
 Reader = Callable[[bytes, int, int], ObservedPacket | None]
 

@@ -20,7 +20,7 @@ from uetproto.audit.stats.trace import Trace
 from uetproto.wire.crc import CRC_SIZE
 from uetproto.wire.headers.ethernet import Ecn
 from uetproto.wire.icrc import ICRC_SIZE
-from uetproto.wire.stack import implied_payload
+from uetproto.wire.implied import implied_payload
 
 REQUESTS, MOST_OPEN, LEAST_OPEN = 1_000_000, 32_768, 128
 """Greatest number of open requests that all flows together keep, and upper and lower bound of those that one flow

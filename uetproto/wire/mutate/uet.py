@@ -7,6 +7,7 @@ from uetproto.wire.fields import Field
 from uetproto.wire.forms import FIRST, UET_FORMS
 from uetproto.wire.headers.uet_pds import LEGAL_NEXT_HDR
 from uetproto.wire.headers.uet_ses import VENDORS, Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.implied import implied_by, implied_payload
 from uetproto.wire.mutate.frame import (
     Frame,
     Mutation,
@@ -26,7 +27,6 @@ from uetproto.wire.mutate.frame import (
     under,
 )
 from uetproto.wire.serial import add32, diff32
-from uetproto.wire.stack import implied_by, implied_payload
 
 # One frame ------------------------------------------------------------------------------------------------------------
 
