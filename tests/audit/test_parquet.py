@@ -109,6 +109,12 @@ def test_times_that_do_not_fit_are_null(tmp_path: Path, seconds: int) -> None:
     assert {row["time"] for row in rows(tmp_path, FINDINGS)} == {None}
 
 
+def test_times_before_the_epoch_are_kept(tmp_path: Path) -> None:
+    frames = [frame(1, 2, *write(PSN, 0, syn=1), payload=bytes(1024))]
+    written(tmp_path, shifted(tmp_path / "a.pcapng", -5, frames))
+    assert [row["time"] for row in rows(tmp_path)] == [-5 * 10**9]
+
+
 def test_findings_lead_to_packets(tmp_path: Path) -> None:
     one = frame(1, 2, *write(PSN, 0, syn=1), payload=bytes(1024))
     other = frame(1, 2, *write(PSN, 0, syn=1, retx=1), payload=bytes(1023) + b"x")

@@ -12,7 +12,7 @@ import pytest
 from tests.support.audit.build import GOLDEN, A, B, PdsAudit, head, packet
 from tests.support.cli.frames import ARP, ack, close, frame, invoke, layer, nack, trimmed, write
 from tests.support.wire.odd_times import shifted
-from uetproto import Layer, Packet, Trailer, encode
+from uetproto import Layer, Packet, Trailer, decode, encode
 from uetproto.audit.reader.options import Options
 from uetproto.audit.roce.tracker_state import SILENCE
 from uetproto.audit.stats.flow import MESSAGES, NOTES, FlowMeter
@@ -388,6 +388,13 @@ def test_times_before_the_epoch(tmp_path: Path) -> None:
     frames = [frame(1, 2, *write(PSN + number, 0, syn=1), payload=bytes(1024)) for number in range(2)]
     (measured,) = measure([shifted(tmp_path / "a.pcapng", -5, frames)], PLAIN)[1]
     assert (measured.first_ns, measured.last_ns) == (-5 * 10**9, -5 * 10**9 + 1_000)
+
+
+def test_payload_of_datagrams_belongs_to_the_flow_itself() -> None:
+    """A UD packet is no part of a message that is measured: its payload is counted packet by packet."""
+    with open_capture(GOLDEN / "roce-ud-send.pcapng") as capture:
+        payload = sum(len(decode(record.data).payload) for record in capture)
+    assert sum(row.payload for row in golden("roce-ud-send").flows.kept) == payload > 0
 
 
 def test_roce_reads() -> None:
