@@ -14,6 +14,6 @@ FILE = "examples.jsonl"
 
 @cache
 def examples() -> dict[str, dict[str, Any]]:
-    """Return lines of `--json`, by the id of the rule."""
+    """Return the example findings, as the objects of lines of `--json`, by the id of the rule."""
     text = files("uetproto.audit").joinpath(FILE).read_text(encoding="utf-8")
     return {line["rule"]: line for line in map(json.loads, text.splitlines())}

@@ -61,8 +61,8 @@ def _memory(path: Path, length: int, files: bool) -> Any:
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
     """Yield, for each operation, the time for a packet in a long run, and peaks of memory.
 
-    The limit of the time is a multiple of that in a short run. Both times are the best of three; long and short runs
-    alternate.
+    The limit of the time is a multiple of the time in a short run. Both times are the best of three; long and short
+    runs alternate.
     """
     long, short = (64, 16) if quick else (_LONG, _SHORT)
 

@@ -88,7 +88,8 @@ class RoceStruct(PacketStruct):
 class LrhStruct(RoceStruct):
     """A packet of native InfiniBand: LRH, GRH if there is one, RoCE's parts, and the VCRC of the link.
 
-    Both CRCs are checked and computed; `crc=False` takes and writes them as they are. Absent lengths follow.
+    Both CRCs are checked and computed; `crc=False` takes and writes them as they are. Lengths that are not given are
+    computed.
     """
 
     def __init__(self, first: Candidates, parts: Mapping[str, Candidates]) -> None:

@@ -35,7 +35,7 @@ def list_of_root(
 
 
 def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[int, ...]:
-    """Return the sizes of a list of blocks. Raises `ArgumentError` if the block of this rank is not as long as
+    """Return the sizes of a list of blocks. Raises `ArgumentError` if the block of this rank does not have the size of
     `own`."""
     sizes = tuple(array.size for array in arrays)
     rank = get_rank(group)

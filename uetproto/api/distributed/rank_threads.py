@@ -59,7 +59,7 @@ class RankThread:
 
     @property
     def streams(self) -> bool:
-        """Return whether the run is one of stream mode."""
+        """Return whether the run is in stream mode."""
         return self._threads.streams
 
     @property

@@ -40,7 +40,7 @@ class CqDataEntry(CqMsgEntry):
     """Represents `fi_cq_data_entry`, an entry of the format DATA."""
 
     buf: memoryview | None
-    """Part of a multi-receive buffer that has the message."""
+    """Part of the multi-receive buffer that the message fills."""
     data: int
     """Completion data; valid with REMOTE_CQ_DATA."""
 

@@ -84,7 +84,8 @@ class Misfit(NamedTuple):
 
 
 def misfit_of_uet(layers: list[Layer], size: int) -> Misfit | None:
-    """Compare a payload of `size` bytes with the length that SES states (interfaces.md §3)."""
+    """Return how a payload of `size` bytes contradicts the length that SES states (interfaces.md §3); None: it does
+    not."""
     implied = implied_payload(layers)
     if implied is None or implied == size:
         return None
@@ -92,7 +93,7 @@ def misfit_of_uet(layers: list[Layer], size: int) -> Misfit | None:
 
 
 def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, pad: int) -> Misfit | None:
-    """Compare payload and pad of a packet with its opcode and its RETH (roce.md §3, §4)."""
+    """Return how payload and pad of a packet contradict its opcode or its RETH (roce.md §3, §4); None: they do not."""
     found = dict(layers)
     opcode = found["bth"]["opcode"]
     if opcode >> 5 == Transport.CNP:

@@ -72,7 +72,7 @@ class Reading:
 
     @property
     def may_have_crc(self) -> bool:
-        """Return whether UET packets may end with a CRC32C: some do, or it is not known."""
+        """Return whether some UET packets end with a CRC32C, or it is not known whether any does."""
         known = self._flows.crc32c.values()
         return self._options.crc != "off" and (any(known) or not known)
 

@@ -1,8 +1,8 @@
 """This module finds RoCE packets that are shorter than their lengths say but not marked as truncated by the capture.
 
-Some capture tools keep a fixed number of bytes of each packet and record that number as the packet's length;
-roce.md §4 does not tell such a packet from a malformed one. A packet is suspected of this only in a capture that
-holds no longer packet.
+Some capture tools keep a fixed number of bytes of each packet and record that number as the packet's length; roce.md §4
+does not tell such a packet from a malformed one. A packet is suspected of this only in a capture in which no packet has
+more bytes.
 """
 
 from collections.abc import Callable, Mapping

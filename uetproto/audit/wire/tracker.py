@@ -48,7 +48,7 @@ class WireEvent(Enum):
     TYPE = auto()
     """A packet has a first header of UET."""
     NEXT_HDR = auto()
-    """A PDS header states what follows."""
+    """A packet has a PDS header, which states what follows it."""
     HEADERS = auto()
     """A packet has headers of UET."""
     SES = auto()

@@ -108,7 +108,8 @@ class LadderChoice:
 
     @property
     def end(self) -> int | None:
-        """Return the number of the packet from which on none is drawn; None: there is no such number."""
+        """Return the number of the first packet after those that are drawn; None: packets are drawn to the end of the
+        capture."""
         if self.numbers is None:
             return None
         return max([*(span.stop for span in self.numbers), *(number + 1 for number in self.marks)])

@@ -24,7 +24,8 @@ step."""
 
 
 def nccl_tree(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan of a chain in each node towards its head, double trees over the heads, and the chain back.
+    """Return a plan that reduces along a chain in each node to its head, runs double trees over the heads, and sends
+    the result back along the chain.
 
     Each channel does this for its share of the vector; the head of channel c is the rank with local index c. Slices
     pass through chains and trees as one pipeline: a tree starts with the first slice that is at the head.

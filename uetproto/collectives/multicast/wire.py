@@ -75,5 +75,5 @@ class ReadGrant(NamedTuple):
 
     @classmethod
     def unpack(cls, record: bytes | memoryview) -> "ReadGrant | None":
-        """Return the grant that 12 bytes hold; None: there are not 12 bytes."""
+        """Return the grant that 12 bytes hold; None: `record` does not have 12 bytes."""
         return cls(*_GRANT.unpack(record)) if len(record) == _GRANT.size else None

@@ -69,7 +69,7 @@ class Pfc:
         return (lower + body).ljust(MIN_FRAME, b"\0")
 
     def quanta_of(self, frame: bytes) -> int | None:
-        """Return the quanta of a pause frame for the class; None for another frame, and for other classes."""
+        """Return the quanta of a pause frame for the class; None for any frame that is no pause frame for the class."""
         if len(frame) < ETHERNET_SIZE + _PFC.size or _ETHERNET.decode(frame)["dst"] != DESTINATION:
             return None
         body = _PFC.decode(frame, ETHERNET_SIZE)

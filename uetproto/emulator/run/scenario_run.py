@@ -20,7 +20,8 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
 
 Progress = Callable[[int, int], None]
-"""Type of a function `progress(done, total)`: bytes that are in the memory of the target, of all bytes."""
+"""Type of a function `progress(done, total)`: `done` is the number of bytes that are in the memory of the target,
+`total` that of all bytes."""
 
 SLICE = 20_000
 """Number of events between two reports of progress."""

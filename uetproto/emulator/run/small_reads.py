@@ -33,7 +33,7 @@ class _OnePacket:
 
 
 def small_read(peer: int, what: MessageSpec, length: int) -> _OnePacket:
-    """Return the request of a read."""
+    """Return the SES request of a read with the small header."""
     header = SesRequestSmallHeader.pack(Opcode.READ, 0, 0, 0, 1, 0, 1, 1, length, 0, _JOB, 0, _RESOURCE_INDEX, 0)
     return _OnePacket(peer, what.mode, NextHdr.REQUEST_SMALL, header)
 

@@ -145,7 +145,8 @@ class PdsUser(Protocol):
         """
 
     def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """`pds_ses_rx_rsp`: take the response to packet `index`; a `response` of None: CACK implied success."""
+        """`pds_ses_rx_rsp`: take the response to packet `index`; a `response` of None: only CACK says that the packet
+        succeeded."""
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
         """Answer a duplicate of a read whose data was not stored (`store_ack_read_data` off, pds.md §10)."""

@@ -23,7 +23,7 @@ class PeerOrder:
         """Later messages, which wait until no refused message is open."""
 
     def holds_back(self, transfer: "MessageTransfer") -> bool:
-        """Add a new message; return True when the message must wait for a refused one before it."""
+        """Add a new message; return True when the message must wait for an earlier message that was refused."""
         if self.refused:
             self.waiting.append(transfer)
             return True

@@ -37,7 +37,8 @@ class Mutation(NamedTuple):
     """Offset of the first changed byte in the frame."""
     before: int
     after: int
-    """`before` and `after` are values of the field or CRC; of a frame or payload: its size, or the changed byte."""
+    """`before` and `after` are the values of the field or CRC before and after the change; where the frame or payload
+    was changed, they are its sizes, or the values of the changed byte."""
     rule: str | None = None
     """Rule that an audit must report; None if no audit can see the change."""
 

@@ -58,7 +58,7 @@ class SharpCollective:
 
 
 class SharpPart:
-    """The part of a collective that one rank runs, a `CollectivePart`."""
+    """The part of a collective that one rank runs; it is a `CollectivePart`."""
 
     def __init__(self, whole: SharpCollective, place: int, input_: Array, output: Array, done: Ended) -> None:
         self.counted = CollectiveCounters(steps=1)

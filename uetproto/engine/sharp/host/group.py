@@ -229,7 +229,7 @@ class HostGroup(TableMachine, table=GROUP):
         return bool(self.waiting) or any(flow.operations for flow in self.flows)
 
     def idle(self, now: int) -> None:
-        """Do nothing: all collectives are complete."""
+        """Do nothing, because all collectives are complete."""
 
     def locked(self, message: SharpMessage, now: int) -> None:
         """Handle a LOCK_RESP."""
