@@ -32,7 +32,7 @@ class ArgumentChecks(Generic[_Error, _Errno]):
         self._errno = errno
 
     def invalid(self, name: str, value: Any, legal: str, errno: _Errno | None = None) -> _Error:
-        """Return the error for an argument: its name, its value, and what is legal."""
+        """Return the error for an argument, with its name, its value, and what is legal."""
         given = value[:256] if isinstance(value, str) else shown(value)
         return self._error(self._errno if errno is None else errno, name, f"{given} is not legal", legal)
 

@@ -215,5 +215,5 @@ _RETX = 0x10  # bit in the second byte of requests and of control packets
 
 
 def repeats(header: Buffer) -> bool:
-    """Return whether a request or control packet has retx set; False for an ACK, which may have it too."""
+    """Return whether a request or control packet has retx set; False for an ACK, even if its retx is set."""
     return header[1] & _RETX != 0 and header[0] >> 3 in _REPEATABLE

@@ -1,6 +1,6 @@
 """This module decides for each flow whether its packets end with a CRC, as no packet says so (wire.md §7).
 
-One right CRC32C proves that a flow has CRCs. A flow whose first packets have none has none. Until that is decided,
+One right CRC32C proves that a flow has CRCs. A flow whose first packets have no CRC has no CRCs. Until that is decided,
 packets without a right CRC are queued, and with them the packets that must not overtake them. `FlowCrc` decides for
 every reader of captures; `decoded` is the reader that returns packets in the order of capture.
 """

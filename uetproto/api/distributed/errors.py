@@ -84,7 +84,7 @@ class AbortedError(DistError):
 
 
 def invalid(name: str, value: Any, legal: str) -> ArgumentError:
-    """Return the error for an argument: its value, and what is legal."""
+    """Return the error for an argument, with the value of the argument and what is legal."""
     return ArgumentError(name, value, legal)
 
 

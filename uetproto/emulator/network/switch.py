@@ -90,7 +90,7 @@ class MulticastEntry:
     trunks: tuple[OutputQueue, ...]
     ports: tuple[OutputPort, ...]
     names: tuple[str, ...]
-    """Names of the trunks, then of the ports."""
+    """Names of the ports to other switches (trunks), then of the ports to nodes."""
     macs: tuple[bytes, ...]
     """MAC addresses of the nodes at the ports."""
     frames: int = 0

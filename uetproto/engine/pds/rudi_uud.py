@@ -219,7 +219,8 @@ class RudiUud:
         self._transmit(request, 1, now)
 
     def receive_response(self, response: Rudi, datagram: Datagram, now: int) -> None:
-        """Pass the response to a request to SES, once; a response to no unanswered request is counted."""
+        """Pass the response to a request to SES, once; a response that answers no outstanding request is only
+        counted."""
         if datagram.trimmed:
             self.counters.trimmed_rx += 1
             return

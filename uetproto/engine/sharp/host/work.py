@@ -107,7 +107,7 @@ class AggregateDone:
     status: Status
     """Status of the collective, which is always OK here."""
     data: bytearray
-    """The result; empty at a rank that gets none."""
+    """The result; empty at a rank that gets no result."""
 
 
 @dataclass(frozen=True, slots=True)
