@@ -52,7 +52,7 @@ Verdict = Violation | Inconclusive | None
 """Result of a check; None: nothing is wrong."""
 
 Check = Callable[[Any, ObservedPacket], Verdict]
-"""A check takes the state of what the tracker follows, and the packet."""
+"""A check is called with the state that the tracker keeps, and with the packet."""
 
 
 def always(expected: str, seen: str) -> Check:

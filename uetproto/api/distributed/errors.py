@@ -15,11 +15,11 @@ class ArgumentError(LocalError, ValueError):
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """Tells that an argument has a wrong type."""
+    """Raised when an argument has a wrong type."""
 
 
 class BackendArgumentError(ArgumentError, RuntimeError):
-    """Tells that backends of torch would refuse an argument, most with a `RuntimeError`, some with a `ValueError`."""
+    """Raised when backends of torch would refuse an argument, most with a `RuntimeError`, some with a `ValueError`."""
 
 
 class TensorError(LocalError, TypeError):

@@ -78,9 +78,11 @@ class RankScheduler:
     # Operations begin and end
 
     def check_free(self, state: RankState, inputs: Sequence[Array], outputs: Sequence[Array], wait: bool) -> None:
-        """Raise `ArgumentError` if an operation in progress writes what the next one uses, or reads what it writes.
+        """Raise `ArgumentError` if an operation in progress shares memory with the next operation, unless both only
+        read it.
 
-        In stream mode this is legal where the stream orders the two. `wait`: the program waits for the next one.
+        In stream mode this is legal where the stream orders both operations. `wait`: the program waits for the next
+        operation.
         """
         written = [span(array) for array in outputs if array.size]
         used = [*(span(array) for array in inputs if array.size), *written]
@@ -96,8 +98,8 @@ class RankScheduler:
     ) -> Work | None:
         """Begin an operation at once or, in stream mode, when the operations before it in its stream are done.
 
-        `wait`: the program waits for it, and None is returned; otherwise `work`. `watched`: tensors in use until it is
-        done, each with whether it is only read.
+        Returns `work`, or None with `wait`, which says that the program waits for the operation. `watched`: tensors in
+        use until the operation is done, each with True if the operation only reads it.
         """
         state = self.states[work.rank]
         state.open[work] = None

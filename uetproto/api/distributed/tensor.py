@@ -48,7 +48,8 @@ class TensorOperation(Protocol):
         """Return the operation as reports show it."""
 
     def settle(self, why: str) -> None:
-        """Wait until the operation is done; raise its error, and a deadlock with `why`."""
+        """Wait until the operation is done; raise the error of an operation that failed. `why` is the reason for which
+        the report of a deadlock says that the rank waits."""
 
 
 class _Use(NamedTuple):
@@ -58,13 +59,14 @@ class _Use(NamedTuple):
 
 
 class TensorMemory(np.ndarray[Any, Any]):
-    """Holds the elements of a tensor, and which operations use them. The arrays of all its views have it as a base."""
+    """The memory of a tensor has its elements, and knows which operations use them. It is the base of the arrays of all
+    views of the tensor."""
 
     uses: list[_Use]
 
     def add(self, operation: TensorOperation, array: Array, writes: bool) -> None:
-        """Note that an operation uses a part of the memory. What it writes anew is no longer the result of one that
-        failed.
+        """Note that an operation uses a part of the memory. Elements that the operation writes anew are no longer the
+        result of an earlier operation that failed.
         """
         if writes:
             self._renew(array)
@@ -90,7 +92,7 @@ class TensorMemory(np.ndarray[Any, Any]):
     def write(self, array: Array, whole: bool) -> None:
         """Wait for the operations that use a part of the memory, which the program will change; `whole`: all of it.
 
-        Raises `BufferModifiedError` if it has not called `wait()` for one of them.
+        Raises `BufferModifiedError` if the program has not called `wait()` for one of these operations.
         """
         for use in self._used(array):
             if not use.operation.done:
@@ -143,7 +145,7 @@ def _place() -> tuple[str, int]:
 
 
 class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
-    """Holds elements as a NumPy array does, with its operators, its functions and most of its methods.
+    """A tensor has elements like a NumPy array, and its operators, its functions and most of its methods.
 
     Whatever reads the elements waits for the operations that write them, and raises the error of an operation that has
     failed. Indexing gives a view, which is a tensor too, or an element. `numpy.asarray(tensor)` is a read-only copy.

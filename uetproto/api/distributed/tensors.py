@@ -15,9 +15,9 @@ from uetproto.errors import LocalError
 
 
 def tensor(name: str, value: Any, writable: bool = False) -> Array:
-    """Return the array of a tensor. Raises `TensorError` if it is none, `ArgumentError` if it cannot be sent.
+    """Return the array of a tensor. Raises `TensorError` if it is no tensor, `ArgumentError` if it cannot be sent.
 
-    In stream mode only a `Tensor` is taken: nobody sees when a program reads an array of its own.
+    In stream mode only a `Tensor` is taken: a program can read a NumPy array too early without an error.
     """
     array = array_of(name, value)
     if current_rank().streams and not isinstance(value, Tensor):

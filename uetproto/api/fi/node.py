@@ -26,7 +26,8 @@ class NodeSpec(PlaceSpec):
     pds: PdsConfig | None = None
     ses: SesConfig | None = None
     around: Callable[[Fep], Engine] | None = None
-    """Makes an engine around the endpoint, such as `SharpStation`; the driver calls that engine instead."""
+    """Function that makes an engine around the endpoint, such as `SharpStation`; the driver calls that engine in place
+    of the endpoint."""
 
 
 class FiNode(LocalNode):

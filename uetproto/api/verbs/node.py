@@ -27,7 +27,8 @@ class NodeSpec(PlaceSpec):
     pkeys: tuple[int, ...] = (0xFFFF,)
     """Partition keys of the node; `pkey_index` is an index of them."""
     around: Callable[[Hca], Engine] | None = None
-    """Makes an engine around the adapter, such as `SharpStation`; the driver calls that engine instead."""
+    """Function that makes an engine around the adapter, such as `SharpStation`; the driver calls that engine in place
+    of the adapter."""
 
 
 class VerbsNode(LocalNode):

@@ -15,7 +15,8 @@ Key = tuple[int, int, int]
 QUARANTINE = 10**9
 """Nanoseconds of silence after which a PDCID may belong to another PDC (MSL is twice as long)."""
 PAIRS = 65_536
-"""Greatest number of pairs of hosts that `PdcTable.again` keeps, of PDCs known by Start_PSN, and of dropped ends."""
+"""Greatest number of entries that `PdcTable` keeps of each kind: pairs of hosts in `again`, PDCs known by Start_PSN,
+and dropped ends."""
 
 
 class PdcTable:
@@ -55,7 +56,8 @@ class PdcTable:
     def of_syn(self, seen: ObservedPacket, own: int, start: int) -> PdcDirection:
         """Return the instance with this Start_PSN, or a new instance if the PDCID had another Start_PSN.
 
-        A packet that surely is of a PDC that has another PDCID or Start_PSN gets this PDC; the caller tells of that.
+        A packet that surely is of a PDC that has another PDCID or Start_PSN gets this PDC, and the caller reports the
+        difference.
         """
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
@@ -153,7 +155,8 @@ class PdcTable:
         return self.by_key.get((seen.dst, peer, seen.src))
 
     def is_unknown(self, *keys: Key) -> bool:
-        """Return whether a packet is of no PDC that these ends have, or had, though the capture has all packets."""
+        """Return whether these ends have had no PDC, in a complete capture that has the SYN packet of the first PDC of
+        both hosts."""
         if not self.certain or any(key in self.by_key or key in self._dropped for key in keys):
             return False
         here, _, there = keys[0]

@@ -55,7 +55,7 @@ class PdsEvent(Enum):
     REUSED = auto()
     """A SYN packet opened another instance on known PDCIDs; `before` is the old one."""
     STRANGER = auto()
-    """A packet came on a PDC, or answers one, that no SYN packet began; only where the capture is complete and ordered.
+    """A packet belongs to, or answers, a PDC that no SYN packet began; only where the capture is complete and ordered.
     State: `UnknownPdc`."""
     MODE = auto()
     """A PDC carried both ROD and RUD."""
@@ -174,7 +174,7 @@ class PdcConversation(NamedTuple):
 
 
 class UnknownPdc:
-    """Stands for a PDC that a packet does not name, or that does not exist."""
+    """The state of a check where a packet names no PDC, or a PDC that does not exist."""
 
     def __init__(self, seen: ObservedPacket) -> None:
         self._seen = seen
@@ -205,7 +205,7 @@ class PdcDirection:
     learned: int = -1
     """Number of the ACK that told the PDCID of the sender; -1: no ACK did."""
     others: tuple[int, ...] = ()
-    """PDCIDs of the sender, and Start_PSNs, of which it was told that packets contradict each other."""
+    """PDCIDs of the sender, and Start_PSNs, for which it is already reported that packets contradict each other."""
     opener: ObservedPacket | None = None
     """SYN packet that opened the PDC, if another PDC used the same PDCID before."""
     fast: int = NEVER
@@ -328,7 +328,7 @@ class PdcDirection:
         return any((psn + 1 + step) & M32 not in self.records for step in range(above))
 
     def begin_at(self, start: int, psn: int) -> None:
-        """Follow PSNs from `psn` on: of two SYN packets that tell different Start_PSNs either may be right."""
+        """Follow PSNs from `psn` on, after two SYN packets with different Start_PSNs, of which either may be right."""
         self.start, self.lowest, self.next = start, psn, psn
         self.plain = self.synned = self.clear = self.cleared = self.una = None
 
@@ -338,7 +338,7 @@ class PdcDirection:
             times.append(time_ns)
 
     def skip(self, psn: int, complete: bool) -> None:
-        """Make `psn` the next PSN. In a complete capture the PSNs between become holes."""
+        """Make `psn` the next PSN. In a complete capture the PSNs in between become holes."""
         ahead = diff32(psn, self.next)
         if complete and ahead <= HOLES:
             self.holes.update((self.next + step) & M32 for step in range(ahead))

@@ -12,7 +12,7 @@ from uetproto.wire.packet import CRC_SUSPECT, Fault, Layer, Packet, Trailer, crc
 from uetproto.wire.stack import TRIMMED_DSCP
 
 CRC_TOO = "crc32c"
-"""Note of a sealed packet whose last bytes are a right CRC32C; one ICV in 2^32 looks like that by chance."""
+"""Note of a sealed packet whose last bytes are a right CRC32C; one ICV in 2^32 has the value of that CRC by chance."""
 
 
 def mark_wrong(packet: Packet, data: bytes) -> None:

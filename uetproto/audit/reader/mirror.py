@@ -4,7 +4,8 @@ A switch on the path may change tags, TTL and ECN, and pads short frames; these 
 """
 
 WINDOW = 1_000_000
-"""Largest time between two copies of a packet, in nanoseconds. A retransmission is marked as one, or comes later."""
+"""Largest time between two copies of a packet, in nanoseconds. A retransmission has the retransmission flag, or comes
+later."""
 _MOST = 65_536
 """Number of packets that are remembered."""
 _TAGS = (b"\x81\x00", b"\x88\xa8")

@@ -25,7 +25,7 @@ class Options:
     max_flows: int = 65_536
     """Number of conversations of each kind that are followed at the same time."""
     crc: str = "auto"
-    """Whether packets end with a CRC32C. This option and the next ones have the meaning that they have in `decode`."""
+    """Whether packets end with a CRC32C. This option and the next four have the meaning that they have in `decode`."""
     udp_port: int = UDP_PORT
     ip_protocol: int = IP_PROTOCOL
     roce_port: int = ROCE_PORT

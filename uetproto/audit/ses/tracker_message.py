@@ -313,7 +313,8 @@ class AuditedMessage:
         return self.offset_of(seen, layout) + size < self.body
 
     def learn(self, seen: ObservedPacket, layout: RequestLayout) -> None:
-        """Derive payload MTU, origin and expected fields from a packet that agrees with the others."""
+        """Derive payload MTU, origin and expected fields from a packet that agrees with the other packets of the
+        message."""
         ses: Head = seen.ses
         psn: int = seen.head.psn
         if not self.mtu:
@@ -331,7 +332,7 @@ class AuditedMessage:
                 self.data = (*_DATA, 0, 0, self.job_id, ses.message_id, 0, self.mtu, self.length)
 
     def differs(self, seen: ObservedPacket, layout: RequestLayout) -> bool:
-        """Return whether a packet differs from the first in the opcode or in what all packets have in common."""
+        """Return whether a packet differs from the first packet in the opcode or in what all packets have in common."""
         ses: Head = seen.ses
         if self.common is None:
             self.common = common_of(self.head, LAYOUTS[type(self.head)])

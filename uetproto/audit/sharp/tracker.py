@@ -65,9 +65,9 @@ class SharpEvent(Enum):
     OVER_UET = auto()
     """A packet over UET came that carries a message or claims to; state: `AuditedSharpMessage`."""
     REQUEST = auto()
-    """The first request of a child for an operation; state: `AuditedSharpGroup`, with `child`."""
+    """The first request of a child for an operation came; state: `AuditedSharpGroup`, with `child`."""
     RESULT = auto()
-    """A result; state: `AuditedAggregation`."""
+    """A result came; state: `AuditedAggregation`."""
     UNLIKE = auto()
     """A result is of another operation than the requests of the children; state: `AuditedAggregation`."""
     OTHER_JOB = auto()
@@ -85,7 +85,7 @@ class SharpEvent(Enum):
     """A second request or second result of an operation between a child and its node, without RETX in either packet;
     `was` is the number of the first packet. State: `AuditedAggregation`."""
     SENT_UP = auto()
-    """A request of an aggregation node to its parent, at the end of the operation; state: `AuditedAggregation`."""
+    """An operation has ended in which an aggregation node sent its parent a request; state: `AuditedAggregation`."""
 
 
 class AuditedSharpMessage:

@@ -44,7 +44,7 @@ def measure(
 ) -> tuple[AuditReport, list[Measurements]]:
     """Return the measurements of captures by vantage point, and the report of `audit` with only one rule, CAP-DAMAGED.
 
-    `interface`: measure only the one with this name or number. `number`: only flows of this PDCID or queue pair.
+    `interface`: measure only the interface with this name or number. `number`: only flows of this PDCID or queue pair.
     `draw`: keep traces of flows for a picture. `interrupt` may end the measurement early. Raises `LocalError` as
     `audit` does.
     """

@@ -234,7 +234,7 @@ class TssTracker:
         self._pdcs = {end: last for end, last in self._pdcs.items() if last[1] > now - SILENT}
 
     def end(self) -> None:
-        """Report the packets that still wait for another packet to open with their key: none did."""
+        """Report the packets whose key opened no other packet up to the end of the capture."""
         for evidence in self._evidence.values():
             self._give_up(evidence)
         self._evidence.clear()
