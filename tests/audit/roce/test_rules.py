@@ -51,6 +51,11 @@ class Case(NamedTuple):
     right: list[Line]
 
 
+def _to(destqp: int, line: Line) -> Line:
+    src, dst, header, others = line
+    return src, dst, header._replace(destqp=destqp), others
+
+
 NAK = ack(1, 1, Nak.PSN_SEQUENCE_ERROR)
 REFUSED = ack(1, 1, Nak.REMOTE_ACCESS_ERROR)
 CASES = (
@@ -82,6 +87,12 @@ CASES = (
          [read(0), *data(0), only(3), read(1, PMTU + 10, va=0x20000000 + PMTU)]),
     Case("ROCE-READ-PSN", [read(0), *data(0), only(3), only(1)], (0, 5), [read(0), *data(0), only(3), only(3)]),
     Case("ROCE-PSN-GAP", [only(0), only(2)], (1,), [only(0), only(1), only(2)]),
+    Case("ROCE-PSN-JUMP", [only(0), only(1 << 20), only(2)], (1,), [only(0), only(1 << 20), only((1 << 20) + 1)]),
+    Case("ROCE-PSN-JUMP", [only(0), only(1 << 20), ack(1)], (1,), [only(0), only(1 << 20), ack(1 << 20)]),
+    Case("ROCE-PSN-JUMP", [req(O.SEND_FIRST, 0, PMTU), req(O.SEND_LAST, 1 << 20, 8)], (1,),
+         [req(O.SEND_FIRST, 0, PMTU), req(O.SEND_LAST, 1, 8)]),
+    Case("ROCE-DESTQP", [only(0), _to(9, only(1)), _to(9, only(2)), only(3)], (0, 1), [only(0), _to(9, only(5))]),
+    Case("ROCE-DESTQP", [only(0), ack(0), only(1), _to(9, ack(1, 2))], (1, 3), [only(0), ack(0), only(1), ack(1, 2)]),
     Case("ROCE-PSN-ORDER", [only(0), only(2), only(1), only(3)], (1, 2), [only(0), only(1), only(2), only(1), only(3)]),
     Case("ROCE-PSN-ORDER", [only(n, transport=UC) for n in (0, 3, 1, 4)], (1, 2),
          [only(n, transport=UC) for n in (0, 1, 3, 4)]),
@@ -92,7 +103,7 @@ CASES = (
     Case("ROCE-PSN-NOT-SENT", [only(0), ack(1)], (1,), [only(0), only(1), ack(1, 2)]),
     Case("ROCE-PSN-NOT-SENT", [only(0), ack(5), *(only(n) for n in range(1, 9))], (1,), [read(0), *data(0), only(3)]),
     Case("ROCE-PSN-NOT-SENT", [read(0, 100), *data(0, (50, 50))], (2,), [read(0), *data(0)]),
-    Case("ROCE-ACK-ALONE", [only(0), atomic(1), ack(1, 2)], (1, 2), [only(0), atomic(1), value(1, 5), ack(1, 2)]),
+    Case("ROCE-ACK-ALONE", [only(0), atomic(1), ack(1, 2)], (1, 2), [only(0), atomic(1), value(1, 5, 2), ack(1, 2)]),
     Case("ROCE-ACK-ALONE", [only(0), read(1, 10), ack(1, 2)], (1, 2), [only(0), read(1, 10), only(0), ack(1, 2)]),
     Case("ROCE-ACK-ALONE", [read(0), ack(2)], (0, 1), [read(0), *data(0), ack(2)]),
     Case("ROCE-RESPONSE-KIND", [read(0), *data(0)[:1], ack(1)], (0, 2), [read(0), *data(0), ack(2)]),

@@ -80,8 +80,8 @@ def data(at: int, sizes: Iterable[int] = (PMTU, PMTU, 10)) -> list[Line]:
     ]
 
 
-def value(at: int, original: int) -> Line:
-    aeth = head("aeth", syndrome=NO_CREDIT_LIMIT, msn=1)
+def value(at: int, original: int, msn: int = 1) -> Line:
+    aeth = head("aeth", syndrome=NO_CREDIT_LIMIT, msn=msn)
     return answer(O.ATOMIC_ACKNOWLEDGE, at, 0, aeth, head("atomic_ack_eth", origremdt=original))
 
 

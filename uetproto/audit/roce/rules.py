@@ -93,6 +93,11 @@ def _key(state: QpStream, seen: ObservedPacket) -> Violation:
     return Violation(f"P_Key 0x{key:04x} without its top bit", f"0x{seen.head.p_key & KEY:04x}", others)
 
 
+def _elsewhere(state: QpStream, seen: ObservedPacket) -> Violation:
+    expected = f"destqp {state.qp}, as of packet {state.key_number} from the same UDP port"
+    return Violation(expected, str(seen.head.destqp), (state.key_number,))
+
+
 def _aligned(_: QpStream, seen: ObservedPacket) -> Violation | None:
     va = seen.more[0].va
     return Violation(f"an address that is a multiple of {_ALIGNMENT}", f"0x{va:x}") if va % _ALIGNMENT else None
@@ -184,6 +189,11 @@ RULES = (
     Rule(id="ROCE-PSN-GAP", on=_ON.SKIPPED, of=_ON.REQUEST, check=_told, requires=Requires.ABSENCE,
          severity=Severity.WARNING, cite="IBTA volume 1 §9, PSNs of requests",
          says="New requests have successive PSNs."),
+    # They require order: without it another connection may be between.
+    Rule(id="ROCE-PSN-JUMP", on=_ON.JUMPED, of=_ON.REQUEST, check=_told, requires=Requires.ORDER,
+         cite="IBTA volume 1 §9, PSNs of requests", says="A connection goes on at its next PSN.", obscures=True),
+    Rule(id="ROCE-DESTQP", on=_ON.ELSEWHERE, of=_ON.PACKET, check=_elsewhere, requires=Requires.ORDER,
+         cite="IBTA volume 1 §9", says="A queue pair sends all packets to one queue pair.", obscures=True),
     Rule(id="ROCE-PSN-ORDER", on=_ON.LATE, of=_ON.REQUEST, check=_told, requires=Requires.ORDER,
          cite="IBTA volume 1 §9, PSNs of requests", says="Requests are first sent in the order of their PSNs."),
     Rule(id="ROCE-ATOMIC-ALIGNED", on=_ON.ATOMIC, check=_aligned, cite="IBTA volume 1 §9",

@@ -58,8 +58,13 @@ class RoceTracker:
         self._by_hosts: dict[tuple[int, int], list[QpStream]] = {}
         self._marked: dict[tuple[int, int], tuple[int, int]] = {}
         """Maps source and destination to number and time of the last packet with CE."""
-        self._requests = Requests(judge, tell, complete=options.complete)
-        self._answers = Answers(judge, tell, self._by_hosts, self._requests, ordered=options.ordered)
+        self._certain = options.complete and options.ordered
+        self._by_port: dict[tuple[int, int, int, int], QpStream] = {}
+        """Newest queue pair by addresses, UDP source port and transport; only if nothing is missing or out of order."""
+        self._requests = Requests(judge, tell, complete=options.complete, ordered=options.ordered)
+        self._answers = Answers(
+            judge, tell, self._by_hosts, self._requests, ordered=options.ordered, complete=options.complete
+        )
         self.see_by_class = {head_class(BTH.name): self.see}
 
     def see(self, seen: ObservedPacket) -> None:
@@ -148,8 +153,18 @@ class RoceTracker:
             self._notification(seen)
         if transport not in _FOLLOWED:
             return None
+        port = seen.src, seen.dst, seen.entropy, transport
+        known = self._by_port.get(port)
+        if known is not None and _continues(known, seen):
+            self._by_key[seen.src, seen.dst, head.destqp << 3 | transport] = known  # either number may be wrong
+            self._tell[RoceEvent.ELSEWHERE](known, seen)
+            return known
         stream = QpStream(seen, transport, head.destqp)
         self._by_key[seen.src, seen.dst, head.destqp << 3 | transport] = stream
+        if self._certain:
+            self._by_port[port] = stream
+            if len(self._by_port) > _PORTS:
+                del self._by_port[next(iter(self._by_port))]
         if transport == Transport.RC:
             self._by_hosts.setdefault(stream.hosts, []).append(stream)
         return stream
@@ -256,5 +271,15 @@ def _is_elsewhere(stream: QpStream, seen: ObservedPacket) -> bool:
     return abs(diff24(seen.head.psn, stream.newest)) > FAR
 
 
+def _continues(stream: QpStream, seen: ObservedPacket) -> bool:
+    """Return whether a packet surely is of a queue pair, which the number of its destination is not."""
+    psn, other = seen.head.psn, stream.other
+    if seen.head.opcode & 0x1F not in RESPONSES:
+        return psn == stream.next and not stream.dead
+    return other is not None and (psn in other.records or other.read_of(psn) is not None)
+
+
+_PORTS = 65_536
+"""UDP source ports of queue pairs that are kept."""
 _FEWEST = 128
 """Records that a queue pair keeps when there are many."""

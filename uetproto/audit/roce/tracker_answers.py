@@ -39,11 +39,12 @@ class Answers:
 
     def __init__(
         self, judge: Judge, tell: dict[RoceEvent, Tell], by_hosts: dict[tuple[int, int], list[QpStream]],
-        requests: Requests, *, ordered: bool,
+        requests: Requests, *, ordered: bool, complete: bool,
     ) -> None:  # fmt: skip
-        """`ordered`: the order of capture is that of sending."""
+        """`ordered`: the order of capture is that of sending; `complete`: no packet is missing."""
         self._tell = tell
         self._ordered = ordered
+        self._certain = ordered and complete
         self._response = tell[RoceEvent.RESPONSE]
         self._length = judge.on(WireEvent.ROCE_LENGTH)
         self._by_hosts = by_hosts
@@ -112,6 +113,9 @@ class Answers:
         psn = seen.head.psn
         assert requests.newest is not None
         self._response(stream, seen)
+        left = requests.left
+        if left is not None and 0 <= diff24(psn, left[0]) <= _WAITING:  # what seemed to begin a connection is answered
+            self._requests.tell_jump(requests)
         suspect = requests.suspect
         if suspect is not None and psn == suspect.head.psn:
             was = requests.records.get(psn)
@@ -266,6 +270,8 @@ class Answers:
         self._tell[RoceEvent.ATOMIC_ANSWER](stream if is_sure else Contradicted(stream), seen)
         if original is None or not is_sure:
             self._tell[RoceEvent.ACK_ALONE](Contradicted(stream, None), seen)
+            if self._certain:  # else this may be the answer to a copy
+                self._count(stream, requests, seen, seen.more[0].msn)
             stream.atomics.pop(psn, None)
             stream.atomics[psn] = seen.number, seen.more[1].origremdt
             oldest = next(iter(stream.atomics))

@@ -62,10 +62,12 @@ def if_sure(stream: QpStream, number: int) -> QpStream | Contradicted:
 class Requests:
     """Follows requests on the slow path."""
 
-    def __init__(self, judge: Judge, tell: dict[RoceEvent, Tell], *, complete: bool) -> None:
-        """`complete`: no packet is missing, so that the first copy of a request is its first transmission."""
+    def __init__(self, judge: Judge, tell: dict[RoceEvent, Tell], *, complete: bool, ordered: bool) -> None:
+        """`complete`: no packet is missing, so that the first copy of a request is its first transmission; `ordered`:
+        the order of capture is that of sending."""
         self._tell = tell
         self._complete = complete
+        self._certain = complete and ordered
         self._length = judge.on(WireEvent.ROCE_LENGTH)
 
     def see(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
@@ -90,7 +92,7 @@ class Requests:
         elif distance <= 0 and (read := stream.read_of(psn)) is not None:
             self._in_read(stream, seen, operation, read)
         elif abs(distance) > FAR:
-            self._begin(stream, seen, operation)
+            self._far(stream, seen, operation)
         elif distance > 0:
             if not self._may_follow_read(stream, seen, operation):
                 self._skip(stream, seen)
@@ -205,6 +207,29 @@ class Requests:
         stream.restart()
         self._tell[RoceEvent.ANEW](stream, seen)
         self._adopt(stream, seen, operation, known=False)
+
+    def _far(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
+        """Follow a request whose PSN is far from all others: another connection begins, unless the PSN is wrong."""
+        left, own = stream.left, stream.next
+        if left is not None and 0 <= diff24(seen.head.psn, left[0]) <= _GAPS:
+            self.tell_jump(stream)
+        elif self._certain and own is not None and not stream.dead:
+            if BEFORE[operation] != IDLE and BEFORE[operation] == stream.inside:  # it goes on with a message
+                self._tell[RoceEvent.JUMPED](_jump(stream, own, seen), seen)
+                self._due(stream, seen._replace(head=seen.head._replace(psn=own)), operation)
+                return
+            if stream.is_sure_of(stream.last_request):
+                self._begin(stream, seen, operation)
+                stream.left = own, seen
+                return
+        self._begin(stream, seen, operation)
+
+    def tell_jump(self, stream: QpStream) -> None:
+        """Tell that a request with which another connection seemed to begin had a wrong PSN."""
+        assert stream.left is not None
+        own, seen = stream.left
+        stream.left = None
+        self._tell[RoceEvent.JUMPED](_jump(stream, own, seen), seen)
 
     def _in_read(self, stream: QpStream, seen: ObservedPacket, operation: int, read: AuditedRead) -> None:
         is_rest = operation == _READ and _asks_for(seen) == read.rest(seen.head.psn)
@@ -365,6 +390,10 @@ class Requests:
                 self._sum(stream, seen, first, written)
                 return
             last = (last + 1) & M24
+
+
+def _jump(stream: QpStream, expected: int, seen: ObservedPacket) -> Contradicted:
+    return Contradicted(stream, Violation(f"PSN {expected}", str(seen.head.psn)))
 
 
 def _record(stream: QpStream, seen: ObservedPacket, operation: int) -> RequestRecord:

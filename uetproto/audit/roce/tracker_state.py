@@ -85,6 +85,10 @@ class RoceEvent(Enum):
     """Another connection begins with this request; `REQUEST` follows. Both directions forget the old connection."""
     IN_READ = auto()
     """A request has a PSN that belongs to a READ, `read`."""
+    JUMPED = auto()
+    """A request has a PSN far from the next one of its connection; only if nothing is missing or out of order."""
+    ELSEWHERE = auto()
+    """A packet that is of this queue pair goes to another one; only if nothing is missing or out of order."""
     SKIPPED = auto()
     """A request skipped a PSN that did not come later either; state: `Contradicted`."""
     LATE = auto()
@@ -189,8 +193,8 @@ class QpStream:
     __slots__ = (
         "_dst", "_src", "_transport", "acked", "acked_before", "after_suspect", "ahead", "answered", "atomics",
         "awaited", "begun", "dead", "done", "doubts", "dropped", "entropy", "expected_key", "expected_msn", "first",
-        "gaps", "inside", "key_number", "last_ns", "last_request", "longest", "marked", "naked", "newest", "next",
-        "original", "other", "other_key", "p_key", "pause", "pause_before", "pmtu", "qp", "read", "reading",
+        "gaps", "inside", "key_number", "last_ns", "last_request", "left", "longest", "marked", "naked", "newest",
+        "next", "original", "other", "other_key", "p_key", "pause", "pause_before", "pmtu", "qp", "read", "reading",
         "reads", "records", "refused", "repeated", "resumed", "run", "size_number", "stated", "suspect", "unsent",
         "waiting", "was", "written",
     )  # fmt: skip
@@ -238,6 +242,8 @@ class QpStream:
         self.suspect: ObservedPacket | None = None
         """Holds a request that contradicts an earlier one, unless a new connection begins with it."""
         self.after_suspect: int | None = None
+        self.left: tuple[int, ObservedPacket] | None = None
+        """Next PSN of the connection before, and the request that began this one; None: no PSN jumped."""
         self.awaited: int | None = None
         """Holds the PSN of a NAK PSN sequence error."""
         self.last_request = 0
@@ -377,6 +383,7 @@ class QpStream:
         self.begun = self.dropped = None
         self.newest = self.next = self.inside = self.first = self.awaited = self.suspect = None
         self.reading = self.acked = self.naked = self.refused = self.answered = None
+        self.left = None
         self.run += 1
         self.pmtu = self.longest = 0
         self.dead = False
