@@ -48,10 +48,11 @@ class Tag(NamedTuple):
 
     def pack(self) -> int:
         """Return the tag in 64 bits, for completion data or match bits; numbers that are too long wrap."""
-        value = 0
-        for number, width in zip(self, WIDTHS, strict=True):
-            value = value << width | number & (1 << width) - 1
-        return value
+        purpose, group, sequence, step, piece = self
+        return (
+            (purpose & 1) << 63 | (group & 0x1FFF) << 50 | (sequence & 0x3FFFF) << 32 | (step & 0x3FFFF) << 14
+            | piece & 0x3FFF
+        )  # fmt: skip
 
     @classmethod
     def unpack(cls, value: int) -> "Tag":

@@ -116,9 +116,11 @@ class Fep:
         operation.expose = expose
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        self._settle(now)
+        self.target.now = now
+        if self._ses_deadline() <= now:
+            self._settle(now)
         packets = self.pds.poll(now, limit)
-        if self.initiator.deadline() <= now or self.target.deadline() <= now:
+        if self._ses_deadline() <= now:
             self._settle(now)  # timers of PDS gave SES something to do
             packets += self.pds.poll(now, limit)
         return packets
@@ -130,9 +132,12 @@ class Fep:
             target.returns.flush(self.pds, now)
         initiator.on_time(now)
 
+    def _ses_deadline(self) -> int:
+        late, at = self.target.deadline(), self.initiator.deadline()
+        return late if late < at else at
+
     def deadline(self) -> int | None:
-        at = self.pds.deadline()
-        late = min(self.target.deadline(), self.initiator.deadline())
+        at, late = self.pds.deadline(), self._ses_deadline()
         if late == NEVER:
             return at
         return late if at is None else min(at, late)
@@ -149,7 +154,7 @@ class Fep:
     def quiescent(self) -> bool:
         """Return True when nothing is in flight, queued, stored or unanswered; only idle timers may be armed."""
         initiator = self.initiator
-        return self.pds.quiescent and not (initiator.transfers or initiator.messages or self.target.waiting)
+        return not (initiator.transfers or initiator.messages or self.target.waiting) and self.pds.quiescent
 
     @property
     def held(self) -> set[tuple[int, int]] | None:

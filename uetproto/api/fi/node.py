@@ -106,14 +106,13 @@ class FiNetwork(EmulatedNetwork):
     @property
     def stalled(self) -> bool:
         """Return whether all open messages wait at their targets for a receive."""
-        feps = [node.fep for node in self.nodes.values()]
         held: dict[int, set[tuple[int, int]]] = {}
-        for fep in feps:
-            messages = fep.held
+        for node in self.nodes.values():
+            messages = node.fep.held
             if messages is None:
                 return False
-            held[fep.address] = messages
-        return all(fep.stalled(held) for fep in feps)
+            held[node.address] = messages
+        return all(node.fep.stalled(held) for node in self.nodes.values())
 
 
 __all__ = ["Encapsulation", "FiNetwork", "FiNode", "NodeSpec"]

@@ -16,6 +16,9 @@ from uetproto.engine.ses.matching import HeldMessages, PostedReceives
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_ses import Space
 
+_PLACES = 1024
+"""Number of results of look-ups that are kept."""
+
 
 class IndexState(IntEnum):
     """A resource index has these states (ses.md §2.4)."""
@@ -82,6 +85,7 @@ class Process:
             if number in self.spaces[space]:
                 raise LocalError("resource_index", f"{number} is taken in the space {space.name}")
             self.spaces[space][number] = ResourceIndex(space, number)
+        self.on_change()
 
     def close(self, number: int) -> None:
         """Close resource index `number` in all spaces; later packets get BAD_INDEX."""
@@ -109,10 +113,20 @@ class Processes:
         self.jobs: dict[int, dict[int, Process]] = {}
         self.services: dict[int, Process] = {}
         self.version = 0
-        """Number that changes when results of earlier look-ups are no longer valid: with each attach, detach, close."""
+        """Number that changes when results of earlier look-ups are no longer valid: with each attach, detach, open,
+        close."""
+        self.places: dict[tuple[int, ...], tuple[Process, ResourceIndex]] = {}
+        """Results of earlier look-ups, by the values of the request that were looked at (`checks.judge`)."""
 
     def _changed(self) -> None:
         self.version += 1
+        self.places.clear()
+
+    def keep_place(self, key: tuple[int, ...], place: tuple[Process, ResourceIndex]) -> None:
+        """Keep the result of a look-up until a process or a resource index changes."""
+        if len(self.places) >= _PLACES:
+            self.places.clear()
+        self.places[key] = place
 
     def find(self, job_id: int | None, pid_on_fep: int) -> Process | None:
         """Return the process of a job, or the service at an absolute address if `job_id` is None; None: not found."""
@@ -137,7 +151,7 @@ class Processes:
         if pid_on_fep in place:
             raise LocalError("pid_on_fep", f"{pid_on_fep} is attached already")
         place[pid_on_fep] = process
-        self.version += 1
+        self._changed()
         return process
 
     def detach(self, process: Process) -> None:
@@ -150,4 +164,4 @@ class Processes:
             raise LocalError("pid_on_fep", f"{process.pid_on_fep} is not attached")
         if process.job_id is not None and not place:
             del self.jobs[process.job_id]
-        self.version += 1
+        self._changed()

@@ -4,7 +4,7 @@ The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are checke
 message that arrives first; the other steps for every packet.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,7 +71,7 @@ class Judgement:
 
     @property
     def row(self) -> OpcodeProfile:
-        return OPCODE_PROFILES[Opcode(self.request.opcode)]
+        return OPCODE_PROFILES[self.request.opcode]  # type: ignore[index]
 
     @property
     def body(self) -> int:
@@ -98,9 +98,8 @@ def _version(j: Judgement) -> _Verdict:
 
 def _opcode_known(j: Judgement) -> _Verdict:
     """Check that the profiles of the target have the opcode, and RUDI or optimized headers if used (ses.md §4.3)."""
-    try:
-        row = OPCODE_PROFILES[Opcode(j.request.opcode)]
-    except (KeyError, ValueError):
+    row = OPCODE_PROFILES.get(j.request.opcode)  # type: ignore[call-overload]
+    if row is None:
         return ReturnCode.UNSUPPORTED_OP
     known = row.profiles & j.profile and (j.config.sync_operations or j.request.opcode not in SYNCS)
     known = known and (j.mode is not Mode.RUDI or j.profile & RUDI)
@@ -374,6 +373,8 @@ CHECKS = (
 )  # fmt: skip
 """The checks in their order. PDS does step 1: it does not deliver a SES header that is cut short."""
 
+_INDEX = 7
+"""Last step that finds the process and the resource index; the result is the same for equal headers."""
 _ADDRESSING = 8
 """Last step that is checked for MSG_ERROR (ses.md §10, special paths)."""
 _RESTART = 4
@@ -384,32 +385,60 @@ _MESSAGE = 15
 """Last step that is checked before a message is placed; later steps concern the single packet."""
 
 
+def _functions(steps: range, selects: Selects, *, first: bool) -> tuple[Callable[[Judgement], _Verdict], ...]:
+    """Return the checks of some steps for operations that access what `selects` says."""
+    return tuple(
+        check.function for check in CHECKS
+        if check.step in steps and (first or not check.once) and check.selects in (None, selects)
+    )  # fmt: skip
+
+
+_OPCODE = _functions(range(_RESTART + 1), Selects.NOTHING, first=True)
+_PLACE = _functions(range(_RESTART + 1, _INDEX + 1), Selects.NOTHING, first=True)
+_ENDING, _MESSAGES, _PACKETS = (
+    {(selects, first): _functions(steps, selects, first=first) for selects in Selects for first in (True, False)}
+    for steps in (range(_INDEX + 1, _ADDRESSING + 1), range(_INDEX + 1, _MESSAGE + 1), range(_MESSAGE + 1, 19))
+)
+"""Checks of MSG_ERROR, of other messages and of their packets, by what the operation accesses, and whether the packet
+is the first of its message."""
+
+
+def _first_failure(checks: Iterable[Callable[[Judgement], _Verdict]], j: Judgement) -> _Verdict:
+    for check in checks:
+        code = check(j)
+        if code is not None:
+            return code
+    return None
+
+
 def judge(j: Judgement) -> ReturnCode | None:
     """Check steps 2 to 15; return the code of the first that fails, or None if the message may be placed."""
-    first = j.message is None
-    last, selects = _MESSAGE, None
-    for check in CHECKS:
-        if check.step > last:
-            break
-        if (first or not check.once) and (check.selects is None or check.selects is selects):
-            code = check.function(j)
-            if code is not None:
-                return code
-        if check.step == _RESTART:
-            selects = j.row.selects
-            if j.request.opcode == Opcode.DEFERRABLE_RTR:
-                last = _RESTART
-            elif j.request.opcode == Opcode.MSG_ERROR:
-                last = _ADDRESSING
-    return None
+    request, first, key = j.request, j.message is None, _place_key(j)
+    place = j.processes.places.get(key) if first else None
+    if place is not None:
+        j.process, j.index = place
+    else:
+        code = _first_failure(_OPCODE, j)
+        if code is not None or request.opcode == Opcode.DEFERRABLE_RTR:
+            return code
+        code = _first_failure(_PLACE, j)
+        if code is not None:
+            return code
+        if first and j.process is not None and j.index is not None:
+            j.processes.keep_place(key, (j.process, j.index))
+    checks = _ENDING if request.opcode == Opcode.MSG_ERROR else _MESSAGES
+    return _first_failure(checks[j.row.selects, first], j)
+
+
+def _place_key(j: Judgement) -> tuple[int | bool, ...]:
+    """Return all that steps 2 to 7 look at in the first packet of a message."""
+    r = j.request
+    return (
+        r.opcode, r.next_hdr, r.version, r.hd, r.rel, r.job_id, r.pid_on_fep, r.resource_index, j.mode,
+        j.extensions is None,
+    )  # fmt: skip
 
 
 def judge_packet(j: Judgement) -> ReturnCode | None:
     """Check steps 16 to 18 for a packet of a placed message; return the code of the first that fails, or None."""
-    selects = j.row.selects
-    for check in CHECKS:
-        if check.step > _MESSAGE and check.selects in (None, selects):
-            code = check.function(j)
-            if code is not None:
-                return code
-    return None
+    return _first_failure(_PACKETS[j.row.selects, True], j)

@@ -99,7 +99,7 @@ class SesInitiator:
     def _service(self, transfer: MessageTransfer) -> tuple[int, int, int, int, int]:
         plan = transfer.plan
         job_id = plan.job_id if plan.rel else -1
-        space = OPCODE_PROFILES[Opcode(plan.opcode)].space
+        space = OPCODE_PROFILES[plan.opcode].space  # type: ignore[index]
         return transfer.operation.peer, job_id, plan.pid_on_fep, space, plan.resource_index
 
     def _give_token(self, transfer: MessageTransfer) -> None:
@@ -121,7 +121,7 @@ class SesInitiator:
     def _send(self, transfer: MessageTransfer, now: int) -> None:
         if transfer.state is not MessageState.QUEUED or transfer.attempt is not None:
             return  # the message has ended, or is being sent
-        row = OPCODE_PROFILES[Opcode(transfer.plan.opcode)]
+        row = OPCODE_PROFILES[transfer.plan.opcode]  # type: ignore[index]
         if row.selects is Selects.RECEIVE and transfer.operation.mode in PDC_MODES:
             generation = self.generations.get(self._service(transfer), 0)
             if generation != transfer.plan.generation:
@@ -315,9 +315,9 @@ class SesInitiator:
             del self.messages[message.message_id]
             if self._starved:
                 self.start(self._starved.popleft())
-        self.short_reads.pop((message.pdc, message.psn), None)
         pdc, message.pdc = message.pdc, None
         if pdc is not None:
+            self.short_reads.pop((pdc, message.psn), None)
             self._due.append(lambda now: self._unlock(pdc, now))
 
     def on_closed(self, pdc: Connection) -> None:

@@ -65,7 +65,7 @@ class Queues:
         self.begin: Callable[[SesOperation, int], None] = lambda operation, now: None
         """Function that begins an operation of the endpoint itself: the READ of a rendezvous, or a DEFERRABLE_RTR."""
         self._events = events
-        self._stops: deque[StoppedMessage] = deque()
+        self.stops: deque[StoppedMessage] = deque()
         """Stopped messages in the order in which they expire."""
         self._tokens: dict[int, StoppedMessage] = {}
         """Stopped messages with a reserved buffer, by target restart token."""
@@ -244,7 +244,7 @@ class Queues:
         message.stopped = stop
         index.pending += 1
         index.held.hold(stop)
-        self._stops.append(stop)
+        self.stops.append(stop)
 
     def _reserve(self, stop: StoppedMessage, buffer: PostedBuffer, now: int) -> None:
         """Reserve a buffer for a stopped message, and send DEFERRABLE_RTR (ses.md §5.7 D4)."""
@@ -252,8 +252,8 @@ class Queues:
         size = min(stop.request.request_length, buffer.room) if buffer.receive.least else buffer.room
         stop.buffer = PostedBuffer(buffer.receive, buffer.memory, buffer.next, buffer.next + size, whole=buffer)
         stop.expires = now + self.config.deferral_time
-        self._stops.remove(stop)
-        self._stops.append(stop)
+        self.stops.remove(stop)
+        self.stops.append(stop)
         self._tokens[stop.token] = stop
         self._use(stop.index, buffer, min(stop.request.request_length, buffer.room))
         request = stop.request
@@ -300,13 +300,13 @@ class Queues:
         for token, stop in list(self._tokens.items()):
             if token == mine or (not mine and stop.request.tokens[0] == theirs and stop.source == message.source):
                 del self._tokens[token]
-                self._stops.remove(stop)
+                self.stops.remove(stop)
 
     def _give_up(self, stop: StoppedMessage, code: ReturnCode) -> None:
         """End in error a receive that waits for a restart."""
         del self._tokens[stop.token]
-        if stop in self._stops:
-            self._stops.remove(stop)
+        if stop in self.stops:
+            self.stops.remove(stop)
         assert stop.buffer is not None
         spent = _left(stop.buffer)
         request = stop.request
@@ -325,7 +325,7 @@ class Queues:
                 self._give_up(stop, message.error or ReturnCode.UNCOR)
         elif stop.index.held.remove(stop):
             stop.index.pending -= 1
-            self._stops.remove(stop)
+            self.stops.remove(stop)
 
     # The end of a message
 
@@ -380,14 +380,14 @@ class Queues:
     @property
     def waiting(self) -> bool:
         """Return True when a restart or the data of a rendezvous is expected."""
-        return bool(self._stops or self._reading)
+        return bool(self.stops or self._reading)
 
     # Time
 
     def on_time(self, now: int) -> None:
         """Remove stopped messages that expired; a receive with a reserved buffer ends in error."""
-        while self._stops and self._stops[0].expires <= now:
-            stop = self._stops.popleft()
+        while self.stops and self.stops[0].expires <= now:
+            stop = self.stops.popleft()
             if stop.buffer is not None:
                 self._give_up(stop, ReturnCode.DROPPED)
             else:
@@ -395,4 +395,4 @@ class Queues:
                 stop.index.pending -= 1
 
     def deadline(self) -> int:
-        return self._stops[0].expires if self._stops else NEVER
+        return self.stops[0].expires if self.stops else NEVER

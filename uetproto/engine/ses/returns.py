@@ -70,9 +70,9 @@ class Returns:
     @property
     def queued(self) -> bool:
         """Return True when `flush` has something to do."""
-        return bool(self._queued or self._read or any(
-            self._waiting.get(pdc, 0) < _MOST_QUEUED for pdc in self._accepted
-        ))  # fmt: skip
+        if self._queued or self._read:
+            return True
+        return bool(self._accepted) and any(self._waiting.get(pdc, 0) < _MOST_QUEUED for pdc in self._accepted)
 
     def send(
         self, pdc: Connection, psn: int, next_hdr: int, header: bytes, data: Buffer, region: Region | None,

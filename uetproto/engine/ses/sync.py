@@ -32,7 +32,7 @@ class TargetSyncGroups:
 
     def __init__(self, config: SesConfig) -> None:
         self._config = config
-        self._groups: dict[tuple[int, int], _SyncGroup] = {}
+        self.groups: dict[tuple[int, int], _SyncGroup] = {}
 
     def join(self, message: RxMessage, now: int) -> ReturnCode | None:
         """Add a message to its group at its first packet, or return the code with which the message is refused.
@@ -42,11 +42,11 @@ class TargetSyncGroups:
         """
         assert message.sync is not None
         key = (message.source, message.sync.group)
-        group = self._groups.get(key)
+        group = self.groups.get(key)
         if group is None:
-            if len(self._groups) >= self._config.max_rx_messages:
+            if len(self.groups) >= self._config.max_rx_messages:
                 return ReturnCode.UNCOR_TRNSNT
-            group = self._groups[key] = _SyncGroup(now + self._config.sync_group_time)
+            group = self.groups[key] = _SyncGroup(now + self._config.sync_group_time)
         total = message.sync.count
         most = group.total or total
         if (total and group.total) or (most and group.joined >= most):
@@ -84,22 +84,22 @@ class TargetSyncGroups:
             self._look(message, group)
 
     def _of(self, message: RxMessage) -> _SyncGroup | None:
-        return None if message.sync is None else self._groups.get((message.source, message.sync.group))
+        return None if message.sync is None else self.groups.get((message.source, message.sync.group))
 
     def _look(self, message: RxMessage, group: _SyncGroup) -> None:
         assert message.sync is not None
         if group.total and group.done >= group.total:
-            del self._groups[message.source, message.sync.group]
+            del self.groups[message.source, message.sync.group]
             if group.late is not None:
                 group.late(group.error)
 
     def on_time(self, now: int) -> None:
         """Drop the groups whose `sync_group_time` is over; the operations that end them fail with DROPPED."""
-        for key in [key for key, group in self._groups.items() if group.expires <= now]:
-            group = self._groups.pop(key)
+        for key in [key for key, group in self.groups.items() if group.expires <= now]:
+            group = self.groups.pop(key)
             if group.late is not None:
                 group.late(ReturnCode.DROPPED)
 
     def deadline(self) -> int:
-        oldest = next(iter(self._groups.values()), None)
+        oldest = next(iter(self.groups.values()), None)
         return NEVER if oldest is None else oldest.expires

@@ -609,12 +609,14 @@ class SesTarget:
 
     def deadline(self) -> int:
         """Return the time of the next late answer or of the next search for idle messages; NEVER: there is neither."""
+        if self._answers or self.returns.queued:
+            return 0
         at = self._idle_at if self.messages else NEVER
         if self._observable:
             at = min(at, self._observable[0][0])
-        if self._answers or self.returns.queued:
-            return 0
-        return min(at, self.queues.deadline(), self.syncs.deadline())
+        if self.queues.stops:
+            at = min(at, self.queues.deadline())
+        return min(at, self.syncs.deadline()) if self.syncs.groups else at
 
     def on_closed(self, pdc: Connection) -> None:
         """End the messages of a closed PDC, on which no further packet can arrive and no answer can be sent."""

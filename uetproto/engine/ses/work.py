@@ -1,6 +1,7 @@
 """Work of the application becomes SES messages, with opcode, header form and fields (ses.md §4.1, §5, §13.5)."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from uetproto.engine.config import SesConfig
@@ -120,13 +121,13 @@ _OPTIONAL = ("tag", "match_bits", "completion_data")
 
 
 def _check_fields(work: Addressed) -> None:
-    for name, bits in _BITS.items():
-        value = getattr(work, name, 0)
-        if value is None and name in _OPTIONAL:
+    for name, end in _ENDS[type(work)]:
+        value = getattr(work, name)
+        if type(value) is int and 0 <= value < end:
             continue
-        if type(value) is not int or not 0 <= value < 1 << bits:
+        if value is not None or name not in _OPTIONAL:
             none = "None, " if name in _OPTIONAL else ""
-            raise LocalError(name, f"{value!r} is not legal", f"{none}0 … {(1 << bits) - 1:#x}")
+            raise LocalError(name, f"{value!r} is not legal", f"{none}0 … {end - 1:#x}")
 
 
 def _check_mode(work: Addressed, legal: tuple[Mode, ...]) -> None:
@@ -172,7 +173,7 @@ def _base(work: Addressed, opcode: Opcode, config: SesConfig, **fields: Any) -> 
 def _form(plan: MessagePlan, config: SesConfig) -> NextHdr:
     """Return the shortest header form that has all needed fields (ses.md §4.1), or the standard form without
     `optimized_headers`."""
-    row = OPCODE_PROFILES[Opcode(plan.opcode)]
+    row = OPCODE_PROFILES[plan.opcode]  # type: ignore[index]
     if not config.optimized_headers or plan.request_length > min(config.payload_mtu, _SHORT):
         return NextHdr.REQUEST_STD
     plain = plan.header_data is None
@@ -348,6 +349,11 @@ def _nop(work: Nop, config: SesConfig) -> SesOperation:
 _KINDS: dict[type, Callable[[Any, SesConfig], SesOperation]] = {
     Write: _write, Read: _read, Atomic: _atomic, Send: _send, Nop: _nop,
 }  # fmt: skip
+_ENDS = {
+    kind: tuple((name, 1 << bits) for name, bits in _BITS.items() if name in {field.name for field in fields(kind)})
+    for kind in _KINDS
+}
+"""Fields of each kind of work that hold numbers, with the first number that is too great."""
 
 
 def operation_of(work: Addressed, config: SesConfig) -> SesOperation:

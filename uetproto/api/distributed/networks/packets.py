@@ -298,7 +298,7 @@ class PacketNetwork(CollectiveNetwork):
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
         clock, until = self.world.clock, NEVER if limit is None else limit
         while not ready():
-            if not len(clock) or self.world.idle:
+            if clock.next == NEVER or self.world.idle:
                 return True
             if clock.next > until:
                 return False
