@@ -388,9 +388,9 @@ def test_values_of_columns_can_be_encoded() -> None:
 
 def test_misuse(tmp_path: Path) -> None:
     path = write(tmp_path / "x.pcap", [])
-    with pytest.raises(LocalError, match="rows: 0 is not at least 1"):
+    with pytest.raises(LocalError, match="rows: 0 is not legal; legal: a whole number from 1 on"):
         next(columns.iter_batches(path, 0))
-    with pytest.raises(LocalError, match="udp_port: '4793' is not in 0 … 65535"):
+    with pytest.raises(LocalError, match="udp_port: '4793' is not legal; legal: 0 … 65535"):
         columns.read(path, udp_port="4793")  # type: ignore[arg-type]
 
 
@@ -423,7 +423,10 @@ def test_types(tmp_path: Path) -> None:
             size = next((size for size in (1, 2, 4, 8) if row.bits <= size * 8), 16)
             assert array.dtype == ("V16" if row.bits > 64 else f"{'i' if row.signed else 'u'}{size}"), (form, row.name)
             assert len(array) == rows.count
-    with pytest.raises(KeyError, match=r"udp\.port: no such field; there are index, sport, dport, length, checksum"):
+    with pytest.raises(
+        KeyError,
+        match=r"udp\.port: no such field \(did you mean sport or dport\?\); there are index, sport, dport, length, ",
+    ):
         found["udp"]["port"]
     with pytest.raises(KeyError, match="tcp: no such form; there are ethernet, "):
         found["tcp"]

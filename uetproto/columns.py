@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uetproto.columns_crc import FlowTrailers, Packets
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, shown, similar
 from uetproto.wire.capture.base import MAX_LENGTH, SECOND, Source
 from uetproto.wire.capture.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
 from uetproto.wire.crc import crc32
@@ -199,7 +199,9 @@ class Rows(Mapping[str, Array]):
         if column := self._columns.get(field):
             return np.concatenate([column.of(units[column.unit]) for units in self._blocks])
         if field != "index":
-            raise KeyError(f"{self.header.name}.{field}: no such field; there are {', '.join(self)}")
+            raise KeyError(
+                f"{self.header.name}.{field}: no such field{similar(field, self)}; there are {', '.join(self)}"
+            )
         last = self._first + len(self._shape)
         numbers = np.arange(self._first, last, dtype=np.uint32 if last <= 1 << 32 else np.uint64)
         counts = self._often[self._shape]
@@ -240,7 +242,7 @@ class Columns(Mapping[str, Rows]):
 
     def __getitem__(self, form: str) -> Rows:
         if form not in self._rows:
-            why = "does not occur here" if form in FORMS else "no such form"
+            why = "does not occur here" if form in FORMS else f"no such form{similar(form, FORMS)}"
             raise KeyError(f"{form}: {why}; there are {', '.join(self._rows) or 'none'}")
         return self._rows[form]
 
@@ -307,8 +309,8 @@ def iter_batches(
 
     `damage` of a piece lists what was found since the piece before. A capture without packets is one empty piece.
     """
-    if rows < 1:
-        raise LocalError("rows", f"{rows} is not at least 1")
+    if type(rows) is not int or rows < 1:
+        raise LocalError("rows", f"{shown(rows)} is not legal", "a whole number from 1 on")
     damage: list[Damage] = []
     settings = _Settings(udp_port, ip_protocol, roce_port, rd, icrc, crc32c, sharp, mcast)
     builder = _Builder(settings)

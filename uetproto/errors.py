@@ -86,7 +86,7 @@ def similar(word: object, names: Iterable[object], most: int = 3) -> str:
     if not near:
         from difflib import get_close_matches  # it is needed only for an error
 
-        near = get_close_matches(folded, known, most, 0.65)
+        near = get_close_matches(folded, known, most, 0.7)
     return f" (did you mean {' or '.join(known[name] for name in near[:most])}?)" if near else ""
 
 
@@ -99,6 +99,12 @@ class RemoteError(UetError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.value, self.code), {"name": self.name, "legal": self.legal}
+
+
+def typed(name: str, value: object, kinds: type | tuple[type, ...], legal: str) -> None:
+    """Raise `LocalError` for the argument `name` unless its value is of one of the types, which `legal` describes."""
+    if not isinstance(value, kinds):
+        raise LocalError(name, f"{shown(value)} is not legal", legal)
 
 
 class _Shown(Repr):

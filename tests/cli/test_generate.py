@@ -132,7 +132,7 @@ def test_a_closed_pipe_ends_silently() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nothing",), "nothing: no such profile; shipped are atomics, bench, lossy, mixed, roce-bench, roce-mixed, "),
+        (("nothing",), "nothing: no such profile; legal: atomics, bench, lossy, mixed, roce-bench, roce-mixed, "),
         (("bench", "--set", "losses=1"), "--set losses: unknown key"),
         (("bench", "--set", "transport=rc"), "--set transport: modes: unknown key with transport rc; legal: "),
         (("bench", "--mutate", "typo=1"), "--mutate typo=1: 'typo' is no mutation"),

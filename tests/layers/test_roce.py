@@ -144,7 +144,7 @@ def test_rd_is_raw_unless_asked_for() -> None:
     assert Ether(frame)[uet.Bth].payload.__class__ is Raw
     uet.bind_roce(rd="headers")
     assert uet.Rdeth in Ether(frame)
-    with pytest.raises(LocalError, match="rd: 'all' is none of raw, headers"):
+    with pytest.raises(LocalError, match="rd: 'all' is not legal; legal: raw, headers"):
         uet.bind_roce(rd="all")
 
 
@@ -334,7 +334,7 @@ def test_columns_of_the_other_forms(tmp_path: Path) -> None:
 
 def test_columns_refuse_what_is_not_legal(tmp_path: Path) -> None:
     path = write(tmp_path / "x.pcap", [(pcap.ETHERNET, WRITE, len(WRITE))])
-    with pytest.raises(LocalError, match="rd: 'all' is none of raw, headers"):
+    with pytest.raises(LocalError, match="rd: 'all' is not legal; legal: raw, headers"):
         columns.read(path, rd="all")
     with pytest.raises(LocalError, match="roce_port: 65536"):
         columns.read(path, roce_port=65536)

@@ -114,7 +114,7 @@ def test_a_profile_may_be_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"jobs = 1\nname = '\xff'\n")
     with pytest.raises(LocalError, match=r"mine.toml:2: byte 0xff is not UTF-8"):
         load(str(path))
-    with pytest.raises(LocalError, match="nothing: no such profile; shipped are atomics, bench"):
+    with pytest.raises(LocalError, match="nothing: no such profile; legal: atomics, bench"):
         load("nothing")
     with pytest.raises(FileNotFoundError):
         load(str(tmp_path / "nothing.toml"))

@@ -337,7 +337,7 @@ def test_settings() -> None:
     assert unchecked.trailer == ("icrc", 0x9053CC86, None)
     assert unchecked.payload == b"hello"
     for rd in ("all", None, 5):
-        with pytest.raises(LocalError, match=r"rd: .* is none of raw, headers"):
+        with pytest.raises(LocalError, match=r"rd: .* is not legal; legal: raw, headers"):
             decode(WRITE, rd=rd)  # type: ignore[arg-type]
 
 
@@ -496,7 +496,7 @@ def test_without_a_trailer_nothing_is_appended() -> None:
         (Packet([Layer("grh", {}), Layer("bth", {})], bytes(70_000), Trailer("icrc", 0)), "grh.paylen: 70016"),
         (Packet([Layer("grh", {}), Layer("bth", {})], trailer=Trailer("icrc", 1 << 32)), "icrc: 4294967296 is no"),
         (Packet([Layer("bth", {"psn": 1 << 24})]), "bth.psn: 16777216 is not in 0 … 16777215"),
-        (Packet([Layer("bth", {})], pad="x"), "pad: 'x' is not bytes"),  # type: ignore[arg-type]
+        (Packet([Layer("bth", {})], pad="x"), "pad: 'x' is not legal; legal: bytes"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_built(packet: Packet, said: str) -> None:

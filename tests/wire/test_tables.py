@@ -75,7 +75,7 @@ def test_encode_refuses_what_does_not_fit(form: str) -> None:
                 codec.encode({field.name: value})
         assert codec.decode(codec.encode({field.name: field.high}))[field.name] == field.high
         assert codec.decode(codec.encode({field.name: field.low}))[field.name] == field.low
-    with pytest.raises(LocalError, match="no such field; there are"):
+    with pytest.raises(LocalError, match=r"no such field.*; legal: "):
         codec.encode({"nothing": 1})
     with pytest.raises(LocalError, match="no such field"):
         codec.encode({**codec.decode(bytes(codec.size)), "nothing": 1})

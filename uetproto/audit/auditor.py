@@ -30,6 +30,7 @@ from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.sharp.tracker import SharpTracker, is_sharp
 from uetproto.audit.tss.tracker import TssTracker
 from uetproto.audit.wire.tracker import DamagedPlace, WireTracker
+from uetproto.errors import LocalError, shown, typed
 from uetproto.garbage import seldom_collected
 from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import ETHERNET, CaptureReader, Record, open_capture
@@ -68,6 +69,9 @@ def audit(
     `interrupt` may end the audit early; the report then says that it is partial.
     Raises `LocalError` for a file that is no capture, and for rules and a personality that are not known.
     """
+    typed("options", options, Options, "Options()")
+    if isinstance(files, str | bytes) or not isinstance(files, Iterable):
+        raise LocalError("files", f"{shown(files)} is not legal", "a list of paths and open files")
     rules = chosen_rules(options.rules)
     excused_by(options.personality)
     report = AuditReport({rule.id: RuleTally(rule) for rule in rules})

@@ -22,7 +22,7 @@ from uetproto.wire.forms import ROCE_FORMS, ROCE_PORT
 from uetproto.wire.headers import roce
 from uetproto.wire.headers.ethernet import IPV4, EtherType
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc_of, vcrc
-from uetproto.wire.stack import RD_MODES, check_choice
+from uetproto.wire.stack import RD_MODES, check_choice, check_number
 
 _rd = "raw"
 
@@ -219,6 +219,7 @@ def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
     """
     global _rd
     check_choice("rd", rd, RD_MODES)
+    check_number("udp_port", udp_port, 0xFFFF)
     unbind_roce()
     _rd = rd
     UDP.payload_guess = [({"dport": udp_port}, Bth), *UDP.payload_guess]

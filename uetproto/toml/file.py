@@ -9,10 +9,11 @@ import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from uetproto.errors import LocalError, Location
+from uetproto.errors import LocalError, Location, shown, similar, typed
 from uetproto.knobs import RATE, TIME, KeyType
 from uetproto.textfile import read_bounded
 
@@ -28,15 +29,19 @@ class Shipped:
     def names(self) -> list[str]:
         return sorted(path.stem for path in self.folder.glob("*.toml"))
 
-    def find(self, name: str) -> Path:
+    def find(self, name: str | PathLike[str]) -> Path:
         """Return the path of a file of the user or of the package. Raises `LocalError`, which lists the files of the
         package."""
+        if isinstance(name, PathLike):
+            return Path(name)
+        typed(self.kind, name, str, "a shipped name, or the path of a .toml file")
         if name.endswith(".toml") or "/" in name:
             return Path(name)
         names = self.names()
         if name in names:
             return self.folder / f"{name}.toml"
-        raise LocalError(f"{name}: no such {self.kind}; shipped are {', '.join(names)}; or the path of a .toml file")
+        legal = f"{', '.join(names)}; or the path of a .toml file"
+        raise LocalError(name, f"no such {self.kind}{similar(name, names)}", legal)
 
 
 class TomlFile(ABC):
@@ -57,7 +62,10 @@ class TomlFile(ABC):
 
     def change(self, settings: Iterable[str]) -> None:
         """Set keys given as "key=value"; a value that is not TOML is taken as text. Raises `LocalError`."""
+        if isinstance(settings, str) or not isinstance(settings, Iterable):
+            raise LocalError("settings", f"{shown(settings)} is not legal", 'a list of texts "key=value"')
         for setting in settings:
+            typed("settings", setting, str, 'texts "key=value"')
             name, equals, value = setting.partition("=")
             name = name.strip()
             if not equals or not name:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.tap import RecordWriter
 from uetproto.engine.contract import NEVER
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, typed
 from uetproto.garbage import seldom_collected
 from uetproto.traffic import keys_file
 from uetproto.traffic.coverage import Coverage
@@ -135,6 +135,10 @@ def generate(
     `LocalError` for arguments that are not legal, `OSError` for a file. If `progress` raises an exception, the capture
     is valid nevertheless.
     """
+    typed("profile", profile, TrafficProfile, "a TrafficProfile, as load returns it")
+    typed("output", output, str, 'the path of a file, or "-"')
+    for name, value in (("packets", packets), ("duration", duration)):
+        typed(name, value, (int, type(None)), "a whole number, or None")
     security = profile.security
     if security is not None and output == "-":
         raise LocalError("-o -", "sealed packets need a file, beside which their keys are written")

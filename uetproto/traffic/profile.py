@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable
+from os import PathLike
 from pathlib import Path
 
 from uetproto.toml.file import Shipped
@@ -30,7 +31,7 @@ SECTIONS = (
 names = _FILES.names
 
 
-def load(name: str, settings: Iterable[str] = ()) -> TrafficProfile:
+def load(name: str | PathLike[str], settings: Iterable[str] = ()) -> TrafficProfile:
     """Read the profile `name`, change keys by `settings` ("key=value"), and check all values.
 
     Raises `LocalError` for an illegal key or value, `OSError` for a file that cannot be read.

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 from uetproto.wire.fields import Field, Header
 
 Values = dict[str, int]
@@ -303,7 +303,8 @@ def _complete(header: Header, values: Mapping[str, int]) -> Values:
     names = header.names
     unknown = [name for name in values if name not in names]
     if unknown:
-        raise LocalError(f"{header.name}.{unknown[0]}: no such field; there are {', '.join(names)}")
+        what = f"no such field{similar(unknown[0], names)}"
+        raise LocalError(f"{header.name}.{unknown[0]}", what, ", ".join(names))
     whole = {field.name: field.default for field in header.fields}
     for name, value in values.items():
         try:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, shown, similar, typed
 from uetproto.wire.codec import Codec, codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c, trailer_crc
 from uetproto.wire.fast_walk import FastWalk
@@ -72,13 +72,19 @@ def decode(
     `LocalError` for a setting that is not legal.
     """
     data = frame if type(frame) is bytes else _bytes_of(frame)
-    if type(trimmed_dscp) is not frozenset:
-        trimmed_dscp = frozenset(trimmed_dscp)
-    settings = (link, crc, udp_port, ip_protocol, roce_port, trimmed_dscp, rd)
-    fast = _fast_walks.get(settings)
+    try:
+        if type(trimmed_dscp) is not frozenset:
+            trimmed_dscp = frozenset(trimmed_dscp)
+        settings = (link, crc, udp_port, ip_protocol, roce_port, trimmed_dscp, rd)
+        fast = _fast_walks.get(settings)
+        truncated = length is not None and length > len(data)
+    except TypeError:
+        typed("trimmed_dscp", trimmed_dscp, Set, "a set of DSCPs")
+        typed("length", 0 if length is None else length, int, "a number of bytes, or None")
+        _check_settings(link, crc, udp_port, ip_protocol, roce_port, rd)
+        raise
     if fast is None:
         fast = _fast_walk_for(settings)
-    truncated = length is not None and length > len(data)
     packet = None if truncated else fast.read(data)
     if packet is None:
         packet = walk(data, settings, truncated)
@@ -103,34 +109,38 @@ _fast_walks: dict[_Settings, FastWalk] = {}
 def _fast_walk_for(settings: _Settings) -> FastWalk:
     """Check the settings once, and return the fast walk under them."""
     link, crc, udp_port, ip_protocol, roce_port, trimmed_dscp, rd = settings
+    _check_settings(link, crc, udp_port, ip_protocol, roce_port, rd)
+    if len(_fast_walks) >= 64:
+        _fast_walks.clear()
+    return _fast_walks.setdefault(settings, FastWalk(link, crc, trimmed_dscp))
+
+
+def _check_settings(link: str, crc: str, udp_port: int, ip_protocol: int, roce_port: int, rd: str) -> None:
     check_choice("link", link, LINKS)
     check_choice("crc", crc, CRC_MODES)
     check_choice("rd", rd, RD_MODES)
     check_number("udp_port", udp_port, 0xFFFF)
     check_number("ip_protocol", ip_protocol, 0xFF)
     check_number("roce_port", roce_port, 0xFFFF)
-    if len(_fast_walks) >= 64:
-        _fast_walks.clear()
-    return _fast_walks.setdefault(settings, FastWalk(link, crc, trimmed_dscp))
 
 
 def check_choice(name: str, value: str, legal: tuple[str, ...]) -> None:
     """Raise `LocalError` for a setting that is not one of the `legal` values."""
     if value not in legal:
-        raise LocalError(name, f"{value!r} is none of {', '.join(legal)}")
+        raise LocalError(name, f"{shown(value)} is not legal{similar(value, legal)}", ", ".join(legal))
 
 
 def check_number(name: str, value: int, most: int) -> None:
     """Raise `LocalError` for a setting that is not a whole number from 0 to `most`."""
     if not isinstance(value, int) or not 0 <= value <= most:
-        raise LocalError(name, f"{value!r} is not in 0 … {most}")
+        raise LocalError(name, f"{shown(value)} is not legal", f"0 … {most}")
 
 
 def _bytes_of(frame: object) -> bytes:
     try:
         return bytes(memoryview(frame))  # type: ignore[arg-type]
     except TypeError:
-        raise LocalError(f"a frame is bytes, not {type(frame).__name__}") from None
+        raise LocalError("frame", f"{shown(frame)} is not legal", "bytes, or an object that holds bytes") from None
 
 
 class _Walk:
@@ -584,15 +594,31 @@ def encode(packet: Packet, *, fill: bool = False) -> bytes:
     checksum to 0, as UET and RoCE send it. Raises `LocalError` for an unknown form or field, or a value that does not
     fit.
     """
-    data = _writers.write(packet, fill)
-    return assemble(packet, fill) if data is None else data
+    try:
+        data = _writers.write(packet, fill)
+        return assemble(packet, fill) if data is None else data
+    except (AttributeError, TypeError, ValueError):
+        _check_types(packet)
+        raise
+
+
+def _check_types(packet: Packet) -> None:
+    """Raise `LocalError` for a packet, or a part of one, that has a wrong type."""
+    typed("packet", packet, Packet, "a Packet, as decode returns it")
+    typed("layers", packet.layers, (list, tuple), "a list of Layer")
+    for number, layer in enumerate(packet.layers):
+        typed(f"layers[{number}]", layer, Layer, "a Layer, as in Layer('udp', {'dport': 4793})")
+        typed(f"layers[{number}].form", layer.form, str, "the name of a form")
+        typed(f"layers[{number}].values", layer.values, Mapping, "a mapping of fields")
+    for name, trailer in (("trailer", packet.trailer), ("vcrc", packet.vcrc)):
+        typed(name, trailer, (Trailer, type(None)), "a Trailer, or None")
 
 
 def assemble(packet: Packet, fill: bool) -> bytes:
     """Encode one layer at a time; this works for every packet."""
     for name, part in (("payload", packet.payload), ("pad", packet.pad), ("raw", packet.raw)):
         if not isinstance(part, bytes | bytearray | memoryview):
-            raise LocalError(name, f"{part!r} is not bytes")
+            raise LocalError(name, f"{shown(part)} is not legal", "bytes")
     if fill:
         packet = completed(packet)
         return _fill(packet, [_encode_layer(layer, _FILLED.get(layer.form, ())) for layer in packet.layers])
@@ -642,7 +668,7 @@ def _encode_trailer(trailer: Trailer | None) -> bytes:
     kind, value, _ = trailer
     size = _TRAILER_SIZE.get(kind)
     if size is None:
-        raise LocalError("trailer", f"{kind!r} is none of {', '.join(_TRAILER_SIZE)}")
+        raise LocalError("trailer", f"{shown(kind)} is not legal", ", ".join(_TRAILER_SIZE))
     try:
         return operator.index(value).to_bytes(size, "little" if kind in _LITTLE else "big")
     except (TypeError, OverflowError):
@@ -670,7 +696,8 @@ def _encode_layer(layer: Layer, without: tuple[str, ...] = ()) -> bytes:
         if not isinstance(raw, bytes):
             raise LocalError(f"{layer.form}.raw", f"{raw!r} is not bytes")
         return raw
-    raise LocalError(layer.form, f"no such form; there are {', '.join((*FORMS, *RAW_FORMS))}")
+    known = (*FORMS, *RAW_FORMS)
+    raise LocalError(layer.form, f"no such form{similar(layer.form, known)}", ", ".join(known))
 
 
 def _fill(packet: Packet, parts: list[bytes]) -> bytes:

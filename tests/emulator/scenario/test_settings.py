@@ -255,7 +255,9 @@ def test_not_text(tmp_path: Path) -> None:
 
 
 def test_unknown_name_tells_the_shipped() -> None:
-    with pytest.raises(LocalError, match="no such scenario; shipped are gradient, gradient-1024"):
+    with pytest.raises(
+        LocalError, match=r"gradiant: no such scenario \(did you mean gradient.*\); legal: gradient, gradient-1024"
+    ):
         load("gradiant")
     with pytest.raises(FileNotFoundError):
         load("./nowhere.toml")

@@ -24,6 +24,7 @@ from uetproto.audit.stats.meters import Measurements, Meters
 from uetproto.audit.stats.roce import RoceListener
 from uetproto.audit.stats.rows import ROWS, RowTable
 from uetproto.audit.stats.uet import UetListener
+from uetproto.errors import typed
 from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import Record
 
@@ -48,6 +49,7 @@ def measure(
     `draw`: keep traces of flows for a picture. `interrupt` may end the measurement early. Raises `LocalError` as
     `audit` does.
     """
+    typed("options", options, Options, "Options()")
     measures = Measures(options, interface=interface, number=number, draw=draw, rows=rows)
     report = audit(files, replace(options, rules=("CAP-DAMAGED",)), progress, measures, interrupt)
     return report, measures.end()

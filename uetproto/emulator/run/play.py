@@ -14,6 +14,7 @@ from uetproto.emulator.run.uet_transfer import UetTransfer
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import Scenario
+from uetproto.errors import typed
 from uetproto.garbage import seldom_collected
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
@@ -75,6 +76,7 @@ def run(
     With `check` every frame is judged and every invariant of the engines checked. Raises `LocalError` for a scenario
     that cannot be played, `OSError` for a file. An interrupt leaves a valid capture.
     """
+    typed("scenario", scenario, Scenario, "a Scenario, as load returns it")
     with ExitStack() as owned:
         played = RUNS[scenario.run.transport == UET, kind_of(scenario)](scenario, owned, check)
         judge = FrameJudge(scenario) if check else None

@@ -5,6 +5,7 @@ Every error in a file raises a `LocalError` with file, line, key, and the legal 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -322,7 +323,7 @@ SECTIONS = (
 names = _FILES.names
 
 
-def load(name: str, settings: Iterable[str] = ()) -> Scenario:
+def load(name: str | PathLike[str], settings: Iterable[str] = ()) -> Scenario:
     """Read the scenario `name`, change keys by `settings` ("key=value"), and check all values.
 
     Raises `LocalError` for an illegal key or value, `OSError` for a file that cannot be read.

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from os import PathLike
 from pathlib import Path
 from string import hexdigits
 from typing import Any
 
-from uetproto.errors import LocalError, Location, shown
+from uetproto.errors import LocalError, Location, shown, typed
 from uetproto.knobs import BOOL, REQUIRED, check, check_knobs, knob, knobs_of
 from uetproto.textfile import read_bounded
 from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
@@ -161,6 +162,7 @@ class KeyRing(Mapping[int, DomainConfig]):
         Raises `LocalError` naming the file and the key of the file that is not legal, `OSError` if the file cannot be
         read.
         """
+        typed("path", path, (str, PathLike), "the path of a key file")
         place = Location(str(path))
         try:
             text = read_bounded(path, _MOST).decode()
@@ -171,6 +173,8 @@ class KeyRing(Mapping[int, DomainConfig]):
     @classmethod
     def parse(cls, text: str, name: str = "keys") -> "KeyRing":
         """Return the key ring of the text of a key file. Raises `LocalError`, with `name` as the name of the file."""
+        if not isinstance(text, str):
+            raise LocalError("text", f"{type(text).__name__} is not legal", "the text of a key file")
         try:
             data = tomllib.loads(text)
         except (ValueError, RecursionError) as error:

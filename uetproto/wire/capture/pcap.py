@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import BinaryIO
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, typed
 from uetproto.wire.capture.base import (
     BATCH,
     ERF,
@@ -112,6 +112,7 @@ def open_writer(
     `interfaces` are names and link types. Names and `comment` (about the whole capture) need pcapng; pcap drops them.
     Raises `LocalError` for another suffix, or more than one interface in a pcap.
     """
+    typed("path", path, (str, os.PathLike), 'a path, or "-"')
     name = os.fspath(path)
     suffix = name.lower().removesuffix(".gz").rpartition(".")[2]
     if suffix == "pcap":
