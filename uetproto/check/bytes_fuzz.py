@@ -127,7 +127,8 @@ def met_in(packet: Packet) -> Iterator[object]:
 
 
 class Captures(FuzzTarget):
-    """The capture readers: they report damage, keep the order of the file, and never return more bytes than it has."""
+    """The capture readers: they report damage, keep the order of the file, and never return more bytes than the file
+    has."""
 
     name = "capture"
 

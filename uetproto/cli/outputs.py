@@ -61,7 +61,7 @@ def check_matplotlib(path: str) -> None:
 
 
 def toml_file(argument: str, name: str) -> Named:
-    """Return an argument with its TOML file, or with None if the argument is the name of a shipped one."""
+    """Return an argument with its TOML file, or with None if the argument is the name of a shipped file."""
     return argument, name if name.endswith(".toml") or "/" in name else None
 
 

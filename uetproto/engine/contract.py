@@ -24,7 +24,7 @@ SECOND = 1_000 * MILLISECOND
 
 
 EVERY_JOB = -1
-"""JobID of a process that every job can reach by relative addresses, as it reaches the processes of its own."""
+"""JobID of a process that every job can reach by relative addresses, as if the process belonged to that job."""
 
 
 class Rng(Protocol):
@@ -242,7 +242,8 @@ class Receive:
     only_job: int | None = None
     """JobID to which the buffer is restricted (ses.md §2.2); None: no restriction."""
     least: int = 0
-    """Number of free bytes below which the buffer takes no further message (FI_MULTI_RECV); 0: it takes one only."""
+    """Number of free bytes below which the buffer takes no further message (FI_MULTI_RECV); 0: the receive takes one
+    message only."""
     context: Any = None
 
 

@@ -34,7 +34,7 @@ class Field:
 
     `values` names its codes, or its bits. `signed` makes it two's complement. `only` lists the values that identify
     this header among its siblings; the first is the default when building. `doc` describes the field in a few words.
-    `origin` is set where it is not that of the header.
+    `origin` is set if it differs from the origin of the header.
     """
 
     bits: int

@@ -15,7 +15,8 @@ from uetproto.wire.crc import CRC_SIZE, trailer_crc
 from uetproto.wire.packet import Layer, Packet, crc_start, network_of, udp_checksum_at
 
 PATIENCE = 16
-"""Number of packets after which it is decided whether a flow has a CRC; from a pipe, no more of a flow are held."""
+"""Number of packets after which it is decided whether a flow has a CRC; from a pipe, no more packets of a flow are
+held."""
 _HELD_BETWEEN_TWO = 64
 _HELD_IN_ORDER = 4096
 _HELD = 16_384

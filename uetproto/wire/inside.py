@@ -27,7 +27,7 @@ _OPCODES = frozenset(sharp.SharpOpcode)
 ENDLESS = 1 << 20
 """Number of bytes that is larger than every message."""
 CHECKED = Trailer("icrc", 0)
-"""Trailer in place of the trailer of a packet that was captured to its end."""
+"""Trailer that says that a packet is complete, for packets whose own trailer is not at hand."""
 
 
 class Message(NamedTuple):

@@ -68,7 +68,7 @@ def invariant_of(forms: tuple[str, ...]) -> CoveredHeaders:
 
 @cache
 def exact_fields(header: Header) -> tuple[str, ...]:
-    """Return the fields that identify this header as its form, and those that select what follows it."""
+    """Return the fields that identify the form of this header, and the fields that select what follows the header."""
     if header.name in _EXACT:
         return _EXACT[header.name]
     groups = [group for row in NEXT for group in (*row.then.values(), row.otherwise or ()) if header in group]

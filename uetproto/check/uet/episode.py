@@ -17,7 +17,8 @@ from uetproto.steps.uet import MessageSpec, UetStep
 __all__ = ["PAYLOAD", "PROFILES", "UetEpisode", "begin"]
 
 PAYLOAD = 4
-"""Payload of a full packet in bytes when packets are encoded; packets that are not encoded count as many bytes."""
+"""Payload of a full packet in bytes when packets are encoded; packets that are not encoded count as packets of this
+size."""
 
 
 def row(step: UetStep) -> dict[str, Any]:
@@ -94,7 +95,8 @@ class UetEpisode(ScenarioSettings):
         return UetSimulator(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
 
     def with_bytes(self, step: UetStep) -> UetStep:
-        """Return a drop for a step that damages a packet: without bytes, damage means that the CRC refuses it."""
+        """Return a drop in place of a step that damages a packet, because an endpoint drops a packet whose CRC is
+        wrong."""
         return step._replace(action="drop", at=0) if step.action == "corrupt" else step
 
     def run_keys(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ PATIENCE = 2 * SECOND
 
 
 class FewPdcids(PdcPool):
-    """A pool that allocates the lowest free PDCID, so that old packets meet PDCs of the same name (pds.md §6.2)."""
+    """A pool that allocates the lowest free PDCID, so that old packets meet PDCs with the same PDCID (pds.md §6.2)."""
 
     def allocate(self, preset: Preset) -> int:
         self.next_id = 1

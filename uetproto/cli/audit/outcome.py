@@ -13,7 +13,7 @@ from uetproto.audit.rule import Severity
 
 NEVER_MET = "nothing of the kind in the capture"
 UNOPENED = "nothing of the kind in the capture but for what is sealed"
-"""Reason why a rule was not judged if only sealed packets could concern it."""
+"""Reason why a rule was not judged if only sealed packets could concern the rule."""
 
 _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 

@@ -82,7 +82,8 @@ def flow_words(flow: dict[str, Any]) -> str:
 
 
 def coverage(outcome: AuditOutcome) -> "Table":
-    """Return a table of the judged rules: rules with equal counts share a row; each rule that failed has its own."""
+    """Return a table of the judged rules: rules with equal counts share a row; each rule that failed has a row of its
+    own."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -55,7 +55,8 @@ def refusal(algorithm: str, transport: str, kind: str) -> str | None:
 
 
 def offer(network: PacketNetwork, ranks: Sequence[int], asked: OffloadRequest, hop: float, rate: float) -> Offer | str:
-    """Return the manager's grant, or why there is none. `hop`: seconds of a cable. `rate`: its bytes per second."""
+    """Return the manager's grant, or why there is none. `hop`: seconds of a cable. `rate`: bytes per second of that
+    cable."""
     sharp = network.sharp  # type: ignore[attr-defined]  # those of CARRIERS have it
     fabric = sharp.fabric
     why: str | None = sharp.why_not(replace(asked, ranks=tuple(ranks))) or disabled(fabric.options, asked.op)
@@ -90,7 +91,7 @@ def levels_of(grant: JobGrant) -> int:
 
 
 def lanes_of(rails: Sequence[Rail]) -> float:
-    """Return the number of rails divided by the largest number of them that share a cable."""
+    """Return the number of rails divided by the largest number of rails that share a cable."""
     cables: Counter[tuple[int, int | None]] = Counter()
     for rail in rails:
         nodes = rail.tree.nodes

@@ -142,7 +142,7 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
 
 
 def own_options(op: str, names: Sequence[str | None], length: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options of algorithms. Raises `LocalError` for one that none of the algorithms to run has."""
+    """Return the given options of algorithms. Raises `LocalError` for an option that no algorithm to run has."""
     named = {name: value for name, value in given.items() if value is not None}
     chosen = [choose(op, length, even=True) if name is None else name for name in names]
     for name, value in named.items():

@@ -97,8 +97,8 @@ def _direct(request: ScheduleRequest, *, to: Partner, source: Partner, at_once: 
 def bruck(request: ScheduleRequest) -> PlannedSchedule:
     """Return Bruck's plan: in step k, rank r sends rank r+2^k all blocks whose distance has bit k set, in one message.
 
-    The distance of a block is that from its source to its target. SCRATCH holds the rank's blocks by distance, then
-    what it sends, then what it receives.
+    The distance of a block is that from its source to its target. SCRATCH holds the rank's blocks by distance, then the
+    blocks that it sends, then the blocks that it receives.
     """
     if request.splits is not None:
         raise LocalError("splits", "bruck takes blocks of one size; legal with splits are pairwise, xor, linear")

@@ -20,7 +20,8 @@ def offset_of(chunk: int, count: int, chunks: int) -> int:
 
 
 def integers(limit: int) -> type[np.signedinteger]:
-    """Return int32 if it holds numbers up to `limit`, else int64: a smaller type saves memory in a large schedule."""
+    """Return the type int32 if that can hold numbers up to `limit`, else int64: a smaller type saves memory in a large
+    schedule."""
     return np.int32 if limit < 2**31 else np.int64
 
 

@@ -80,8 +80,8 @@ class Star(Rooted):
 class Chain(Rooted):
     """In this chain each member sends to the member before it (up) or behind it (down).
 
-    Upwards, a member combines its own value with all those behind it. With slices the chain is a pipeline: a slice
-    moves while the slice before it is one hop ahead.
+    Upwards, a member combines its own value with the values of all members behind it. With slices the chain is a
+    pipeline: a slice moves while the slice before it is one hop ahead.
     """
 
     slices: int = 1

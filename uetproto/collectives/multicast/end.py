@@ -36,7 +36,7 @@ class MulticastEnd(Protocol):
         """Run an action after `delay` picoseconds."""
 
     def barrier(self, done: Done) -> None:
-        """Enter the barrier; `done` is called when every rank has entered as often as this one."""
+        """Enter the barrier; `done` is called when every rank has entered as often as this rank."""
 
     def chunk(self, subgroup: int, immediate: int, data: memoryview, done: Done | None) -> None:
         """Send a chunk, a UD SEND with immediate data, to the multicast group of a subgroup.

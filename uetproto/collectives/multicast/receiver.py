@@ -75,7 +75,7 @@ class Receiver:
         counted: MulticastCounters,
         full: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Begin to poll; `full` is called when all chunks have come in time. If none are to come, the receiver stops
+        """Begin to poll; `full` is called when all chunks have come in time. If no chunk is to come, the receiver stops
         without a call.
 
         `into` None: chunks are counted, and their bytes are dropped.

@@ -87,7 +87,8 @@ class PortLinks:
 
     @property
     def busy_until(self) -> int:
-        """Return when the NIC may make more frames: when a port is free, unless too many frames wait for another."""
+        """Return when the NIC may make more frames: when a port is free, unless too many frames wait for another
+        port."""
         times = [link.busy_until for link in self.links]
         return max(min(times), max(times) - self._backlog)
 

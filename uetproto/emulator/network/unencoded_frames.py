@@ -32,7 +32,8 @@ payload_of: Callable[[bytes], int] = attrgetter("payload")
 
 
 class UnencodedFramer:
-    """Makes unencoded frames; with a `meter`, the wrapped `framer` encodes each packet, too, to count its payload."""
+    """An unencoded framer makes unencoded frames; with a `meter`, the wrapped `framer` encodes each packet, too, to
+    count its payload."""
 
     bad_crc = bad_header = 0
 

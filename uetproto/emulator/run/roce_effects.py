@@ -196,8 +196,8 @@ class RoceEffects:
     # The end
 
     def settle_last(self) -> None:
-        """At the end, expect those effects that are found in memory, of operations that failed or did not complete, and
-        of writes on UC.
+        """At the end of the run, look for the effects of operations that failed or did not complete, and of writes on
+        UC: expect those effects that memory has.
         """
         leftovers = _Leftovers()
         for operation in self.operations:

@@ -143,7 +143,7 @@ _FILL = ("datatype", "value")
 
 @dataclass(frozen=True, slots=True)
 class OperationKind:
-    """An operation kind has the keys that its rows take, and those that they need."""
+    """An operation kind has the keys that its rows take, and the keys that its rows need."""
 
     keys: tuple[str, ...]
     needed: tuple[str, ...] = ()

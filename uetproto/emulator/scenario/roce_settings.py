@@ -54,7 +54,7 @@ class QpSetup:
     pd: str = ""
     """Name of the protection domain of the queue pair at the node; empty: the domain that the node's regions are in."""
     srq: str | None = None
-    """Name of the shared receive queue; queue pairs of a node that name the same share it."""
+    """Name of the shared receive queue; queue pairs of a node that name the same queue share it."""
     groups: tuple[int, ...] = ()
     """Multicast groups that the queue pair joins."""
     attributes: Mapping[str, Any] = field(default_factory=dict)

@@ -160,7 +160,8 @@ class Sge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostSend:
-    """Work that posts one send (ibv_post_send). Raises `LocalError` for what the service does not have (roce.md §6)."""
+    """Work that posts one send (ibv_post_send). Raises `LocalError` for an opcode, a flag or a value that is not legal
+    on the service (roce.md §6)."""
 
     qp_num: int
     wr_id: int = 0

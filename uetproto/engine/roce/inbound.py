@@ -43,7 +43,8 @@ class Inbound(ResponderHalf):
         return self._segments
 
     def size_is_right(self, parsed: Parsed) -> bool:
-        """Check payload length (roce.md §3), pad, and whether a WRITE adds up to its dmalen (roce.md §8 check 7)."""
+        """Check payload length (roce.md §3), pad, and whether the payloads of a WRITE add up to its dmalen (roce.md §8
+        check 7)."""
         step, size = parsed.step, len(parsed.payload)
         assert step is not None
         if not size_is_legal(step, size, self.path_mtu) or not parsed.pad_is_legal:

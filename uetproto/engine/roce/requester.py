@@ -123,7 +123,7 @@ class RcRequester:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read attributes that may have changed; `pump` follows and starts a timer that is off."""
+        """Read attributes that may have changed; a timer that is off is started by the next call of `pump`."""
         self.wait = timeout_of(self.qp.attributes.timeout, self.config.timeout_factor)
         if self.wait == NEVER:
             self.timer = NEVER

@@ -28,7 +28,7 @@ class ReceiveCriteria(Protocol):
 
     @property
     def tag(self) -> int | None:
-        """Return the tag; None, in an untagged queue, matches any match bits, as `ignore` ALL_BITS does."""
+        """Return the tag, or None for a receive of an untagged queue, which matches any match bits."""
 
     @property
     def ignore(self) -> int:

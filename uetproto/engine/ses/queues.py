@@ -78,7 +78,7 @@ class Queues:
     # The application
 
     def post(self, receive: Receive, now: int) -> None:
-        """Post a receive (fi_recv, fi_trecv). Raises `LocalError` for an illegal one."""
+        """Post a receive (fi_recv, fi_trecv). Raises `LocalError` for an illegal receive."""
         self.target.now = now  # a held rendezvous that matches begins its READ
         index = self._index_of(receive)
         memory = as_memory(receive.into)

@@ -49,7 +49,7 @@ class MessagePlan:
     """Completion data, 64 bits; None: the message has none."""
     request_length: int = 0
     body: int = 0
-    """Number of bytes that the packets carry or ask for: all of the message, or the eager ones of a rendezvous; 0 if
+    """Number of bytes that the packets carry or ask for: all of the message, or the eager bytes of a rendezvous; 0 if
     the operands are in an extension header."""
     extension: bytes = b""
     """Extension headers, which precede the payload in every packet."""

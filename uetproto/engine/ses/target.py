@@ -87,7 +87,8 @@ def _says_ok(answer: Response | None) -> bool:
 
 
 class SesTarget:
-    """Executes requests; the function `late` takes each late answer: {connection, PSN, response, now}."""
+    """The SES of a target executes requests, and passes each late answer to the function `late`: {connection, PSN,
+    response, now}."""
 
     def __init__(
         self, config: SesConfig, ack_data: int, events: list[Event],

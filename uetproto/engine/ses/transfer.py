@@ -60,7 +60,7 @@ class MessageInput(IntEnum):
     TIME = auto()
     """The back-off timer expired."""
     TIMEOUT = auto()
-    """The target did not restart a deferred message, or read a rendezvous, in time."""
+    """The target did not restart a deferred message in time, or did not read the rest of a rendezvous in time."""
     EXHAUSTED = auto()
     """The target refused the message more often than `message_retry_limit`."""
     COMPLETE = auto()
@@ -155,8 +155,7 @@ class MessageTransfer:
         """Do nothing; in DRAIN, `TxMessage.next_packet` ends the message by MSG_ERROR if EOM was not sent."""
 
     def send_again(self, now: int) -> None:
-        """Begin another attempt, from the first byte on, or after a restart from the byte for which the target
-        asked."""
+        """Begin another attempt, from the first byte, or after a restart from the byte that the target asked for."""
         self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.owner.start(self)
@@ -183,7 +182,7 @@ class MessageTransfer:
         self.owner.ended(self, now)
 
     def give_up(self, now: int) -> None:
-        """Complete the message with a timeout, because the target did not restart or read it in time."""
+        """Complete the message with a timeout, as the target was too late to restart it or to read its data."""
         self.timed_out = True
         self.owner.ended(self, now)
 

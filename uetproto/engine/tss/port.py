@@ -66,7 +66,7 @@ class SecurePort:
         return domain.receive(header, below, packet, is_trimmed=is_trimmed)
 
     def is_bound(self, header: SecurityHeader, sdi: int) -> bool:
-        """Tell whether an opened packet has the SDI `sdi` of its PDC; count a packet that has another."""
+        """Tell whether an opened packet has the SDI `sdi` of its PDC; count a packet that has another SDI."""
         if header.sdi == sdi:
             return True
         self.domains[header.sdi].counters.in_binding_failure_pkts += 1

@@ -15,9 +15,8 @@ Task: TypeAlias = Callable[[int], Any]
 
 
 class SharpStation:
-    """A station is an `Engine` around another one, whose events it hands to the carrier first.
-
-    In addition to the work of that engine it accepts a `Task`.
+    """A station is an `Engine` around another engine. Each event of that engine goes to the carrier first. In addition
+    to the work of that engine the station accepts a `Task`.
     """
 
     def __init__(self, engine: Engine, carrier: Carrier) -> None:

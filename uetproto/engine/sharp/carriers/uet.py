@@ -82,7 +82,8 @@ class _Sent(NamedTuple):
 
 
 class UetCarrier(Carrier):
-    """Carries SHARP over a UET endpoint, which may carry other traffic as well; implements `contract.Ports`.
+    """A UET carrier carries SHARP over a UET endpoint, which may carry other traffic as well; implements
+    `contract.Ports`.
 
     A connection takes four PDCs of `PdsConfig.reserved_pdcs`: two that it opens, and two that its peer opens.
     """
