@@ -78,7 +78,7 @@ FORMS = {
 def test_packets_of_all_kinds_are_met() -> None:
     """The runs have packets of every form and trimmed ones, also those that only loss and errors bring about."""
     missing = FORMS | {"trimmed"}
-    for seed in (27, 37, 52, 127, 90, 85, 31, 87, *FEW):  # the first ones have them all as the settings are drawn today
+    for seed in (27, 37, 71, 58, 94, 31, 79, *FEW):  # the first ones have them all as the settings are drawn today
         for record in random_run(seed).emulate()[MIDDLE]:
             packet = decode(record.frame)
             missing -= {layer.form for layer in packet.layers}

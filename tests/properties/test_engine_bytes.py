@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 
 from tests.support import paths
-from tests.support.effort import examples
+from tests.support.effort import effort, examples
 from tests.support.ladders.ladder import IPDCID, TPDCID, A, B, Ladder
 from tests.support.pds.headers import build_ack_cc, build_nack
 from uetproto.check.bytes_fuzz import (
@@ -178,13 +178,13 @@ def targets() -> list[FuzzTarget]:
 
 @pytest.mark.parametrize("number", range(3), ids=["decode", "capture", "engine"])
 def test_a_short_search_finds_nothing(number: int) -> None:
-    """The golden captures, and what a thousand mutations make of them."""
-    search = Search(targets()[number], random.Random(1))
-    for _ in range(1000):
+    """The golden captures, and what hundreds of mutations make of them."""
+    search, steps = Search(targets()[number], random.Random(1)), effort(600, 1000, 1000)
+    for _ in range(steps):
         finding = search.step()
         assert finding is None, finding.text
     seeds = len(search.target.seeds())
-    assert search.executions == 1000 > seeds
+    assert search.executions == steps > seeds
     assert len(search.corpus) > 20, "it finds what is new"
 
 
