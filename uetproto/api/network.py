@@ -414,11 +414,16 @@ class EmulatedNetwork(ABC):
     @property
     def idle(self) -> bool:
         """Return whether nothing more happens unless the program acts; timers of quiescent nodes do not count."""
-        if any(busy() for busy in self.busy):
+        until = self.clock.next
+        if until <= self.clock.now or any(busy() for busy in self.busy):
             return False
-        if all(node.quiescent for node in self.nodes.values()):
-            return self.clock.next > self.clock.now + self.network.longest_flight
-        return self.clock.next > self.clock.now and self.stalled
+        if until <= self.clock.now + self.network.longest_flight:
+            return not self._quiescent and self.stalled
+        return self._quiescent or self.stalled
+
+    @property
+    def _quiescent(self) -> bool:
+        return all(node.quiescent for node in self.nodes.values())
 
     def wake(self) -> None:
         """Make `wait` check its condition at once."""

@@ -344,10 +344,11 @@ class SesTarget:
             message.write(request.message_offset, packet.payload)
         except OSError:
             return self._refuse(message, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
-        plain = request.next_hdr == NextHdr.REQUEST_STD and not message.overflow
-        plain = plain and not (request.dc and self.config.write_latency)
-        if message.identity is None and plain and not (j.extensions and j.extensions.size) and (
-            message.room >= message.length and j.mode is not Mode.RUDI
+        if (
+            message.identity is None and not message.arrived.complete
+            and request.next_hdr == NextHdr.REQUEST_STD and not message.overflow
+            and not (request.dc and self.config.write_latency) and not (j.extensions and j.extensions.size)
+            and message.room >= message.length and j.mode is not Mode.RUDI
         ):  # fmt: skip
             message.identity = bytes(data[at + _ADDRESS_AT : at + _POSITION_AT])
             message.flags = data[at + _FLAGS_AT] & ~_EOM_SOM
