@@ -54,7 +54,8 @@ BURST = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceSpec:
-    """Specifies the place of a node to be made; a field that is None takes the value that holds for all nodes."""
+    """This record specifies the place of a node to be made; a field that is None takes the value that holds for all
+    nodes."""
 
     address: str | None = None
     """IPv4 or IPv6 address; default: 10.0.0.1 and so on, in the order of the nodes."""
@@ -89,7 +90,8 @@ class NetworkKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkOptions(NetworkFeatures):
-    """Describes an emulated network: what connects the nodes, what happens to frames, and what is captured."""
+    """This record describes an emulated network: what connects the nodes, what happens to frames, and what is
+    captured."""
 
     shape: Mapping[str, int] | None = None
     """Parameters of the topology, such as {"hosts_per_leaf": 4, "spines": 2}, {"k": 4, "levels": 3},
@@ -127,8 +129,8 @@ class NetworkOptions(NetworkFeatures):
 
 
 class EmulatedNetwork(ABC):
-    """Represents all nodes, their connections, and the time: a `contract.EndpointDriver`. A subclass makes the
-    nodes.
+    """This class represents all nodes, their connections, and the time: a `contract.EndpointDriver`. A subclass makes
+    the nodes.
     """
 
     spec: type[PlaceSpec] = PlaceSpec

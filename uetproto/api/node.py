@@ -12,7 +12,7 @@ from uetproto.engine.contract import EndpointDriver, Engine
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """Describes the place of a node in the network, for all transports."""
+    """This record describes the place of a node in the network, for all transports."""
 
     name: str
     address: int
@@ -26,7 +26,7 @@ class NodePlace:
 
 
 class QuietEngine(Engine, Protocol):
-    """Describes an engine that tells whether it has nothing to do, and what it has retransmitted."""
+    """This protocol describes an engine that tells whether it has nothing to do, and what it has retransmitted."""
 
     @property
     def quiescent(self) -> bool: ...
@@ -37,7 +37,7 @@ class QuietEngine(Engine, Protocol):
 
 
 class LocalNode:
-    """Represents a node with its engine. The driver of the engine tells the node every event."""
+    """This class represents a node with its engine. The driver of the engine tells the node every event."""
 
     driver: EndpointDriver
     """Driver of the engine; the driver sets this attribute itself."""
@@ -86,7 +86,7 @@ class LocalNode:
 
 
 class DrivenNetwork:
-    """Represents the nodes of a program, their driver and their time; it is a context manager."""
+    """This class represents the nodes of a program, their driver and their time; it is a context manager."""
 
     driver: EndpointDriver
     checks: ArgumentChecks[Any, Any]

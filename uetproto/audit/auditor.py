@@ -138,7 +138,7 @@ def _name_of(file: Source) -> str:
 
 
 class _Place:
-    """Audits one interface of a capture while it is read."""
+    """This class audits one interface of a capture while it is read."""
 
     def __init__(
         self, file: str, interface: str, number: int, link: int, options: Options, rules: Iterable[Rule],
@@ -156,7 +156,7 @@ class _Place:
         see = self._auditor.see if listener is None else call_both(listener.see, self._auditor.see)
         self._reading = Reading(link, options, see, truncated_fast=listener is None)
         self.take = self._reading.take if listener is None else call_both(listener.take, self._reading.take)
-        """Takes the next record."""
+        """Function that takes the next record."""
 
     def end(self, report: AuditReport, damage: Sequence[DamagedPlace], missing: str | None) -> None:
         """Add what was found to `report`. `damage`: damaged places. `missing`: why the capture may lack packets."""
@@ -187,7 +187,7 @@ class Forgetful(Protocol):
 
 
 class Auditor:
-    """Passes every packet of a vantage point to the tracker of its conversation."""
+    """This class passes every packet of a vantage point to the tracker of its conversation."""
 
     def __init__(
         self, options: Options, *, rules: Iterable[Rule] | None = None, listen: Callable[[Judge], None] | None = None,

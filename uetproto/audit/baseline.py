@@ -20,7 +20,7 @@ _MOST = 1 << 28
 """Number of bytes of the largest baseline: some 500,000 findings."""
 _TEXTS = ("expected", "seen")
 _RANDOM = frozenset({"psn", "pkt_id", "tsc"})
-"""Names the fields of a flow that begin with a random value."""
+"""Fields of a flow that begin with a random value."""
 _LARGE = re.compile(r"\bPSNs? \d+|\b\d{7,}\b|\b0x[0-9a-f]{6,}\b")
 """Matches PSNs and other numbers of a text that begin with a random value."""
 _LEGAL = 'legal: a line of --json, or {"rule": …, "flow": {…}, "expected": …, "seen": …}, of which rule suffices'

@@ -9,7 +9,7 @@ from uetproto.audit.reader.observed import ObservedPacket
 
 
 class MessageDirection(Protocol):
-    """Identifies the packets that carry messages from one end to another, on a PDC or in RUDI."""
+    """This protocol identifies the packets that carry messages from one end to another, on a PDC or in RUDI."""
 
     ses: Any
     """State of the messages of this direction, as `MessageTracker.open` returned it."""
@@ -19,7 +19,7 @@ class MessageDirection(Protocol):
 
 
 class PsnState(Protocol):
-    """Describes a PSN that was seen."""
+    """This protocol describes a PSN that was seen."""
 
     @property
     def acked(self) -> bool:
@@ -27,7 +27,7 @@ class PsnState(Protocol):
 
 
 class OrderedDirection(MessageDirection, Protocol):
-    """Identifies a direction of a PDC, whose PSNs have an order."""
+    """This protocol identifies a direction of a PDC, whose PSNs have an order."""
 
     @property
     def other(self) -> "OrderedDirection":
@@ -47,7 +47,7 @@ class OrderedDirection(MessageDirection, Protocol):
 
 
 class MessageTracker(Protocol):
-    """Follows messages: the trackers of PDCs and of RUDI call it with what their packets carry."""
+    """This protocol follows messages: the trackers of PDCs and of RUDI call it with what their packets carry."""
 
     def open(self, direction: MessageDirection, *, ordered: bool = True) -> Any:
         """Return the value of `direction.ses`. `ordered`: the PSNs of the direction count up."""

@@ -27,7 +27,8 @@ class FindingPlace(NamedTuple):
 
 @dataclass(slots=True)
 class Finding:
-    """Describes one departure from the protocol; `packets` are numbers in the file, the offending one last."""
+    """This record describes one departure from the protocol; `packets` are numbers in the file, the offending one
+    last."""
 
     rule: Rule
     severity: Severity

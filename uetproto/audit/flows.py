@@ -14,7 +14,7 @@ PER_PACKET = 4
 
 
 class Flowing(Protocol):
-    """Represents a conversation of `Flows`."""
+    """This protocol represents a conversation of `Flows`."""
 
     @property
     def last_ns(self) -> int:

@@ -50,7 +50,7 @@ class Subject(Protocol):
 
 @dataclass(slots=True)
 class RuleTally:
-    """Counts how often a rule was asked, and with what result."""
+    """This class counts how often a rule was asked, and with what result."""
 
     rule: Rule
     asked: int = 0
@@ -74,7 +74,7 @@ class RuleTally:
 
 
 class Judge:
-    """Asks the rules at one vantage point."""
+    """This class asks the rules at one vantage point."""
 
     def __init__(
         self, rules: Iterable[Rule], *, complete: bool = False, ordered: bool = False,
@@ -97,14 +97,15 @@ class Judge:
         """Maps the event class of a tracker to a function that returns the conversation of a packet; None: the
         conversation is certain."""
         self.missing: str | None = None
-        """Says why packets are missing, though `complete` promised that none are; None: none are known to be."""
+        """Reason why packets are missing, though `complete` promised that the capture has all; None: no packet is known
+        to be missing."""
         self._contradictions: list[tuple[Finding, RuleTally, Subject]] = []
         """Findings that may be withdrawn at the end."""
         self._obscured: set[Place] = set()
-        """Holds ends of conversations in which findings of absence and order may follow from an earlier finding."""
+        """Ends of conversations in which findings of absence and order may follow from an earlier finding."""
         self._listeners: dict[Enum, list[Tell]] = {}
         self._events: list[tuple[list[int], list[RuleTally]]] = []
-        """Counts each event, with the rules for which it counts as judged."""
+        """Number of times that each event occurred, with the rules that each occurrence counts as judged."""
 
     def listen(self, event: Enum, listener: Tell) -> None:
         """Call `listener` at every `event`; to be called before any tracker is made."""

@@ -14,7 +14,7 @@ HELD = 65_536
 
 
 class PacketListener(Protocol):
-    """Gets each record before it is read, and each packet before the trackers see it."""
+    """This protocol gets each record before it is read, and each packet before the trackers see it."""
 
     def take(self, record: Record) -> None:
         """Take a record of the capture, before it is read."""
@@ -29,7 +29,7 @@ and name and number of the interface. The function is called before anything is 
 
 
 class ListenerPair:
-    """Passes records and packets to two listeners, one after the other."""
+    """This class passes records and packets to two listeners, one after the other."""
 
     def __init__(self, one: PacketListener, other: PacketListener) -> None:
         self.take = call_both(one.take, other.take)

@@ -27,7 +27,7 @@ GROUP = 65_536
 
 
 class Column(NamedTuple):
-    """Describes a column: its name, its type in Arrow, and what it holds."""
+    """This record describes a column: its name, its type in Arrow, and what it holds."""
 
     name: str
     type: str
@@ -131,7 +131,7 @@ def check_parquet(directory: str) -> None:
 
 
 class _Table:
-    """Writes a Parquet file in groups of rows."""
+    """This class writes a Parquet file in groups of rows."""
 
     def __init__(self, path: Path, columns: tuple[Column, ...], about: str) -> None:
         import pyarrow
@@ -178,7 +178,7 @@ def _type(arrow: Any, name: str) -> Any:
 
 
 class PacketTable:
-    """Writes packets.parquet of all vantage points: a `ListenerFactory`, and a context manager."""
+    """This class writes packets.parquet of all vantage points: a `ListenerFactory`, and a context manager."""
 
     def __init__(self, directory: str) -> None:
         """Open the file; the directory is made if it does not exist."""
@@ -197,7 +197,7 @@ class PacketTable:
 
 
 class _Packets:
-    """Writes the packets of one vantage point."""
+    """This class writes the packets of one vantage point."""
 
     def __init__(self, add: Callable[[tuple[Any, ...]], None], file: str, interface: str) -> None:
         self._add = add

@@ -18,7 +18,8 @@ CHOICE = "uetproto choice"
 
 
 class Severity(Enum):
-    """Tells how severe a finding is. Only findings of rules that cite a source can be more than notes."""
+    """This enumeration tells how severe a finding is. Only findings of rules that cite a source can be more than
+    notes."""
 
     ERROR = "error"
     WARNING = "warning"

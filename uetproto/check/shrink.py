@@ -52,7 +52,7 @@ def shrink(
 
 @dataclass
 class _Search(Generic[_S]):
-    """Holds the best list so far, and how many tries are left."""
+    """This class holds the best list so far, and how many tries are left."""
 
     best: list[_S]
     fails: Callable[[Sequence[_S]], bool]

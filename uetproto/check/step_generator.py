@@ -29,7 +29,7 @@ NEAR = 8
 
 
 class StepGenerator(ABC, Generic[ViewT, GeneratedT]):
-    """Draws the settings of one episode when it is made, then the steps, one at a time."""
+    """This class draws the settings of one episode when it is made, then the steps, one at a time."""
 
     __slots__ = ("_bounds", "_choices", "_in_order", "_near", "_random", "_rng")
 

@@ -31,7 +31,7 @@ class DistError(UetError, RuntimeError):
 
 
 class Wait(NamedTuple):
-    """Describes a rank that waits, and the ranks it waits for (collectives.md §1.5)."""
+    """This record describes a rank that waits, and the ranks it waits for (collectives.md §1.5)."""
 
     rank: int
     op: str

@@ -162,7 +162,7 @@ def _point(
 
 
 def _connect(world: World, state: RankState, found: ProcessGroup, peer: int | None, work: Work) -> None:
-    """Waits for the peer at the first call between two ranks in stream mode (collectives.md §1.2).
+    """Wait for the peer at the first call between two ranks in stream mode (collectives.md §1.2).
 
     A receive from any rank waits for none of them, but releases a peer that waits for this rank.
     """

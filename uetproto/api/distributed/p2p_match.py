@@ -12,7 +12,7 @@ from uetproto.errors import UetError
 
 @dataclass(slots=True, eq=False)
 class Post:
-    """Describes a send or a receive, which is one half of a point-to-point message."""
+    """This record describes a send or a receive, which is one half of a point-to-point message."""
 
     work: Work
     sends: bool

@@ -46,7 +46,8 @@ class Call:
 
 
 class GroupWorld(Protocol):
-    """Describes the part of a world that is used by groups and by the code that matches the operations of groups."""
+    """This protocol describes the part of a world that is used by groups and by the code that matches the operations of
+    groups."""
 
     planner: "CollectivePlanner"
     network: CollectiveNetwork
@@ -56,7 +57,7 @@ class GroupWorld(Protocol):
 
 
 class RankGroup(Protocol):
-    """Describes the part of a group that operations, their matching and the planner use."""
+    """This protocol describes the part of a group that operations, their matching and the planner use."""
 
     number: int
     ranks: tuple[int, ...]
@@ -70,7 +71,7 @@ class RankGroup(Protocol):
 
 
 class CollectivePlanner:
-    """Chooses whether the ranks or the network run each collective of a world."""
+    """This class chooses whether the ranks or the network run each collective of a world."""
 
     def __init__(
         self,

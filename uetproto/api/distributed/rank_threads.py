@@ -16,7 +16,7 @@ from uetproto.api.distributed.errors import invalid
 
 
 class _Stop(BaseException):  # not an Exception: a program's `except Exception` does not stop it
-    """Unwinds a rank whose run has ended."""
+    """This class unwinds a rank whose run has ended."""
 
 
 JOIN_INTERVAL = 0.1
@@ -24,7 +24,7 @@ JOIN_INTERVAL = 0.1
 
 
 class _Baton:
-    """Lets one thread wait until another thread passes the turn to it.
+    """This class lets one thread wait until another thread passes the turn to it.
 
     It is a plain lock: an interrupt during the wait leaves nothing locked.
     """
@@ -35,12 +35,12 @@ class _Baton:
         self.take = self._lock.acquire
 
     def take_interruptibly(self) -> None:
-        """Waits like `take`, in the thread of the run: `take` would see a signal only after the wait."""
+        """Wait for the turn in the thread of the run; in that thread `take` would see a signal only after the wait."""
         while not self._lock.acquire(timeout=JOIN_INTERVAL):
             pass
 
     def give(self) -> None:
-        """Passes the turn; a second call has no effect."""
+        """Pass the turn; a second call has no effect."""
         with suppress(RuntimeError):
             self._lock.release()
 
@@ -142,8 +142,8 @@ class RankThreads:
     ) -> None:
         """Run `program(number)` in every rank.
 
-        `idle` is called when no rank is ready: it advances time until one is, and returns False if none ever will be.
-        `ended` is called with each rank that has finished.
+        `idle` is called when no rank is ready: it advances time until a rank is ready, and returns False if no rank can
+        ever be ready. `ended` is called with each rank that has finished.
         """
         for rank in self.members:
             rank.begin(lambda number=rank.number: program(number), name)  # type: ignore[misc]

@@ -29,7 +29,7 @@ the same number of reads of the clock in a row each further read takes virtual t
 
 
 class Event(NamedTuple):
-    """Describes an event in the trace of a run."""
+    """This record describes an event in the trace of a run."""
 
     now: int
     """Virtual time in picoseconds."""
@@ -40,7 +40,7 @@ class Event(NamedTuple):
 
 
 class RankScheduler:
-    """Runs the programs of all ranks, one at a time, and drives their operations."""
+    """This class runs the programs of all ranks, one at a time, and drives their operations."""
 
     def __init__(
         self, network: CollectiveNetwork, owner: object, *, streams: bool, trace: list[Event],
@@ -138,7 +138,7 @@ class RankScheduler:
         return None if wait else work
 
     def _start_after(self, work: Work, before: list[Work], start: Callable[[], None]) -> None:
-        """Starts an operation of stream mode when others are done; it fails if one of them fails."""
+        """Start an operation of stream mode when others are done; it fails if one of the others fails."""
         failed = next((other.error for other in before if other.error is not None), None)
         if failed is not None:
             work.fail(failed)
@@ -281,7 +281,7 @@ class RankScheduler:
     # Time passes
 
     def _pass_time(self) -> bool:
-        """Advances time until a rank is ready, and returns True.
+        """Advance time until a rank is ready, and return True.
 
         If nothing more would happen, it fails the operations that wait, with the explanation of the deadlock; it
         returns False if even this makes no rank ready.
@@ -294,7 +294,7 @@ class RankScheduler:
         return True
 
     def _advance(self, ready: Callable[[], bool]) -> bool:
-        """Runs the next event of the network or of the timers; returns False if none comes unless a rank acts."""
+        """Run the next event of the network or of the timers; return False if no event comes unless a rank acts."""
         network, timers = self._network, self._timers
         if timers.fire(network.now):
             return True
@@ -320,7 +320,7 @@ class RankScheduler:
         return self._mismatch() or explain(waits, finished, failures)
 
     def _fail_all(self, error: UetError) -> None:
-        """Fails all operations that wait for a rank, with the same explanation."""
+        """Fail all operations that wait for a rank, with the same explanation."""
         for state in self.states:
             for work in tuple(state.open):
                 if work.needs()[0]:

@@ -37,7 +37,7 @@ _WRITES = frozenset({"fill", "partition", "put", "sort"})
 
 
 class TensorOperation(Protocol):
-    """Describes the part of an operation that a tensor uses."""
+    """This protocol describes the part of an operation that a tensor uses."""
 
     done: bool
     error: UetError | None

@@ -46,7 +46,7 @@ def tensors(name: str, values: Any, count: int, writable: bool = False) -> list[
 
 
 def _apart(name: str, arrays: Sequence[Array]) -> None:
-    """Raises `ArgumentError` if two outputs share memory: one would overwrite the data of the other."""
+    """Raise `ArgumentError` if two outputs share memory: one would overwrite the data of the other."""
     places = sorted((array.ctypes.data, array.nbytes, number) for number, array in enumerate(arrays) if array.nbytes)
     for (start, length, number), (behind, _, other) in pairwise(places):
         if start + length > behind:
@@ -86,7 +86,7 @@ def same_size(name: str, arrays: Sequence[Array], size: int | None = None) -> No
 
 
 class TensorLocks:
-    """Makes the tensors of a rank read-only while operations use them (collectives.md §1.4)."""
+    """This class makes the tensors of a rank read-only while operations use them (collectives.md §1.4)."""
 
     def __init__(self) -> None:
         self._count: dict[int, int] = {}
@@ -123,7 +123,7 @@ class TensorLocks:
 
 
 def _unlocked(array: Array) -> bool:
-    """Makes an array writable; returns False if its base is read-only."""
+    """Make an array writable; return False if its base is read-only."""
     try:
         array.flags.writeable = True
     except ValueError:
@@ -135,7 +135,7 @@ class TensorInUse:
     """A tensor that is locked, because it must not change while an operation uses it (collectives.md §1.4)."""
 
     def __init__(self, array: Array, read: bool, locks: TensorLocks) -> None:
-        """Locks the tensor. `read`: the operation only reads it, so that `release` can find a change."""
+        """Lock the tensor. `read`: the operation only reads it, so that `release` can find a change."""
         self.array = array
         self.read = read
         self._bytes = bytes_of(array)

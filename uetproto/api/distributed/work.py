@@ -31,7 +31,7 @@ def picoseconds(name: str, value: Any) -> int:
 
 
 class WorkScheduler(Protocol):
-    """Describes the part of the scheduler that an operation uses."""
+    """This protocol describes the part of the scheduler that an operation uses."""
 
     def wait_for(self, work: "Work", timeout: int | None) -> None:
         """Wait until the operation is done."""
@@ -53,7 +53,8 @@ class WorkScheduler(Protocol):
 
 
 class Work:
-    """Describes an operation of one rank. `dist.isend(...)` and every call with `async_op=True` return one."""
+    """This class describes an operation of one rank. `dist.isend(...)` and every call with `async_op=True` return
+    one."""
 
     def __init__(self, scheduler: WorkScheduler, rank: int, group: RankGroup, op: str, sequence: int) -> None:
         """`rank`: global rank. `op`: operation with its arguments, as reports show it. `sequence`: number of the

@@ -41,7 +41,7 @@ class World:
         sockets: int | None = None, between: str | None = None, mode: str = "cpu", eager_threshold: int = 0,
         poison: bool = False, gamma: float = 0, **network: Any,
     ) -> None:  # fmt: skip
-        """Makes the network and checks all arguments. Raises `ArgumentError`.
+        """Make the network and check all arguments. Raises `ArgumentError`.
 
         `ranks`: number of ranks. `transport`: "model" (alpha and beta, no packets), "uet", "roce", or a
         `CollectiveNetwork`; all further arguments are the network's. `algorithm`: one name for all collectives that
@@ -168,7 +168,7 @@ class World:
         return result
 
     def _ended(self, rank: RankThread) -> None:
-        """Fails all operations that need a rank that has failed; a rank that returned is ignored."""
+        """Fail all operations that need a rank that has failed; a rank that returned is ignored."""
         if rank.error is None:
             return
         self.errors[rank.number] = rank.error
@@ -180,7 +180,7 @@ class World:
             work.fail(error)
 
     def _release(self) -> None:
-        """Ends the operations that are still open after the run, so that no tensor stays locked."""
+        """End the operations that are still open after the run, so that no tensor stays locked."""
         for state in self.scheduler.states:
             for work in tuple(state.open):
                 work.finish(AbortedError(f"{work.name}: the run has ended"))

@@ -36,7 +36,7 @@ def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
 
 
 class Buffers:
-    """Represents the buffers of one operation as one memory: a gather or scatter list."""
+    """This class represents the buffers of one operation as one memory: a gather or scatter list."""
 
     __slots__ = ("_file", "length", "views")
 

@@ -17,7 +17,7 @@ from uetproto.wire.headers.uet_ses import ReturnCode
 
 @dataclass(frozen=True, slots=True)
 class CqEntry:
-    """Represents `fi_cq_entry`, an entry of the format CONTEXT."""
+    """This record represents `fi_cq_entry`, an entry of the format CONTEXT."""
 
     op_context: Any
 
@@ -28,7 +28,7 @@ class CqEntry:
 
 @dataclass(frozen=True, slots=True)
 class CqMsgEntry(CqEntry):
-    """Represents `fi_cq_msg_entry`, an entry of the format MSG."""
+    """This record represents `fi_cq_msg_entry`, an entry of the format MSG."""
 
     flags: Flag
     len: int
@@ -37,7 +37,7 @@ class CqMsgEntry(CqEntry):
 
 @dataclass(frozen=True, slots=True)
 class CqDataEntry(CqMsgEntry):
-    """Represents `fi_cq_data_entry`, an entry of the format DATA."""
+    """This record represents `fi_cq_data_entry`, an entry of the format DATA."""
 
     buf: memoryview | None
     """Part of the multi-receive buffer that the message fills."""
@@ -47,7 +47,7 @@ class CqDataEntry(CqMsgEntry):
 
 @dataclass(frozen=True, slots=True)
 class CqTaggedEntry(CqDataEntry):
-    """Represents `fi_cq_tagged_entry`, an entry of the format TAGGED."""
+    """This record represents `fi_cq_tagged_entry`, an entry of the format TAGGED."""
 
     tag: int
     """Tag of a tagged receive."""
@@ -55,7 +55,7 @@ class CqTaggedEntry(CqDataEntry):
 
 @dataclass(frozen=True, slots=True)
 class CqErrEntry(CqTaggedEntry):
-    """Represents `fi_cq_err_entry`, the entry of an operation that failed."""
+    """This record represents `fi_cq_err_entry`, the entry of an operation that failed."""
 
     olen: int
     """Number of bytes that were truncated."""
@@ -123,7 +123,7 @@ _KINDS: dict[CqFormat, tuple[Any, int]] = {
 
 
 class _Bound(Protocol):
-    """Describes the part of an endpoint that a queue uses."""
+    """This protocol describes the part of an endpoint that a queue uses."""
 
     def overrun(self) -> None:
         """Note that the queue lost an entry."""
@@ -140,7 +140,7 @@ class CompletionQueue(FiObject):
         """Number of entries that the queue holds."""
         self.format = form
         self.overrun = False
-        """Tells whether an entry was lost: the queue is in error, and its endpoints are disabled (ses.md §13.3)."""
+        """Whether an entry was lost: the queue is in error, and its endpoints are disabled (ses.md §13.3)."""
         self._entries: deque[tuple[CqEntry, int]] = deque()
         self._bound: list[_Bound] = []
 
@@ -206,7 +206,7 @@ class CompletionQueue(FiObject):
 
 
 class Counter(FiObject):
-    """Counts completions: successes and errors. `domain.cntr_open()` makes it (`fi_cntr_open`)."""
+    """This class counts completions: successes and errors. `domain.cntr_open()` makes it (`fi_cntr_open`)."""
 
     kind = "counter"
 

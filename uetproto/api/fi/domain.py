@@ -24,12 +24,12 @@ _FIRST_INITIATOR = 16
 
 
 class Job:
-    """Represents a parallel job: a JobID, and the data that ranks publish for their peers (ses.md §14.1)."""
+    """This class represents a parallel job: a JobID, and the data that ranks publish for their peers (ses.md §14.1)."""
 
     def __init__(self, job_id: int = 1) -> None:
         self.job_id = bits("job_id", job_id, 24)
         self.exchange: dict[Any, Any] = {}
-        """Holds the data that ranks publish: addresses, keys, base addresses. Publishing sends no packets."""
+        """Data that ranks publish: addresses, keys, base addresses. Publishing sends no packets."""
         self._initiators = 0
 
     def next_initiator(self) -> int:
@@ -39,7 +39,8 @@ class Job:
 
 
 class Domain:
-    """Represents a domain: one process of a job on one fabric endpoint. `fabric.domain(...)` makes it (`fi_domain`)."""
+    """This class represents a domain: one process of a job on one fabric endpoint. `fabric.domain(...)` makes it
+    (`fi_domain`)."""
 
     def __init__(
         self, fabric: "Fabric", node: FiNode, job: Job, *, pid_on_fep: int | None, absolute: bool, mr_mode: MrMode
@@ -55,7 +56,7 @@ class Domain:
         self.job: Job = job
         self.pid_on_fep: int = pid_on_fep
         self.absolute = absolute
-        """Tells whether the endpoints are services that clients of any job may reach (ses.md §2.2)."""
+        """Whether the endpoints are services that clients of any job may reach (ses.md §2.2)."""
         self.mr_mode = mr_mode
         self.config = node.ses
         self.caps = FepCap(int(profile_of(node.ses.profile)))
@@ -64,7 +65,7 @@ class Domain:
         self.process = node.fep.attach(None if absolute else job.job_id, pid_on_fep, ())
         self.regions: dict[int, MemoryRegion] = {}
         self.endpoints: dict[int, Endpoint] = {}
-        """Holds the endpoints by resource index."""
+        """Endpoints by resource index."""
         self.closed = False
         self._registered = 0
         self._next_address = _FIRST_ADDRESS

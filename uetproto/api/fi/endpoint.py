@@ -80,7 +80,7 @@ class EpState(Enum):
 
 @dataclass(slots=True, eq=False)
 class FiOperation:
-    """Represents an open operation; it is the context of the work that the engine does."""
+    """This record represents an open operation; it is the context of the work that the engine does."""
 
     endpoint: "Endpoint"
     context: Any
@@ -97,7 +97,7 @@ class FiOperation:
 
 @dataclass(slots=True)
 class _PeerOperations:
-    """Holds the open operations towards one peer, for FI_FENCE."""
+    """This class holds the open operations towards one peer, for FI_FENCE."""
 
     open: int = 0
     """Number of operations that were passed to the engine and are not complete."""
@@ -106,7 +106,8 @@ class _PeerOperations:
 
 
 class Endpoint:
-    """Represents an endpoint (`fid_ep`); `domain.endpoint` makes it, `fabric.endpoint` also binds and enables it."""
+    """This class represents an endpoint (`fid_ep`); `domain.endpoint` makes it, `fabric.endpoint` also binds and
+    enables it."""
 
     def __init__(
         self, domain: "Domain", ep_type: EpType, msg_order: Order, op_flags: Flag, index: int, initiator: int | None

@@ -46,7 +46,8 @@ class FiError(CallError[Errno]):
 
 
 class FiObject:
-    """Represents an address vector, a completion queue or a counter, to which endpoints and regions can be bound."""
+    """This class represents an address vector, a completion queue or a counter, to which endpoints and regions can be
+    bound."""
 
     kind: str
 
@@ -105,7 +106,7 @@ _CLASSES: dict[ReturnCode, RetryClass] = {
     ReturnCode.NO_MATCH: RetryClass.BACK,
     ReturnCode.UNCOR_TRNSNT: RetryClass.BACK,
 }
-"""Holds the classes of the codes whose class is not PERM (ses.md §9.5)."""
+"""Classes of the codes whose class is not PERM (ses.md §9.5)."""
 
 _ERRNOS: dict[ReturnCode, Errno] = {
     ReturnCode.BAD_MKEY: Errno.FI_ENOKEY,
@@ -115,7 +116,7 @@ _ERRNOS: dict[ReturnCode, Errno] = {
     ReturnCode.TOO_LONG: Errno.FI_ETRUNC,
     ReturnCode.CANCELLED: Errno.FI_ECANCELED,
 }
-"""Holds the errors of the codes whose error is not FI_EIO (ses.md §13.3)."""
+"""Errors of the codes whose error is not FI_EIO (ses.md §13.3)."""
 
 
 def class_of(code: int) -> RetryClass:

@@ -30,7 +30,7 @@ class Flag(IntFlag):
     MORE = 1 << 18
     """This flag has no effect: no packet waits for later operations."""
     FENCE = 1 << 21
-    """Makes this operation and later ones wait until all earlier operations to the peer are done."""
+    """This operation and all later operations wait until all earlier operations to the peer are done."""
     COMPLETION = 1 << 24
     """Asks for an entry, even if the queue is bound with SELECTIVE_COMPLETION."""
     INJECT = 1 << 25
@@ -88,7 +88,7 @@ class MrMode(IntFlag):
     LOCAL = 1 << 2
     """Requires that local buffers of operations are registered, too."""
     VIRT_ADDR = 1 << 4
-    """Makes peers address a region from its base address on; without the flag, from 0 on."""
+    """Peers address a region from its base address on; without the flag, from 0 on."""
     PROV_KEY = 1 << 6
     """Ignores requested keys: all keys are assigned here."""
     ENDPOINT = 1 << 9

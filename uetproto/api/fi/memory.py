@@ -69,7 +69,8 @@ class MrState(Enum):
 
 
 class MemoryRegion:
-    """Represents a memory region that peers may access. `domain.mr_reg(...)` makes it; attributes are for reading."""
+    """This class represents a memory region that peers may access. `domain.mr_reg(...)` makes it; attributes are for
+    reading."""
 
     def __init__(
         self, domain: "Domain", buffer: Any, access: Flag, key: int, base: int, *, job_restriction: int | None,
@@ -94,9 +95,9 @@ class MemoryRegion:
         self.length = self.region.length
         """Number of bytes."""
         self.idempotent_safe = bool(key & IDEMPOTENT_SAFE)
-        """Tells whether accesses may be repeated, so that RUDI is permitted: bit 63 (ses.md §2.6)."""
+        """Whether accesses may be repeated, so that RUDI is permitted: bit 63 (ses.md §2.6)."""
         self.optimized = bool(key & OPTIMIZED_KEY)
-        """Tells whether the small header may carry the key: bit 62."""
+        """Whether the small header may carry the key: bit 62."""
         self.base = base
         """Address of the first byte for peers: the virtual address, or 0."""
         self.device = device

@@ -21,7 +21,7 @@ _HOW = {"udp": BOOLEAN, "crc": BOOLEAN, "udp_port": integer(1, 65535), "ip_proto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec(PlaceSpec):
-    """Specifies a node to be made; a field that is None takes the value that holds for all nodes."""
+    """This record specifies a node to be made; a field that is None takes the value that holds for all nodes."""
 
     pds: PdsConfig | None = None
     ses: SesConfig | None = None
@@ -31,8 +31,8 @@ class NodeSpec(PlaceSpec):
 
 
 class FiNode(LocalNode):
-    """Represents a node with its fabric endpoint. `engine`: an engine around the endpoint, which the driver calls in
-    place of the endpoint; None: the driver calls the endpoint."""
+    """This class represents a node with its fabric endpoint. `engine`: an engine around the endpoint, which the driver
+    calls in place of the endpoint; None: the driver calls the endpoint."""
 
     def __init__(
         self, place: NodePlace, fep: Fep, pds: PdsConfig, ses: SesConfig, engine: Engine | None = None
@@ -53,7 +53,7 @@ class FiNode(LocalNode):
 
 
 class FiNetwork(EmulatedNetwork):
-    """Represents an emulated network of fabric endpoints."""
+    """This class represents an emulated network of fabric endpoints."""
 
     spec = NodeSpec
     checks = CHECKS

@@ -17,7 +17,8 @@ MAX_CQE = 1 << 22
 
 
 class CQ(VerbsObject):
-    """Represents a completion queue (`ibv_cq`) with its own completion channel; `device.create_cq(...)` makes it."""
+    """This class represents a completion queue (`ibv_cq`) with its own completion channel; `device.create_cq(...)`
+    makes it."""
 
     def __init__(self, device: "Device", depth: int, context: Any) -> None:
         self.depth = integer("depth", depth, 1, MAX_CQE)
@@ -26,7 +27,7 @@ class CQ(VerbsObject):
         self.context = context
         """`cq_context`: any object of the program."""
         self.overrun = False
-        """Tells whether a completion was lost: the queue takes no more, and the queue pairs that use it went to ERR."""
+        """Whether a completion was lost: the queue takes no more, and the queue pairs that use it went to ERR."""
         self.users: list[Any] = []
         """Queue pairs that use the queue; one that uses it for both directions is there twice."""
         self._entries: deque[WorkCompletion] = deque()

@@ -52,7 +52,7 @@ class EventType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AsyncEvent:
-    """Represents an asynchronous event (`ibv_async_event`)."""
+    """This record represents an asynchronous event (`ibv_async_event`)."""
 
     event_type: EventType
     element: QP | SRQ | CQ
@@ -61,7 +61,7 @@ class AsyncEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceAttr:
-    """Represents those attributes of a device and its port that have a meaning here (`ibv_device_attr`,
+    """This record represents those attributes of a device and its port that have a meaning here (`ibv_device_attr`,
     `ibv_port_attr`)."""
 
     name: str
@@ -78,7 +78,7 @@ class DeviceAttr:
 
 
 class Device:
-    """Represents the opened adapter of a node (`ibv_context`). `net.device(...)` returns it."""
+    """This class represents the opened adapter of a node (`ibv_context`). `net.device(...)` returns it."""
 
     def __init__(
         self, driver: EndpointDriver, node: VerbsNode, data_paths: DataPaths, peers: dict[int, "Device"], psns: Rng
@@ -101,7 +101,7 @@ class Device:
         """Asynchronous events that the program has not taken yet."""
         self.data_paths = data_paths
         self.nvlink = False
-        """Tells whether the GPU reaches the NIC through another GPU, in the data path model."""
+        """Whether the GPU reaches the NIC through another GPU, in the data path model."""
         self._data_path: Path | None = None
         self._path_config = PathConfig()
         self._tokens = count(1)
@@ -224,7 +224,7 @@ class Device:
 
 
 class PD:
-    """Represents a protection domain (`ibv_pd`). `device.alloc_pd()` makes it."""
+    """This class represents a protection domain (`ibv_pd`). `device.alloc_pd()` makes it."""
 
     def __init__(self, device: Device) -> None:
         self.device = device

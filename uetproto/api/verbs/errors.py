@@ -39,7 +39,7 @@ invalid, member, duration = CHECKS.invalid, CHECKS.member, CHECKS.duration
 
 
 class VerbsObject:
-    """Represents an object that the program has to destroy; no call may use the object after that."""
+    """This class represents an object that the program has to destroy; no call may use the object after that."""
 
     destroyed = False
 

@@ -15,7 +15,7 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REM
 
 @dataclass(frozen=True, slots=True)
 class Slice(Sge):
-    """Represents a piece of a region, `mr[0:64]`: an `ibv_sge` that knows its region.
+    """This record represents a piece of a region, `mr[0:64]`: an `ibv_sge` that knows its region.
 
     `bytes(...)` returns the bytes that the piece holds at that time.
     """
@@ -27,7 +27,7 @@ class Slice(Sge):
 
 
 class MR:
-    """Represents a memory region (`ibv_mr`). `pd.reg_mr(...)` makes it.
+    """This class represents a memory region (`ibv_mr`). `pd.reg_mr(...)` makes it.
 
     `mr[0:64]` is a piece for a work request, `mr[:4] = b"ping"` writes.
     """

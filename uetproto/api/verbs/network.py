@@ -26,7 +26,7 @@ _EXCHANGED = ("av", "dest_qpn", "rq_psn")
 
 
 class Network(DrivenNetwork):
-    """Represents a network of nodes with one adapter each, with virtual time; it is a context manager."""
+    """This class represents a network of nodes with one adapter each, with virtual time; it is a context manager."""
 
     world: VerbsNetwork
     """The emulated network that drives the nodes; not set if this object was made by `driven`."""

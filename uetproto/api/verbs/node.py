@@ -21,7 +21,7 @@ _FAULTS = {name: key for name, key in FAULTS.items() if name != "trim"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec(PlaceSpec):
-    """Specifies a node to be made; a field that is None takes the value that holds for all nodes."""
+    """This record specifies a node to be made; a field that is None takes the value that holds for all nodes."""
 
     config: RoceConfig | None = None
     pkeys: tuple[int, ...] = (0xFFFF,)
@@ -32,8 +32,8 @@ class NodeSpec(PlaceSpec):
 
 
 class VerbsNode(LocalNode):
-    """Represents a node with its adapter. `engine`: an engine around the adapter, which the driver calls in place of
-    the adapter; None: the driver calls the adapter."""
+    """This class represents a node with its adapter. `engine`: an engine around the adapter, which the driver calls in
+    place of the adapter; None: the driver calls the adapter."""
 
     def __init__(self, place: NodePlace, hca: Hca, engine: Engine | None = None) -> None:
         super().__init__(place, hca, engine)
@@ -49,7 +49,7 @@ class VerbsNode(LocalNode):
 
 
 class VerbsNetwork(EmulatedNetwork):
-    """Represents an emulated network of adapters."""
+    """This class represents an emulated network of adapters."""
 
     spec = NodeSpec
     checks = CHECKS

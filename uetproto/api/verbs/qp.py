@@ -31,7 +31,7 @@ MAX_WR = 1 << 20
 
 
 class SRQ(VerbsObject):
-    """Represents a shared receive queue (`ibv_srq`). `pd.create_srq(...)` makes one."""
+    """This class represents a shared receive queue (`ibv_srq`). `pd.create_srq(...)` makes one."""
 
     def __init__(self, pd: "PD", limit: int, max_wr: int) -> None:
         self.pd = pd
@@ -89,8 +89,8 @@ class SRQ(VerbsObject):
 
 
 class QP(VerbsObject):
-    """Represents a queue pair (`ibv_qp`). `pd.create_qp(...)` makes it, in RESET; `verbs.connect` brings two of them
-    up.
+    """This class represents a queue pair (`ibv_qp`). `pd.create_qp(...)` makes it, in RESET; `verbs.connect` brings two
+    of them up.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class QP(VerbsObject):
         self.max_recv_wr = integer("max_recv_wr", max_recv_wr, 1, MAX_WR)
         self.max_inline_data = integer("max_inline_data", max_inline_data, 0, 1 << 16)
         self.sq_sig_all = sq_sig_all
-        """Tells whether every send is signalled."""
+        """Whether every send is signalled."""
         self.qp_context = qp_context
         """`qp_context`: any object of the program."""
         self.groups: set[int] = set()

@@ -80,7 +80,7 @@ class DataPathReport:
 
 
 class DataPaths:
-    """Records the transfers that complete, for the data paths of a network."""
+    """This class records the transfers that complete, for the data paths of a network."""
 
     def __init__(self) -> None:
         self.sides: list[Side] = []

@@ -18,7 +18,8 @@ Gather: TypeAlias = MR | Sge | list[MR | Sge] | tuple[MR | Sge, ...]
 
 
 class AH(VerbsObject):
-    """Represents an address handle of a peer or a multicast group (`ibv_ah`). `pd.create_ah(...)` makes it."""
+    """This class represents an address handle of a peer or a multicast group (`ibv_ah`). `pd.create_ah(...)` makes
+    it."""
 
     def __init__(self, pd: "PD", av: AddressVector) -> None:
         self.pd = pd
@@ -36,7 +37,7 @@ class AH(VerbsObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendWr:
-    """Represents a send work request (`ibv_send_wr`)."""
+    """This record represents a send work request (`ibv_send_wr`)."""
 
     opcode: Opcode = Opcode.SEND
     sg_list: Gather | Buffer = ()
@@ -62,7 +63,7 @@ class SendWr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecvWr:
-    """Represents a receive work request (`ibv_recv_wr`)."""
+    """This record represents a receive work request (`ibv_recv_wr`)."""
 
     sg_list: Gather = ()
     wr_id: int = 0
@@ -70,7 +71,7 @@ class RecvWr:
 
 @dataclass(slots=True)
 class PostedRequest:
-    """Represents a work request that was posted and has not completed."""
+    """This record represents a work request that was posted and has not completed."""
 
     token: int
     """Number of the request in the adapter, always unique; the wr_id that the program chooses need not be unique."""

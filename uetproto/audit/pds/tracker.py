@@ -21,7 +21,7 @@ _MOST_OPEN = 0xFFFF
 
 
 class PdsTracker:
-    """Follows the PDCs of one vantage point."""
+    """This class follows the PDCs of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
         tell = {event: judge.on(event) for event in PdsEvent}

@@ -38,7 +38,7 @@ class PdcTable:
         self._dropped: dict[Key, None] = {}
         """Ends that were dropped, to which late packets may still come."""
         self.again: set[Hosts] = set()
-        """Holds the pairs of hosts between which a PDC uses PSNs of the PDC before it."""
+        """Pairs of hosts between which a PDC uses PSNs of the PDC before it."""
         self.most = MOST
         """PSN records that a direction keeps."""
 

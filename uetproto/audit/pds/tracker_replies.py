@@ -12,7 +12,7 @@ from uetproto.wire.serial import diff32
 
 
 class PdcReplies:
-    """Follows ACKs on the slow path, and NACKs."""
+    """This class follows ACKs on the slow path, and NACKs."""
 
     def __init__(self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
         self._table = table

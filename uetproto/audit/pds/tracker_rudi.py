@@ -85,7 +85,7 @@ class AuditedDatagram(NamedTuple):
 
 
 class RudiTracker:
-    """Follows RUDI and UUD. A response finds its request by addresses and pkt_id."""
+    """This class follows RUDI and UUD. A response finds its request by addresses and pkt_id."""
 
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
         self._tell = tell = {event: judge.on(event) for event in RudiEvent}

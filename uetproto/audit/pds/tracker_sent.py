@@ -37,7 +37,7 @@ _ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
 
 
 class SentPackets:
-    """Follows requests and control packets on the slow path."""
+    """This class follows requests and control packets on the slow path."""
 
     def __init__(self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
         self._table = table

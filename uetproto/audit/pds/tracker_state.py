@@ -163,7 +163,7 @@ class AuditedPdc:
 
 
 class PdcConversation(NamedTuple):
-    """Implements `Subject` for PDCs: later packets may show that PSNs come again between the hosts."""
+    """This record implements `Subject` for PDCs: later packets may show that PSNs come again between the hosts."""
 
     hosts: Hosts
     again: Container[Hosts]

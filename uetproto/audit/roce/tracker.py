@@ -47,7 +47,7 @@ _new = tuple.__new__
 
 
 class RoceTracker:
-    """Follows the queue pairs of one vantage point."""
+    """This class follows the queue pairs of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         tell = {event: judge.on(event) for event in RoceEvent}

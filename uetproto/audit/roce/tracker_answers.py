@@ -35,7 +35,7 @@ _SOON = 10**9
 
 
 class Answers:
-    """Follows the answers of queue pairs."""
+    """This class follows the answers of queue pairs."""
 
     def __init__(
         self, judge: Judge, tell: dict[RoceEvent, Tell], by_hosts: dict[tuple[int, int], list[QpStream]],

@@ -44,8 +44,8 @@ def conflicts(was: RequestRecord, now: RequestRecord) -> bool:
 
 
 class Contradicted(NamedTuple):
-    """Replaces the `QpStream` as the state of an event that the tracker itself has judged. By default `verdict` says
-    that the packets may belong to two connections; None says that nothing is wrong."""
+    """This record replaces the `QpStream` as the state of an event that the tracker itself has judged. By default
+    `verdict` says that the packets may belong to two connections; None says that nothing is wrong."""
 
     stream: QpStream
     verdict: Verdict = ANOTHER
@@ -60,7 +60,7 @@ def if_sure(stream: QpStream, number: int) -> QpStream | Contradicted:
 
 
 class Requests:
-    """Follows requests on the slow path."""
+    """This class follows requests on the slow path."""
 
     def __init__(self, judge: Judge, tell: dict[RoceEvent, Tell], *, complete: bool, ordered: bool) -> None:
         """`complete`: no packet is missing, so that the first copy of a request is its first transmission; `ordered`:

@@ -165,7 +165,7 @@ class AuditedRead:
         self.r_key: int = reth.r_key
         self.dmalen: int = reth.dmalen
         self.pmtu = PMTUS[-1] if self.dmalen <= PMTUS[0] else 0
-        """Holds the path MTU; 0: not known, though the length depends on it."""
+        """Path MTU; 0: not known, though the length depends on it."""
         self.is_first = is_first
         """Whether the request cannot be the rest of a READ that was not seen: another message has the PSN before."""
         self.answered = False
@@ -211,72 +211,71 @@ class QpStream:
         self.key_number = seen.number
         self.expected_key = self.p_key, seen.number
         self.pmtu = 0
-        """Holds the path MTU; 0: not known."""
+        """Path MTU; 0: not known."""
         self.longest = 0
-        """Holds the path MTU, or the longest payload seen while it is not known."""
+        """Path MTU, or the longest payload seen while it is not known."""
         self.size_number = seen.number
 
         self.records: dict[int, RequestRecord] = {}
         self.begun: int | None = None
-        """Holds the PSN of the first request."""
+        """PSN of the first request."""
         self.dropped: int | None = None
-        """Holds the newest PSN whose record was dropped."""
+        """Newest PSN whose record was dropped."""
         self.repeated = -1
-        """Holds the number of the last request that did not have a new PSN."""
+        """Number of the last request that did not have a new PSN."""
         self.gaps: list[PsnGap] = []
         self.reads: dict[int, AuditedRead] = {}
         self.stated: dict[int, int] = {}
         """Maps the PSN of the first packet of a WRITE to its `dmalen`."""
         self.newest: int | None = None
         self.next: int | None = None
-        """Holds the PSN after the newest; None: not known."""
+        """PSN after the newest; None: not known."""
         self.inside: int | None = None
-        """Holds the kind of message that the next packet continues; None: not known."""
+        """Kind of message that the next packet continues; None: not known."""
         self.run = 0
         self.done = 0
         self.first: int | None = None
-        """Holds the PSN where the present WRITE began; None: not seen."""
+        """PSN where the present WRITE began; None: not seen."""
         self.written = UNKNOWN
         self.dead = False
-        """Tells that the responder ended the connection: the next one may have any PSN."""
+        """Whether the responder ended the connection; the next connection may begin with any PSN."""
         self.suspect: ObservedPacket | None = None
-        """Holds a request that contradicts an earlier one, unless a new connection begins with it."""
+        """Request that contradicts an earlier request, unless a new connection begins with it."""
         self.after_suspect: int | None = None
         self.left: tuple[int, ObservedPacket] | None = None
         """Next PSN of the connection before, and the request that began this one; None: no PSN jumped."""
         self.awaited: int | None = None
-        """Holds the PSN of a NAK PSN sequence error."""
+        """PSN of a NAK whose code is PSN sequence error."""
         self.last_request = 0
         self.answered: int | None = None
-        """Holds the newest PSN that was acknowledged."""
+        """Newest PSN that was acknowledged."""
 
         self.pause = -1
-        """Holds the number of the packet after the last silence in which the queue pairs may have been connected
-        anew."""
+        """Number of the packet after the last silence in which the queue pairs may have been connected anew."""
         self.pause_before: int | None = None
-        """Holds the earlier value of `pause` until a request is sent; None: a request was sent since."""
+        """Earlier value of `pause` until a request is sent; None: a request was sent since."""
         self.resumed = -1
-        """Holds the number of this sender's first packet after such a silence."""
+        """Number of this sender's first packet after the silence of `pause`."""
 
         self.other: QpStream | None = None
-        """Holds the opposite direction; None: not known."""
+        """Opposite direction; None: not known."""
         self.waiting: list[ObservedPacket] = []
-        """Holds answers until `other` is known."""
+        """Answers until `other` is known."""
         self.unsent: list[ObservedPacket] = []
         self.ahead: list[tuple[Tell, Any, ObservedPacket]] = []
-        """Holds answers whose PSN is a little beyond all requests; the state says that it cannot be judged."""
+        """Answers whose PSN is a little beyond all requests, each with its event and its state."""
         self.doubts: list[tuple[Tell, Any, ObservedPacket]] = []
-        """Holds findings about answers, which are withdrawn if another connection begins."""
+        """Findings about answers, which are withdrawn if another connection begins."""
         self.reading: AuditedRead | None = None
         self.atomics: dict[int, tuple[int, int]] = {}
         """Maps a PSN to the packet number of the answer and to the value in the answer."""
         self.acked: tuple[int, int, RequestRecord] | None = None
-        """Holds number, MSN and request of the latest ACK."""
+        """Number, MSN and request of the latest ACK."""
         self.acked_before: tuple[int, int, RequestRecord] | None = None
-        """Holds the ACK before it, if the MSN of the latest contradicts it."""
+        """ACK before the latest ACK, if their MSNs contradict each other."""
         self.naked: tuple[int, ObservedPacket] | None = None
         self.refused: tuple[int, int] | None = None
-        """Holds PSN and number of a NAK that ends the connection."""
+        """PSN and number of a NAK that ends the connection."""
 
         self.was: RequestRecord | None = None
         """Holds, like the next three attributes, what an event refers to besides the packet."""

@@ -27,7 +27,7 @@ _M32 = 0xFFFFFFFF
 
 
 class SesTracker:
-    """Follows the messages of one vantage point; implements `MessageTracker` of `audit/contract.py`."""
+    """This class follows the messages of one vantage point; implements `MessageTracker` of `audit/contract.py`."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._complete = options.complete

@@ -30,13 +30,13 @@ class SyncGroupMember(NamedTuple):
 
 @dataclass(slots=True)
 class _GroupRecord:
-    """Holds the messages that had one group number, of the present group and of earlier ones."""
+    """This class holds the messages that had one group number, of the present group and of earlier ones."""
 
     sender: MessageSender
     base: int
     members: list[SyncGroupMember] = field(default_factory=list)
     spread: bool = False
-    """Tells that messages came on several PDCs, which have no order among them."""
+    """Whether messages came on several PDCs, which have no order among them."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,8 @@ class SyncGroup(AboutMessage):
 
 
 class SyncGroups:
-    """Follows the sync groups of one vantage point. A source numbers its groups for each target (ses.md §5.14)."""
+    """This class follows the sync groups of one vantage point. A source numbers its groups for each target (ses.md
+    §5.14)."""
 
     def __init__(self, tell: Mapping[SesEvent, Tell]) -> None:
         self._group = tell[SesEvent.GROUP]

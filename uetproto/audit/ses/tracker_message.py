@@ -131,22 +131,22 @@ class AuditedMessage:
         self.body: int = self.length
         """Bytes that its request packets carry or ask for; of a rendezvous only the eager ones count."""
         self.common: tuple[int, ...] | None = None
-        """Holds what its packets have in common; computed when a second packet is compared."""
+        """Fields that all packets of the message have in common; computed when a second packet is compared."""
         self.number = seen.number
         self.psn: int = seen.head.psn
         self.low = self.high = self.psn
         self.som: int | None = None
-        """Holds the PSN of the packet with SOM; None: not seen."""
+        """PSN of the packet with SOM; None: not seen."""
         self.eom: int | None = None
-        """Holds the PSN of the packet with EOM; None: not seen."""
+        """PSN of the packet with EOM; None: not seen."""
         self.eom_is_early = False
-        """Tells that EOM came too early: another packet may have it, too."""
+        """Whether EOM came too early, so that another packet may have EOM, too."""
         self.ended_early = False
-        """Tells that the message was ended before all of its bytes were sent."""
+        """Whether the message was ended before all of its bytes were sent."""
         self.origin: int | None = None
-        """Holds the PSN of offset 0, if all PSNs from there on belong to this message."""
+        """PSN of offset 0, if all PSNs from there on belong to this message."""
         self.drifted = 0
-        """Counts the PSNs within the message that carried something else."""
+        """Number of PSNs by which the offsets drift, because other packets used PSNs of the message."""
         self.mtu = 0
         """Bytes that each packet but the last carries; 0: not known."""
         self.path_mtu = 0
@@ -155,32 +155,33 @@ class AuditedMessage:
         self.complete = False
         self.first = seen
         self.unconfirmed = True
-        """Tells that no other packet agrees with the first: if one differs, either may be wrong."""
+        """Whether no other packet agrees with the first packet yet: if the second differs, either of both may be
+        wrong."""
         self.disputed: ObservedPacket | None = None
-        """Holds the second packet, if it differs from the first."""
+        """Second packet, if it differs from the first packet."""
         self.expected: tuple[int, ...] | None = None
-        """Holds all but the last two fields of a packet in the middle; None: none was seen."""
+        """All but the last two fields of a packet in the middle; None: none was seen."""
         self.offset_at = 0
-        """Holds the index of message_offset in the packets that `expected` describes."""
+        """Index of message_offset in the packets that `expected` describes."""
         self.steps = 0
-        """Counts the PSNs between its first packet and its last."""
+        """Distance in PSNs from the first packet of the message to the last packet."""
         self.size = 0
         """Bytes of payload that a packet in the middle carries."""
         self.previous: AuditedMessage | None = None
-        """Holds the message before it that had the same id."""
+        """Earlier message that had the same id."""
         self.suspect = False
-        """Tells that a packet contradicted others, so that all of its packets take the slow path."""
+        """Whether packets contradicted each other, so that all packets of the message take the slow path."""
         self.misplaced: dict[int, ObservedPacket] | None = None
         """Maps the PSN that belongs to the offset of a misplaced packet to this packet."""
         self.stopped = False
-        """Tells that the target deferred the message."""
+        """Whether the target deferred the message."""
         self.ended: tuple[int, int, int] | None = None
-        """Holds PSN, code and packet number of a guaranteed answer after which nothing new of the message is sent."""
+        """PSN, code and packet number of a guaranteed answer after which nothing new of the message is sent."""
         self.returned: dict[int, tuple[int, int]] | None = None
         """Maps the offset of read data to PSN and number of its packet."""
         self.returned_in_ack: bool | None = None
         self.data: tuple[int, ...] | None = None
-        """Holds all but the last field of read data in the middle."""
+        """All but the last field of read data in the middle."""
         self.data_state: ReturnedData | None = None
         """Stands for all packets of read data that equal `data`."""
         self.answers: dict[int, GuaranteedAnswer] | None = None
@@ -191,10 +192,10 @@ class AuditedMessage:
         if form == "ses.ext.rendezvous":
             self.body = extension.eager_length
         self.success: tuple[int, ...] | None = None
-        """Holds the fields of the usual response to a success, which no rule needs to judge; None: there is none."""
+        """Fields of the usual response to a success, which no rule needs to judge; None: there is none."""
         self.atomic_response: tuple[int, ...] | None = None
-        """Holds the fields, except the PSN, of the usual response with data to an atomic operation, which no rule needs
-        to judge; None: there is none."""
+        """Fields, except the PSN, of the usual response with data to an atomic operation, which no rule needs to judge;
+        None: there is none."""
         self.derive_responses()
 
     @property
@@ -386,18 +387,18 @@ class ReturnedData:
     ) -> None:  # fmt: skip
         self.sender = sender
         self.message = message
-        """Holds the read that it answers; None: not seen."""
+        """Read whose data the packet returns; None: the read was not seen."""
         self.number = seen.number
         self.psn = psn
-        """Holds the PSN of the packet; in an ACK that of the request."""
+        """PSN of the packet; for data in an ACK, the PSN of the request."""
         self.in_ack = in_ack
         self.sure = sure
-        """Tells that the packet names the PSN of its request, or that no packet is missing. Otherwise a read that was
-        not seen may have had the same id."""
+        """Whether the packet names the PSN of its request, or no packet is missing. Otherwise a read that was not seen
+        may have had the same id."""
         self.job: int = seen.ses.job_id
         self.response_id: int = getattr(seen.ses, "response_message_id", 0)
         self.success = (*DEFAULT, self.response_id, 0, self.job)
-        """Holds the fields, except modified_length, of the usual response to the read data."""
+        """Fields, except modified_length, of the usual response to the read data."""
 
     def flow(self) -> Flow:
         return self.sender.flow() if self.message is None else self.message.flow()

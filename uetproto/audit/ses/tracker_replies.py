@@ -22,7 +22,7 @@ from uetproto.wire.headers.uet_ses import DEFERRABLES, ResponseList, ResponseOpc
 
 
 class MessageReplies:
-    """Follows responses and read data of one vantage point."""
+    """This class follows responses and read data of one vantage point."""
 
     def __init__(self, tell: Mapping[SesEvent, Tell], tokens: Tokens, complete: bool) -> None:
         self._tokens = tokens

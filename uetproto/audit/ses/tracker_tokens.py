@@ -57,7 +57,7 @@ class Restart(AboutMessage):
 
 
 class Tokens:
-    """Follows the tokens of one vantage point."""
+    """This class follows the tokens of one vantage point."""
 
     def __init__(self, tell: Mapping[SesEvent, Tell]) -> None:
         self._rtr, self._restart = tell[SesEvent.RTR], tell[SesEvent.RESTART]

@@ -184,7 +184,7 @@ class SharpTracker:
         """Lists groups that a child has left: messages of another child may be on their way."""
         self._doubted: set[int] = set()
         self.queue_pairs: dict[tuple[int, int, int], int] = {}
-        """Counts the messages over RoCE by two hosts and a queue pair."""
+        """Number of messages over RoCE, by two hosts and a queue pair."""
         self._asked: dict[tuple[int, ...], None] = {}
         """Lists requests other than AGG_REQ: the two hosts, opcode, tree, group and sequence number."""
 

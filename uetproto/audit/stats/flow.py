@@ -23,7 +23,7 @@ so that the timer may have expired, or the source inferred a loss; nothing was s
 
 
 class MeterOwner(Protocol):
-    """Describes the part of `Meters` that a flow's meter uses."""
+    """This protocol describes the part of `Meters` that a flow's meter uses."""
 
     most: int
     """Greatest number of requests that a meter keeps open; when there are more, the older half is dropped."""
@@ -42,7 +42,7 @@ class Rewound(NamedTuple):
 
 
 class FlowMeter:
-    """Measures what one end sends to the other."""
+    """This class measures what one end sends to the other."""
 
     __slots__ = (
         "acks", "answered", "busy_ns", "bytes", "cack", "cut", "depth", "duplicates", "first_ns",
@@ -65,23 +65,23 @@ class FlowMeter:
         self.refusals: Counter[str] = Counter()
 
         self.newest: int | None = None
-        """Holds the newest PSN of a first transmission."""
+        """Newest PSN of a first transmission."""
         self.reordered = self.depth = 0
         self.outstanding: dict[int, OpenRequest] = {}
         """Maps a PSN to its open request."""
         self.outstanding_bytes = 0
         self.window_packets = self.window_bytes = 0
         self.cack: int | None = None
-        """Holds the PSN up to which all is acknowledged."""
+        """PSN up to which all is acknowledged."""
         self.nothing = True
-        """Tells that no ACK was seen."""
+        """Whether no ACK was seen."""
         self.request: OpenRequest | None = None
-        """Holds the request that was seen last, for the message that it belongs to."""
+        """Request that was seen last, for the message that it belongs to."""
         self.refused: dict[int, str] = {}
         """Maps a PSN that was not sent again yet to the code of the NACK that refused it."""
         self.rewound: Rewound | None = None
         self.cut: dict[int, None] = {}
-        """Holds PSNs that were seen trimmed and were not sent again yet."""
+        """PSNs that were seen trimmed and were not sent again yet."""
 
         self.messages: dict[Any, MessageMeter] = {}
         """Maps the tracker's state of a message, or its first PSN, to the open message."""

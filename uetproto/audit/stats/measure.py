@@ -29,7 +29,7 @@ from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import Record
 
 _NONE = "none"
-"""Names the kind of packets whose headers cannot be read."""
+"""Name of the kind of packets whose headers cannot be read."""
 
 
 def measure(
@@ -56,7 +56,7 @@ def measure(
 
 
 class Measures:
-    """Makes a `Measure` for every vantage point; it is a `ListenerFactory`."""
+    """This class makes a `Measure` for every vantage point; it is a `ListenerFactory`."""
 
     def __init__(
         self, options: Options, *, interface: str | None = None, number: int | None = None, draw: bool = False,
@@ -81,7 +81,7 @@ class Measures:
 
 
 class Measure:
-    """Measures one vantage point; it is a `PacketListener`, and `listen` subscribes it to events."""
+    """This class measures one vantage point; it is a `PacketListener`, and `listen` subscribes it to events."""
 
     def __init__(
         self, file: str, interface: str, *, most: int, rows: int = ROWS, wanted: int | None = None,

@@ -19,7 +19,7 @@ class OpenRequest:
         self.size = size
         self.is_open = False
         self.cause = cause
-        """Says why the first copy that was seen is a retransmission; None: it is not."""
+        """Reason why the first copy that was seen is a retransmission; None: that copy is no retransmission."""
         self.once = cause is None
         """Whether the request was sent only once, so that an ACK can only answer that copy."""
         self.message: MessageMeter | None = None

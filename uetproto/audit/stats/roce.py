@@ -19,7 +19,7 @@ _SAY_LENGTH = frozenset({
 
 
 class RoceListener:
-    """Calls the meters of one vantage point for the events of queue pairs."""
+    """This class calls the meters of one vantage point for the events of queue pairs."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters

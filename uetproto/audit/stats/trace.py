@@ -17,7 +17,7 @@ class Series:
         self._times, self._places = array("q"), array("q")
         self._step = 1
         self.count = 0
-        """Counts the points that were added, dropped ones too."""
+        """Number of points that were added, including those that were dropped."""
 
     def add(self, time_ns: int, place: int) -> None:
         if self.count % self._step == 0:

@@ -16,7 +16,7 @@ from uetproto.wire.headers.uet_ses import Opcode
 
 
 class UetListener:
-    """Calls the meters of one vantage point for the events of PDCs, RUDI and UUD."""
+    """This class calls the meters of one vantage point for the events of PDCs, RUDI and UUD."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters

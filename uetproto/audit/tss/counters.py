@@ -13,7 +13,7 @@ CONTENTS = 4_096
 
 
 class CounterUse(NamedTuple):
-    """Says which packet used a counter."""
+    """This record says which packet used a counter."""
 
     number: int
     content: int | None

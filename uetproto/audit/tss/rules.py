@@ -13,7 +13,7 @@ from uetproto.audit.tss.tracker import (
 )
 
 _HALF = 1 << 47
-"""Marks the bit of a counter that servers set."""
+"""Bit of a counter that servers set."""
 
 
 def _icv(state: Authenticity, _: ObservedPacket) -> Verdict:

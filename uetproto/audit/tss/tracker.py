@@ -114,7 +114,7 @@ class RepeatedNonce(NamedTuple):
 
 @dataclass(slots=True)
 class KeyEvidence:
-    """Evidence that a key opens packets; until one opens, the packets that did not open are kept in `waiting`."""
+    """Evidence that a key opens packets; until a packet opens, the packets that did not open are kept in `waiting`."""
 
     opened: int | None = None
     """Number of the last packet that the key opened."""
@@ -143,7 +143,7 @@ class ClearPacket(NamedTuple):
 
 
 class TssTracker:
-    """Follows the secure domains of one vantage point."""
+    """This class follows the secure domains of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._tell = {event: judge.on(event) for event in TssEvent}
@@ -155,9 +155,9 @@ class TssTracker:
         self._keys = options.keys
         self._most = options.max_flows
         self.packets = 0
-        """Counts packets with a security header."""
+        """Number of packets with a security header."""
         self._last = -1
-        """Holds the number of the last sealed packet; the packet inside has the same number."""
+        """Number of the last sealed packet; the packet inside has the same number."""
         self._pdcs: dict[End, tuple[int, int]] = {}
         """Maps the ends of PDCs with sealed packets to number and time of the last sealed packet."""
         self.see_by_class = {head_class(header.name): self.see for header in (TSS, TSS_SSI)}

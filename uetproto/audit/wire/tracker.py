@@ -44,7 +44,7 @@ class WireEvent(Enum):
     ICV = auto()
     """A sealed packet is whole."""
     LENGTH = auto()
-    """A UET packet is not truncated."""
+    """A UET packet came that the capture did not truncate."""
     TYPE = auto()
     """A packet has a first header of UET."""
     NEXT_HDR = auto()
@@ -110,7 +110,8 @@ class SenderIcrc(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """Describes the place at which a capture is damaged; an empty `reason` says that the capture is not damaged."""
+    """This record describes the place at which a capture is damaged; an empty `reason` says that the capture is not
+    damaged."""
 
     packet: int = 0
     """Number of the packet before or behind the place, as `side` says."""
@@ -188,7 +189,7 @@ def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
 
 
 class WireTracker:
-    """Judges packets that are not as expected; expected packets are only counted."""
+    """This class judges packets that are not as expected; expected packets are only counted."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._judge = judge
@@ -197,7 +198,7 @@ class WireTracker:
         self._lost: Counter[Enum] = Counter()
         """Counts, by event, what was not judged because the end of the packet is missing."""
         self._short: list[ObservedPacket] = []
-        """Holds packets that may be truncated; whether they are is decided at the end of the capture."""
+        """Packets that may be truncated; whether they are is decided at the end of the capture."""
         self._wrong_icrcs: dict[tuple[int, int], list[Any]] = {}
         """Maps sender and receiver to their first packet with a wrong ICRC, and the number of such packets, as long as
         none of theirs is known to be right."""

@@ -55,7 +55,7 @@ def plan(kind: QpType, disruptions: Disruption) -> dict[RoceScope, tuple[Check, 
 
 
 class RoceState(Protocol):
-    """Describes the part of a simulator that the invariants read."""
+    """This protocol describes the part of a simulator that the invariants read."""
 
     kind: QpType
     wire: DatagramWire

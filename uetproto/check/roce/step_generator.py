@@ -60,7 +60,7 @@ _FAULTS = ("rkey", "domain", "right", "range", "alignment", "lkey")
 
 
 class RoceStepGenerator(StepGenerator[RoceSimulator, RoceStep]):
-    """Draws the settings of one episode (`kind`, `knobs`, `qps`, `twin`), then its steps."""
+    """This class draws the settings of one episode (`kind`, `knobs`, `qps`, `twin`), then its steps."""
 
     __slots__ = ("_faulty", "_lengths", "_opcodes", "_waits", "kind", "knobs", "qps", "twin")
 

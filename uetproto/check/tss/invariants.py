@@ -18,7 +18,7 @@ NEWER = 0x8000
 
 
 class TssState(Protocol):
-    """Describes the part of a simulator that the invariants read."""
+    """This protocol describes the part of a simulator that the invariants read."""
 
     terms: Terms
     ledger: NonceLedger

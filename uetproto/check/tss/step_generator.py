@@ -33,7 +33,7 @@ _HEAD = 40
 
 
 class TssStepGenerator(StepGenerator[TssSimulator, TssStep]):
-    """Draws the settings of one episode (`terms`, `pds`), then its steps."""
+    """This class draws the settings of one episode (`terms`, `pds`), then its steps."""
 
     __slots__ = ("_planned", "pds", "terms")
 

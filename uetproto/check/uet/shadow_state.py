@@ -28,7 +28,8 @@ def behind(a: int, b: int) -> bool:
 
 
 class EndpointView(Protocol):
-    """Describes the part of an `InvariantMonitor` that the invariants read, for the endpoint of a shadow."""
+    """This protocol describes the part of an `InvariantMonitor` that the invariants read, for the endpoint of a
+    shadow."""
 
     now: int
     cause: Message | None

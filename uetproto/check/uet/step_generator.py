@@ -80,7 +80,7 @@ _STARTS = (1, 0x7FFFFFF0, 0xFFFFFF80, 0xFFFFFFF8, 0xFFFFFFFF)
 
 
 class UetStepGenerator(StepGenerator[UetSimulator, UetStep]):
-    """Draws the settings of one episode (`knobs`, `presets`), then its steps."""
+    """This class draws the settings of one episode (`knobs`, `presets`), then its steps."""
 
     __slots__ = ("_endless", "_long", "_message_id", "_modes", "_packets", "_quarantine", "_wide", "knobs", "presets")
 

@@ -1,4 +1,4 @@
-"""This module plans the ring (collectives.md §3.3): every rank sends only to the next one.
+"""This module plans the ring (collectives.md §3.3): every rank sends only to the next rank.
 
 It needs N-1 steps to reduce and N-1 steps to gather.
 """

@@ -113,7 +113,7 @@ class MulticastPlan:
 
 
 def all_gather(size: int, length: int, config: MulticastConfig | None = None) -> MulticastPlan:
-    """Return the plan in which each rank sends `length` bytes to all."""
+    """Return the plan in which each rank sends `length` bytes to all ranks."""
     return _plan("all_gather", size, length, range(size), config)
 
 

@@ -130,8 +130,8 @@ class PdcPool:
     def reserve(self) -> int:
         """Reserve an even PDCID and the next one for `Pds.open_reserved`; return the even one.
 
-        So a peer can be told beforehand which PDCs will be opened to it. Raises `LocalError` when fewer than two are
-        left.
+        The pair can be told to a peer before PDCs are opened to it. Raises `LocalError` when fewer than two reserved
+        PDCIDs are left.
         """
         room = self.config.reserved_pdcs - self.reserved_open - len(self.spare)
         for even in range(_MAX_PDCID - 1, 0, -2):

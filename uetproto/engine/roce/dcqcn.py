@@ -34,11 +34,11 @@ class Rate:
         self.ready_at = 0
         """Earliest time of the next packet with data."""
         self.waits = False
-        """Tells whether sending stopped because of `ready_at`, so that a packet may wait for that time."""
+        """Whether sending stopped because of `ready_at`, so that a packet may wait for that time."""
         self._alpha_at = self._step_at = NEVER
         """Times of the next step of the two timers."""
         self._bytes = 0
-        """Counts the bytes sent since the last step of the byte counter."""
+        """Number of bytes sent since the last step of the byte counter."""
 
     def on_cnp(self, now: int) -> None:
         """Cut the rate by α, which grows with each CNP, and restart the timers and the byte counter."""

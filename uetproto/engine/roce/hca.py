@@ -78,7 +78,7 @@ class Hca:
         """Maps each multicast group to the attached queue pairs."""
         self.pending_events: list[RoceEvent] = []
         self.counters: dict[str, int] = {}
-        """Counts dropped and repeated packets by reason."""
+        """Number of dropped and repeated packets by reason."""
         self.retransmitted: dict[str, int] = {}
         """Number of requests that were sent again, by cause (`requester.TIMEOUT`)."""
         self._pds = 0
@@ -86,7 +86,7 @@ class Hca:
         self._out: list[RocePacket] = []
         self._looped: deque[tuple[RocePacket, int]] = deque()
         self._active: dict[int, None] = {}
-        """Holds the queue pairs that may have something to send, in the order of service."""
+        """Queue pairs that may have something to send, in the order of service."""
         self._timers: list[tuple[int, int]] = []
         """Heap of (time, queue pair). Some times are too early, as timers are restarted with nearly every packet."""
 

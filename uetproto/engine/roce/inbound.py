@@ -16,7 +16,7 @@ class Inbound(ResponderHalf):
         self.path_mtu = qp.attributes.path_mtu
         self.phase = MessagePhase.IDLE
         self.done = 0
-        """Counts the bytes that are stored."""
+        """Number of bytes that are stored."""
         self.total = 0
         """Number of bytes of a WRITE, the dmalen of its RETH."""
         self._region: RoceMemoryRegion | None = None

@@ -40,9 +40,9 @@ class RoceMemoryRegion:
         self.rkey = rkey
         self.kind = kind
         self.dead = False
-        """Tells whether the region is deregistered."""
+        """Whether the region is deregistered."""
         self.invalidated = False
-        """Tells whether a SEND with invalidate has invalidated the r_key."""
+        """Whether a SEND with invalidate has invalidated the r_key."""
 
     def allows(self, addr: int, length: int, right: int) -> bool:
         """Tell whether the region is registered, contains a range and grants a right."""

@@ -275,15 +275,15 @@ class Qp:
         self.requester: RequesterHalf | None = None
         self.responder: ResponderHalf | None = None
         self.held: Receive | None = None
-        """Holds the receive of the message in progress."""
+        """Receive of the message in progress."""
         self.established = False
         self.drained = False
         self.queued_at = NEVER
-        """Holds when the adapter checks the timers of this queue pair."""
+        """Time at which the adapter checks the timers of this queue pair."""
         self.next_cnp = 0
-        """Holds the earliest time of the next CNP."""
+        """Earliest time of the next CNP."""
         self.rate: Rate | None = None
-        """Holds the DCQCN rate from the first CNP on (roce.md §13); None stands for line speed."""
+        """DCQCN rate from the first CNP on (roce.md §13); None stands for line speed."""
 
     def enter(self, state: QpState) -> None:
         """Enter a state without side effects."""

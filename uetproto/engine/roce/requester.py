@@ -102,11 +102,11 @@ class RcRequester:
         """Limit of the credits (roce.md §9): SEND and WRITE_WITH_IMM may go one beyond it."""
         self.unlimited = not config.credits
         self.unanswered = 0
-        """Counts READs and ATOMICs without a response."""
+        """Number of READs and ATOMICs without a response."""
         self.retries = attributes.retry_cnt
         self.rnr_retries = attributes.rnr_retry
         self.refused = 0
-        """Counts RNR NAKs since the last advance."""
+        """Number of RNR NAKs since the last advance."""
         self.timer = NEVER
         self.resume_at = NEVER
         """End of RNR_WAIT; `NEVER` in RUN."""

@@ -106,7 +106,7 @@ class RcResponder(Inbound):
         self._ack_deadline = NEVER
         """Latest time to send the pending acknowledgements."""
         self._nak_sent = False
-        """Tells whether a NAK was sent, after which packets beyond ePSN cause no further NAK until ePSN arrives."""
+        """Whether a NAK was sent, after which packets beyond ePSN cause no further NAK until ePSN arrives."""
         self._checks = _COMPILED_CHECKS[self.config.check_order]
 
     # Requests

@@ -22,7 +22,7 @@ class UcRequester(RequesterHalf):
         self.wqes: deque[Wqe] = deque()
         self.psn = qp.attributes.sq_psn
         self.index = 0
-        """Counts the packets of the oldest work request that were sent."""
+        """Number of packets of the oldest work request that were sent."""
         self.posted = 0
 
     @property

@@ -82,7 +82,8 @@ class _Trapped(Exception):  # noqa: N818 - no error of the program
 
 
 class _Integer:
-    """Computes in two's complement modulo 2^`bits`; signed and unsigned numbers differ only in their order."""
+    """This class computes in two's complement modulo 2^`bits`; signed and unsigned numbers differ only in their
+    order."""
 
     one = 1
 
@@ -117,7 +118,8 @@ class _Integer:
 
 
 class _Float:
-    """Computes in a binary format of IEEE 754, which has sign, exponent, and `fraction` stored bits of the significand.
+    """This class computes in a binary format of IEEE 754, which has sign, exponent, and `fraction` stored bits of the
+    significand.
 
     Every NaN result is quiet, positive and without payload. With `trap`, an operation raises `_Trapped` for the first
     of these conditions that holds: the result is NaN; overflow; underflow (inexact, and below the normal numbers);
@@ -233,7 +235,8 @@ class _Float:
 
 
 class _Complex:
-    """Computes with complex numbers by operations on their parts, each rounded; infinity has no special rules."""
+    """This class computes with complex numbers by operations on their parts, each rounded; infinity has no special
+    rules."""
 
     def __init__(self, part: _Float) -> None:
         self.part = part

@@ -32,7 +32,7 @@ BACK = frozenset({ReturnCode.NO_MATCH, ReturnCode.DISABLED_GEN, ReturnCode.UNCOR
 
 
 class SesInitiator:
-    """Sends messages for operations, and completes the operations."""
+    """This class sends messages for operations, and completes the operations."""
 
     def __init__(self, config: SesConfig, pds: PacketDelivery, rng: Rng, events: list[Event]) -> None:
         self.config = config

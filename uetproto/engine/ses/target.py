@@ -109,7 +109,7 @@ class SesTarget:
         self.restart: Callable[[SesRequest, int], ReturnCode | Refusal | None] = lambda request, now: (
             ReturnCode.OP_VIOLATION
         )
-        """Takes DEFERRABLE_RTR; the initiator of the endpoint sets it."""
+        """Function that takes DEFERRABLE_RTR; the initiator of the endpoint sets it."""
         self._ack_data = ack_data
         self._events = events
         self.late = late

@@ -87,7 +87,7 @@ class SecureDomain:
         self.domain = domain
         self.enabled = True
         self.domain_dropping = False
-        """Tells whether all received packets are dropped, after too many that could not be opened."""
+        """Whether all received packets are dropped, after too many that could not be opened."""
         self.counters = TssCounters()
         self.tx_an = tx_an
         self._epochs = [keys[0].epoch or 0 if keys else 0 for keys in domain.keys]

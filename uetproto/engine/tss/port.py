@@ -41,11 +41,11 @@ class SecurePort:
         self.clear_nacks = frozenset(clear_nacks)
         self.domains: dict[int, SecureDomain] = {}
         self.in_errored = 0
-        """Counts packets with an incomplete security header, or of an unknown SDI."""
+        """Number of packets with an incomplete security header, or of an unknown SDI."""
         self.in_rx_encryption_bypass = 0
-        """Counts packets received in clear, whether dropped or passed."""
+        """Number of packets received in clear, whether dropped or passed."""
         self.out_rx_encryption_bypass = 0
-        """Counts NACKs sent in clear."""
+        """Number of NACKs sent in clear."""
 
     def receive(
         self, below: AssociatedData, packet: bytes, *, is_trimmed: bool = False

@@ -295,7 +295,7 @@ class CaptureWriter(ABC):
 
     @abstractmethod
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
-        """Add many whole frames, faster than `write` does. Raises `LocalError` for one that cannot be written."""
+        """Add many whole frames, faster than `write` does. Raises `LocalError` for a frame that cannot be written."""
 
     def flush(self) -> None:
         """Pass everything written so far to the operating system."""

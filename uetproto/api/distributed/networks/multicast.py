@@ -37,12 +37,12 @@ _NAMES = tuple(part.name for part in fields(MulticastConfig))
 
 
 class MulticastOffload(Offload):
-    """Implements the algorithm "multicast"."""
+    """This class implements the algorithm "multicast"."""
 
     algorithms: Mapping[str, tuple[str, ...]] = {"all_gather": (ALGORITHM,), "broadcast": (ALGORITHM,)}
 
     def __init__(self, network: MulticastNetwork, given: MulticastConfig | Mapping[str, Any] | None = None) -> None:
-        """Checks the configuration. `given`: a whole configuration, or the parameters that differ from `fitting`."""
+        """Check the configuration. `given`: a whole configuration, or the parameters that differ from `fitting`."""
         self.network = network
         self._given = {} if given is None else given
         self._groups: dict[tuple[int, ...], _MulticastGroup] = {}
@@ -128,7 +128,7 @@ class _MulticastGroup:
             self._network.world.leave(address, node)
 
     def ended(self, error: UetError | None) -> None:
-        """Counts a part that has ended. After a failure the last part closes the group, after all callbacks."""
+        """Count a part that has ended. After a failure the last part closes the group, after all callbacks."""
         self.parts -= 1
         if error is not None and not self._failed:
             self._failed = True
@@ -256,7 +256,7 @@ def traffic(offload: MulticastOffload, length: int) -> list[CollectiveCounters]:
 
 
 def _run(network: MulticastNetwork, ready: Callable[[], bool]) -> None:
-    """Runs the network until `ready()`, or until nothing more happens."""
+    """Run the network until `ready()`, or until nothing more happens."""
     timers = network.timers
     while not ready():
         if timers.fire(network.now):

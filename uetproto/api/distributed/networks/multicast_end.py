@@ -58,7 +58,7 @@ _LAST = SendFlags.INLINE | SendFlags.SIGNALED
 
 
 class MulticastNetwork(PacketNetwork):
-    """Describes the methods that multicast needs of a network of RoCE adapters."""
+    """This class describes the methods that multicast needs of a network of RoCE adapters."""
 
     path_mtu: int
 
@@ -94,7 +94,7 @@ class Nowhere:
 
 
 class MulticastGroupEnd:
-    """Implements the `MulticastEnd` of one rank in one group of ranks."""
+    """This class implements the `MulticastEnd` of one rank in one group of ranks."""
 
     machines: MulticastRank
 
@@ -138,7 +138,7 @@ class MulticastGroupEnd:
     # Queue pairs
 
     def _datagrams(self, subgroup: int, depth: int) -> int:
-        """Makes a queue pair of type UD, attached to the group of a subgroup, and returns its number."""
+        """Make a queue pair of type UD, attached to the group of a subgroup, and return its number."""
         hca = self.hca
         number = hca.create_qp(QpType.UD, self._pd)
         wanted = {"pkey_index": 0, "port": 1, "qkey": QKEY, "sq_psn": 0}
@@ -296,7 +296,7 @@ class MulticastGroupEnd:
             self.machines.on_token(peer)
 
     def _ended(self, event: WorkCompletion, peer: str) -> None:
-        """Handles the completion of a SEND or READ of this rank."""
+        """Handle the completion of a SEND or READ of this rank."""
         if not event.ok:
             self._broken.setdefault(event.qp_num, event.status.name)
         done = self._under_way.pop(event.wr_id, None)

@@ -73,7 +73,7 @@ _REFUSED = (1 << 64) - 1
 
 
 class Awaited(NamedTuple):
-    """Describes a receive that was granted, or that waits for its grant."""
+    """This record describes a receive that was granted, or that waits for its grant."""
 
     peer: int
     """Rank whose NIC sends the message."""
@@ -84,7 +84,7 @@ class Awaited(NamedTuple):
 
 
 class PacketEnd:
-    """Implements the `RankTransport` of a rank. A subclass moves bytes to other hosts."""
+    """This class implements the `RankTransport` of a rank. A subclass moves bytes to other hosts."""
 
     def __init__(self, network: "PacketNetwork", rank: int) -> None:
         self.network = network
@@ -178,7 +178,7 @@ class GrantingEnd(PacketEnd):
         self._grant(peer)
 
     def _grant(self, peer: int) -> None:
-        """Sends grants to a peer, up to `DEPTH` open ones.
+        """Send grants to a peer, up to `DEPTH` open ones.
 
         A grant to a lost peer fails at once and calls this method again; the inner call returns, and the loop goes on.
         """
@@ -264,7 +264,7 @@ class PacketNetwork(CollectiveNetwork):
     """An emulated network in which each rank is a node."""
 
     def __init__(self, size: int, world: EmulatedNetwork, intra: Mapping[str, Any]) -> None:
-        """Makes the network. `intra`: `hosts`, and the costs of a hop within a host."""
+        """Make the network. `intra`: `hosts`, and the costs of a hop within a host."""
         self.size = size
         self.world = world
         self.timers = CollectiveTimers()

@@ -56,7 +56,7 @@ _ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 
 
 class RoceEnd(GrantingEnd):
-    """Moves the messages of one rank by RDMA WRITE."""
+    """This class moves the messages of one rank by RDMA WRITE."""
 
     network: "RoceNetwork"
 
@@ -176,7 +176,7 @@ class RoceNetwork(MulticastNetwork):
     """An emulated network in which each rank has a RoCE adapter."""
 
     def __init__(self, size: int, **given: Any) -> None:
-        """Makes the network. Raises `ArgumentError` for options that are not legal.
+        """Make the network. Raises `ArgumentError` for options that are not legal.
 
         Options: those of `NetworkOptions`, `config`; `hosts`, `cross_nic`,
         intra_bandwidth, intra_latency. `way`: only "write", as a SEND would need a posted receive. `multicast`:

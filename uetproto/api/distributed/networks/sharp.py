@@ -36,7 +36,7 @@ LEADERS = "hcoll_sharp"
 
 
 class SharpOffload(Offload):
-    """Offers the collectives that aggregation nodes run."""
+    """This class offers the collectives that aggregation nodes run."""
 
     algorithms: Mapping[str, tuple[str, ...]] = {
         **dict.fromkeys(COLLECTIVES, (ALGORITHM,)), "all_reduce": (ALGORITHM, LEADERS),
@@ -46,7 +46,7 @@ class SharpOffload(Offload):
         self, network: PacketNetwork, fabric: SharpFabric, ranks: Sequence[LocalNode], cables: NetworkOptions,
         psn: Callable[[], int],
     ) -> None:  # fmt: skip
-        """Starts the SHARP fabric in the world of the network, which must exist."""
+        """Start the SHARP fabric in the world of the network, which must exist."""
         fabric.start(network.world, ranks, layout_of_cables(cables, len(ranks)), psn)
         self.fabric = fabric
         self.notes: list[str] = []
@@ -62,7 +62,7 @@ class SharpOffload(Offload):
         self._sides: dict[int, RankHost] = {}
         self._communicators: dict[tuple[int, ...], Communicator | LibsharpStatus] = {}
         self._done_before: Counter[tuple[int, ...]] = Counter()
-        """Counts the collectives of each group of ranks before it got its SHARP group."""
+        """Number of collectives of each group of ranks before it got its SHARP group."""
 
     def maker(self, asked: OffloadRequest) -> PartFactory:
         if asked.algorithm == LEADERS:

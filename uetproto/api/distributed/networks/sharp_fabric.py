@@ -82,12 +82,12 @@ class SharpFabric:
         self.unused = tuple(name for name in unused if name in options.given)
         """Options that the user set and that have no effect over this transport."""
         self.multicast = multicast
-        """Tells whether the carrier supports multicast."""
+        """Whether the carrier supports multicast."""
         self.hosts: dict[str, SharpHost] = {}
         self.nodes: dict[str, SharpNode] = {}
         self.carriers: dict[str, Carrier] = {}
         self.traps: list[tuple[str, TrapRaised]] = []
-        """Holds the traps, with the node that raised each."""
+        """Traps, with the node that raised each."""
         self.ranks: list[LocalNode] = []
         self.world: EmulatedNetwork
         self.manager: SharpManager

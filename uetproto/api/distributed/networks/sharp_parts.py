@@ -67,10 +67,10 @@ class SharpPart:
         self._source, self._output, self._done = input_, output, done
         self._op = self._asked.reduce_op or ReduceOp.SUM
         self._left = 0
-        """Counts the aggregations in progress."""
+        """Number of aggregations in progress."""
         self._failed = False
         self._results: list[tuple[Array, bytearray]] = []
-        """Holds the results to be written at the end, as a fallback needs the input until then."""
+        """Results to be written at the end, as a fallback needs the input until then."""
         self._instead: CollectivePart | None = None
 
     def start(self) -> None:

@@ -42,7 +42,7 @@ _MAILBOX = 0
 
 
 class UetEnd(GrantingEnd):
-    """Moves the messages of one rank with `way="write"`: by grants and WRITEs."""
+    """This class moves the messages of one rank with `way="write"`: by grants and WRITEs."""
 
     network: "UetNetwork"
 
@@ -102,7 +102,7 @@ class UetEnd(GrantingEnd):
 
 
 class UetSendingEnd(PacketEnd):
-    """Moves the messages of one rank with `way="send"`: by tagged SENDs."""
+    """This class moves the messages of one rank with `way="send"`: by tagged SENDs."""
 
     network: "UetNetwork"
 
@@ -174,7 +174,7 @@ class UetNetwork(PacketNetwork):
     """An emulated network in which each rank has a fabric endpoint."""
 
     def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
-        """Makes the network. Raises `ArgumentError` for options that are not legal.
+        """Make the network. Raises `ArgumentError` for options that are not legal.
 
         `way`: write or send. `delivery`: RUD or ROD. Further options: those of `NetworkOptions`, `pds`, `ses`, `how`;
         `hosts`, `cross_nic`, intra_bandwidth, intra_latency. `sharp`: True, or options by name, for an aggregation node

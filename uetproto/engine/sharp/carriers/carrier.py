@@ -46,7 +46,7 @@ class Carrier(Ports):
         self.depth = depth
         self.connections: dict[int, CarrierConnection] = {}
         self.counters: Counter[str] = Counter()
-        """Counts dropped messages by reason."""
+        """Number of dropped messages by reason."""
 
     # What a subclass does
 

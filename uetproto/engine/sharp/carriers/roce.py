@@ -66,7 +66,8 @@ class _UdConnection(CarrierConnection):
 
 
 class RoceCarrier(Carrier):
-    """Carries SHARP over a RoCE adapter, which may carry other traffic as well; implements `contract.Ports`."""
+    """This class carries SHARP over a RoCE adapter, which may carry other traffic as well; implements
+    `contract.Ports`."""
 
     def __init__(
         self, hca: Hca, element: Element, *, receives: int = 64, depth: int = 128, timeout: int = 18,

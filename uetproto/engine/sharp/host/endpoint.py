@@ -32,8 +32,8 @@ class SharpHost:
         self.options = options or SharpOptions()
         self.groups: dict[int, HostGroup] = {}
         self.counters: Counter[str] = Counter()
-        """Counts messages: sent, received, discarded (malformed, or of no group), nacks, and late (results and errors
-        of operations that are complete)."""
+        """Counters of messages: sent, received, discarded (malformed, or of no group), nacks, and late (results and
+        errors of operations that are complete)."""
         self._flows: dict[tuple[int, int], tuple[HostGroup, TreeFlow]] = {}
         """Maps tree and group to the group and its flow."""
         self._controls: Counter[int] = Counter()

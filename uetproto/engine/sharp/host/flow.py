@@ -31,20 +31,20 @@ class HostOperation:
         self.element = DTYPE_SIZES[work.dtype] + DTYPE_SIZES[work.tag_dtype]
         self.nbytes = work.count * self.element
         self.streams = streams
-        """Tells whether the operation is to use the SAT tree."""
+        """Whether the operation is to use the SAT tree."""
         self.instead = False
-        """Tells whether the operation uses the LLT as the lock was refused."""
+        """Whether the operation uses the LLT because the lock was refused."""
         self.deadline = deadline
-        """Holds when COLL_TIMEOUT expires."""
+        """Time at which COLL_TIMEOUT expires."""
         sends = self.nbytes > 0 and (work.coll != Coll.BCAST or work.root == rank)
         self.view = memoryview(work.data).cast("B") if sends else None
         self.expects = self.nbytes > 0 and (work.coll != Coll.REDUCE or work.root == rank)
-        """Tells whether this rank gets a result."""
+        """Whether this rank gets a result."""
         self.result = bytearray(self.nbytes if self.expects else 0)
         self.first = self.pieces = self.size = self.seq = self.finished = 0
         self.flags = 0
         self.head = b""
-        """Holds the packed target extension."""
+        """Packed target extension."""
         self.multicast_deadline = NEVER
         """Time at which results that no multicast has delivered are requested again; NEVER: not by multicast."""
         self.repeats = 0
@@ -77,7 +77,7 @@ class TreeFlow:
         self.seq = 0
         """seq of the next operation on a SAT."""
         self.operations: deque[HostOperation] = deque()
-        """Holds the operations that have begun and are not complete, in order."""
+        """Operations that have begun and are not complete, in order."""
         self.missing: set[int] = set()
         """Lists the pieces that were sent and have no result."""
         self.again: dict[int, int] = {}

@@ -70,9 +70,9 @@ class HostGroup(TableMachine, table=GROUP):
             self.flows.append(self.sat)
             self.lock = HostLock(work.sat.tree_id, config, options, self._send_lock)
         self.answer = JoinResponse()
-        """Holds the grant of the LLT."""
+        """Grant of the LLT."""
         self.waiting: deque[HostOperation] = deque()
-        """Holds the collectives that have not begun."""
+        """Collectives that have not begun."""
         self.timer = NEVER
         """Time at which the host gives up waiting for JOIN_RESP, UNLOCK_RESP or LEAVE_RESP: 2 · T_join after the
         request."""

@@ -35,8 +35,7 @@ class HostLock(TableMachine, table=LOCK):
         self.retries = 0
         self.retry_at = NEVER
         self.early = False
-        """Tells whether the lock was requested when the group joined, before any operation; a refusal is ignored
-        then."""
+        """Whether the lock was requested when the group joined, before any operation; a refusal is ignored then."""
         self.given_up: Status | None = None
         """Status of a refusal that the group has not handled yet."""
 

@@ -71,7 +71,7 @@ class SharpManager:
         self.ans: dict[int, KnownAn] = {}
         self.trees: list[AggregationTree] = []
         self.traps: list[Values] = []
-        """Holds the fields of each Notice, in the order of arrival."""
+        """Fields of each Notice, in the order of arrival."""
         self.jobs: dict[int, KnownJob] = {}
         self._configured: dict[int, list[tuple[int, int]]] = {}
         """Maps each configured LLT to the (aggregation node, connection) of its edges, of both trees."""

@@ -48,7 +48,7 @@ class PortsByConnection(dict[int | None, PortCounters]):
         super().__init__()
         self._trees = trees
         self.by_port: dict[int, PortCounters] = {}
-        """Holds the counters by port; they outlive connections, as those of a switch do."""
+        """Counters by port; they outlive connections, as those of a switch do."""
 
     def __missing__(self, conn: int | None) -> PortCounters:
         found = self[conn] = self.by_port.setdefault(self._port_of(conn), PortCounters())

@@ -47,7 +47,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.want: JoinRequest | None = None
         """Holds, for each resource, the smallest amount that a JOIN_REQ asks for."""
         self.reserved = 0
-        """Counts the OSTs that are reserved in the pool and in the quota, in use or not."""
+        """Number of OSTs that are reserved in the pool and in the quota, in use or not."""
         self.is_root = tree.parent is None or (quota is not None and quota.is_root)
         self.own_idx = 0xFF
         self.depth = tree.depth

@@ -31,13 +31,13 @@ class GroupLock(TableMachine, table=LOCK):
         self.returned: set[int] = set()
         """Lists those of `unlocking` that returned the lock unused, as LOCK_RESP OK reached them too late."""
         self.next: list[tuple[int, SharpMessage]] = []
-        """Holds the LOCK_REQs for the next lock, of children that have unlocked while others have not."""
+        """LOCK_REQs for the next lock, from children that have unlocked before all children have unlocked."""
         self.mark = Status.OK
         """Reason why the lock cannot be granted; OK: no obstacle is known."""
         self.holds = False
-        """Tells whether a semaphore of the SAT tree is held, tentatively or committed."""
+        """Whether a semaphore of the SAT tree is held, tentatively or committed."""
         self.remaining = 0
-        """Counts the operations that are left of the batch; `UNLIMITED` is not counted."""
+        """Number of operations that are left of the batch; `UNLIMITED` is not counted."""
 
     @property
     def held(self) -> bool:

@@ -49,9 +49,9 @@ class ResourcePool:
         self.osts = 0
         self.buffers = 0
         self.holders: Counter[int] = Counter()
-        """Counts the groups that hold each SAT tree, tentatively or committed."""
+        """Number of groups that hold each SAT tree, tentatively or committed."""
         self.groups: Counter[tuple[int, int]] = Counter()
-        """Counts the groups of each (job, tree)."""
+        """Number of groups of each (job, tree)."""
         self._job_osts: Counter[tuple[int, int]] = Counter()
 
     def used(self) -> Used:

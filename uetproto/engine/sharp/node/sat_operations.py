@@ -54,7 +54,7 @@ class SatOperations(GroupOperations):
         super().__init__(group, node)
         self.streams: dict[int, ChunkStream] = {}
         self.open = 0
-        """Counts the chunks in COLLECT or UP."""
+        """Number of chunks in COLLECT or UP."""
         self._position: dict[int, tuple[int, int]] = {}
         """Maps each child to the (seq, vec_off) of its last chunk."""
 

@@ -12,7 +12,7 @@ class TimerQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timed]] = []
         self._count = 0
-        """Counts started timers, so that those with equal deadlines expire in the order of their start."""
+        """Number of timers started so far; timers with equal deadlines expire in the order of their start."""
 
     def start(self, owner: Timed, deadline: int) -> None:
         """Start the timer of `owner`, or restart it."""
