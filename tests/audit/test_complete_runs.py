@@ -14,7 +14,7 @@ from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Requires
 from uetproto.audit.rules import RULES
 
-RUNS, SLICES = effort(12, 100, 10_000), 4
+RUNS, SLICES = effort(12, 1_000, 10_000), 4
 RARE = frozenset({
     "PDS-START-DISTANCE", "SES-UNFINISHED", "SES-MESSAGE-ID-UNANSWERED", "SES-SYNC-MEMBERS", "RUDI-SILENT",
     "ROCE-ANSWER-AFTER-NAK", "SHARP-COMPLETE", "SHARP-SEQUENCE", "SHARP-STRANGER", "SHARP-UNASKED",

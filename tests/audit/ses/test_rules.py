@@ -155,6 +155,7 @@ CASES: dict[str, Case] = {
     "SES-DATA-OVERLAP": Case((*read(), returned(0), returned(1)), returned(1, psn=60), returned(2)),
     "SES-DATA-TWO-WAYS": Case((*read(), returned(0)), returned(1, ack=START + 1), returned(1)),
     "SES-DATA-MODIFIED-LENGTH": Case(read(), returned(modified_length=MTU), returned()),
+    "SES-DATA-HEADER": Case(read(), returned(opcode=1), returned()),
     "SES-DATA-CODE": Case(read(), returned(return_code=C.BAD_ADDR), returned()),
     "SES-RESPONSE-MESSAGE-ID": Case(
         (*read(64), returned(length=64, response_message_id=ID),

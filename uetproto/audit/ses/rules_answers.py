@@ -130,7 +130,10 @@ def _modified(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses = seen.ses
     if type(ses) is not PLAIN:
         return None
-    message = answer.message
+    message, request = answer.message, answer.request
+    if isinstance(request, ReturnedData) and request.message is not None and request.sure:
+        most = request.message.length
+        return None if ses.modified_length <= most else Violation(f"at most {most}", f"{ses.modified_length}")
     if message is None:
         return _UNSEEN
     length = message.length
@@ -437,11 +440,27 @@ def _request_of(message: AuditedMessage, offset: int) -> int | None:
 
 
 def _response_id(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
-    """Judge response_message_id only after two reads: one equal id may be chance."""
+    """Compare response_message_id with earlier data of the read, and with the id of the read.
+
+    The latter is judged only after two reads: one equal id may be chance.
+    """
     message, number = returned.message, returned.response_id
+    earlier = None if message is None or not returned.sure or type(seen.ses) is not LONG else message.responder_id
+    if earlier is not None and earlier[0] != number:
+        return Violation(f"response_message_id {earlier[0]} as before", str(number), (earlier[1],))
     if not number or message is None or number != message.message_id or len(returned.sender.echoed) < 2:
         return None
     return Violation("response_message_id 0, or one of its own", f"that of the read, {number}", _of(message))
+
+
+def _header_of_data(_: ReturnedData, seen: ObservedPacket) -> Verdict:
+    ses = seen.ses
+    if ses.opcode != _R.RESPONSE_W_DATA:
+        return Violation("opcode RESPONSE_W_DATA", f"0x{ses.opcode:02x}")
+    if ses.list == ResponseList.OVERFLOW:
+        return Violation("list EXPECTED", "OVERFLOW")
+    generation = getattr(ses, "ri_generation", 0)
+    return Violation("ri_generation 0", str(generation)) if generation else None
 
 
 def _of(message: AuditedMessage) -> tuple[int, ...]:
@@ -536,5 +555,7 @@ RULES: tuple[Rule, ...] = (
     _data("SES-DATA-CODE", _data_code, _READS, WARNING, (),
           "A read that fails is answered without data."),
     _data("SES-RESPONSE-MESSAGE-ID", _response_id, CHOICE, NOTE, (),
-          "response_message_id is 0, or an id of the target's own."),
+          "response_message_id is 0, or an id of the target's own for a read."),
+    _data("SES-DATA-HEADER", _header_of_data, _READS, WARNING, (34,),
+          "A header of read data says so: opcode RESPONSE_W_DATA, list EXPECTED, no generation."),
 )  # fmt: skip

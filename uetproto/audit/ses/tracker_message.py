@@ -117,8 +117,8 @@ class AuditedMessage:
         "answers", "atomic", "atomic_response", "body", "common", "complete", "data", "data_state", "disputed",
         "drifted", "ended", "ended_early", "eom", "eom_is_early", "expected", "first", "head", "high", "length",
         "low", "message_id", "misplaced", "mtu", "number", "offset_at", "opcode", "origin", "path_mtu", "previous",
-        "psn", "returned", "returned_in_ack", "seen", "sender", "size", "som", "steps", "stopped", "success",
-        "suspect", "unconfirmed",
+        "psn", "responder_id", "returned", "returned_in_ack", "seen", "sender", "size", "som", "steps", "stopped",
+        "success", "suspect", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, sender: MessageSender, seen: ObservedPacket, layout: RequestLayout) -> None:
@@ -180,6 +180,8 @@ class AuditedMessage:
         self.returned: dict[int, tuple[int, int]] | None = None
         """Maps the offset of read data to PSN and number of its packet."""
         self.returned_in_ack: bool | None = None
+        self.responder_id: tuple[int, int] | None = None
+        """response_message_id and number of the first packet of read data; None: none came."""
         self.data: tuple[int, ...] | None = None
         """All but the last field of read data in the middle."""
         self.data_state: ReturnedData | None = None

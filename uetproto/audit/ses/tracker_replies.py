@@ -41,7 +41,7 @@ class MessageReplies:
         sent = sender.sent.get(psn)  # type: ignore[arg-type]  # None is no key of it
         if sent is not None:
             request, number = sent
-            expected = ses == request.success if type(request) is AuditedMessage else ses[:-1] == request.success
+            expected = ses == request.success if isinstance(request, AuditedMessage) else _fits(request, ses)
             if expected and not sender.refused and not (type(request) is AuditedMessage and request.answers):
                 if psn is not None and not sender.unordered and ses.modified_length:
                     sender.successes.setdefault(psn, seen.number)
@@ -143,6 +143,8 @@ class MessageReplies:
             message.returned = {}
         if not expected:
             self._returned_oddly(returned, seen)
+        if message is not None and message.responder_id is None and type(seen.ses) is LONG:
+            message.responder_id = returned.response_id, seen.number
         if message is not None and message.returned is not None:
             if returned.sure:
                 message.returned.setdefault(returned.offset(seen.ses), (returned.psn, seen.number))
@@ -158,9 +160,17 @@ class MessageReplies:
         mtu = message.mtu
         return (
             message.data_state is not None
+            and message.responder_id is not None
+            and not message.responder_id[0]
             and not message.returned_in_ack
             and seen.size == mtu
             and offset % mtu == 0
             and offset + mtu <= message.length
             and offset not in message.returned  # type: ignore[operator]  # data_state: there is one
         )
+
+
+def _fits(returned: ReturnedData, ses: Head) -> bool:
+    """Return whether this is the usual response to read data; it may tell the length of the packet or of the read."""
+    most = 0 if returned.message is None else returned.message.length
+    return ses[:-1] == returned.success and (not most or ses.modified_length <= most)
