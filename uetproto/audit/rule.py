@@ -27,7 +27,8 @@ class Severity(Enum):
 
 
 class Requires(Enum):
-    """Names what a capture must promise for a rule to be judged; the value says why the rule was not judged."""
+    """This enumeration has the promises about a capture that a rule may need; the value says why the rule was not
+    judged."""
 
     PRESENCE = "needs nothing"
     ABSENCE = "needs --complete"

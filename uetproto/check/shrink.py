@@ -36,7 +36,7 @@ def shrink(
     tries: int = TRIES,
     give_up: Callable[[], bool] = lambda: False,
 ) -> list[_S]:
-    """Return the shortest list found for which `fails` is true, as it must be for `steps`.
+    """Return the shortest list that was found and for which `fails` is true. `fails` must be true for `steps`.
 
     Equal arguments give equal results. `simpler` yields candidates for one step. The search ends with
     the best list so far when `give_up()` holds.

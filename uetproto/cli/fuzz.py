@@ -240,7 +240,7 @@ class Kept(NamedTuple):
     capture: Path | None
     """Path of the capture; None: the replay failed before it wrote one."""
     replay: str
-    """Text of the violation that the replay with encoded frames found; empty: none."""
+    """Text of the violation that the replay with encoded frames found; empty: the replay found no violation."""
     again: str = ""
     """Command that replays the finding, if the file is no scenario."""
 

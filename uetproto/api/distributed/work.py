@@ -139,7 +139,8 @@ class Work:
         return f"{self.op} #{self.sequence} of group {self.group.number}"
 
     def settle(self, why: str) -> None:
-        """Wait until the operation is done, in stream mode too; raise its error. `why`: the place of the program."""
+        """Wait until the operation is done, in stream mode too; raise its error. `why`: the place in the program, for
+        the report of a deadlock."""
         self._scheduler.settle(self, why)
 
     def finish(self, error: UetError | None = None) -> None:

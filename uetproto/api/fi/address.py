@@ -12,7 +12,7 @@ from uetproto.api.fi.flags import FepCap
 
 
 class AddressFlag(IntFlag):
-    """Names the flags of an address: they say which fields are valid, and what kind of address it is."""
+    """An address has these flags, which say which fields are valid, and what kind of address it is."""
 
     CAPS_VALID = 1 << 0
     FA_VALID = 1 << 1

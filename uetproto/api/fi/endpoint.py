@@ -69,7 +69,7 @@ COUNTABLE = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE
 
 
 class EpState(Enum):
-    """Names the states of an endpoint (ses.md §14.2)."""
+    """An endpoint has these states (ses.md §14.2)."""
 
     NEW = "new"
     BOUND = "bound"

@@ -14,7 +14,7 @@ _Flag = TypeVar("_Flag", bound=IntFlag)
 
 
 class Errno(IntEnum):
-    """Names the numbers of fi_errno.h that are used here."""
+    """This enumeration has the numbers of fi_errno.h that are used here."""
 
     FI_ENOENT = 2
     FI_EIO = 5
@@ -87,7 +87,7 @@ invalid, member, duration = CHECKS.invalid, CHECKS.member, CHECKS.duration
 
 
 class RetryClass(Enum):
-    """Names the ways in which an initiator reacts to a return code (ses.md §9.5)."""
+    """This enumeration has the ways in which an initiator reacts to a return code (ses.md §9.5)."""
 
     OK = "ok"
     NOW = "now"

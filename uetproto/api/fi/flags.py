@@ -49,7 +49,7 @@ class Flag(IntFlag):
 
 
 class Order(IntFlag):
-    """Names the bits of msg_order: any of them selects ordered delivery, ROD (ses.md §13.4)."""
+    """These are the bits of msg_order: any of them selects ordered delivery, ROD (ses.md §13.4)."""
 
     NONE = 0
     RAR = 1 << 0
@@ -96,7 +96,8 @@ class MrMode(IntFlag):
 
 
 class CqFormat(IntEnum):
-    """Names the formats of the entries of a completion queue; each has the fields of the format before it, and more."""
+    """These are the formats of the entries of a completion queue; each has the fields of the format before it, and
+    more."""
 
     CONTEXT = 1
     MSG = 2
@@ -105,7 +106,7 @@ class CqFormat(IntEnum):
 
 
 class FepCap(IntFlag):
-    """Names fep_cap: the capabilities of a fabric endpoint (ses.md §2.3)."""
+    """These are the bits of fep_cap, the capabilities of a fabric endpoint (ses.md §2.3)."""
 
     AI_BASE = 1 << 0
     AI_FULL = 1 << 1

@@ -59,7 +59,7 @@ def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Cont
 
 
 class MrState(Enum):
-    """Names the states of a region: register → bind → enable → disable → close (ses.md §14.2)."""
+    """A region has these states: register → bind → enable → disable → close (ses.md §14.2)."""
 
     REGISTERED = "registered"
     BOUND = "bound"

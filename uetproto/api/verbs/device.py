@@ -34,7 +34,7 @@ _FIRST_ADDRESS = 0x2000_0000
 
 
 class EventType(IntEnum):
-    """Names the types of asynchronous events (`ibv_event_type`)."""
+    """Asynchronous events have these types (`ibv_event_type`)."""
 
     CQ_ERR = 0
     """A completion queue is overrun."""

@@ -13,7 +13,7 @@ from uetproto.errors import LocalError
 
 
 class Errno(IntEnum):
-    """Names the numbers of errno.h that the verbs return here."""
+    """This enumeration has the numbers of errno.h that the verbs return here."""
 
     ENOMEM = 12
     """A queue is full."""

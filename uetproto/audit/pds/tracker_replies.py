@@ -125,7 +125,7 @@ class PdcReplies:
     # Checks of the numbers --------------------------------------------------------------------------------------------
 
     def _check_reach(self, direction: PdcDirection, seen: ObservedPacket, psn: int | None) -> None:
-        """Tell of ACKs and bitmaps that cover PSNs that were not sent."""
+        """Report ACKs and bitmaps that cover PSNs that were not sent."""
         head = seen.head
         cack = head.cack_psn
         start = direction.start

@@ -21,7 +21,8 @@ PKT_IDS = 4_096
 
 
 class RudiEvent(Enum):
-    """Names the events of packets without a PDC. The state is a `RudiExchange`, or for UUD an `AuditedDatagram`."""
+    """This enumeration has the events of packets without a PDC. The state is a `RudiExchange`, or for UUD an
+    `AuditedDatagram`."""
 
     REQUEST = auto()
     """The first copy of a RUDI request was seen."""

@@ -86,7 +86,8 @@ class SentPackets:
         self._request(direction, seen)
 
     def _tell_once(self, event: PdsEvent, direction: PdcDirection, seen: ObservedPacket, *values: int) -> None:
-        """Tell that a packet has another PDCID or Start_PSN; `values`: that and the other. Either may be wrong."""
+        """Report a packet with another PDCID or Start_PSN. `values`: that number and the expected number; either may be
+        wrong."""
         if values[0] not in direction.others:
             self._tell[event](direction, seen)
             direction.others += values
@@ -148,7 +149,7 @@ class SentPackets:
             self._closing(direction, seen)
 
     def check_acknowledged(self, direction: PdcDirection, seen: ObservedPacket, clear: int) -> None:
-        """Tell when a source clears a PSN that was not acknowledged."""
+        """Report a source that clears a PSN that was not acknowledged."""
         if direction.una is None or diff32(clear, direction.una) >= 0:
             una = direction.acknowledged()
             if diff32(clear, una) >= 0 and direction.start is not None:
@@ -231,7 +232,7 @@ class SentPackets:
         return direction
 
     def _jumped(self, direction: PdcDirection, seen: ObservedPacket) -> None:
-        """Tell of a packet without SYN whose PSN is far from those of the PDC, which was not closed."""
+        """Report a packet without SYN whose PSN is far from those of the PDC, which was not closed."""
         if direction.pdc.close_psn is None and direction.lowest is not None:
             self._tell[PdsEvent.JUMPED](direction, seen)
 

@@ -32,7 +32,8 @@ Hosts = tuple[int, int]
 
 
 class PdsEvent(Enum):
-    """Names the events of PDCs. The state is the `PdcDirection` of the requests, if nothing else is said."""
+    """This enumeration has the events of PDCs. The state is the `PdcDirection` of the requests, if nothing else is
+    said."""
 
     FIRST = auto()
     """A PSN was seen for the first time, of a request or of a control packet that has one."""
@@ -78,7 +79,7 @@ class PdsEvent(Enum):
     TWO_TARGETS = auto()
     """An ACK came from another PDCID than the one to which its PSN was sent."""
     LATE_SYN = auto()
-    """A first transmission with syn = 1 follows one with syn = 0; `was` is the record of the other packet."""
+    """A first transmission with syn = 1 follows a first transmission with syn = 0, whose record is `was`."""
     NEW_AFTER_CLOSE = auto()
     """A new PSN follows the PSN of CLOSE_CMD."""
 
@@ -201,7 +202,7 @@ class PdcDirection:
     start: int | None = None
     """Start_PSN; None: no SYN packet was seen."""
     named: int = 0
-    """PDCID of the receiver as the sender named it last; 0: none."""
+    """PDCID of the receiver as the sender named it last; 0: the sender has named no PDCID."""
     learned: int = -1
     """Number of the ACK that told the PDCID of the sender; -1: no ACK did."""
     others: tuple[int, ...] = ()

@@ -165,7 +165,7 @@ class Requests:
         self._tell[RoceEvent.AGAIN](stream, seen)
 
     def _other_copy(self, stream: QpStream, seen: ObservedPacket, operation: int, was: RequestRecord) -> None:
-        """Tell of a copy that differs from the first, and of what else it contradicts."""
+        """Report a copy that differs from the first request, and what else the copy contradicts."""
         stream.was = was
         self._tell[RoceEvent.AGAIN](stream, seen)
         if was.operation != operation:
@@ -225,7 +225,7 @@ class Requests:
         self._begin(stream, seen, operation)
 
     def tell_jump(self, stream: QpStream) -> None:
-        """Tell that a request with which another connection seemed to begin had a wrong PSN."""
+        """Report a request with a wrong PSN, with which another connection seemed to begin."""
         assert stream.left is not None
         own, seen = stream.left
         stream.left = None

@@ -67,7 +67,8 @@ NOTED = frozenset({Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST, *WRI
 
 
 class RoceEvent(Enum):
-    """Names the events of queue pairs. The state is the `QpStream` of the sender, if nothing else is said."""
+    """This enumeration has the events of queue pairs. The state is the `QpStream` of the sender, if nothing else is
+    said."""
 
     PACKET = auto()
     """A packet of RC, UC or UD came; the event is only counted."""
@@ -78,7 +79,7 @@ class RoceEvent(Enum):
     REQUEST = auto()
     """A request came with a PSN that was not seen before; the event is only counted."""
     MISORDERED = auto()
-    """A request cannot follow, or precede, `was`, its neighbour in PSN order."""
+    """The operations of a request and of `was`, its neighbour in PSN order, cannot follow each other."""
     AGAIN = auto()
     """A request came with a PSN that was seen before; `was` is the request seen then."""
     ANEW = auto()

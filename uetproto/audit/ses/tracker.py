@@ -157,7 +157,7 @@ class SesTracker:
         self._check_edge(message, seen, layout)
 
     def _check_som(self, message: AuditedMessage, seen: ObservedPacket) -> None:
-        """Tell of a message without SOM whose first packet follows the end of another message."""
+        """Report a message without SOM whose first packet follows the end of another message."""
         psn, sender = (message.psn - 1) & _M32, message.sender
         before, number = sender.sent.get(psn, (None, 0))
         begins = message.opcode != Opcode.MSG_ERROR and not sender.unordered
@@ -239,7 +239,7 @@ class SesTracker:
         self._extend(message, seen)
 
     def _tell_misplaced(self, message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -> None:
-        """Tell of a packet whose offset belongs to another PSN, and again when the packet with this PSN comes."""
+        """Report a packet whose offset belongs to another PSN, and again when the packet with this PSN comes."""
         self._tell[SesEvent.MISPLACED](message, seen)
         due = message.expected_psn(seen, layout)
         if due is None or due in message.sender.sent:
@@ -274,7 +274,8 @@ class SesTracker:
         return False
 
     def _resolve(self, message: AuditedMessage) -> None:
-        """Tell of the packet in dispute: the third packet agrees with the first, or none came."""
+        """Report the second packet if it contradicts the first: the third packet agrees with the first, or did not
+        come."""
         if message.disputed is not None:
             disputed, message.disputed = message.disputed, None
             self._disputed.pop(id(message), None)
@@ -317,7 +318,8 @@ class SesTracker:
     def _tell_between(
         self, message: AuditedMessage, owner: AuditedMessage, between: int, number: int, seen: ObservedPacket
     ) -> None:
-        """Tell of a packet between those of this message; if it is the first of its own, it is the one told."""
+        """Report that packets of two messages are interleaved: by the first packet of the other message if that packet
+        is the interruption, otherwise by `seen`."""
         if owner.psn == between and owner.first.number == number:
             self._tell[SesEvent.INTERLEAVED](
                 Interruption(message, between, owner.message_id, message.number), owner.first
@@ -326,7 +328,8 @@ class SesTracker:
             self._tell[SesEvent.INTERLEAVED](Interruption(message, between, owner.message_id, number), seen)
 
     def _check_same_id(self, message: AuditedMessage, other: AuditedMessage) -> None:
-        """Tell of a single packet that was taken for another message and has the id and the place of this one."""
+        """Report a single packet that was taken for another message, and that has the id of this message and a place in
+        it."""
         if other.seen == 1 and other.message_id == message.message_id:
             self._tell[SesEvent.MISPLACED](message, other.first)
 

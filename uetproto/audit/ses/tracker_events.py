@@ -8,8 +8,8 @@ from enum import Enum, auto
 
 
 class SesEvent(Enum):
-    """Names the events of messages. The state is an `AuditedMessage`; for answers an `AuditedAnswer`, for read data a
-    `ReturnedData`, for some events another class, which the event names."""
+    """This enumeration has the events of messages. The state is an `AuditedMessage`; for answers an `AuditedAnswer`,
+    for read data a `ReturnedData`, for some events another class, which the event names."""
 
     OPENED = auto()
     """The first packet of a message was seen; the event is only counted."""

@@ -276,7 +276,7 @@ class AuditedMessage:
         return seen.size
 
     def mtu_of(self, seen: ObservedPacket, layout: RequestLayout) -> int:
-        """Return the payload MTU that a packet shows; 0: none."""
+        """Return the payload MTU that a packet shows; 0: the packet shows none."""
         ses: Head = seen.ses
         return 0 if ses.eom or (self.asks and not layout.offset) else max(0, self.extent(seen, layout))
 

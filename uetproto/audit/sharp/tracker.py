@@ -208,7 +208,7 @@ class SharpTracker:
             self._follow_next()
 
     def see_roce(self, seen: ObservedPacket) -> None:
-        """Tell of a SEND that is no message between queue pairs that send messages."""
+        """Report a SEND that is no message between queue pairs that send messages."""
         head = seen.head
         pair = seen.src, seen.dst, head.destqp
         if head.opcode in _SENDS and self.queue_pairs.get(pair, 0) >= FEW and seen.size:
@@ -250,7 +250,7 @@ class SharpTracker:
             kept.append(seen)
 
     def _check_asked(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
-        """Tell of a response that no request asked for; results are followed with their operation."""
+        """Report a response that no request asked for; results are followed with their operation."""
         opcode = values["opcode"]
         if opcode & ~_DOWN not in _ASKED or values["flags"] & Flag.MCAST:
             return
@@ -378,7 +378,8 @@ class SharpTracker:
             mine.up = mine.up or seen
 
     def _check_number(self, group: AuditedSharpGroup, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
-        """Tell of an operation whose number is far ahead: a child has no more open than the group was granted."""
+        """Report an operation whose number is far ahead, as a child has at most as many open operations as the group
+        was granted."""
         newest, number = group.newest, values["seq"]
         ahead = number if newest is None else diff32(number, newest) - 1
         if self._complete and group.granted and ahead >= max(group.granted, _AHEAD):

@@ -28,14 +28,14 @@ SpaceKey = NonceSpace | tuple[int, int, int | None]
 """Key of a space of nonces: the `NonceSpace` of an opened packet, or SDI, AN and SSI of a packet that was not
 opened."""
 EvidenceKey = tuple[int, int, tuple[int, int] | None, tuple[SenderKey, int] | None]
-"""What identifies a key: SDI; AN; both addresses, if each direction may have a key of its own; and, once a sender has
-come back to the AN after a rotation, this sender and how often it came back."""
+"""Values that identify a key: SDI; AN; both addresses, if each direction may have a key of its own; and, once a sender
+has come back to the AN after a rotation, this sender and how often it came back."""
 End = tuple[int, int, int]
 """Key of an end of a PDC: its address, its PDCID and the address of its peer."""
 
 
 class TssEvent(Enum):
-    """Names the events of secure domains; the state is the `SecureSender`, if nothing else is said."""
+    """This enumeration has the events of secure domains; the state is the `SecureSender`, if nothing else is said."""
 
     ICV = auto()
     """A sealed packet opened, did not open, or cannot be judged; state: `Authenticity`."""

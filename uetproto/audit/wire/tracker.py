@@ -31,7 +31,7 @@ from uetproto.wire.packet import Packet
 
 
 class WireEvent(Enum):
-    """Names the properties of a packet that can be judged without any other packet."""
+    """This enumeration has the properties of a packet that can be judged without any other packet."""
 
     CAPTURE = auto()
     """The capture was read to its end: one event for each damaged place, or a single one if nothing is damaged."""

@@ -67,7 +67,7 @@ class Receiver:
         """Number of chunks received of each block."""
         self.to_recv = 0
         self._polled = self._armed = -1
-        """Task id of the datagrams that are accepted, and that of the armed operation; -1: none."""
+        """Task id of the datagrams that are accepted, and task id of the armed operation; -1: there is none."""
         self._counted = MulticastCounters()
 
     def arm(
