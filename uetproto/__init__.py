@@ -1,7 +1,7 @@
 """uetproto is a packet codec and emulator for AI-cluster networks.
 
-This module exports the public names of the library; `uetproto.schemas` (Construct), `uetproto.layers` (Scapy) and
-`uetproto.columns` (NumPy) load their library only when they are imported.
+This module exports the codec and the base classes of errors. The modules `uetproto.schemas`, `uetproto.layers` and
+`uetproto.columns` need Construct, Scapy and NumPy; a program imports them by name.
 """
 
 from uetproto.errors import LocalError, RemoteError, UetError

@@ -1,4 +1,5 @@
-"""This module has call errors and argument checks that the APIs of endpoints share; each API adds its error numbers."""
+"""This module defines the call error and the argument checks that the APIs share; each API adds its own error
+numbers."""
 
 from collections.abc import Callable
 from enum import IntEnum, IntFlag
@@ -14,7 +15,8 @@ _TIME = time()
 
 
 class CallError(LocalError, Generic[_Errno]):
-    """Raised when a call fails: `errno` is the error number that the library would return. Each API has a subclass."""
+    """Raised when a call fails; `errno` is the error number that libfabric or libibverbs would return. Each API has a
+    subclass."""
 
     def __init__(self, errno: _Errno, *parts: Any) -> None:
         super().__init__(*parts)
@@ -25,21 +27,24 @@ class CallError(LocalError, Generic[_Errno]):
 
 
 class ArgumentChecks(Generic[_Error, _Errno]):
-    """Argument checks that raise the error class of one API; `errno` is the default error number."""
+    """This class checks arguments and raises the error class of one API; `errno` is the error number of checks that are
+    called without one."""
 
     def __init__(self, error: Callable[..., _Error], errno: _Errno) -> None:
         self._error = error
         self._errno = errno
 
     def invalid(self, name: str, value: Any, legal: str, errno: _Errno | None = None) -> _Error:
-        """Return the error for an argument, with its name, its value, and what is legal."""
+        """Return the error for an illegal argument; the error states its name, the illegal value and the legal
+        values."""
         given = value[:256] if isinstance(value, str) else shown(value)
         return self._error(self._errno if errno is None else errno, name, f"{given} is not legal", legal)
 
     def member(
         self, name: str, value: Any, kind: type[_Member], legal: int = -1, errno: _Errno | None = None
     ) -> _Member:
-        """Return a member of the enum `kind`, given as a member or a number; flags must be among `legal` (-1: all).
+        """Return `value`, a member or its number, as a member of the enum `kind`. If `kind` is a set of flags, only the
+        bits of the mask `legal` are allowed; -1 allows every flag.
 
         Raises the error of the API with `errno` for any other value.
         """

@@ -1,7 +1,8 @@
-"""This module has emulated networks below the API: connected nodes with an engine each, and one virtual time for all.
+"""This module has the emulated networks of the APIs: connected nodes, each with an engine, in one virtual time.
 
-`emulator.network` builds clock, links, switches, faults, NICs and taps; only this module of the APIs imports it.
-Virtual time moves only in `wait`, `advance` and `close`. Times are integer picoseconds, or texts such as "10 us".
+`emulator.network` builds the clock, links, switches, faults, NICs and taps; no other module of the APIs imports it.
+Virtual time advances only in `wait`, `advance` and `close`. A time is an integer, in picoseconds, or a text such as "10
+us".
 """
 
 import random
@@ -49,30 +50,29 @@ _OPTIONS = {
 }  # fmt: skip
 _FIRST = int(ip_address("10.0.0.1"))
 BURST = 256
-"""Number of events between two checks of a condition."""
+"""Number of events that are processed between two checks of a condition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceSpec:
-    """This record specifies the place of a node to be made; a field that is None takes the value that holds for all
-    nodes."""
+    """This record specifies the address, cables and ports of a node of a network; an attribute that is None takes the
+    value that the network has for all nodes."""
 
     address: str | None = None
-    """IPv4 or IPv6 address; default: 10.0.0.1 and so on, in the order of the nodes."""
+    """IPv4 or IPv6 address of the node; with None the nodes get 10.0.0.1, 10.0.0.2 and so on, in their order."""
     rate: int | str | None = None
-    """Rate of its cable in bits a second."""
+    """Rate of each cable of the node, in bits per second."""
     at: str | None = None
-    """Switch that the node is part of, as an aggregation node is: switch, leaf0, spine1, pod0.agg1, core0. None: the
-    node is a host, which takes the next rank of the topology."""
+    """Name of the switch that contains the node, as a switch contains its aggregation node: switch, leaf0, spine1,
+    pod0.agg1 or core0. With None the node is a host, which takes the next rank of the topology."""
     ports: int | None = None
-    """Number of ports of the NIC, each with a cable to the same switch; the entropy value of a packet selects the
-    port."""
+    """Number of ports of the node's NIC, each with a cable to the same switch. The entropy value of a packet selects
+    the port."""
 
 
 class NetworkKeywords(TypedDict, total=False):
-    """Names keywords of `fi.Fabric` and `verbs.Network` that describe the network; `NetworkOptions` says what they
-    mean.
-    """
+    """This type names the keywords of `fi.Fabric` and `verbs.Network` that describe the network; `NetworkOptions` says
+    what they mean."""
 
     topology: str
     shape: Mapping[str, int] | None
@@ -90,37 +90,41 @@ class NetworkKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkOptions(NetworkFeatures):
-    """This record describes an emulated network: what connects the nodes, what happens to frames, and what is
-    captured."""
+    """This record describes an emulated network: what connects its nodes, which frames have faults, and which frames
+    are captured."""
 
     shape: Mapping[str, int] | None = None
-    """Parameters of the topology, such as {"hosts_per_leaf": 4, "spines": 2}, {"k": 4, "levels": 3},
-    {"gpus_per_node": 8}."""
+    """Parameters of the topology, such as {"hosts_per_leaf": 4, "spines": 2}, {"k": 4, "levels": 3} or
+    {"gpus_per_node": 8}; None stands for the defaults."""
     rate: int | str = "400 Gb/s"
-    """Rate of each cable in bits a second, or as text."""
+    """Rate of each cable: a number of bits per second, or a text."""
     ports: int = 1
-    """Number of ports of the NIC of each host, each with a cable (`PlaceSpec.ports`)."""
+    """Number of ports of each host's NIC, unless its `PlaceSpec.ports` is given; each port has a cable."""
     delay: int | str = MICROSECOND
-    """Delay of each cable."""
+    """Propagation delay of each cable: a number of picoseconds, or a text."""
     queue_capacity: int | str = 1 << 20
-    """Number of bytes that each class of an output queue of a switch holds."""
+    """Number of bytes that an output queue of a switch holds for each traffic class."""
     inner_rate: int | str | None = None
-    """Rate of inner ports, to nodes within switches; None: the sum of the rates of all cables of the switch."""
+    """Rate of the inner ports of a switch, which lead to the nodes that it contains; None stands for the sum of the
+    rates of all its cables."""
     inner_delay: int | str = "100 ns"
-    """Delay of inner ports."""
+    """Propagation delay of the inner ports of a switch: a number of picoseconds, or a text."""
     faults: Faults | Mapping[str, Any] | None = None
-    """Faults of the frames that the nodes `faults_from` send: a `Faults`, or its keywords."""
+    """Faults of the frames that the nodes in `faults_from` send, as a `Faults` or as its keywords; None stands for no
+    faults."""
     faults_from: Iterable[str] = "all"
     seed: int = 0
-    """Seed of all random numbers: runs with the same seed are equal."""
+    """Seed of all random numbers; two runs with the same seed are equal."""
     capture: str | None = None
-    """A file .pcapng or .pcap (also .gz) for the frames that pass the ports of the nodes `taps`."""
+    """Name of a capture file, .pcapng or .pcap (also .gz), for the frames that pass the ports of the nodes in `taps`;
+    with None nothing is captured."""
     taps: Iterable[str] | None = None
-    """Nodes whose ports are captured; None: the first node; "all": all nodes."""
+    """Nodes whose ports are captured: their names, "all", or None for the first node alone."""
 
     @classmethod
     def of(cls, keywords: NetworkKeywords, **more: Any) -> Self:
-        """Return the options of a public constructor. Raises `TypeError` for an unknown keyword."""
+        """Return the options that the keywords of a public constructor describe. Raises `TypeError` for an unknown
+        keyword."""
         legal = NetworkKeywords.__annotations__
         for name in keywords:
             if name not in legal:
@@ -129,12 +133,11 @@ class NetworkOptions(NetworkFeatures):
 
 
 class EmulatedNetwork(ABC):
-    """This class represents all nodes, their connections, and the time: a `contract.EndpointDriver`. A subclass makes
-    the nodes.
-    """
+    """This class represents all nodes with their connections and their virtual time; it is a `contract.EndpointDriver`.
+    A subclass, one for each transport, makes the nodes."""
 
     spec: type[PlaceSpec] = PlaceSpec
-    """Type of the specifications of nodes."""
+    """Class of the nodes' specifications."""
     checks: ArgumentChecks[Any, Any]
     legal_faults: Mapping[str, KeyType] = FAULTS
     nodes: Mapping[str, LocalNode]
@@ -217,20 +220,23 @@ class EmulatedNetwork(ABC):
 
     @abstractmethod
     def node(self, place: NodePlace, spec: Any) -> LocalNode:
-        """Make a node; `spec` is an instance of the type `self.spec`."""
+        """Make the node whose place in the network is `place`; `spec`, of the class `self.spec`, is its
+        specification."""
 
     @abstractmethod
     def framer(self, node: Any) -> Framer:
-        """Make the framer of a node; the method `node` made the node."""
+        """Return the framer of a node that the method `node` has made; a framer encapsulates the packets of its
+        node."""
 
     @abstractmethod
     def check_mtu(self, mtu: int) -> None:
-        """Raise the error of `invalid` if the longest packet of a node has more than `mtu` bytes."""
+        """Raise the error of `invalid` if the longest packet of any node is longer than `mtu` bytes."""
 
     @property
     @abstractmethod
     def stalled(self) -> bool:
-        """Return whether all open work waits for an action that only the program can take."""
+        """Return whether every open operation waits for something that only the program can do, such as posting a
+        receive."""
 
     # Building
 
@@ -336,40 +342,42 @@ class EmulatedNetwork(ABC):
         return Faults(**{name: self.checked(f"faults.{name}", value, FAULTS[name]) for name, value in given.items()})
 
     def checked(self, name: str, value: Any, key: KeyType) -> Any:
-        """Return a value that `key` has checked and converted. Raises the error of `invalid`."""
+        """Return `value` as `key` checks and converts it. Raises the error of `invalid` for an illegal value."""
         try:
             return key.check(value)
         except ValueError:
             raise self.invalid(name, value, key.legal) from None
 
     def invalid(self, name: str, value: Any, legal: str) -> LocalError:
-        """Return the error for an argument."""
+        """Return the API's error for an illegal argument; the error states its name, the illegal value and the legal
+        values."""
         error: LocalError = self.checks.invalid(name, value, legal)
         return error
 
     def typed(self, name: str, value: Any, kind: type) -> None:
-        """Raise the error of `invalid` for a value of another type."""
+        """Raise the error of `invalid` if the type of `value` is not `kind`."""
         if type(value) is not kind:
             raise self.invalid(name, value, _KINDS.get(kind, f"{kind.__name__}(...)"))
 
     def chance(self, *component: str) -> random.Random:
-        """Return the random generator of one component: each has its own, so that none disturbs another."""
+        """Return a random generator for one component of the network. Each component has its own, so that the draws of
+        one component do not change those of another."""
         return random.Random("/".join((str(self.seed), *component)))
 
     # Groups
 
     def join(self, group: int, node: str, port: int | None = None) -> None:
-        """Join a node to a multicast group (an address as a number): a tree brings frames only to the nodes that
-        joined.
+        """Join a node to a multicast group, whose address is given as a number; the switches then send frames of the
+        group only to the nodes that have joined it.
 
-        `port`: the port of the node by which the frames come; None: the entropy value of each frame selects it. All
-        nodes get the frames of a group that no node has joined. Raises the error of `invalid` for an address that is no
-        group, an unknown node, and a switch that holds too many groups.
+        The frames come by the port number `port` of the node; with None the entropy value of each frame selects the
+        port. All nodes get the frames of a group that no node has joined. Raises the error of `invalid` for an address
+        that is no multicast address, an unknown node, and a switch that holds too many groups.
         """
         self._group(lambda mac, name: self.network.join(mac, name, port), group, node)
 
     def leave(self, group: int, node: str) -> None:
-        """Undo a `join`."""
+        """Remove a node from a multicast group that it has joined."""
         self._group(self.network.leave, group, node)
 
     def _group(self, change: Callable[[bytes, str], None], group: int, node: str) -> None:
@@ -382,7 +390,8 @@ class EmulatedNetwork(ABC):
             raise self.invalid(error.name, error.value, error.legal) from None
 
     def kill(self, name: str) -> None:
-        """Cut off a node, or a switch with all nodes within it: from now on no frame comes to it or from it."""
+        """Cut off a node, or a switch with all nodes within the switch: from now on it neither gets nor sends a
+        frame."""
         known = {*self.nodes, *self.network.switches}
         if name not in known:
             raise self.invalid("name", name, ", ".join(sorted(known)))
@@ -395,27 +404,28 @@ class EmulatedNetwork(ABC):
 
     @property
     def obituary(self) -> str:
-        """Return the end of an error text: the names of the nodes and switches that were killed."""
+        """Return an ending for error texts, which names the nodes and switches that were killed; it is empty if there
+        are none."""
         return f"; dead: {', '.join(self.killed)}" if self.killed else ""
 
     # Time
 
     @property
     def now(self) -> int:
-        """Return the virtual time in picoseconds."""
+        """Return the present virtual time in picoseconds."""
         return self.clock.now
 
     def submit(self, node: str, work: Any) -> None:
-        """Pass work to the engine of a node, and send the packets that the engine has ready."""
+        """Pass a work request to the engine of a node, and send the packets that the engine then has ready."""
         self.network.nics[node].submit(work)
 
     def call_soon(self, action: Callable[[], None]) -> None:
-        """Call `action` at this instant, after the present events have been passed on."""
+        """Call `action` at the present instant, after the events that are being passed on now."""
         self.clock.at(self.clock.now, lambda _: action())
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing more happens unless the program acts; timers of quiescent nodes do not count."""
+        """Return whether nothing more happens unless the program acts; timers of quiescent nodes are disregarded."""
         until = self.clock.next
         if until <= self.clock.now or any(busy() for busy in self.busy):
             return False
@@ -428,14 +438,15 @@ class EmulatedNetwork(ABC):
         return all(node.quiescent for node in self.nodes.values())
 
     def wake(self) -> None:
-        """Make `wait` check its condition at once."""
+        """Make a running `wait` check its condition at once."""
         self.clock.stop()
 
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = BURST) -> bool:
-        """Run virtual time until `condition()` is true; it is checked every `burst` events and when `wake` is called.
+        """Run virtual time until `condition()` is true, and return whether it is. The condition is checked every
+        `burst` events and after each call of `wake`.
 
-        Returns whether the condition holds. `timeout`: picoseconds after which it returns at the latest; None: until
-        nothing more would happen (`idle`).
+        The call returns after `timeout` picoseconds at the latest; with None it returns when nothing more happens
+        unless the program acts (`idle`).
         """
         clock = self.clock
         limit = NEVER if timeout is None else clock.now + timeout
@@ -448,11 +459,11 @@ class EmulatedNetwork(ABC):
         return True
 
     def advance(self, duration: int) -> None:
-        """Let a number of picoseconds pass."""
+        """Let `duration` picoseconds pass."""
         self.clock.advance(duration)
 
     def close(self, drain: bool = True) -> None:
-        """Let the frames under way arrive, if `drain`, and complete the capture."""
+        """Close the network and complete its capture. If `drain` is True, frames in flight arrive first."""
         self.closed = True
         try:
             if drain:

@@ -1,5 +1,5 @@
-"""This module has the nodes of a program, each with an engine and listeners to its events, and the network of all
-nodes with their driver and their time."""
+"""This module has the nodes of a program, each with an engine and with listeners to the engine's events, and a network
+of such nodes with its driver."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,35 +12,38 @@ from uetproto.engine.contract import EndpointDriver, Engine
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """This record describes the place of a node in the network, for all transports."""
+    """This record describes where a node is in the network: its address, its cables, and the switch that contains it;
+    the transport does not matter."""
 
     name: str
     address: int
     ip_version: int
     rate: int = 0
-    """Rate of the cable in bits a second; 0: not known."""
+    """Rate of each cable of the node in bits per second; it is 0 if the rate is not known."""
     at: str | None = None
-    """Switch that the node is part of; None: the node is a host."""
+    """Name of the switch that contains the node, or None if the node is a host."""
     ports: int = 1
-    """Number of ports of the NIC."""
+    """Number of ports of the node's NIC."""
 
 
 class QuietEngine(Engine, Protocol):
-    """This protocol describes an engine that tells whether it has nothing to do, and what it has retransmitted."""
+    """This protocol describes an engine that knows whether it has nothing to do, and how many packets it has
+    retransmitted."""
 
     @property
     def quiescent(self) -> bool: ...
 
     @property
     def retransmitted(self) -> Mapping[str, int]:
-        """Return how many packets were retransmitted, by cause."""
+        """Return how many packets the engine has retransmitted, by cause."""
 
 
 class LocalNode:
-    """This class represents a node with its engine. The driver of the engine tells the node every event."""
+    """This class represents a node with its engine. The driver of the engine passes every event of the engine to the
+    node."""
 
     driver: EndpointDriver
-    """Driver of the engine; the driver sets this attribute itself."""
+    """Driver that runs the engine; the driver sets this attribute itself."""
 
     def __init__(self, place: NodePlace, endpoint: QuietEngine, engine: Engine | None = None) -> None:
         """Make a node; `engine` is driven in place of the endpoint, and drives the endpoint; None: the endpoint."""
@@ -62,7 +65,7 @@ class LocalNode:
 
     @property
     def quiescent(self) -> bool:
-        """Return whether the endpoint has nothing to send, to wait for or to answer."""
+        """Return whether the endpoint has nothing to send, to answer or to wait for."""
         return self.endpoint.quiescent
 
     @property
@@ -72,11 +75,11 @@ class LocalNode:
 
     @property
     def dropped(self) -> int:
-        """Return how many packets arrived and found no room in the node."""
+        """Return how many packets arrived when the node had no room for them."""
         return 0
 
     def submit(self, work: Any) -> None:
-        """Pass work to the engine, and make the driver send the packets that the engine has ready."""
+        """Pass a work request to the engine, and make the driver send the packets that the engine then has ready."""
         self.driver.submit(self.name, work)
 
     def tell(self, event: Any) -> None:
@@ -86,7 +89,8 @@ class LocalNode:
 
 
 class DrivenNetwork:
-    """This class represents the nodes of a program, their driver and their time; it is a context manager."""
+    """This class represents a network of nodes, with the driver that runs them and its time. It is a context
+    manager."""
 
     driver: EndpointDriver
     checks: ArgumentChecks[Any, Any]
@@ -102,13 +106,12 @@ class DrivenNetwork:
         return self.driver.now
 
     def run(self, until: int | str | Callable[[], bool] | None = None) -> bool:
-        """Run until an instant (picoseconds, or a text such as "1 ms"), until a condition holds, or (None) until all is
-        done.
+        """Run until an instant, which is a number of picoseconds or a text such as "1 ms", until a condition holds, or,
+        with None, until nothing more happens by itself.
 
-        All is done when nothing more would happen by itself: a send that waits for a receive of its peer completes in a
-        later run. Return True, except for a condition that does not hold when nothing more would happen. Raises
-        FI_EINVAL or EINVAL for an instant that has passed, and for None if the driver cannot know that nothing more
-        would happen.
+        A send that waits for a receive of its peer does not count, and completes in a later run. Return True, or False
+        if nothing more happens by itself but a given condition does not hold. Raises FI_EINVAL or EINVAL for an instant
+        that has passed, and for None if the driver cannot know whether anything more happens.
         """
         driver, invalid = self.driver, self.checks.invalid
         if callable(until):
@@ -126,7 +129,8 @@ class DrivenNetwork:
         return True
 
     def close(self, drain: bool = True) -> None:
-        """Let the packets under way arrive, if `drain`, and complete the capture. No operation can begin afterwards.
+        """Close the network, after which no operation can begin, and complete the capture. If `drain` is True, packets
+        in flight arrive first.
 
         Sends that wait for a receive are lost, without a completion.
         """

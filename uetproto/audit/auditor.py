@@ -1,8 +1,8 @@
-"""This module judges captures: each interface of each file is a vantage point and is audited alone; equal findings are
+"""This module judges captures. Each interface of each file is a vantage point and is audited alone; equal findings are
 merged.
 
-A `Reading` turns a record of the capture into an `ObservedPacket`. The `Auditor` of the vantage point hands it to the
-tracker of its conversation. Trackers tell the `Judge` of events, and the judge asks the rules.
+A `Reading` turns a record of the capture into an `ObservedPacket`. The `Auditor` of the vantage point passes this
+packet to the tracker of its conversation. Trackers report events to the `Judge`, which applies the rules.
 """
 
 import os
@@ -41,7 +41,8 @@ _BTH = head_class(BTH.name)
 
 
 class EarlyEnd(Protocol):
-    """An early end stops an audit before the end of its captures; the object is true once the audit has to end."""
+    """An early end stops an audit before the end of its captures. The object is false at first, and true once the audit
+    has to end."""
 
     def __bool__(self) -> bool: ...
 
@@ -49,11 +50,11 @@ class EarlyEnd(Protocol):
         """Return what `call` returns, or None once the audit has to end."""
 
     def until(self, items: Iterable[Record]) -> Iterable[Record]:
-        """Yield records until the audit has to end."""
+        """Yield the records in `items` until the audit has to end."""
 
 
 Handler = Callable[[ObservedPacket], None]
-"""Type of the functions that take one packet."""
+"""Type of a function that handles one packet."""
 
 
 def audit(
@@ -63,11 +64,11 @@ def audit(
     listen: ListenerFactory | None = None,
     interrupt: EarlyEnd | None = None,
 ) -> AuditReport:
-    """Judge captures and return what was found; the file "-" is standard input.
+    """Judge captures and return what was found. The file "-" is standard input.
 
-    `progress` is called now and then with the number of packets read. `listen` adds a listener to each vantage point.
-    `interrupt` may end the audit early; the report then says that it is partial.
-    Raises `LocalError` for a file that is no capture, and for rules and a personality that are not known.
+    `progress` is called now and then with the number of packets read from the present file. `listen` makes a listener
+    for each vantage point. `interrupt` may end the audit early; the report then says that it is partial. Raises
+    `LocalError` for a file that is no capture, and for unknown rules or an unknown personality.
     """
     typed("options", options, Options, "Options()")
     if isinstance(files, str | bytes) or not isinstance(files, Iterable):
@@ -179,11 +180,12 @@ class _Place:
 
 
 class Forgetful(Protocol):
-    """A tracker that drops conversations when it holds too many of one kind."""
+    """This protocol describes an object that keeps conversations, and drops some of them when it has too many or when
+    they are silent for long."""
 
     @property
     def forgotten(self) -> Mapping[str, int]:
-        """Return how many conversations were dropped, by reason."""
+        """Return how many conversations this object has dropped, by reason."""
 
 
 class Auditor:
@@ -226,7 +228,8 @@ class Auditor:
         self._until_sweep = SWEEP
 
     def see(self, seen: ObservedPacket) -> None:
-        """Judge the next packet."""
+        """Pass the next packet to the trackers that it concerns. From time to time also drop conversations that have
+        been silent for long."""
         if seen.packet is not None:
             believed = self.wire.see(seen)
             if believed is None:
@@ -258,7 +261,7 @@ class Auditor:
         self._pdc_handlers[type(seen.head)](seen)
 
     def end(self) -> None:
-        """Finish the audit after the last packet."""
+        """Finish the audit of the vantage point after its last packet."""
         for end in self._ends:
             end()
         if self.judge.missing is None and self._has_dropped:
@@ -272,7 +275,8 @@ class Auditor:
 
     @property
     def forgotten(self) -> Counter[str]:
-        """Return how many conversations the trackers dropped, by kind and reason."""
+        """Return how many conversations the trackers have dropped, under names such as "PDCs: silent" of their kind and
+        reason."""
         found: Counter[str] = Counter()
         for what, kept in self._kept.items():
             found += Counter({f"{what}: {why}": number for why, number in kept.forgotten.items()})

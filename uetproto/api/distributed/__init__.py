@@ -13,15 +13,15 @@ All ranks run as functions of one process, in virtual time::
 
     print(dist.run(program, ranks=4))
 
-Each rank has a thread, and exactly one of them runs at a time; the functions below find their rank by the thread.
-Names, arguments and results are those of torch.distributed; tensors are NumPy arrays, or torch tensors in CPU memory.
-In stream mode they are `dist.Tensor`, whose reads wait for the operations that write them (collectives.md §1.2).
-Ranks in arguments are global ranks, whatever the group (collectives.md §1.1). Time-outs are `timedelta` or seconds, of
-virtual time.
+Each rank has a thread, and exactly one thread runs at a time; a function of this package takes the thread that calls it
+for the caller's rank. Names, arguments and results are those of torch.distributed. Tensors are NumPy arrays, or torch
+tensors in CPU memory. In stream mode, tensors are `dist.Tensor`, whose reads wait for the operations that write them
+(collectives.md §1.2). Ranks in arguments are global ranks, whatever the group (collectives.md §1.1). A time-out is a
+`timedelta` or a number of seconds, and runs in virtual time.
 
 Misuse ends the run with an error instead of a hang (collectives.md §1.4): a `DeadlockError` that says which rank waits
-for which, and for what; a `CollectiveMismatchError` that names the rank and the argument; a `SizeMismatchError`; or a
-`BufferModifiedError`.
+for which other rank, and why; a `CollectiveMismatchError` that names the rank and the argument; a `SizeMismatchError`;
+or a `BufferModifiedError`.
 """
 
 from uetproto.api.distributed.collectives import (

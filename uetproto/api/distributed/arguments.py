@@ -20,7 +20,11 @@ from uetproto.errors import LocalError
 def list_of_root(
     name: str, values: Any, who: str, root: int | None, found: ProcessGroup | None, writable: bool
 ) -> list[Array]:
-    """Return the tensors of a list that only the root passes; on other ranks return []. Raises `ArgumentError`."""
+    """Return the tensors of a list that only the root passes. Return [] on every other rank, and if the caller is no
+    member (`found` is None).
+
+    Raises `ArgumentError` if the root passes no such list, or another rank passes one.
+    """
     if found is None:
         return []
     root = check_root(who, root, found)
@@ -35,8 +39,8 @@ def list_of_root(
 
 
 def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[int, ...]:
-    """Return the sizes of a list of blocks. Raises `ArgumentError` if the block of this rank does not have the size of
-    `own`."""
+    """Return the number of elements of each block in a list. Raises `ArgumentError` if the block of this rank has
+    another number of elements than the tensor `own` of this rank."""
     sizes = tuple(array.size for array in arrays)
     rank = get_rank(group)
     if rank >= 0 and sizes[rank] != own.size:
@@ -45,8 +49,11 @@ def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[
 
 
 def split_sizes(name: str, given: Sequence[int] | None, array: Array, group: Group) -> tuple[int, ...]:
-    """Return the number of elements for each rank. `given`: number of rows of `array` for each rank; None or empty:
-    equal numbers. Raises `ArgumentError`."""
+    """Return the number of elements of `array` that belong to each rank. `given` has the number of rows (indices of the
+    first dimension) for each rank; if it is None or empty, all ranks get equal numbers.
+
+    Raises `ArgumentError` if the rows cannot be split in this way.
+    """
     size = get_world_size(group)
     rows = array.shape[0] if array.ndim else 1
     row = array.size // rows if rows else 0
@@ -70,14 +77,14 @@ def _counts(name: str, given: Any) -> list[int]:
 
 
 def check_root(name: str, root: int | None, group: ProcessGroup) -> int:
-    """Return the root. Raises `ArgumentError` if it is no rank of the group."""
+    """Return the global rank `root`. Raises `ArgumentError` if `root` is None or no rank of the group."""
     if root is None or not group.has(root):
         raise not_of_group(name, root, group)
     return root
 
 
 def check_op(op: Any, dtype: np.dtype[Any]) -> None:
-    """Raise `ArgumentError` if the operation cannot reduce elements of the type `dtype`."""
+    """Raise `ArgumentError` if `op` is no `ReduceOp`, or cannot reduce elements of the type `dtype`."""
     if not isinstance(op, ReduceOp):
         raise wrong_type("op", repr(op), "a ReduceOp")
     try:

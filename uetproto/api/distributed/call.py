@@ -1,4 +1,5 @@
-"""The common part of all collectives: one rank issues its call, with a fingerprint that all ranks compare.
+"""This module has the code that all collectives share: a rank issues a collective together with its fingerprint, the
+values that have to be the same on all ranks.
 
 See collectives.md §1.4. A list of tensors becomes one contiguous vector; a list of one tensor is not copied.
 """
@@ -25,13 +26,15 @@ def collective(
     op: ReduceOp | None = None, sizes: tuple[int, ...] | None = None,
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> Work | None:  # fmt: skip
-    """Issue a collective; return its operation if `async_op` is True, otherwise None.
+    """Issue a collective; return its `Work` if `async_op` is True, otherwise None.
 
     Do nothing and return None if the caller is no member of the group.
 
-    `name`: operation as reports show it; `catalogue`: name of the operation in the catalogue, if it differs. `inputs`
-    and `outputs`: lists of tensors, each list one vector. `count`: elements of the full vector. `root`: argument name
-    and global rank. `sizes`: elements of each rank's block. `splits`: elements sent to and taken from each rank.
+    `name` is the operation's name in reports, and `catalogue` is its name in the catalogue of algorithms if the two
+    differ. `inputs` and `outputs` are lists of tensors; each list counts as one vector. `count` is the number of
+    elements of the full vector (None: of all inputs). `root` has the name of the root's argument and the root's global
+    rank. `sizes` has the number of elements of each rank's block. `splits` has the numbers of elements sent to each
+    rank, and those received from each rank.
     """
     found = member_group(name, group)
     if found is None:

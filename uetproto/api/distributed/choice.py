@@ -10,7 +10,8 @@ from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.offload import Offload
 
 SMALL = 32 << 10
-"""Size in bytes up to which the default is the algorithm with fewer steps; above it, the one with fewer bytes."""
+"""A full vector of at most this many bytes gets the default algorithm that takes fewer steps; a larger vector gets the
+one that sends fewer bytes."""
 
 DEFAULTS = {  # small, large
     "all_reduce":     ("recursive_doubling", "ring"),
@@ -26,14 +27,17 @@ DEFAULTS = {  # small, large
 
 
 def names(op: str, offload: Offload | None = None) -> tuple[str, ...]:
-    """Return the names of all algorithms of an operation, with those that the network runs in place of the ranks."""
+    """Return the names of all algorithms of the operation `op`, including those that `offload` runs in the network."""
     own = () if offload is None else tuple(offload.algorithms.get(op, ()))
     return tuple(dict.fromkeys((*scheduled(op), *own)))
 
 
 def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
-    """Return a map from operations to the algorithms that `World(algorithm=…)` names; a single name applies to all
-    operations that have an algorithm of this name."""
+    """Return the algorithm of each operation that the argument `algorithm` of `World` sets. A single name applies to
+    all operations that have an algorithm of this name; None sets no algorithm.
+
+    Raises `ArgumentError` for an unknown operation or algorithm.
+    """
     if algorithm is None:
         return {}
     if isinstance(algorithm, str):
@@ -53,7 +57,7 @@ def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
 
 
 def check_one(op: str, algorithm: str, offload: Offload | None = None) -> str:
-    """Return the given algorithm. Raises `ArgumentError` if the operation `op` has no algorithm of this name."""
+    """Return the name `algorithm`. Raises `ArgumentError` if the operation `op` has no algorithm of this name."""
     legal = names(op, offload)
     if algorithm not in legal:
         raise invalid("algorithm", f"{algorithm!r} of {op}", ", ".join(legal) + _networks_of(op, algorithm))
@@ -68,9 +72,9 @@ def _networks_of(op: str, algorithm: str) -> str:
 
 
 def check_options(given: Mapping[str, Any], algorithms: Mapping[str, str]) -> dict[str, Any]:
-    """Return the given options. Raises `ArgumentError` for an illegal value.
+    """Return the given options, without those that are None.
 
-    Raises it also for an option that none of the named algorithms has.
+    Raises `ArgumentError` for an illegal value, and for an option that none of the chosen `algorithms` has.
     """
     chosen_options = {name: value for name, value in given.items() if value is not None}
     for name, value in chosen_options.items():
@@ -86,7 +90,8 @@ def check_options(given: Mapping[str, Any], algorithms: Mapping[str, str]) -> di
 
 
 def choose(op: str, size: int, even: bool) -> str:
-    """Return the default algorithm. `size`: bytes of the full vector; `even`: all blocks have the same size."""
+    """Return the name of the default algorithm of the operation `op` for a full vector of `size` bytes. `even` says
+    whether all blocks have the same size."""
     small, large = DEFAULTS[op]
     chosen = small if size <= SMALL else large
     return large if not even and ALGORITHMS[op][chosen].equal_blocks else chosen

@@ -1,5 +1,5 @@
-"""Collectives are matched by position: a collective begins when all ranks of a group ask for the same one
-(collectives.md §1.4)."""
+"""This module matches the collective calls of a group's ranks by position: the n-th calls of all ranks form one
+collective, which begins when all ranks have made this call with matching arguments (collectives.md §1.4)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,7 +24,8 @@ class _Participant:
 
 @dataclass(slots=True)
 class CollectiveMatch:
-    """A collective of a group: it begins when all ranks have joined and ask for the same collective."""
+    """This class represents one collective of a group. The collective begins when all ranks of the group have joined it
+    with matching arguments."""
 
     group: RankGroup
     sequence: int
@@ -34,7 +35,7 @@ class CollectiveMatch:
     _ended: int = 0
 
     def join(self, work: Work, call: Call) -> None:
-        """Add a rank to the collective, which begins when the last rank is added."""
+        """Add a rank's call to the collective, which begins when the call of the last rank is added."""
         self._participants[self.group.places[work.rank]] = _Participant(work, call)
         work.needs = self._needs
         work.withdraw = self.abort
@@ -49,7 +50,7 @@ class CollectiveMatch:
 
     @property
     def absent(self) -> tuple[int, ...]:
-        """Return the global ranks that have not joined."""
+        """Return the global ranks of the group that have not joined the collective."""
         return tuple(self._missing())
 
     def _missing(self) -> Iterator[int]:
@@ -84,9 +85,9 @@ class CollectiveMatch:
         return absent, f"waits for {'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} to join"
 
     def mismatch(self) -> CollectiveMismatchError | None:
-        """Return the error for the first argument in which the ranks that have joined differ; None if they agree.
+        """Return the error for the first argument in which the ranks that have joined differ, or None if they agree.
 
-        The value that most ranks gave counts as right.
+        The error takes the value that most ranks gave for the right one.
         """
         ranks = self.group.ranks
         joined = sorted(self._participants.items())

@@ -1,5 +1,5 @@
-"""This module implements the collectives (collectives.md §1.3): each checks its arguments and makes its tensors one
-vector."""
+"""This module implements the collectives (collectives.md §1.3): each function checks its arguments and treats its
+tensors as one vector."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,8 @@ def broadcast(
     tensor: Any, src: int | None = None, group: Group = None, async_op: bool = False, group_src: int | None = None, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copy the tensor of the rank `src`, or `group_src` in the group, to the tensors of all ranks."""
+    """Copy the tensor of the source to the tensors of all ranks. The caller names the source by its global rank `src`
+    or its group rank `group_src`."""
     src = named_rank("src", src, group_src, group)
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("broadcast", group, async_op, algorithm, [array], [array], root=("src", src))
@@ -30,8 +31,8 @@ def reduce(
     tensor: Any, dst: int | None = None, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False,
     group_dst: int | None = None, *, algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Reduce all tensors into the tensor of the rank `dst`, or `group_dst` in the group; the tensors of the other ranks
-    are unspecified afterwards."""
+    """Reduce the tensors of all ranks into the tensor of the destination. The caller names the destination by its
+    global rank `dst` or its group rank `group_dst`. The tensors of all other ranks are unspecified afterwards."""
     dst = named_rank("dst", dst, group_dst, group)
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("reduce", group, async_op, algorithm, [array], [array], root=("dst", dst), op=op)
@@ -41,7 +42,8 @@ def all_reduce(
     tensor: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Reduce all tensors into every tensor, with the same bits on all ranks."""
+    """Reduce the tensors of all ranks, and store the result in the tensor of every rank, with the same bits on all
+    ranks."""
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("all_reduce", group, async_op, algorithm, [array], [array], op=op)
 
@@ -50,8 +52,8 @@ def scatter(
     tensor: Any, scatter_list: Sequence[Any] | None = None, src: int | None = None, group: Group = None,
     async_op: bool = False, group_src: int | None = None, *, algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copy item i of the list of the source to the tensor of group rank i. Only the source passes a list: rank `src`,
-    or `group_src` in the group, or rank 0."""
+    """Copy item i of `scatter_list` of the source to the tensor of group rank i. Only the source passes a list. The
+    caller names the source by its global rank `src` or its group rank `group_src`; the default is global rank 0."""
     src = 0 if src is None and group_src is None else named_rank("src", src, group_src, group)
     output = checked_tensor("tensor", tensor, writable=True)
     found = find_group(group)
@@ -65,8 +67,9 @@ def gather(
     tensor: Any, gather_list: Sequence[Any] | None = None, dst: int | None = None, group: Group = None,
     async_op: bool = False, group_dst: int | None = None, *, algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copy the tensors of all ranks into the list of the destination. Only the destination passes a list: rank `dst`,
-    or `group_dst` in the group, or rank 0."""
+    """Copy the tensor of group rank i to item i of `gather_list` of the destination. Only the destination passes a
+    list. The caller names the destination by its global rank `dst` or its group rank `group_dst`; the default is global
+    rank 0."""
     dst = 0 if dst is None and group_dst is None else named_rank("dst", dst, group_dst, group)
     source = checked_tensor("tensor", tensor)
     found = find_group(group)
@@ -80,7 +83,8 @@ def all_gather(
     tensor_list: Sequence[Any], tensor: Any, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copy the tensors of all ranks into every list. Sizes may differ if they are the same in all lists."""
+    """Copy the tensor of group rank i to item i of `tensor_list` of every rank. The items of a list may have different
+    sizes, but item i has the same size on all ranks."""
     source = checked_tensor("tensor", tensor)
     outputs = tensors("tensor_list", tensor_list, max(get_world_size(group), 0) or len(tensor_list), writable=True)
     sizes = own_size("tensor_list", outputs, source, group)
@@ -90,7 +94,7 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Any, input_tensor: Any, group: Group = None, async_op: bool = False, *, algorithm: str | None = None
 ) -> Work | None:  # fmt: skip
-    """Copy the inputs of all ranks, one after the other, into every output."""
+    """Copy the inputs of all ranks into the output of every rank, one behind the other in the order of group ranks."""
     output = checked_tensor("output_tensor", output_tensor, writable=True)
     source = checked_tensor("input_tensor", input_tensor)
     size = get_world_size(group)
@@ -106,7 +110,7 @@ def reduce_scatter(
     output: Any, input_list: Sequence[Any], op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Reduce the i-th items of all lists into the output of group rank i."""
+    """Reduce the i-th items of `input_list` of all ranks into the output of group rank i."""
     target = checked_tensor("output", output, writable=True)
     inputs = tensors("input_list", input_list, max(get_world_size(group), 0) or len(input_list))
     sizes = own_size("input_list", inputs, target, group)
@@ -119,7 +123,8 @@ def reduce_scatter_tensor(
     output: Any, input: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Reduce the i-th blocks of all inputs into the output of group rank i."""
+    """Divide the input of every rank into equal blocks, one for each rank, and reduce the i-th blocks of all inputs
+    into the output of group rank i."""
     target, source = checked_tensor("output", output, writable=True), checked_tensor("input", input)
     size = get_world_size(group)
     if size > 0 and source.size != size * target.size:
@@ -147,7 +152,8 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Exchange parts as `all_to_all` does; tensors are split along the first dimension, evenly or by sizes."""
+    """Divide the input along its first dimension, send part j to group rank j, and store the parts that arrive one
+    behind the other in the output. The parts are equal unless split sizes are given, in rows of the first dimension."""
     target, source = checked_tensor("output", output, writable=True), checked_tensor("input", input)
     sends = split_sizes("input_split_sizes", input_split_sizes, source, group)
     takes = split_sizes("output_split_sizes", output_split_sizes, target, group)
@@ -163,7 +169,8 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Non
 
 
 def monitored_barrier(group: Group = None, timeout: Timeout | None = None, wait_all_ranks: bool = False) -> None:
-    """Wait as `barrier` does; raise a `TimeoutError` that names the first late rank, or all with `wait_all_ranks`."""
+    """Wait as `barrier` does, but raise a `TimeoutError` when `timeout` has passed. The error names the first rank that
+    is missing, or all missing ranks if `wait_all_ranks` is True."""
     found = member_group("monitored_barrier", group)
     if found is None:
         return

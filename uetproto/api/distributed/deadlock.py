@@ -1,4 +1,4 @@
-"""The explanation of a deadlock: which rank waits for which (collectives.md §1.5).
+"""This module explains a deadlock: which rank waits for which other rank (collectives.md §1.5).
 
 The explanation is made only when no rank can proceed and nothing is in progress, so that the deadlock is certain. It
 names the shortest cycle of waiting ranks, or the rank whose matching call never comes.
@@ -16,8 +16,8 @@ def explain(
 ) -> DeadlockError:
     """Return the error of a run in which no rank can proceed.
 
-    `finished`: ranks whose program has returned. `failures`: errors that ranks saw before; they are the cause if those
-    ranks have given up.
+    `finished` are the ranks whose program has returned. `failures` has the errors that ranks saw before; the error of a
+    rank that has returned is named as a cause if another rank waits for that rank.
     """
     edges: dict[int, set[int]] = {}
     for wait in waits:
@@ -37,8 +37,12 @@ def explain(
 
 
 def shortest_cycle(edges: dict[int, set[int]]) -> tuple[int, ...]:
-    """Return the shortest cycle of ranks that wait for each other, beginning with its smallest rank; () if there is no
-    cycle. Of several shortest cycles it returns the one with the smallest first rank."""
+    """Return the shortest cycle of ranks of which each waits for the next, beginning with the smallest rank of the
+    cycle. Return () if there is no cycle.
+
+    `edges` maps a rank to those for which it waits. Among equally short cycles the one with the smallest first rank is
+    returned.
+    """
     best: tuple[int, ...] = ()
     for start in sorted(edges):
         found = _back_to(start, edges)

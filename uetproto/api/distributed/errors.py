@@ -1,7 +1,8 @@
 """This module defines the errors of `dist`, for misuse and for failures (collectives.md §1.4, §1.5).
 
-Each is also of the class that torch.distributed raises for the same call, so that a program's handlers catch it: a
-wrong argument is a `ValueError`, or a `TypeError`, or, where torch leaves the check to its backend, a `RuntimeError`.
+Each error class also derives from the class that torch.distributed raises for the same fault, so that a program's
+handlers catch it. A wrong argument is a `ValueError`, an argument of a wrong type is also a `TypeError`, and an
+argument whose check torch leaves to its backend is also a `RuntimeError`.
 """
 
 import builtins
@@ -11,15 +12,16 @@ from uetproto.errors import LocalError, UetError
 
 
 class ArgumentError(LocalError, ValueError):
-    """Raised for an argument that is not legal; it names the argument and what is legal."""
+    """Raised for an illegal argument; the error states the name of the argument and its legal values."""
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """Raised when an argument has a wrong type."""
+    """Raised for an argument that has a wrong type."""
 
 
 class BackendArgumentError(ArgumentError, RuntimeError):
-    """Raised when backends of torch would refuse an argument, most with a `RuntimeError`, some with a `ValueError`."""
+    """Raised for an argument that a backend of torch would refuse; most backends raise a `RuntimeError` and some a
+    `ValueError`, so this class derives from both."""
 
 
 class TensorError(LocalError, TypeError):
@@ -27,17 +29,17 @@ class TensorError(LocalError, TypeError):
 
 
 class DistError(UetError, RuntimeError):
-    """Base class of the errors that are raised when an operation has failed."""
+    """This is the base class of the errors that are raised when an operation fails."""
 
 
 class Wait(NamedTuple):
-    """This record describes a rank that waits, and the ranks it waits for (collectives.md §1.5)."""
+    """This record describes a rank that waits and the ranks for which it waits (collectives.md §1.5)."""
 
     rank: int
     op: str
-    """Operation with its arguments: `send(dst=1, tag=0) #2 of group 0`."""
+    """Operation in which the rank waits, with its arguments, such as `send(dst=1, tag=0) #2 of group 0`."""
     needs: tuple[int, ...]
-    """Global ranks, any one of which could end the wait."""
+    """Global ranks, each of which could end the wait by a matching call."""
     why: str
 
     def __str__(self) -> str:
@@ -63,7 +65,8 @@ class SizeMismatchError(DistError):
 
 
 class CollectiveMismatchError(DistError):
-    """Raised when ranks call different collectives at the same position; the error names the rank and the argument."""
+    """Raised when ranks make different calls at the same position; the error names a rank and the argument that
+    differs."""
 
 
 class BufferModifiedError(DistError):
@@ -71,7 +74,7 @@ class BufferModifiedError(DistError):
 
 
 def modified(op: str) -> BufferModifiedError:
-    """Return the error for a tensor that was changed too early."""
+    """Return the error for a tensor that was changed before the operation `op` was done with it."""
     return BufferModifiedError(op, "its buffer was changed before wait()", "wait() first, or change a copy")
 
 
@@ -80,16 +83,16 @@ class TimeoutError(DistError, builtins.TimeoutError):
 
 
 class AbortedError(DistError):
-    """Raised when this operation needs another rank that failed; the error names that rank."""
+    """Raised when an operation needs a rank that has failed; the error names that rank."""
 
 
 def invalid(name: str, value: Any, legal: str) -> ArgumentError:
-    """Return the error for an argument, with the value of the argument and what is legal."""
+    """Return the error for an illegal argument; the error states its name, the illegal value and the legal values."""
     return ArgumentError(name, value, legal)
 
 
 def refused(name: str, value: Any, legal: str) -> BackendArgumentError:
-    """Return the error for an argument that the backends of torch refuse."""
+    """Return the error for an argument that a backend of torch would refuse."""
     return BackendArgumentError(name, value, legal)
 
 

@@ -17,28 +17,29 @@ NCCL_TIMEOUT = timedelta(minutes=10)
 
 
 class GroupMember:
-    """Namespace, as in torch.distributed, of the value that `new_group` returns to a rank that is no member."""
+    """Holds, as in torch.distributed, the value that `new_group` returns to a rank that is no member."""
 
     NON_GROUP_MEMBER = -100
 
 
 class group:  # noqa: N801 (torch.distributed.group.WORLD)
-    """Namespace, as in torch.distributed, of the name of the default group, which is `group.WORLD`."""
+    """Holds, as in torch.distributed, `group.WORLD`, which stands for the default group."""
 
     WORLD = None
 
 
 Group = ProcessGroup | int | None
-"""Type of the argument `group` of a call: the group, None for the default group, or NON_GROUP_MEMBER."""
+"""Type of the argument `group` of a call: a process group, None for the default group, or NON_GROUP_MEMBER."""
 
 
 def init_process_group(
     backend: str | None = None, init_method: str | None = None, timeout: Timeout | None = None, world_size: int = -1,
     rank: int = -1,
 ) -> None:  # fmt: skip
-    """Make the default group of all ranks. `backend`: None, "gloo", or "nccl", whose default time-out is shorter.
+    """Make the default group, which has all ranks. `backend` is None, "gloo" or "nccl"; "nccl" has a shorter default
+    time-out.
 
-    `init_method` is ignored. Raises `ArgumentError` for a second call, and for a wrong rank or size.
+    `init_method` is ignored. Raises `ArgumentError` for a second call, and for a wrong backend, rank or size.
     """
     state = current_state()
     if state.group is not None:
@@ -55,8 +56,8 @@ def init_process_group(
 
 
 def destroy_process_group(group: Group = None) -> None:
-    """End the use of a group (None: of all groups) by this rank: its later calls that name the group raise
-    `ArgumentError`.
+    """End the use of a group by this rank, or of all its groups if `group` is None. Later calls of this rank that name
+    such a group raise `ArgumentError`.
 
     Operations in progress continue.
     """
@@ -74,10 +75,11 @@ def is_initialized() -> bool:
 
 
 def new_group(ranks: Iterable[int] | None = None, timeout: Timeout | None = None) -> ProcessGroup | int:
-    """Make a group of some ranks; `ranks` None: of all ranks. Every rank of the world calls it, member or not, in the
-    same order.
+    """Make a group of the given global ranks, or of all ranks if `ranks` is None. Every rank of the world, member or
+    not, calls this function for the same groups in the same order.
 
-    The group rank of a member is its place in the sorted list. Return NON_GROUP_MEMBER to a rank that is no member.
+    Members get their group ranks in ascending order of their global ranks. Return NON_GROUP_MEMBER to a rank that is no
+    member.
     """
     state, default = current_state(), default_group()
     given = default.ranks if ranks is None else tuple(ranks) if isinstance(ranks, Iterable) else ()
@@ -92,27 +94,27 @@ def new_group(ranks: Iterable[int] | None = None, timeout: Timeout | None = None
 
 
 def get_rank(group: Group = None) -> int:
-    """Return the rank of the caller in a group; -1 if it is no member."""
+    """Return the rank of the caller in a group, or -1 if the caller is no member."""
     return -1 if (found := find_group(group)) is None else found.places.get(current_state().number, -1)
 
 
 def get_world_size(group: Group = None) -> int:
-    """Return the number of ranks of a group; -1 if the caller is no member."""
+    """Return the number of ranks of a group, or -1 if the caller is no member."""
     return -1 if (found := find_group(group)) is None else found.size()
 
 
 def get_process_group_ranks(group: Group = None) -> list[int]:
-    """Return the global ranks of a group."""
+    """Return the global ranks of a group in the order of its group ranks, or [] if the caller is no member."""
     return [] if (found := find_group(group)) is None else list(found.ranks)
 
 
 def get_global_rank(group: Group, group_rank: int) -> int:
-    """Return the global rank of a group rank."""
+    """Return the global rank of the member of a group that has the rank `group_rank` in the group."""
     return _ranked("group_rank", group_rank, group)
 
 
 def get_group_rank(group: Group, global_rank: int) -> int:
-    """Return the group rank of a global rank."""
+    """Return the rank that the global rank `global_rank` has in a group. Raises `ArgumentError` if it is no member."""
     found = find_group(group)
     if found is None or not found.has(global_rank):
         raise invalid("global_rank", global_rank, "a rank of the group")
@@ -126,8 +128,8 @@ def not_of_group(name: str, rank: object, found: ProcessGroup) -> ArgumentError:
 
 
 def named_rank(name: str, rank: int | None, group_rank: int | None, group: Group) -> int | None:
-    """Return the global rank that a call names by `rank`, or by `group_rank`, the rank in the group. Raises
-    `ArgumentError` for both or neither."""
+    """Return the global rank that a call names, either by the global rank `rank` or by the group rank `group_rank`.
+    Raises `ArgumentError` if both or neither are given."""
     if (rank is None) == (group_rank is None):
         raise invalid(name, f"{rank}, group_{name} {group_rank}", f"one of {name} and group_{name}")
     if group_rank is None or find_group(group) is None:
@@ -154,7 +156,8 @@ def default_group() -> ProcessGroup:
 
 
 def find_group(group: Group) -> ProcessGroup | None:
-    """Return the group that a call names; None if the caller is no member of it. Raises `ArgumentError`."""
+    """Return the group that a call names, or None if the caller is no member of it. Raises `ArgumentError` for a group
+    that was destroyed, and for a value that names no group."""
     default = default_group()
     if group is None:
         return default
@@ -168,7 +171,8 @@ def find_group(group: Group) -> ProcessGroup | None:
 
 
 def member_group(op: str, group: Group) -> ProcessGroup | None:
-    """Return the group that a call names; None, with a warning, if the caller is no member."""
+    """Return the group that a call names. If the caller is no member, warn that the operation `op` does nothing, and
+    return None."""
     found = find_group(group)
     if found is None:
         warnings.warn(f"{op}: rank {current_state().number} is no member of the group: nothing is done", stacklevel=4)

@@ -1,4 +1,5 @@
-"""Point-to-point operations: `send`, `recv` and their asynchronous forms (collectives.md §1.3)."""
+"""This module implements the point-to-point operations: `send`, `recv` and their asynchronous forms (collectives.md
+§1.3)."""
 
 from collections.abc import Callable, Sequence
 from numbers import Integral
@@ -19,15 +20,16 @@ from uetproto.collectives.dtypes import Array
 from uetproto.errors import shown
 
 MOST_TAG = 2**31 - 1
-"""Largest tag."""
+"""Largest legal tag of a message."""
 
 
 def send(
     tensor: Any, dst: int | None = None, group: Group = None, tag: int = 0, group_dst: int | None = None
 ) -> None:  # fmt: skip
-    """Send a tensor; return when the peer has it, or, up to `eager_threshold` bytes, when it is copied.
+    """Send a tensor to a peer, and return when the peer has received it. A tensor of at most `eager_threshold` bytes is
+    copied, and the call returns at once.
 
-    The peer is named by its global rank `dst` or by its rank in the group, `group_dst`.
+    The peer is named either by its global rank `dst` or by its rank in the group, `group_dst`.
     """
     _point("send", tensor, _peer("dst", dst, group_dst, group), group, tag, wait=True)
 
@@ -35,10 +37,10 @@ def send(
 def recv(
     tensor: Any, src: int | None = None, group: Group = None, tag: int = 0, group_src: int | None = None
 ) -> int:  # fmt: skip
-    """Receive into a tensor and return the global rank that it came from.
+    """Receive into a tensor, and return the global rank of the sender, or -1 if the caller is no member of the group.
 
-    The peer is named by its global rank `src` or by its rank in the group, `group_src`; without both the message may
-    come from any rank. In stream mode such a call waits for the data.
+    The sender is named either by its global rank `src` or by its rank in the group, `group_src`; if neither is given,
+    the message may come from any rank. In stream mode a receive from any rank waits for the data, too.
     """
     peer = _peer("src", src, group_src, group)
     work = _point("recv", tensor, peer, group, tag, wait=True)
@@ -59,7 +61,8 @@ def isend(
 def irecv(
     tensor: Any, src: int | None = None, group: Group = None, tag: int = 0, group_src: int | None = None
 ) -> Work | None:  # fmt: skip
-    """Begin to receive into a tensor, which must not be read before `wait()`. `src` and `group_src`: as of `recv`."""
+    """Begin to receive into a tensor, which must not be read before `wait()`. `src` and `group_src` mean the same as
+    for `recv`."""
     return _point("irecv", tensor, _peer("src", src, group_src, group), group, tag, wait=False)
 
 
@@ -80,7 +83,8 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
-    """Begin all items at once: an exchange cannot deadlock, whatever the order of its items to different peers."""
+    """Begin all sends and receives of a list, and return their operations. Ranks that exchange data in this way cannot
+    deadlock, whatever the order of the list's items to different peers."""
     if not isinstance(p2p_op_list, list) or not p2p_op_list:
         raise invalid("p2p_op_list", repr(p2p_op_list), "a list of P2POp, one at least")
     if not all(isinstance(item, P2POp) for item in p2p_op_list):

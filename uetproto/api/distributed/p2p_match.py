@@ -1,4 +1,5 @@
-"""Point to point: sends and receives are matched by ranks and tag, first in, first out (collectives.md §1.1, §1.4)."""
+"""This module matches sends with receives, by their ranks and their tag, and in the order in which they were posted
+(collectives.md §1.1, §1.4)."""
 
 from dataclasses import dataclass
 
@@ -17,11 +18,11 @@ class Post:
     work: Work
     sends: bool
     peer: int | None
-    """Global rank of the peer; None: any source."""
+    """Global rank of the peer, or None for a receive from any rank."""
     tag: int
     array: Array
     eager: Array | None = None
-    """Copy of the data of an eager send, whose buffer the program may change."""
+    """Copy of the data if the send is eager, as the program may then change its buffer at once; otherwise None."""
 
     @property
     def rank(self) -> int:
@@ -29,7 +30,7 @@ class Post:
         return self.work.rank
 
     def matches(self, other: "Post") -> bool:
-        """Return whether two halves name each other and have the same tag."""
+        """Return whether two halves have the same tag and each accepts the other's rank as its peer."""
         return self.tag == other.tag and self.peer in (None, other.rank) and other.peer in (None, self.rank)
 
     def __str__(self) -> str:
@@ -37,7 +38,7 @@ class Post:
 
 
 class P2PMatching:
-    """The sends and receives of a group that wait for each other."""
+    """This class has the sends and receives of a group that wait for a match, and matches new ones with them."""
 
     def __init__(self, group: RankGroup) -> None:
         self._group = group
@@ -46,7 +47,8 @@ class P2PMatching:
         self._count: dict[tuple[int, int], int] = {}
 
     def post(self, post: Post) -> None:
-        """Match a half with the oldest waiting half that fits; if none fits, the new half waits."""
+        """Match a new half with the oldest waiting half that fits. If none fits, the new half waits, or fails if a rank
+        that it needs has failed."""
         others = (o for o in self._waiting if o.sends is not post.sends and o.matches(post))
         other = next(others, None)
         if other is not None:
@@ -62,7 +64,7 @@ class P2PMatching:
         post.work.withdraw = lambda _: self._withdraw(post)
 
     def lost(self, rank: int, error: UetError) -> None:
-        """Fail all sends and receives that need a rank that has failed."""
+        """Fail all sends and receives that need the failed rank `rank`."""
         for post in tuple(self._waiting):
             if rank in (post.rank, post.peer):
                 post.work.fail(error)

@@ -1,5 +1,5 @@
-"""This module has the `Call` of one rank, and chooses who runs a collective: the ranks by a schedule, or the
-network."""
+"""This module describes what a rank asks of a collective (`Call`), and decides what runs the collective: the ranks, by
+a schedule of messages, or the network itself."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,44 +20,46 @@ from uetproto.collectives.transport import CollectiveNetwork
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """A call is what one rank asks of a collective."""
+    """A call has the arguments with which one rank joins a collective."""
 
     op: str
-    """Operation of the catalogue."""
+    """Name of the operation in the catalogue of algorithms."""
     dtype: np.dtype[Any]
     count: int
     """Number of elements of the full vector."""
     prepare: Callable[[], tuple[Array, Array]]
-    """Function that returns INPUT and OUTPUT, contiguous, when the collective begins."""
+    """Function that returns the contiguous arrays INPUT and OUTPUT; it is called when the collective begins."""
     shown: dict[str, Any]
-    """Fingerprint: the arguments, by name, that must be equal on all ranks (collectives.md §1.4)."""
+    """Fingerprint of the call: the arguments, by name, that must be equal on all ranks (collectives.md §1.4)."""
     finish: Callable[[Array], None] | None = None
-    """Function that is called with OUTPUT when the collective has ended."""
+    """Function that is called with OUTPUT when the collective has ended; with None nothing is called."""
     root: int | None = None
-    """Group rank of the root."""
+    """Group rank of the root; it is None if the operation has no root."""
     reduce_op: ReduceOp | None = None
     algorithm: str = ""
     sizes: tuple[int, ...] | None = None
-    """Number of elements of each rank's block, if the numbers differ."""
+    """Number of elements of each rank's block; it is None if all blocks have the same size."""
     sends: tuple[int, ...] | None = None
-    """Number of elements sent to each rank, for all_to_all."""
+    """Number of elements that this rank sends to each rank in an all_to_all; it is None for other operations."""
     takes: tuple[int, ...] | None = None
-    """Number of elements received from each rank, for all_to_all."""
+    """Number of elements that this rank receives from each rank in an all_to_all; it is None for other operations."""
 
 
 class GroupWorld(Protocol):
-    """This protocol describes the part of a world that is used by groups and by the code that matches the operations of
-    groups."""
+    """This protocol describes the attributes and methods of a world that its groups and the matching of their
+    operations use."""
 
     planner: "CollectivePlanner"
     network: CollectiveNetwork
 
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error of operations that need one of these ranks, if one of the ranks has failed; else None."""
+        """Return the error with which operations that need one of these ranks fail, or None if none of the ranks has
+        failed."""
 
 
 class RankGroup(Protocol):
-    """This protocol describes the part of a group that operations, their matching and the planner use."""
+    """This protocol describes the attributes and methods of a group that its operations, their matching and the planner
+    use."""
 
     number: int
     ranks: tuple[int, ...]
@@ -67,11 +69,11 @@ class RankGroup(Protocol):
     world: GroupWorld
 
     def left(self, sequence: int) -> None:
-        """Note that a collective has ended on all ranks."""
+        """Note that the collective number `sequence` of the group has ended on all ranks."""
 
 
 class CollectivePlanner:
-    """This class chooses whether the ranks or the network run each collective of a world."""
+    """This class decides for each collective of a world whether the ranks or the network run it."""
 
     def __init__(
         self,
@@ -87,9 +89,11 @@ class CollectivePlanner:
         self._pool = ScratchPool()
 
     def maker(self, group: RankGroup, sequence: int, calls: Sequence[Call]) -> PartFactory:
-        """Return a function that makes each rank's part. Raises `LocalError` for illegal arguments.
+        """Return a function that makes each rank's part of the collective number `sequence` of a group. Raises
+        `LocalError` for illegal arguments.
 
-        `calls`: calls of all ranks of the group, in the order of ranks; they differ only in the splits of all_to_all.
+        `calls` has the calls of all ranks of the group, in the order of group ranks; they differ only in the splits of
+        an all_to_all.
         """
         call, offload = calls[0], self._network.offload
         request = OffloadRequest(

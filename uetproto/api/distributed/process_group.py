@@ -1,8 +1,8 @@
-"""A process group: its ranks, and where their operations are matched (collectives.md §1.1).
+"""This module has the process group: its ranks, and the matching of their operations (collectives.md §1.1).
 
-Point-to-point operations are matched by tag, collectives by position. Operations are matched before a byte moves, by a
-side channel that takes no time and no packets, like the debug wrapper of torch.distributed: calls that do not fit
-together are refused there (collectives.md §1.4). The bytes of operations that match go over the transport.
+Point-to-point operations are matched by tag, collectives by position. The matching happens before a byte moves, and
+takes neither time nor packets, like the side channel of the debug wrapper of torch.distributed: calls that do not fit
+together are refused (collectives.md §1.4). The bytes of operations that match go over the transport.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class ProcessGroup:
         self._matches: dict[int, CollectiveMatch] = {}
 
     def has(self, rank: object) -> bool:
-        """Return whether an object is a global rank of the group."""
+        """Return whether `rank` is a global rank of the group."""
         return isinstance(rank, Integral) and rank in self.places
 
     def size(self) -> int:
@@ -46,21 +46,23 @@ class ProcessGroup:
         return len(self.ranks)
 
     def match(self, sequence: int) -> CollectiveMatch:
-        """Return the match of the collective with this number."""
+        """Return the `CollectiveMatch` of the collective number `sequence`; the first call for this number makes it."""
         if sequence not in self._matches:
             self._matches[sequence] = CollectiveMatch(self, sequence)
         return self._matches[sequence]
 
     def left(self, sequence: int) -> None:
-        """Drop the match of a collective that has ended on all ranks."""
+        """Forget the collective number `sequence`, which has ended on all ranks."""
         del self._matches[sequence]
 
     def mismatch(self) -> UetError | None:
-        """Return the error for the first difference between ranks that have joined a collective, or None."""
+        """Return the error for the first difference between the calls of ranks that have joined the same collective, or
+        None if there is no difference."""
         return next(filter(None, (match.mismatch() for match in self._matches.values())), None)
 
     def lost(self, rank: int, error: UetError) -> None:
-        """Fail all operations that need a rank that has failed."""
+        """Fail the operations that need the failed rank `rank`: all collectives, and the sends and receives of this
+        rank."""
         for match in tuple(self._matches.values()):
             match.abort(error)
         self.p2p.lost(rank, error)

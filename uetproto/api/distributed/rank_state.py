@@ -1,4 +1,4 @@
-"""The state of one rank in a run: its groups, its operations and what its program waits for."""
+"""This module keeps the state of one rank in a run: its groups, its operations and what its program waits for."""
 
 from uetproto.api.distributed.process_group import ProcessGroup
 from uetproto.api.distributed.tensors import TensorLocks
@@ -7,7 +7,7 @@ from uetproto.errors import UetError
 
 
 class RankState:
-    """A `RankState` has the state of one rank in a run. `RankScheduler` and the functions that the rank calls change
+    """A `RankState` is the state of one rank in a run. The `RankScheduler` and the functions that the rank calls change
     it."""
 
     def __init__(self, number: int) -> None:

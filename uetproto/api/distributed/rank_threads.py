@@ -1,4 +1,5 @@
-"""Ranks as ordinary Python functions: a thread for each rank, of which exactly one runs at a time.
+"""This module runs ranks as ordinary Python functions, each in a thread of its own, of which exactly one runs at a
+time.
 
 A rank runs until it has to wait. Then the next rank that is ready runs; when none is ready, virtual time advances. The
 result therefore does not depend on the scheduler of the operating system: one seed gives one trace. All threads end
@@ -20,7 +21,7 @@ class _Stop(BaseException):  # not an Exception: a program's `except Exception` 
 
 
 JOIN_INTERVAL = 0.1
-"""Seconds of real time between two checks whether the run was interrupted or a thread has ended."""
+"""Seconds of real time between two checks of whether the run was interrupted or a thread has ended."""
 
 
 class _Baton:
@@ -46,7 +47,7 @@ class _Baton:
 
 
 class RankThread:
-    """A rank of a run has a function, a thread and a result."""
+    """A `RankThread` is the thread of one rank of a run, with the result or the error of its function."""
 
     def __init__(self, number: int, threads: "RankThreads") -> None:
         self.number = number
@@ -64,11 +65,11 @@ class RankThread:
 
     @property
     def owner(self) -> object:
-        """Return the object whose run this rank belongs to."""
+        """Return the object, such as a `World`, to whose run this rank belongs."""
         return self._threads.owner
 
     def begin(self, program: Callable[[], Any], name: str) -> None:
-        """Start the thread; it waits for its first turn."""
+        """Start the thread, which waits for its first turn before it calls `program`."""
         self._thread = threading.Thread(target=self._main, args=(program,), name=f"{name} {self.number}", daemon=True)
         self._thread.start()
 
@@ -88,7 +89,8 @@ class RankThread:
             self._threads.back.give()
 
     def pause(self) -> None:
-        """Pass the turn on, in the thread of the rank; return after a call of `RankThreads.wake`."""
+        """Pass the turn to another rank, and return after a call of `RankThreads.wake`. The thread of this rank calls
+        this method."""
         if not self._threads.stopping:
             self._threads.back.give()
             self._baton.take()
@@ -96,12 +98,13 @@ class RankThread:
             raise _Stop
 
     def turn(self) -> None:
-        """Let the rank run until it pauses or finishes; called by the run."""
+        """Let the rank run until it pauses or finishes. The thread of the run calls this method."""
         self._baton.give()
         self._threads.back.take_interruptibly()
 
     def stop(self) -> None:
-        """End the thread, whatever it is doing; called by the run when it ends."""
+        """End the thread of the rank, whatever it is doing. The thread of the run calls this method at the end of the
+        run."""
         if self._thread is None:
             return
         self._baton.give()
@@ -113,7 +116,7 @@ class RankThread:
 
 
 class RankThreads:
-    """The threads of all ranks of a run, of which one runs at a time."""
+    """This class has the threads of all ranks of a run, of which one runs at a time."""
 
     def __init__(self, size: int, owner: object, streams: bool) -> None:
         self.owner = owner
@@ -127,23 +130,23 @@ class RankThreads:
         self._waiting: set[int] = set()
 
     def wake(self, number: int) -> None:
-        """Make a waiting rank ready, behind the ranks that are ready already."""
+        """Make a rank that waits in `pause` ready to run, behind the ranks that are ready already."""
         if number in self._waiting:
             self._waiting.discard(number)
             self.ready.append(self.members[number])
 
     def pause(self, number: int) -> None:
-        """Make a rank wait for `wake`; called in its thread."""
+        """Make a rank wait until `wake` is called for it. The thread of this rank calls this method."""
         self._waiting.add(number)
         self.members[number].pause()
 
     def run(
         self, program: Callable[[int], Any], name: str, idle: Callable[[], bool], ended: Callable[[RankThread], None]
     ) -> None:
-        """Run `program(number)` in every rank.
+        """Run `program(number)` in the thread of every rank.
 
-        `idle` is called when no rank is ready: it advances time until a rank is ready, and returns False if no rank can
-        ever be ready. `ended` is called with each rank that has finished.
+        `idle` is called when no rank is ready. It advances virtual time until a rank is ready, or returns False if none
+        ever will be. `ended` is called with each rank that has finished.
         """
         for rank in self.members:
             rank.begin(lambda number=rank.number: program(number), name)  # type: ignore[misc]

@@ -1,4 +1,5 @@
-"""The scheduler of a run: starts operations, makes programs wait, and lets virtual time pass (collectives.md §1.2).
+"""This module schedules a run: it starts operations, makes programs wait, and lets virtual time pass (collectives.md
+§1.2).
 
 A rank that has to wait passes its turn to the next rank. When no rank is ready, the network and its timers run. When
 nothing is in progress in the network either, the ranks wait for each other, and their operations fail with a
@@ -22,21 +23,21 @@ from uetproto.collectives.transport import CollectiveNetwork
 from uetproto.errors import LocalError, UetError
 
 POLL_TIME = 10**6
-"""Picoseconds that a poll of an operation takes, so that time passes in a program that polls."""
+"""Duration in picoseconds of one poll of an operation, so that virtual time passes in a program that polls."""
 MAX_POLLS = 1000
-"""Number of polls without effect, while nothing is in progress, after which a poll counts as waiting for ever. After
-the same number of reads of the clock in a row each further read takes virtual time."""
+"""Largest number of polls while nothing is in progress; a program that polls more often counts as one that waits for
+ever. It is also the number of reads of the clock in a row that take no virtual time."""
 
 
 class Event(NamedTuple):
     """This record describes an event in the trace of a run."""
 
     now: int
-    """Virtual time in picoseconds."""
+    """Virtual time of the event in picoseconds."""
     rank: int
     op: str
     state: str
-    """Kind of event: posted, done or failed."""
+    """What happened to the operation: "posted", "done" or "failed"."""
 
 
 class RankScheduler:
@@ -60,10 +61,10 @@ class RankScheduler:
         """Polls without effect while nothing was in progress."""
 
     def run(self, program: Callable[[int], Any], ended: Callable[[RankThread], None]) -> UetError | None:
-        """Run `program(number)` in every rank, then let the operations that remain end.
+        """Run `program(number)` in every rank, and then let the operations that are still in progress end.
 
-        Returns the error of a remaining operation that no program has seen, or None. `ended` is called with each rank
-        that has finished.
+        Returns the error of an operation that failed without its program having seen the error, or None. `ended` is
+        called with each rank that has finished.
         """
         self.threads.run(program, "rank", self._pass_time, ended)
         left = [work for state in self.states for work in state.open]
@@ -78,11 +79,11 @@ class RankScheduler:
     # Operations begin and end
 
     def check_free(self, state: RankState, inputs: Sequence[Array], outputs: Sequence[Array], wait: bool) -> None:
-        """Raise `ArgumentError` if an operation in progress shares memory with the next operation, unless both only
-        read it.
+        """Raise `ArgumentError` if an operation in progress writes memory that the next operation uses, or reads memory
+        that the next operation writes.
 
-        In stream mode this is legal where the stream orders both operations. `wait`: the program waits for the next
-        operation.
+        In stream mode both are legal if the stream orders the two operations. `wait` says whether the program waits for
+        the next operation.
         """
         written = [span(array) for array in outputs if array.size]
         used = [*(span(array) for array in inputs if array.size), *written]
@@ -98,8 +99,9 @@ class RankScheduler:
     ) -> Work | None:
         """Begin an operation at once or, in stream mode, when the operations before it in its stream are done.
 
-        Returns `work`, or None with `wait`, which says that the program waits for the operation. `watched`: tensors in
-        use until the operation is done, each with True if the operation only reads it.
+        If `wait` is True, the program waits for the operation, and None is returned; otherwise `work` is returned.
+        `watched` has the tensors that the operation uses until it is done, each with whether the operation only reads
+        it.
         """
         state = self.states[work.rank]
         state.open[work] = None
@@ -162,7 +164,8 @@ class RankScheduler:
             other.then.append(one_done)
 
     def ended(self, work: Work) -> None:
-        """Record that an operation is done or has failed, and wake its program if it waits for it."""
+        """Record that an operation is done or has failed, and wake its rank if the rank's program waits for this
+        operation."""
         state = self.states[work.rank]
         state.open.pop(work, None)
         self._idle_polls = 0
@@ -182,7 +185,12 @@ class RankScheduler:
     # Programs wait
 
     def wait_for(self, work: Work, timeout: int | None) -> None:
-        """Wait until an operation is done (`Work.wait`), `timeout` picoseconds at most; raise its error."""
+        """Wait until an operation is done, as `Work.wait` does, and raise its error. With a `timeout`, fail the
+        operation after so many picoseconds.
+
+        In stream mode without a time-out the current stream waits for an asynchronous operation, and the program goes
+        on.
+        """
         state = self._own(work)
         work.awaited = True
         if self._streams and timeout is None and work in state.inner:
@@ -191,18 +199,19 @@ class RankScheduler:
         self._block(work, timeout)
 
     def synchronize(self, state: RankState) -> None:
-        """Wait until all operations of a rank are done; raise the first error."""
+        """Wait until all operations of a rank are done; raise the error of the first one that has failed."""
         for work in [*state.open, *state.stream, *state.inner]:
             self._block(work, None)
 
     def block(self, work: Work) -> None:
-        """Wait until an operation is done, in stream mode too; raise its error."""
+        """Wait until an operation is done, in stream mode too, and raise its error."""
         if not work.done:
             self.states[work.rank].open[work] = None
         self._block(work, None)
 
     def settle(self, work: Work, why: str) -> None:
-        """Wait until an operation is done, because its rank uses its tensor; raise its error."""
+        """Wait until an operation is done, because its rank's program reads or writes its tensor, and raise its error.
+        `why` says where the program does so."""
         state = self._own(work)
         state.why = f"; {why}"
         try:
@@ -228,12 +237,13 @@ class RankScheduler:
             raise work.error
 
     def poll(self, work: Work) -> bool:
-        """Return whether an operation is done (`Work.is_completed`); in stream mode always True."""
+        """Return whether an operation is done, as `Work.is_completed` does; in stream mode the result is always
+        True."""
         self._own(work)
         return work.done or self._streams or self.look(work)
 
     def look(self, work: Work) -> bool:
-        """Let `POLL_TIME` pass, then return whether an operation is done."""
+        """Wait until an operation is done, for at most `POLL_TIME`, and return whether it is done."""
         state = self._own(work)
         state.looks = 0
         state.polling = True
@@ -247,14 +257,15 @@ class RankScheduler:
         return work.done
 
     def seen_failed(self, work: Work) -> None:
-        """Raise the error of a failed operation if the rank has called `Work.is_success` too often."""
+        """Raise the error of a failed operation if its rank has called `Work.is_success` more than `MAX_POLLS` times in
+        a row."""
         state = self.states[work.rank]
         state.looks += 1
         if state.looks > MAX_POLLS and work.error is not None:
             raise work.error
 
     def sleep(self, state: RankState, duration: int) -> None:
-        """Let `duration` picoseconds pass for a rank."""
+        """Make a rank wait for `duration` picoseconds of virtual time."""
         state.looks = 0
         self._sleep(state, duration)
 
@@ -263,10 +274,10 @@ class RankScheduler:
         self.threads.pause(state.number)
 
     def clock(self, state: RankState) -> int:
-        """Return virtual time (`dist.now`) in picoseconds.
+        """Return virtual time in picoseconds, for `dist.now`.
 
-        Reading the clock takes no time; but after `MAX_POLLS` reads in a row each further read takes time, so that a
-        program that reads the clock until an instant reaches that instant.
+        Reading the clock takes no time, but after `MAX_POLLS` reads in a row each further read takes time, so that a
+        program which reads the clock until an instant reaches that instant.
         """
         state.looks += 1
         if state.looks > MAX_POLLS:

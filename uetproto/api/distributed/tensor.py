@@ -1,7 +1,9 @@
-"""What a tensor is: a `Tensor`, a NumPy array, or an object with a buffer in CPU memory such as a torch tensor.
+"""This module defines what counts as a tensor: a `Tensor`, a NumPy array, or an object with a buffer in CPU memory such
+as a torch tensor.
 
-Whatever reads or writes the elements of a `Tensor` waits for the operations that use them (collectives.md §1.2), as it
-does for a tensor in the memory of a GPU: its views are tensors too, and conversions are copies. torch is not imported.
+Every read or write of the elements of a `Tensor` first waits for the operations that use these elements (collectives.md
+§1.2), as it would for a tensor in the memory of a GPU. Therefore views of a `Tensor` are `Tensor` objects, too, and
+conversions are copies. torch is not imported.
 """
 
 import ctypes
@@ -37,7 +39,7 @@ _WRITES = frozenset({"fill", "partition", "put", "sort"})
 
 
 class TensorOperation(Protocol):
-    """This protocol describes the part of an operation that a tensor uses."""
+    """This protocol describes the attributes and methods of an operation that a tensor uses."""
 
     done: bool
     error: UetError | None
@@ -45,11 +47,11 @@ class TensorOperation(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the operation as reports show it."""
+        """Return the name of the operation as reports show it, with its arguments."""
 
     def settle(self, why: str) -> None:
-        """Wait until the operation is done; raise the error of an operation that failed. `why` is the reason for which
-        the report of a deadlock says that the rank waits."""
+        """Wait until the operation is done; raise its error if it has failed. `why` is the reason for which the report
+        of a deadlock says that the rank waits."""
 
 
 class _Use(NamedTuple):
@@ -59,23 +61,22 @@ class _Use(NamedTuple):
 
 
 class TensorMemory(np.ndarray[Any, Any]):
-    """The memory of a tensor has its elements, and knows which operations use them. It is the base of the arrays of all
-    views of the tensor."""
+    """This class holds the elements of a tensor, and knows which operations use them. It is the base array of the
+    tensor and of all its views."""
 
     uses: list[_Use]
 
     def add(self, operation: TensorOperation, array: Array, writes: bool) -> None:
-        """Note that an operation uses a part of the memory. Elements that the operation writes anew are no longer the
-        result of an earlier operation that failed.
-        """
+        """Note that an operation uses `array`, a part of the memory, until it is done. If it writes the part, reads of
+        the part no longer raise the errors of operations that failed to write it before."""
         if writes:
             self._renew(array)
         self.uses.append(_Use(operation, array, writes))
 
     def read(self, array: Array) -> None:
-        """Wait for the operations that write a part of the memory; raise the error of one that has failed.
+        """Wait for the operations that write `array`, a part of the memory, and raise the error of one that has failed.
 
-        It warns of an asynchronous operation for which the program has not called `wait()`.
+        Warns if the program has not called `wait()` for such an operation.
         """
         for use in self._used(array):
             if not use.writes:
@@ -90,7 +91,8 @@ class TensorMemory(np.ndarray[Any, Any]):
                 raise use.operation.error
 
     def write(self, array: Array, whole: bool) -> None:
-        """Wait for the operations that use a part of the memory, which the program will change; `whole`: all of it.
+        """Wait for the operations that use `array`, a part of the memory that the program is about to change. `whole`
+        says whether it changes every element of the part.
 
         Raises `BufferModifiedError` if the program has not called `wait()` for one of these operations.
         """
@@ -119,13 +121,13 @@ def _is_within(part: Array, array: Array) -> bool:
 
 
 def span(array: Array) -> tuple[int, int]:
-    """Return the address of a contiguous array, and the address behind it."""
+    """Return the address of the first byte of a contiguous array, and the address behind its last byte."""
     start: int = array.__array_interface__["data"][0]
     return start, start + array.nbytes
 
 
 def memory_of(array: Array) -> TensorMemory | None:
-    """Return the memory of the tensor that an array belongs to; None for an array of the program."""
+    """Return the memory of the `Tensor` to which an array belongs, or None for any other array."""
     owner: Any = array
     while owner is not None and not isinstance(owner, TensorMemory):
         owner = getattr(owner, "base", None)
@@ -145,10 +147,11 @@ def _place() -> tuple[str, int]:
 
 
 class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
-    """A tensor has elements like a NumPy array, and its operators, its functions and most of its methods.
+    """This class holds elements as a NumPy array does, with the operators, the functions and most of the methods of an
+    array.
 
-    Whatever reads the elements waits for the operations that write them, and raises the error of an operation that has
-    failed. Indexing gives a view, which is a tensor too, or an element. `numpy.asarray(tensor)` is a read-only copy.
+    Every read of elements waits for the operations that write them, and raises the error of such an operation if it has
+    failed. Indexing gives an element or a view, which is a `Tensor`, too. `numpy.asarray(tensor)` is a read-only copy.
     """
 
     __slots__ = ("_array",)
@@ -192,7 +195,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return _wrapped(make(self._read()))
 
     def numpy(self) -> Array:
-        """Return a copy of the elements as an array."""
+        """Return a copy of the elements as a NumPy array, after the operations that write them."""
         return self._read().copy()
 
     # What NumPy and Python call
@@ -331,7 +334,8 @@ def _called(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def array_of(name: str, value: Any) -> Array:
-    """Return an array that shares the memory of a tensor. Raises `TensorError` if it is none."""
+    """Return an array that shares the memory of the tensor `value`. Raises `TensorError` if `value` is no tensor;
+    `name` is the argument's name in the error."""
     if isinstance(value, Tensor):
         return value._array.view()
     if isinstance(value, np.ndarray):

@@ -1,4 +1,5 @@
-"""Checks the tensors of a call and returns their arrays, which share the memory of the tensors: nothing is copied."""
+"""This module checks the tensors of a call and returns their arrays, which share the memory of the tensors: nothing is
+copied."""
 
 import zlib
 from collections.abc import Sequence
@@ -15,9 +16,10 @@ from uetproto.errors import LocalError
 
 
 def tensor(name: str, value: Any, writable: bool = False) -> Array:
-    """Return the array of a tensor. Raises `TensorError` if it is no tensor, `ArgumentError` if it cannot be sent.
+    """Return the array of the tensor `value`. Raises `TensorError` if `value` is no tensor, and `ArgumentError` if the
+    transports cannot send it or, with `writable`, receive into it.
 
-    In stream mode only a `Tensor` is taken: a program can read a NumPy array too early without an error.
+    In stream mode only a `Tensor` is legal, because only a `Tensor` notices when the program reads its elements.
     """
     array = array_of(name, value)
     if current_rank().streams and not isinstance(value, Tensor):
@@ -34,7 +36,9 @@ def tensor(name: str, value: Any, writable: bool = False) -> Array:
 
 
 def tensors(name: str, values: Any, count: int, writable: bool = False) -> list[Array]:
-    """Return the arrays of a list of `count` tensors. Raises `TensorError` or `ArgumentError`."""
+    """Return the arrays of the list `values` of `count` tensors. Raises `TensorError` if it is no list of tensors, and
+    `ArgumentError` if `tensor` refuses an item, for another number of items, and for outputs (`writable`) that share
+    memory."""
     if isinstance(values, np.ndarray) or not isinstance(values, Sequence):
         raise TensorError(name, type(values).__name__, f"a list of {count} tensors")
     if len(values) != count:
@@ -55,11 +59,11 @@ def _apart(name: str, arrays: Sequence[Array]) -> None:
 
 
 def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any]:
-    """Return the type that all tensors of a call share (collectives.md §1.1). Raises `ArgumentError` if the types
+    """Return the data type that all tensors of a call share (collectives.md §1.1). Raises `ArgumentError` if the types
     differ.
 
-    A call may mix tensors of a complex type and of the real type of its parts: the complex type is returned. If an
-    input is complex, all outputs must be complex.
+    A call may mix tensors of a complex type with tensors of the real type of its parts; then the complex type is
+    returned. If an input is complex, all outputs must be complex.
     """
     types: dict[str, np.dtype[Any]] = {}
     where: dict[str, str] = {}
@@ -79,7 +83,8 @@ def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any
 
 
 def same_size(name: str, arrays: Sequence[Array], size: int | None = None) -> None:
-    """Raise `ArgumentError` if the tensors of a list have different numbers of elements."""
+    """Raise `ArgumentError` if the tensors of a list do not all have the same number of elements, which is `size` if
+    `size` is given."""
     sizes = sorted({array.size for array in arrays} | (set() if size is None else {size}))
     if len(sizes) > 1:
         raise refused(name, f"tensors of {', '.join(map(str, sizes))} elements", "the same size for all")
@@ -99,9 +104,9 @@ class TensorLocks:
         return bool(self._count)
 
     def lock(self, array: Array) -> bool:
-        """Make an array read-only; return False, and do nothing, if it was read-only before.
+        """Make an array read-only and return True. If it was read-only before, do nothing and return False.
 
-        The array of a `Tensor` stays writable: the tensor refuses the change.
+        The array of a `Tensor` stays writable (the result is False), because the `Tensor` itself refuses changes.
         """
         if memory_of(array) is not None:
             return False
@@ -113,7 +118,7 @@ class TensorLocks:
         return True
 
     def unlock(self, array: Array) -> None:
-        """Undo one `lock`."""
+        """Undo one call of `lock` for an array; the array is writable again when all its calls are undone."""
         self._count[id(array)] -= 1
         if self._count[id(array)]:
             return
@@ -132,7 +137,8 @@ def _unlocked(array: Array) -> bool:
 
 
 class TensorInUse:
-    """A tensor that is locked, because it must not change while an operation uses it (collectives.md §1.4)."""
+    """This class locks a tensor, because the tensor must not change while an operation uses it (collectives.md
+    §1.4)."""
 
     def __init__(self, array: Array, read: bool, locks: TensorLocks) -> None:
         """Lock the tensor. `read`: the operation only reads it, so that `release` can find a change."""

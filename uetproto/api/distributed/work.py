@@ -1,4 +1,4 @@
-"""`Work`: one operation of one rank, and what a program can ask about it (collectives.md §1.2)."""
+"""This module has `Work`, an operation of one rank as a program sees it (collectives.md §1.2)."""
 
 import copy
 from collections.abc import Callable
@@ -13,14 +13,15 @@ from uetproto.collectives.transport import SECOND, Timer
 from uetproto.errors import UetError
 
 LONGEST = 10**14
-"""Longest duration in seconds: more than any `timedelta`."""
+"""Longest legal duration in seconds; it is longer than any `timedelta`."""
 _LEGAL = f"a timedelta, or seconds of virtual time, 0 … {LONGEST}"
 Timeout: TypeAlias = timedelta | float
-"""A duration of virtual time: a float or an integer is a number of seconds."""
+"""Type of a duration of virtual time; a float or an integer is a number of seconds."""
 
 
 def picoseconds(name: str, value: Any) -> int:
-    """Return a duration, a `timedelta` or a number of seconds, in picoseconds. Raises `ArgumentError`."""
+    """Return a duration, which is a `timedelta` or a number of seconds, in picoseconds. Raises `ArgumentError` for any
+    other value, and for a duration that is negative or too long."""
     if isinstance(value, timedelta):
         value = value / timedelta(microseconds=1) / 10**6
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -31,30 +32,29 @@ def picoseconds(name: str, value: Any) -> int:
 
 
 class WorkScheduler(Protocol):
-    """This protocol describes the part of the scheduler that an operation uses."""
+    """This protocol describes the methods of the scheduler that an operation uses."""
 
     def wait_for(self, work: "Work", timeout: int | None) -> None:
-        """Wait until the operation is done."""
+        """Wait until the operation is done; with a `timeout`, fail the operation after so many picoseconds."""
 
     def poll(self, work: "Work") -> bool:
-        """Return whether the operation is done; in stream mode always True."""
+        """Return whether the operation is done; in stream mode the result is always True."""
 
     def look(self, work: "Work") -> bool:
-        """Let the time of a poll pass, then return whether the operation is done."""
+        """Wait for the duration of a poll, or until the operation is done, and return whether it is done."""
 
     def seen_failed(self, work: "Work") -> None:
-        """Raise the error of the failed operation if its rank has called `is_success` too often."""
+        """Raise the error of the failed operation if its rank has called `is_success` too many times in a row."""
 
     def settle(self, work: "Work", why: str) -> None:
-        """Wait until the operation is done, because the program uses its tensor."""
+        """Wait until the operation is done, because the program reads or writes its tensor; `why` says where."""
 
     def ended(self, work: "Work") -> None:
         """Note that the operation is done or has failed."""
 
 
 class Work:
-    """This class describes an operation of one rank. `dist.isend(...)` and every call with `async_op=True` return
-    one."""
+    """A `Work` is an operation of one rank. `dist.isend(...)` and every call with `async_op=True` return one."""
 
     def __init__(self, scheduler: WorkScheduler, rank: int, group: RankGroup, op: str, sequence: int) -> None:
         """`rank`: global rank. `op`: operation with its arguments, as reports show it. `sequence`: number of the
@@ -91,37 +91,39 @@ class Work:
     # What a program calls
 
     def wait(self, timeout: Timeout | None = None) -> bool:
-        """Wait until the operation is done and return True. Raises the error of a failed operation, the same each time.
+        """Wait until the operation is done, and return True. If the operation has failed, every call raises its error.
 
-        `timeout`: virtual time after which the operation fails, and stays failed. In stream mode without a time-out the
-        stream waits and the program does not (collectives.md §1.2).
+        The operation fails, and stays failed, if it is not done after the virtual time `timeout`. In stream mode
+        without a time-out the stream waits and the program does not (collectives.md §1.2).
         """
         limit = None if timeout is None else picoseconds("timeout", timeout)
         self._scheduler.wait_for(self, limit)
         return True
 
     def is_completed(self) -> bool:
-        """Return whether the operation is done or has failed. The call takes virtual time, so that a program can poll.
+        """Return whether the operation is done or has failed. If it is still in progress, the call takes virtual time,
+        so that a program can poll.
 
         In stream mode the result is always True: it only says that the operation is in the queue of its stream.
         """
         return self._scheduler.poll(self)
 
     def is_success(self) -> bool:
-        """Return whether the operation is done and has not failed. The call takes virtual time, as `is_completed`
-        does."""
+        """Return whether the operation is done and has not failed. If it is still in progress, the call takes virtual
+        time."""
         if self._look() and self.error is not None:
             self._scheduler.seen_failed(self)
         return self.done and self.error is None
 
     def exception(self) -> UetError | None:
-        """Return why the operation failed, or None if it has not failed so far. The call takes virtual time, as
-        `is_completed` does."""
+        """Return the error with which the operation failed, or None if it has not failed so far. If it is still in
+        progress, the call takes virtual time."""
         self._look()
         return self.error
 
     def source_rank(self) -> int:
-        """Return the global rank that a received message came from; -1 before the receive is done."""
+        """Return the global rank that sent the message which this operation received, or -1 if it has received none so
+        far."""
         return self.source
 
     def __repr__(self) -> str:
@@ -135,16 +137,19 @@ class Work:
 
     @property
     def name(self) -> str:
-        """Return the operation, its number among those of its group, and the group."""
+        """Return the operation with its arguments, its number among those of its group, and the number of the group."""
         return f"{self.op} #{self.sequence} of group {self.group.number}"
 
     def settle(self, why: str) -> None:
-        """Wait until the operation is done, in stream mode too; raise its error. `why`: the place in the program, for
-        the report of a deadlock."""
+        """Wait until the operation is done, in stream mode too, and raise its error. `why` says where the program reads
+        or writes a tensor of the operation."""
         self._scheduler.settle(self, why)
 
     def finish(self, error: UetError | None = None) -> None:
-        """End the operation, with the error if it has failed; a second call has no effect."""
+        """End the operation: it is done if `error` is None, and has failed otherwise. A second call has no effect.
+
+        If the program has changed a buffer that the operation reads, the operation fails with `BufferModifiedError`.
+        """
         if self.done:
             return
         clean = True
@@ -158,13 +163,14 @@ class Work:
         self.then.clear()
 
     def fail(self, error: UetError) -> None:
-        """End the operation with a copy of an error, and call `withdraw`."""
+        """End the operation with a copy of an error, and call `withdraw`. An operation that has already ended stays as
+        it is."""
         if not self.done:
             self.finish(copy.copy(error))
             self.withdraw(error)
 
     def expire(self, timeout: int) -> None:
-        """Fail the operation because `timeout` picoseconds have passed."""
+        """Fail the operation with a `TimeoutError`, because it has taken `timeout` picoseconds."""
         if not self.done:
             _, why = self.needs()
             self.fail(TimeoutError(f"rank {self.rank}: {self.name} took more than {timeout / SECOND:g} s: it {why}"))

@@ -1,4 +1,4 @@
-"""A world of ranks: a network, the ranks around it, and the runs of their programs (collectives.md §1.5)."""
+"""This module has the `World`: a network, its ranks, and the runs of their programs (collectives.md §1.5)."""
 
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from uetproto.errors import LocalError, UetError, shown
 from uetproto.garbage import seldom_collected
 
 MOST_RANKS = 16_384
-"""Largest number of ranks of a world; each rank has a thread."""
+"""Largest number of ranks of a world, each of which has a thread."""
 _PROGRAM = "a function of the rank that runs when it is called: no generator, no coroutine"
 
 
@@ -32,7 +32,7 @@ def _is_suspended_by_calls(program: Callable[..., Any]) -> bool:
 
 class World:
     """A world consists of ranks and the network between them. `World(4).run(program)` runs a program in every rank;
-    `dist.run` makes a world."""
+    `dist.run` does so in a new world."""
 
     def __init__(
         self, ranks: int = 2, *, transport: str | CollectiveNetwork = "model",
@@ -103,15 +103,15 @@ class World:
 
     @property
     def counts(self) -> NetworkCounts:
-        """Return how many frames the network has dropped, trimmed and marked so far, and how many packets were sent
-        again, by cause.
-        """
+        """Return how many frames the network has dropped, trimmed and marked so far, and how many packets were
+        retransmitted for each cause."""
         return self.network.counts
 
     def run(self, program: Callable[..., Any], args: Iterable[Any] = ()) -> list[Any]:
-        """Run `program(rank, *args)` in every rank and return their results; it may be called again.
+        """Run `program(rank, *args)` in every rank, and return the ranks' results. A world can have several runs, one
+        after the other.
 
-        Raises the first error of a rank when all ranks have ended. Operations in progress end first; an operation that
+        When all ranks and all operations in progress have ended, the first error of a rank is raised. An operation that
         can never end raises `DeadlockError`.
         """
         if self._running or is_rank():
@@ -140,7 +140,7 @@ class World:
         return self.results
 
     def close(self, drain: bool = True) -> None:
-        """Close the network. `drain`: frames in flight arrive first. A capture is complete afterwards."""
+        """Close the network, after which its capture is complete. If `drain` is True, frames in flight arrive first."""
         self.network.close(drain)
 
     def __enter__(self) -> "World":
@@ -189,18 +189,20 @@ class World:
         return next(filter(None, (group.mismatch() for group in self._groups)), None)
 
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error of operations that need one of these ranks, if one of the ranks has failed; else None."""
+        """Return the error with which operations that need one of these ranks fail, or None if none of the ranks has
+        failed."""
         failed = next((rank for rank in ranks if rank in self.errors), None) if self.errors else None
         return None if failed is None else _aborted(failed, self.errors[failed])
 
     def groups_made_by(self, state: RankState) -> list[ProcessGroup]:
-        """Return the groups that a rank has made so far."""
+        """Return the groups that a rank has made so far in this run."""
         return self._groups[: state.groups_made]
 
     def make_group(self, state: RankState, ranks: Sequence[int], timeout: int) -> ProcessGroup:
-        """Return the next group that a rank makes: all ranks of the world make the same groups in the same order.
+        """Return the group that a rank makes with its next call. All ranks of the world make the same groups in the
+        same order, so only the first rank's call creates the group (collectives.md §1.1).
 
-        See collectives.md §1.1.
+        Raises `ArgumentError` if another rank gave other ranks or another time-out, `timeout` in picoseconds.
         """
         number = state.groups_made
         if number < len(self._groups):
@@ -230,21 +232,22 @@ def _is_ranks_of_each(nodes: object) -> bool:
 
 
 def current_world() -> World:
-    """Return the world of the calling rank. Raises `LocalError` outside of a run."""
+    """Return the world to which the calling rank belongs. Raises `LocalError` outside of a run."""
     world = current_rank().owner
     assert isinstance(world, World)
     return world
 
 
 def current_state() -> RankState:
-    """Return the state of the calling rank. Raises `LocalError` outside of a run."""
+    """Return the `RankState` of the calling rank. Raises `LocalError` outside of a run."""
     return current_world().scheduler.states[current_rank().number]
 
 
 def run(program: Callable[..., Any], args: Iterable[Any] = (), *, ranks: int = 2, **world: Any) -> list[Any]:
-    """Run `program(rank, *args)` in every rank of a new `World(ranks, **world)` and return the results.
+    """Run `program(rank, *args)` in every rank of a new `World(ranks, **world)`, and return the ranks' results.
 
-    Raises the first error of a rank. `world` are keywords of `World`, such as `transport="uet"`, `algorithm="ring"`.
+    Raises the first error of a rank. `world` has keyword arguments of `World`, such as `transport="uet"` and
+    `algorithm="ring"`.
     """
     with World(ranks, **world) as made:
         return made.run(program, args)
@@ -259,7 +262,7 @@ def now() -> float:
 
 
 def sleep(duration: Timeout) -> None:
-    """Let virtual time pass for this rank, as a computation would."""
+    """Let virtual time pass for this rank, as a computation would. A number as `duration` is in seconds."""
     state = current_state()
     current_world().scheduler.sleep(state, picoseconds("duration", duration))
 

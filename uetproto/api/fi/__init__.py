@@ -1,7 +1,7 @@
 """This package has the libfabric-shaped API over an emulated fabric: `from uetproto.api import fi`.
 
-The long way is that of libfabric: a `Fabric`, a `Domain` at one of its nodes, an address vector, completion queues and
-counters, an endpoint that is bound to them and enabled::
+A program can open each object as with libfabric: a `Fabric`, a `Domain` at a node of the fabric, an address vector,
+completion queues, and an endpoint, which is bound to the vector and the queues and then enabled::
 
     with fi.Fabric(capture="demo.pcapng") as fabric:
         domain = fabric.domain("a")
@@ -11,7 +11,7 @@ counters, an endpoint that is bound to them and enabled::
         ep.bind(cq, fi.Flag.TRANSMIT | fi.Flag.RECV)
         ep.enable()
 
-The short way does all of this at once, and introduces the endpoints to each other::
+`fabric.endpoint` does all of this in one call, and inserts the addresses of all endpoints into each other's vectors::
 
     with fi.Fabric(capture="demo.pcapng") as fabric:
         a, b = fabric.endpoint("a"), fabric.endpoint("b")
@@ -20,9 +20,10 @@ The short way does all of this at once, and introduces the endpoints to each oth
         for entry in a.cq.sread(4):
             print(entry)
 
-Nothing runs beside the program: virtual time moves in `cq.sread`, `counter.wait`, `fabric.run`, and at the end of the
-`with`, where packets under way arrive. These calls also end when only sends are open for which no receive is posted;
-the program then posts the receive and calls again. Times are integers of picoseconds, or texts such as "10 us".
+Nothing runs beside the program: virtual time advances only in `cq.sread`, `counter.wait` and `fabric.run`, and at the
+end of the `with`, where packets in flight arrive. These calls also return when the only open operations are sends for
+which no receive is posted; the program then posts the receive and calls again. A time is an integer, in picoseconds, or
+a text such as "10 us".
 """
 
 from uetproto.api.fi.address import Address, AddressFlag

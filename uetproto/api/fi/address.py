@@ -1,6 +1,5 @@
-"""This module has addresses of endpoints: `fi_getname` returns them, `fi_av_insert` takes them (UE Table 2-10, ses.md
-§2.3).
-"""
+"""This module has the addresses of endpoints, which `fi_getname` returns and `fi_av_insert` takes (UE Table 2-10,
+ses.md §2.3)."""
 
 import struct
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from uetproto.api.fi.flags import FepCap
 
 
 class AddressFlag(IntFlag):
-    """An address has these flags, which say which fields are valid, and what kind of address it is."""
+    """This enumeration names the flags of an address, which say which of its fields are valid and of which kind the
+    address is."""
 
     CAPS_VALID = 1 << 0
     FA_VALID = 1 << 1
@@ -22,7 +22,7 @@ class AddressFlag(IntFlag):
     ABSOLUTE = 1 << 5
     IPV6 = 1 << 6
     MTU_LIMITED = 1 << 7
-    """Limits messages to one MTU."""
+    """This flag says that the endpoint takes only messages that fit into one MTU."""
 
 
 _FORM = struct.Struct(">BBBBHHHHI16s")
@@ -31,19 +31,20 @@ _MAGIC, _FORMAT, _VERSION = 0x55, 1, 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """An address names one endpoint; a field that is not valid is None. Raises FI_EINVAL for a value that does not fit.
+    """An address names one endpoint; a field that is not valid is None. Raises FI_EINVAL for a value that does not fit
+    its field.
 
-    The 32 bytes, big-endian: 0x55, format 1, flags[8], version 0, fep_cap[16], pid_on_fep[16], start_index[16],
-    num_indices[16], initiator_id[32], FA[128]; IPv4 is in the first four bytes of the FA.
+    The packed form has 32 bytes, big-endian: 0x55, format 1, flags[8], version 0, fep_cap[16], pid_on_fep[16],
+    start_index[16], num_indices[16], initiator_id[32], FA[128]. An IPv4 address is in the first four bytes of the FA.
     """
 
     fa: int | None
-    """Fabric address: an IPv4 or IPv6 address as a number."""
+    """Fabric address (FA), which is an IPv4 or IPv6 address as a number."""
     ip_version: int = 4
     fep_cap: FepCap | None = None
     pid_on_fep: int | None = None
     start_index: int | None = None
-    """First resource index of the endpoint."""
+    """First resource index of the endpoint, or None if the address does not name one."""
     num_indices: int = 1
     initiator_id: int | None = None
     absolute: bool = False
@@ -63,7 +64,7 @@ class Address:
 
     @property
     def flags(self) -> AddressFlag:
-        """Return the flags of the address."""
+        """Return the flags that follow from the fields: which of them are valid, and the kind of the address."""
         flag = AddressFlag
         facts = {
             flag.CAPS_VALID: self.fep_cap is not None,
@@ -78,7 +79,7 @@ class Address:
         return flag(sum(bit for bit, is_so in facts.items() if is_so))
 
     def pack(self) -> bytes:
-        """Return the address as 32 bytes."""
+        """Return the packed form of the address, which has 32 bytes."""
         size = 4 if self.ip_version == 4 else 16
         return _FORM.pack(
             _MAGIC, _FORMAT, self.flags, _VERSION, self.fep_cap or 0, self.pid_on_fep or 0, self.start_index or 0,
@@ -88,7 +89,7 @@ class Address:
 
     @classmethod
     def unpack(cls, data: bytes) -> "Address":
-        """Return the address that 32 bytes hold. Raises FI_EINVAL for bytes that are no address."""
+        """Return the address whose packed form is `data`. Raises FI_EINVAL if `data` is no packed address."""
         if len(data) != _FORM.size:
             raise invalid("address", f"{len(data)} bytes", f"{_FORM.size} bytes")
         magic, form, flags, version, cap, pid, index, count, initiator, fa = _FORM.unpack(data)

@@ -1,4 +1,5 @@
-"""This module has address vectors: `fi_av_open`, `fi_av_insert`, `fi_av_lookup` (ses.md §2.3, §14.2)."""
+"""This module has address vectors, with the calls `fi_av_open`, `fi_av_insert` and `fi_av_lookup` (ses.md §2.3,
+§14.2)."""
 
 from uetproto.api.fi.address import Address
 from uetproto.api.fi.errors import FiObject, invalid
@@ -23,11 +24,11 @@ class AddressVector(FiObject):
         return len(self._entries)
 
     def insert(self, address: Address | bytes) -> int:
-        """`fi_av_insert` adds an address, an `Address` or its 32 bytes, and returns the handle (`fi_addr_t`); an
-        address that the vector already has keeps its handle.
+        """`fi_av_insert` adds an address, given as an `Address` or as its 32 bytes, and returns its handle
+        (`fi_addr_t`). An address that the vector already has keeps its handle.
 
-        Raises FI_EINVAL for bytes that are no address, and for an address without a fabric address or of another IP
-        version.
+        Raises FI_EINVAL for bytes that are no address, and for an address that has no fabric address or another IP
+        version than the vector.
         """
         self._usable()
         if isinstance(address, bytes | bytearray | memoryview):
@@ -47,12 +48,13 @@ class AddressVector(FiObject):
         return handle
 
     def remove(self, handle: int) -> None:
-        """`fi_av_remove` removes an address. Raises FI_EINVAL for an unknown handle."""
+        """`fi_av_remove` removes the address of a handle from the vector. Raises FI_EINVAL for an unknown handle."""
         del self._handles[self.lookup(handle)]
         del self._entries[handle]
 
     def lookup(self, handle: int | Address, name: str = "fi_addr") -> Address:
-        """`fi_av_lookup` returns the address of a handle, or an inserted address itself. Raises FI_EINVAL."""
+        """`fi_av_lookup` returns the address of a handle. If `handle` is itself an address of the vector, it is
+        returned. Raises FI_EINVAL for anything else; `name` is the argument's name in the error."""
         self._usable()
         if isinstance(handle, Address):
             if handle in self._handles:
@@ -64,11 +66,12 @@ class AddressVector(FiObject):
         return self._entries[handle]
 
     def straddr(self, handle: int) -> str:
-        """`fi_av_straddr` returns the address as text."""
+        """`fi_av_straddr` returns the address of a handle as text."""
         return str(self.lookup(handle))
 
     def source_of(self, fa: int, initiator: int) -> int:
-        """Return the handle of the sender of a message; ADDR_UNSPEC for an unknown sender (ses.md §2.5)."""
+        """Return the handle of the peer with the fabric address `fa` and the initiator ID `initiator`, which sent a
+        message; return ADDR_UNSPEC if the vector has no such peer (ses.md §2.5)."""
         for handle, address in self._entries.items():
             if address.fa == fa and address.initiator_id == initiator:
                 return handle

@@ -1,6 +1,7 @@
-"""This module has local buffers: objects with the buffer protocol, or lists of them, are used as bytes, not copied.
+"""This module has the local buffers of operations: the bytes of an object with the buffer protocol, or of a list of
+such objects, are used without a copy.
 
-A `FileMemory`, an opened file, may be given instead of a buffer, for more bytes than fit into memory.
+A `FileMemory`, which is an open file, may be given instead of a buffer, for more bytes than fit into memory.
 """
 
 import re
@@ -16,10 +17,10 @@ _NAMES = re.compile(":[^:]*:")
 
 
 def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
-    """Return the bytes of one buffer.
+    """Return a view of the bytes of one buffer.
 
-    Raises FI_EINVAL for an object that is no buffer, for elements that are objects, and for read-only memory that will
-    be written.
+    Raises FI_EINVAL for an object that is no buffer, for a buffer whose elements are Python objects, and for read-only
+    memory if `writable` is True.
     """
     try:
         view = memoryview(buffer)
@@ -36,7 +37,7 @@ def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
 
 
 class Buffers:
-    """This class represents the buffers of one operation as one memory: a gather or scatter list."""
+    """This class represents the buffers of one operation, its gather or scatter list, as one contiguous memory."""
 
     __slots__ = ("_file", "length", "views")
 
@@ -65,12 +66,12 @@ class Buffers:
                 offset = max(0, offset - len(view))
 
     def read(self, offset: int, length: int) -> Buffer:
-        """Return a view of a range; a range in several buffers is copied into one `bytes`."""
+        """Return the bytes in [offset, offset + length): as a view if they are in one buffer, otherwise as a copy."""
         pieces = list(self.pieces(offset, length))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Write `data` at `offset`."""
+        """Write `data` to the buffers, from the byte number `offset` on."""
         source, at = memoryview(data), 0
         for piece in self.pieces(offset, len(source)):
             piece[:] = source[at : at + len(piece)]
@@ -80,24 +81,26 @@ class Buffers:
         """Do nothing, because the buffers are in memory."""
 
     def copied(self) -> bytes:
-        """Return a copy of all bytes, for an inject."""
+        """Return a copy of all bytes, as an inject sends it."""
         return bytes(self._file.read(0, self.length)) if self._file is not None else b"".join(self.views)
 
     @property
     def owners(self) -> list[object]:
-        """Return the objects that own the bytes; empty buffers are left out."""
+        """Return the objects whose memory the buffers use; empty buffers are left out."""
         return [self._file] if self._file is not None else [view.obj for view in self.views if len(view)]
 
     @property
     def whole(self) -> Any:
-        """Return the memory for an engine: the file, the bytes of the only buffer, or, for a list, this object."""
+        """Return the memory in the form that the engine takes: the file, the bytes of the only buffer, or, for several
+        buffers, this object."""
         if self._file is not None:
             return self._file
         return self.views[0] if len(self.views) == 1 else self
 
 
 def check_registered(name: str, buffers: Buffers, registered: Iterable[object]) -> None:
-    """Raise FI_EINVAL for a buffer that is neither registered nor a view of a registered one (FI_MR_LOCAL)."""
+    """Raise FI_EINVAL for a buffer that is neither one of the `registered` objects nor a view of such an object
+    (FI_MR_LOCAL)."""
     owners = list(registered)
     for used in buffers.owners:
         if not any(used is owner for owner in owners):

@@ -1,4 +1,5 @@
-"""This module chooses what the wire carries for a call: opcode, delivery mode, kind of a send (ses.md §13.4, §13.5)."""
+"""This module chooses what a call sends: the opcode, the delivery mode, and whether a send is plain, deferrable or a
+rendezvous (ses.md §13.4, §13.5)."""
 
 from uetproto.api.fi.address import Address
 from uetproto.api.fi.errors import Errno, invalid
@@ -11,26 +12,28 @@ from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
 
 def mode_of(ep_type: EpType, order: Order) -> Mode:
-    """Return the delivery mode: UUD for a datagram endpoint, ROD if msg_order has any bit, else RUD."""
+    """Return the delivery mode: UUD for a datagram endpoint, ROD if `order` (msg_order) has any bit, and RUD
+    otherwise."""
     if ep_type is EpType.DGRAM:
         return Mode.UUD
     return Mode.ROD if order else Mode.RUD
 
 
 def rma_mode(order: Order, peer: Address, key: int, has_data: bool) -> Mode:
-    """Return the delivery mode of an RMA operation: RUDI if the key is IDEMPOTENT_SAFE, the peer has HPC,
-    and there is no msg_order and no completion data; otherwise the mode that `mode_of` returns."""
+    """Return the delivery mode of an RMA operation. It is RUDI if the key is IDEMPOTENT_SAFE, the peer has the profile
+    HPC, and there is neither msg_order nor completion data; otherwise it is the mode that `mode_of` returns."""
     if key & IDEMPOTENT_SAFE and not order and not has_data and peer.fep_cap and int(peer.fep_cap) & RUDI:
         return Mode.RUDI
     return mode_of(EpType.RDM, order)
 
 
 def send_kind(config: SesConfig, mode: Mode, peer: Address, length: int) -> SendKind:
-    """Return the kind of a send of `length` bytes, by the parameter `large_send`.
+    """Return whether a send of `length` bytes is plain, deferrable or a rendezvous, by the parameter `large_send`.
 
-    With "auto" a send of at least the threshold of its kind is a rendezvous on ROD to a peer with HPC, and deferrable
-    on RUD to a peer with AI Full. If `large_send` names a kind, a rendezvous still needs HPC, and a deferrable send
-    needs RUD. All other sends are plain.
+    With "auto" a send of at least `rendezvous_threshold` bytes is a rendezvous if it uses ROD and the peer has the
+    profile HPC; a send of at least `deferrable_threshold` bytes is deferrable if it uses RUD and the peer has AI Full.
+    If `large_send` names one of the two, the threshold holds as well; a rendezvous then still needs HPC, unless the
+    profile of the peer is unknown, and a deferrable send still needs RUD. All other sends are plain.
     """
     caps = peer.fep_cap
     rendezvous = length >= config.rendezvous_threshold
@@ -52,7 +55,8 @@ def send_kind(config: SesConfig, mode: Mode, peer: Address, length: int) -> Send
 
 
 def check_peer_can(opcode: Opcode, peer: Address) -> None:
-    """Raise FI_EOPNOTSUPP if the `fep_cap` of the peer lacks the operation (ses.md §4.3); if unknown, allow all."""
+    """Raise FI_EOPNOTSUPP if the profiles of the peer, its `fep_cap`, do not include an operation (ses.md §4.3). An
+    unknown `fep_cap` allows all operations."""
     if peer.fep_cap is None:
         return
     needed = OPCODE_PROFILES[opcode].profiles

@@ -1,8 +1,8 @@
-"""This module has completion queues and counters: `fi_cq_open`, `fi_cq_read`, `fi_cq_sread`, `fi_cntr_open` (ses.md
-§13.3).
+"""This module has completion queues and counters, with the calls `fi_cq_open`, `fi_cq_read`, `fi_cq_sread` and
+`fi_cntr_open` (ses.md §13.3).
 
-Reading never blocks and lets no time pass; `sread` and `wait` let time pass. An error entry keeps its place among the
-other entries, so -FI_EAVAIL and `fi_cq_readerr` do not exist; `entry.ok` is False for an error entry.
+A read never blocks, and takes no virtual time; `sread` and `wait` let time pass. The entry of a failed operation keeps
+its place among the other entries, and its `ok` is False, so -FI_EAVAIL and `fi_cq_readerr` do not exist.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ class CqMsgEntry(CqEntry):
 
     flags: Flag
     len: int
-    """Number of bytes of the message."""
+    """Length of the message in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class CqDataEntry(CqMsgEntry):
     """This record represents `fi_cq_data_entry`, an entry of the format DATA."""
 
     buf: memoryview | None
-    """Part of the multi-receive buffer that the message fills."""
+    """Part of a multi-receive buffer that the message fills; it is None for other operations."""
     data: int
-    """Completion data; valid with REMOTE_CQ_DATA."""
+    """Completion data of 64 bits, which is valid only if `flags` has REMOTE_CQ_DATA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class CqTaggedEntry(CqDataEntry):
     """This record represents `fi_cq_tagged_entry`, an entry of the format TAGGED."""
 
     tag: int
-    """Tag of a tagged receive."""
+    """Tag of the message that a tagged receive has taken; it is 0 for other operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class CqErrEntry(CqTaggedEntry):
     """This record represents `fi_cq_err_entry`, the entry of an operation that failed."""
 
     olen: int
-    """Number of bytes that were truncated."""
+    """Number of bytes of the message that did not fit into the buffer."""
     err: Errno
     prov_errno: int
-    """SES return code."""
+    """SES return code with which the operation ended."""
     pds: PdsError | None = None
-    """Error of PDS, if packet delivery failed."""
+    """Error of PDS if packet delivery failed, otherwise None."""
 
     @property
     def ok(self) -> bool:
@@ -71,7 +71,7 @@ class CqErrEntry(CqTaggedEntry):
 
     @property
     def code(self) -> str:
-        """Return the name of the return code."""
+        """Return the name of the SES return code `prov_errno`."""
         return name_of(self.prov_errno)
 
     @property
@@ -86,7 +86,8 @@ class CqErrEntry(CqTaggedEntry):
 
 @dataclass(slots=True, kw_only=True)
 class CompletionFacts:
-    """All values that the entry of one completion may have; the format of the queue selects the fields of the entry."""
+    """This record holds all values that the entry of a completion may have; the format of the queue says which of them
+    the entry gets."""
 
     context: Any = None
     flags: Flag = Flag.NONE
@@ -101,7 +102,8 @@ class CompletionFacts:
     pds: PdsError | None = None
 
     def entry(self, form: CqFormat) -> CqEntry:
-        """Return the entry in the format `form`."""
+        """Return the entry of the completion: an entry in the format `form`, or a `CqErrEntry` if the operation
+        failed."""
         if self.err is not None:
             return CqErrEntry(
                 self.context, self.flags, self.length, self.buf, self.data, self.tag, self.olen, self.err,
@@ -130,7 +132,8 @@ class _Bound(Protocol):
 
 
 class CompletionQueue(FiObject):
-    """A completion queue has an entry for each completed operation. `domain.cq_open(...)` makes one (`fi_cq_open`)."""
+    """A completion queue holds an entry for each completed operation until it is read. `domain.cq_open(...)` makes one
+    (`fi_cq_open`)."""
 
     kind = "cq"
 
@@ -149,24 +152,28 @@ class CompletionQueue(FiObject):
         return len(self._entries)
 
     def read(self, count: int = 1) -> list[CqEntry]:
-        """`fi_cq_read` returns up to `count` entries, oldest first; [] stands for -FI_EAGAIN. No time passes.
+        """`fi_cq_read` returns up to `count` entries, oldest first, or [] where libfabric returns -FI_EAGAIN. No
+        virtual time passes.
 
-        Raises FI_EOVERRUN when the queue is in error and all its entries have been read, FI_EOPBADSTATE when closed.
+        Raises FI_EOVERRUN if an entry was lost and all remaining entries have been read, and FI_EOPBADSTATE if the
+        queue is closed.
         """
         return [entry for entry, _ in self.readfrom(count)]
 
     def readfrom(self, count: int = 1) -> list[tuple[CqEntry, int]]:
-        """`fi_cq_readfrom` returns entries with the `fi_addr_t` of their source; ADDR_UNSPEC: the source is unknown."""
+        """`fi_cq_readfrom` reads as `read` does, and returns each entry with the handle (`fi_addr_t`) of the peer from
+        which the message came, or with ADDR_UNSPEC if the peer is unknown."""
         _count("count", count)
         self._usable()
         return [self._entries.popleft() for _ in range(min(count, len(self._entries)))]
 
     def sread(self, count: int = 1, timeout: int | str | None = None, *, threshold: int = 1) -> list[CqEntry]:
-        """`fi_cq_sread` lets time pass until `threshold` entries are there, then reads up to `count`.
+        """`fi_cq_sread` lets time pass until `threshold` entries are there, and then reads up to `count` entries.
 
-        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, as when only sends are
-        open for which no receive is posted. After the timeout the call returns the entries that are
-        present, [] if there are none. Raises the errors of `read`.
+        `timeout` is a number of picoseconds, or a text such as "1 ms". With None the call waits as long as anything can
+        still happen; nothing can if, for example, the only open operations are sends for which no receive is posted.
+        After the timeout the call returns the entries that are there, or [] if there are none. Raises the errors of
+        `read`.
         """
         _count("count", count)
         _count("threshold", threshold)
@@ -181,19 +188,20 @@ class CompletionQueue(FiObject):
             raise FiError(Errno.FI_EOVERRUN, "cq", f"entries were lost, it holds {self.size}", "a larger size")
 
     def bind(self, endpoint: _Bound) -> None:
-        """Bind an endpoint; `Endpoint.bind` calls it."""
+        """Bind the queue to an endpoint. `Endpoint.bind` calls this method."""
         if endpoint not in self._bound:
             self._bound.append(endpoint)
             self.users += 1
 
     def unbind(self, endpoint: _Bound) -> None:
-        """Undo a `bind`."""
+        """Undo the `bind` of an endpoint."""
         if endpoint in self._bound:
             self._bound.remove(endpoint)
             self.users -= 1
 
     def add(self, record: CompletionFacts) -> None:
-        """Add the entry of an operation that has ended; an endpoint calls it."""
+        """Add the entry of an operation that has ended. If the queue is full, the entry is lost and all bound endpoints
+        are disabled."""
         if self.overrun:
             return
         if len(self._entries) >= self.size:
@@ -206,7 +214,8 @@ class CompletionQueue(FiObject):
 
 
 class Counter(FiObject):
-    """This class counts completions: successes and errors. `domain.cntr_open()` makes it (`fi_cntr_open`)."""
+    """This class counts completions, successes and errors apart. `domain.cntr_open()` makes a counter
+    (`fi_cntr_open`)."""
 
     kind = "counter"
 
@@ -217,7 +226,8 @@ class Counter(FiObject):
     def read(self) -> int:
         """`fi_cntr_read` returns the number of successes.
 
-        All calls of a counter raise FI_EOPBADSTATE once it is closed, and FI_EINVAL for a value beyond 64 bits.
+        Every call of a counter raises FI_EOPBADSTATE after the counter is closed, and FI_EINVAL for a value beyond 64
+        bits.
         """
         self._usable()
         return self._value
@@ -228,28 +238,28 @@ class Counter(FiObject):
         return self._errors
 
     def add(self, value: int = 1) -> None:
-        """`fi_cntr_add` adds to the number of successes, modulo 2^64."""
+        """`fi_cntr_add` adds `value` to the number of successes, modulo 2^64."""
         self._value = (self._value + self._checked("value", value)) & ADDR_UNSPEC
         self.driver.wake()
 
     def adderr(self, value: int = 1) -> None:
-        """`fi_cntr_adderr` adds to the number of errors, modulo 2^64."""
+        """`fi_cntr_adderr` adds `value` to the number of errors, modulo 2^64."""
         self._errors = (self._errors + self._checked("value", value)) & ADDR_UNSPEC
         self.driver.wake()
 
     def set(self, value: int) -> None:
-        """Set the number of successes (`fi_cntr_set`)."""
+        """`fi_cntr_set` changes the number of successes to `value`."""
         self._value = self._checked("value", value)
 
     def seterr(self, value: int) -> None:
-        """Set the number of errors (`fi_cntr_seterr`)."""
+        """`fi_cntr_seterr` changes the number of errors to `value`."""
         self._errors = self._checked("value", value)
 
     def wait(self, threshold: int, timeout: int | str | None = None) -> None:
-        """`fi_cntr_wait` lets time pass until the value is at least `threshold`.
+        """`fi_cntr_wait` lets time pass until the number of successes is at least `threshold`.
 
-        `timeout`: as in `CompletionQueue.sread`. Raises FI_ETIMEDOUT if the value is not reached within `timeout`, or
-        if nothing more would happen, and FI_EIO if an error is counted meanwhile.
+        `timeout` is that of `CompletionQueue.sread`. Raises FI_ETIMEDOUT if the number is not reached within `timeout`,
+        or can no longer be reached because nothing more would happen, and FI_EIO if an error is counted meanwhile.
         """
         self._checked("threshold", threshold)
         limit = None if timeout is None else duration("timeout", timeout)

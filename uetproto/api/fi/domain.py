@@ -1,4 +1,5 @@
-"""This module has jobs and domains: a process, and what it opens on a fabric endpoint (ses.md §14.1 phases 2–7)."""
+"""This module has jobs and domains; a domain is a process on a fabric endpoint, with all objects that the process opens
+(ses.md §14.1 phases 2–7)."""
 
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,8 @@ _FIRST_INITIATOR = 16
 
 
 class Job:
-    """This class represents a parallel job: a JobID, and the data that ranks publish for their peers (ses.md §14.1)."""
+    """This class represents a parallel job: its JobID, and the data that its ranks publish for each other (ses.md
+    §14.1)."""
 
     def __init__(self, job_id: int = 1) -> None:
         self.job_id = bits("job_id", job_id, 24)
@@ -33,14 +35,15 @@ class Job:
         self._initiators = 0
 
     def next_initiator(self) -> int:
-        """Return an initiator id for an endpoint: 16, 17 and so on, so that receivers can tell endpoints apart."""
+        """Return an initiator ID for the next endpoint of the job. The IDs are 16, 17 and so on, so that receivers can
+        tell endpoints apart."""
         self._initiators += 1
         return _FIRST_INITIATOR + self._initiators - 1
 
 
 class Domain:
-    """This class represents a domain: one process of a job on one fabric endpoint. `fabric.domain(...)` makes it
-    (`fi_domain`)."""
+    """This class represents a domain, which is one process of a job on one fabric endpoint. `fabric.domain(...)` makes
+    one (`fi_domain`)."""
 
     def __init__(
         self, fabric: "Fabric", node: FiNode, job: Job, *, pid_on_fep: int | None, absolute: bool, mr_mode: MrMode
@@ -79,7 +82,8 @@ class Domain:
         return AddressVector(self.fabric.driver, self.node.ip_version)
 
     def cq_open(self, size: int | None = None, format: CqFormat = CqFormat.TAGGED) -> CompletionQueue:
-        """`fi_cq_open` returns a queue for `size` entries (default: `cq_size` of `SesConfig`). Raises FI_EINVAL."""
+        """`fi_cq_open` returns a new completion queue for `size` entries; the default is `cq_size` of `SesConfig`.
+        Raises FI_EINVAL for an illegal size or format."""
         self._open("cq_open")
         size = self.config.cq_size if size is None else size
         if type(size) is not int or not 1 <= size <= 1 << 24:
@@ -95,11 +99,13 @@ class Domain:
         self, ep_type: EpType = EpType.RDM, *, msg_order: Order = Order.NONE, op_flags: Flag = Flag.NONE,
         resource_index: int | None = None, initiator_id: int | None = None,
     ) -> Endpoint:  # fmt: skip
-        """`fi_endpoint` returns a new endpoint, to be bound to an address vector and completion queues, then enabled.
+        """`fi_endpoint` returns a new endpoint, which has to be bound to an address vector and completion queues, and
+        then enabled.
 
-        `msg_order`: any bit selects ROD. `op_flags` hold for all operations. `resource_index`: 1 … 0xfff, default:
-        the first free one from 15. `initiator_id`: 32 bits, default: from the job. Raises FI_EINVAL, FI_EBADFLAGS,
-        FI_EADDRINUSE for an index that is taken, FI_ENOSPC when all are taken.
+        Any bit of `msg_order` selects ROD. `op_flags` hold for all operations of the endpoint. `resource_index` is 1 …
+        0xfff; the default is the first free index from 15 on. `initiator_id` has 32 bits; the default is the next one
+        of the job. Raises FI_EINVAL for an illegal argument, FI_EBADFLAGS for an unknown flag, FI_EADDRINUSE for an
+        index that is taken, and FI_ENOSPC if all indices are taken.
         """
         self._open("endpoint")
         ep_type, msg_order = member("ep_type", ep_type, EpType), member("msg_order", msg_order, Order)
@@ -124,13 +130,14 @@ class Domain:
     ) -> MemoryRegion:  # fmt: skip
         """`fi_mr_reg` registers a buffer; peers read and write the buffer itself, not a copy.
 
-        `requested_key`: up to 48 bits; None, or MrMode.PROV_KEY: a key with bit 48 is assigned. `idempotent_safe`: sets
-        bit 63. `optimized`: sets bit 62; the key is one of the first 4096 indices. `job_restricted`: the region is for
-        this job only. `device`: "host", or a label of where the memory is. The region is enabled at once, except with
-        MrMode.ENDPOINT or `Flag.RMA_EVENT`: then an endpoint or a counter is bound first, see `MemoryRegion.bind` and
-        `enable`.
+        `requested_key` has up to 48 bits; if it is None, and with MrMode.PROV_KEY, a key with bit 48 set is assigned.
+        `idempotent_safe` sets bit 63 of the key. `optimized` sets bit 62 and makes the key one of the first 4096
+        indices. With `job_restricted` only this job may use the region. `device` is "host", or a label that says where
+        the memory is. The region is enabled at once, except with MrMode.ENDPOINT or `Flag.RMA_EVENT`; then an endpoint
+        or a counter has to be bound first (see `MemoryRegion.bind` and `MemoryRegion.enable`).
 
-        Raises FI_EINVAL, FI_ENOKEY for a key that is taken, FI_ENOSPC above `mr_count`, FI_EBADFLAGS.
+        Raises FI_EINVAL for an illegal argument, FI_ENOKEY for a key that is taken, FI_ENOSPC if `mr_count` regions
+        exist, and FI_EBADFLAGS for an unknown flag.
         """
         self._open("mr_reg")
         flags = member("flags", flags, Flag, Flag.RMA_EVENT, Errno.FI_EBADFLAGS)
@@ -156,7 +163,7 @@ class Domain:
         return region
 
     def close(self) -> None:
-        """End the process (`fi_close`). Raises FI_EBUSY while endpoints or regions are open."""
+        """`fi_close` closes the domain and ends its process. Raises FI_EBUSY while endpoints or regions are open."""
         if self.closed:
             return
         if self.endpoints or self.regions:
@@ -170,7 +177,7 @@ class Domain:
     # Calls of endpoints and regions
 
     def forget(self, region: MemoryRegion) -> None:
-        """Remove a region that was closed."""
+        """Forget a memory region that was closed, and release its key."""
         del self.regions[region.key]
         self.process.regions.pop(region.key, None)
 

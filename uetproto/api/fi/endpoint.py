@@ -5,8 +5,9 @@ lengths, because a buffer knows its length. One call stands for several forms of
 buffers is gathered or scattered as by the `v` forms (`fi_writev`); `flags` are those of the `msg` forms
 (`fi_writemsg`); `data`, 64 bits of completion data, makes the call a `data` form (`fi_writedata`, `fi_senddata`).
 
-`dest`, `src`: a `fi_addr_t` from `av.insert`, or an `Address` that is in the vector. Bytes are not copied: a buffer
-must not change until its completion; an inject copies. A call that raises has changed nothing. All calls raise
+`dest` and `src` are a `fi_addr_t` from `av.insert`, or an `Address` that is in the vector. Bytes are copied only by an
+inject; the buffer of any other call must not change until the operation is complete. A call that raises has changed
+nothing. All calls raise
 
 - FI_EOPBADSTATE when the endpoint is not enabled, FI_EINVAL for an argument (the text names it and what is legal),
   FI_EBADFLAGS for a flag that the call does not know,
@@ -14,7 +15,7 @@ must not change until its completion; an inject copies. A call that raises has c
 - FI_EMSGSIZE above `max_msg_size`, on a datagram endpoint above one payload MTU,
 - FI_EAGAIN when `tx_size` operations are open, or `rx_size` receives are posted.
 
-A refusal by the peer comes as an entry of the completion queue.
+If the peer refuses an operation, the completion queue gets an entry that says so.
 """
 
 from collections import deque
@@ -69,7 +70,7 @@ COUNTABLE = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE
 
 
 class EpState(Enum):
-    """An endpoint has these states (ses.md §14.2)."""
+    """This enumeration names the states of an endpoint (ses.md §14.2)."""
 
     NEW = "new"
     BOUND = "bound"
@@ -80,16 +81,17 @@ class EpState(Enum):
 
 @dataclass(slots=True, eq=False)
 class FiOperation:
-    """This record represents an open operation; it is the context of the work that the engine does."""
+    """This record represents an operation that is not complete; the engine gets it as the context of the operation's
+    work request."""
 
     endpoint: "Endpoint"
     context: Any
     flags: Flag
-    """Flags of the completion."""
+    """Flags that the entry in the completion queue will have."""
     counted: Flag
-    """Counter that counts the operation: one of SEND, RECV, READ, WRITE."""
+    """Kind under which bound counters count the operation: SEND, RECV, READ or WRITE."""
     wanted: bool
-    """Whether a success goes to the completion queue."""
+    """Whether the completion queue gets an entry if the operation succeeds; a failure always has an entry."""
     peer: Address | None = None
     fenced: bool = False
     work: SesWork | None = None
@@ -106,7 +108,7 @@ class _PeerOperations:
 
 
 class Endpoint:
-    """This class represents an endpoint (`fid_ep`); `domain.endpoint` makes it, `fabric.endpoint` also binds and
+    """This class represents an endpoint (`fid_ep`). `domain.endpoint` makes one; `fabric.endpoint` also binds and
     enables it."""
 
     def __init__(
@@ -143,7 +145,7 @@ class Endpoint:
 
     @property
     def min_multi_recv(self) -> int:
-        """Return FI_OPT_MIN_MULTI_RECV: a multi-receive buffer with fewer free bytes is released."""
+        """Return FI_OPT_MIN_MULTI_RECV: a multi-receive buffer is released when fewer than this many bytes are free."""
         return self._min_multi_recv
 
     @min_multi_recv.setter
@@ -154,17 +156,18 @@ class Endpoint:
 
     @property
     def cq(self) -> CompletionQueue:
-        """Return the completion queue of transmits. Raises FI_ENOCQ before one is bound."""
+        """Return the completion queue that is bound for TRANSMIT. Raises FI_ENOCQ if none is bound."""
         if self.tx_cq is None:
             raise FiError(Errno.FI_ENOCQ, "endpoint", "no completion queue is bound for TRANSMIT")
         return self.tx_cq
 
     def bind(self, other: AddressVector | CompletionQueue | Counter, flags: Flag = Flag.TRANSMIT | Flag.RECV) -> None:
-        """`fi_ep_bind` binds an address vector, a completion queue or a counter.
+        """`fi_ep_bind` binds an address vector, a completion queue or a counter to the endpoint.
 
-        `flags`: for a queue TRANSMIT, RECV or both, optionally with SELECTIVE_COMPLETION; for a counter any of SEND,
-        RECV, READ and WRITE. Raises FI_EOPBADSTATE once the endpoint is enabled, FI_EBADFLAGS, FI_EINVAL for a closed
-        object and for a second object for the same purpose, FI_EDOMAIN for an object of another fabric.
+        For a queue, `flags` are TRANSMIT, RECV or both, optionally with SELECTIVE_COMPLETION; for a counter they are
+        any of SEND, RECV, READ and WRITE. Raises FI_EOPBADSTATE once the endpoint is enabled, FI_EBADFLAGS for other
+        flags, FI_EINVAL for a closed object and for a second object for the same purpose, and FI_EDOMAIN for an object
+        of another fabric.
         """
         self._expect("bind", EpState.NEW, EpState.BOUND)
         if isinstance(other, FiObject):
@@ -201,12 +204,11 @@ class Endpoint:
         cq.bind(self)
 
     def enable(self) -> None:
-        """`fi_enable` lets peers reach the endpoint in all three index spaces.
+        """`fi_enable` lets peers reach the endpoint in all three index spaces: messages, tagged messages and RMA.
 
-        An endpoint that was disabled is enabled in a new generation.
-
-        Raises FI_ENOAV without an address vector, FI_ENOCQ unless completion queues are bound for both directions,
-        FI_EOVERRUN when a queue is in error, FI_EOPBADSTATE when the endpoint is enabled or closed.
+        An endpoint that was disabled is enabled in a new generation. Raises FI_ENOAV if no address vector is bound,
+        FI_ENOCQ unless completion queues are bound for both directions, FI_EOVERRUN if a bound queue has lost an entry,
+        and FI_EOPBADSTATE if the endpoint is enabled or closed.
         """
         self._expect("enable", EpState.NEW, EpState.BOUND, EpState.DISABLED)
         if not hasattr(self, "av"):
@@ -223,22 +225,23 @@ class Endpoint:
         self.state = EpState.ENABLED
 
     def disable(self) -> None:
-        """Disable the endpoint: messages of peers are refused with DISABLED. Raises FI_EOPBADSTATE unless it is
-        enabled."""
+        """Disable the endpoint, so that messages from peers are refused with DISABLED. Raises FI_EOPBADSTATE if the
+        endpoint is not enabled."""
         self._expect("disable", EpState.ENABLED)
         for space in Space:
             self.domain.process.spaces[space][self.resource_index].disable()
         self.state = EpState.DISABLED
 
     def overrun(self) -> None:
-        """Disable the endpoint because a completion queue lost an entry (ses.md §13.3)."""
+        """Disable the endpoint because a bound completion queue lost an entry (ses.md §13.3)."""
         if self.state is EpState.ENABLED:
             self.disable()
 
     def close(self) -> None:
-        """`fi_close` closes the endpoint: packets are refused with BAD_INDEX, open operations end without a completion.
+        """`fi_close` closes the endpoint: packets for it are refused with BAD_INDEX, and its open operations end
+        without a completion.
 
-        Raises FI_EBUSY while a region is bound to it.
+        Raises FI_EBUSY while a region is bound to the endpoint.
         """
         if self.state is EpState.CLOSED:
             return
@@ -321,7 +324,7 @@ class Endpoint:
     # Events of the engine
 
     def completed(self, transfer: FiOperation, event: Completion) -> None:
-        """Complete a transmit."""
+        """Complete an operation that sends a request (a send, RMA operation or atomic), with the engine's event."""
         assert transfer.peer is not None
         towards = self._by_peer[transfer.peer]
         towards.open -= 1
@@ -342,7 +345,7 @@ class Endpoint:
             )
 
     def received(self, transfer: FiOperation, event: Received | Cancelled) -> None:
-        """Complete a posted receive, or one message of a multi-receive buffer."""
+        """Complete a posted receive, or one message in a multi-receive buffer, with the engine's event."""
         receive = event.receive
         posted = self._posted[receive.tag is not None]
         if isinstance(event, Cancelled):
@@ -370,7 +373,7 @@ class Endpoint:
         self._end(transfer, record)
 
     def remotely_written(self, event: RemoteWrite) -> None:
-        """Add an entry for a WRITE with completion data, which a peer sent."""
+        """Add an entry to the completion queue for a WRITE with completion data that a peer sent."""
         record = CompletionFacts(
             flags=Flag.RMA | Flag.REMOTE_WRITE | Flag.REMOTE_CQ_DATA, length=event.length, data=event.data,
             source=self.av.source_of(event.source, event.initiator),
@@ -399,28 +402,30 @@ class Endpoint:
     ) -> None:
         """`fi_send`, `fi_sendv`, `fi_sendmsg` and, with `data`, `fi_senddata` send a message.
 
-        The opcode is SEND, on ROD if the endpoint is ordered, otherwise on RUD; long messages may use RENDEZVOUS_SEND
-        or DEFERRABLE_SEND, see `large_send` of `SesConfig`. A datagram endpoint uses DATAGRAM_SEND on UUD. Flags of the
-        completion: SEND | MSG.
+        The opcode is SEND, on ROD if the endpoint is ordered, otherwise on RUD. Long messages may use RENDEZVOUS_SEND
+        or DEFERRABLE_SEND instead, as `large_send` of `SesConfig` says. A datagram endpoint uses DATAGRAM_SEND on UUD.
+        The completion has the flags SEND | MSG.
         """
         self._send(buf, dest, None, data, flags, context)
 
     def tsend(
         self, buf: Any, dest: Peer, tag: int, *, data: int | None = None, flags: Flag = Flag.NONE, context: Any = None
     ) -> None:
-        """`fi_tsend` and its forms send a message as `send` does, with a `tag` of 64 bits, by TAGGED_SEND.
+        """`fi_tsend`, `fi_tsendv`, `fi_tsendmsg` and, with `data`, `fi_tsenddata` send a message with a `tag` of 64
+        bits, by TAGGED_SEND, and otherwise as `send` does.
 
-        Flags of the completion: SEND | TAGGED.
+        The completion has the flags SEND | TAGGED.
         """
         self._send(buf, dest, bits("tag", tag, 64), data, flags, context)
 
     def inject(self, buf: Any, dest: Peer, *, data: int | None = None) -> None:
-        """`fi_inject`, `fi_injectdata` send a copy of up to `inject_size` bytes by SEND. Only a failure has an entry in
-        the completion queue."""
+        """`fi_inject` and, with `data`, `fi_injectdata` send a copy of at most `inject_size` bytes by SEND. The
+        completion queue gets an entry only if the operation fails."""
         self._send(buf, dest, None, data, Flag.INJECT, None, silent=True)
 
     def tinject(self, buf: Any, dest: Peer, tag: int, *, data: int | None = None) -> None:
-        """`fi_tinject`, `fi_tinjectdata` send a copy as `inject` does, with a tag of 64 bits, by TAGGED_SEND."""
+        """`fi_tinject` and, with `data`, `fi_tinjectdata` send a copy as `inject` does, but with a `tag` of 64 bits, by
+        TAGGED_SEND."""
         self._send(buf, dest, bits("tag", tag, 64), data, Flag.INJECT, None, silent=True)
 
     def _send(
@@ -455,11 +460,12 @@ class Endpoint:
     # Receives
 
     def recv(self, buf: Any, src: Peer = ADDR_UNSPEC, *, flags: Flag = Flag.NONE, context: Any = None) -> None:
-        """`fi_recv`, `fi_recvv`, `fi_recvmsg` post a writable buffer for one message.
+        """`fi_recv`, `fi_recvv` and `fi_recvmsg` post a writable buffer for one message.
 
-        `src`: the only peer whose message it takes (FI_DIRECTED_RECV). `Flag.MULTI_RECV`: the buffer takes messages one
-        behind the other until less than `min_multi_recv` bytes are left. Flags of the completion: RECV | MSG; a message
-        that was too long ends in an entry with FI_ETRUNC.
+        `src` is the only peer whose message the buffer takes (FI_DIRECTED_RECV); ADDR_UNSPEC stands for any peer. With
+        `Flag.MULTI_RECV` the buffer takes messages one behind the other until less than `min_multi_recv` bytes are
+        left. The completion has the flags RECV | MSG; if the message is longer than the buffer, the entry has the error
+        FI_ETRUNC.
         """
         self._ready("recv")
         self._receive(buf, src, None, 0, flags, _RECEIVE | Flag.MULTI_RECV, context)
@@ -467,10 +473,11 @@ class Endpoint:
     def trecv(
         self, buf: Any, src: Peer, tag: int, ignore: int = 0, *, flags: Flag = Flag.NONE, context: Any = None
     ) -> None:
-        """`fi_trecv` posts a buffer for a message with this `tag`; bits of `ignore` need not match (64 bits each).
+        """`fi_trecv` posts a buffer for one message with the tag `tag`; the bits that are set in `ignore` need not
+        match. Both have 64 bits.
 
-        An `ignore` other than 0 needs the profile HPC at this endpoint. `src`: ADDR_UNSPEC for any peer. Flags of the
-        completion: RECV | TAGGED.
+        An `ignore` other than 0 needs the profile HPC at this endpoint. `src` is the only peer whose message the buffer
+        takes, or ADDR_UNSPEC for any peer. The completion has the flags RECV | TAGGED.
         """
         self._ready("recv")
         bits("tag", tag, 64)
@@ -512,10 +519,10 @@ class Endpoint:
         self._post(receive)
 
     def cancel(self, context: Any) -> bool:
-        """`fi_cancel` withdraws the oldest receive posted with this `context`; the receive ends with FI_ECANCELED.
+        """`fi_cancel` withdraws the oldest posted receive with this `context`, which ends with FI_ECANCELED.
 
-        Return False if a message has matched the receive already. Raises FI_ENOENT when no such receive is posted;
-        transmits cannot be cancelled.
+        Return False if a message has matched the receive already. Raises FI_ENOENT if no such receive is posted. Sends,
+        RMA operations and atomics cannot be cancelled.
         """
         self._expect("cancel", EpState.ENABLED, EpState.DISABLED)
         for receive in [*self._posted[False], *self._posted[True]]:
@@ -529,19 +536,20 @@ class Endpoint:
         self, buf: Any, dest: Peer, addr: int, key: int, *, data: int | None = None, flags: Flag = Flag.NONE,
         context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_write`, `fi_writev`, `fi_writemsg` and, with `data`, `fi_writedata` write to a region of the peer.
+        """`fi_write`, `fi_writev`, `fi_writemsg` and, with `data`, `fi_writedata` write to a memory region of the peer.
 
-        `addr`: place in the region, counted from 0, or from its base with FI_MR_VIRT_ADDR. `key`: 64 bits. The opcode
-        is WRITE, on ROD if the endpoint is ordered, otherwise on RUD; on RUDI if the key is IDEMPOTENT_SAFE, the peer
-        has HPC, nothing is ordered and `data` is None. Flags of the completion: WRITE | RMA; the peer gets a completion
-        only with `data`.
+        `addr` is the place in the region: it counts from 0, or, with FI_MR_VIRT_ADDR, from the region's base address.
+        `key` has 64 bits. The opcode is WRITE, on ROD if the endpoint is ordered, otherwise on RUD, or on RUDI if the
+        key is IDEMPOTENT_SAFE, the peer has the profile HPC, the endpoint is not ordered and `data` is None. The
+        completion has the flags WRITE | RMA; the peer gets a completion only if `data` is given.
         """
         self._write(buf, dest, addr, key, data, flags, context)
 
     def inject_write(self, buf: Any, dest: Peer, addr: int, key: int, *, data: int | None = None) -> None:
-        """`fi_inject_write`, `fi_inject_writedata` write a copy of at most `inject_size` bytes, as `write` does.
+        """`fi_inject_write` and, with `data`, `fi_inject_writedata` write a copy of at most `inject_size` bytes, as
+        `write` does.
 
-        Only a failure has an entry in the completion queue.
+        The completion queue gets an entry only if the operation fails.
         """
         self._write(buf, dest, addr, key, data, Flag.INJECT, None, silent=True)
 
@@ -564,10 +572,11 @@ class Endpoint:
         self._transmit(transfer, bool(flags & Flag.FENCE))
 
     def read(self, buf: Any, src: Peer, addr: int, key: int, *, flags: Flag = Flag.NONE, context: Any = None) -> None:
-        """`fi_read`, `fi_readv`, `fi_readmsg` read from a region of the peer as many bytes as writable `buf` holds.
+        """`fi_read`, `fi_readv` and `fi_readmsg` read as many bytes as the writable `buf` holds from a memory region of
+        the peer.
 
-        The opcode is READ, on RUD, ROD or RUDI as for `write`. The completion comes when the data is in `buf`; its
-        flags are READ | RMA.
+        The opcode is READ, on RUD, ROD or RUDI as for `write`. The completion comes when all bytes are in `buf`, and
+        has the flags READ | RMA.
         """
         flags = self._flags("read", flags, _TRANSMIT & ~(Flag.INJECT | Flag.INJECT_COMPLETE), None)
         into = self._local("buf", buf, flags, writable=True)
@@ -589,19 +598,20 @@ class Endpoint:
         self, buf: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_atomic`, `fi_atomicv` apply elements of `buf`, in host order, to elements at the peer.
+        """`fi_atomic` and `fi_atomicv` apply the operation `op` with the elements of `buf`, which are in host byte
+        order, to elements in a memory region of the peer.
 
-        The opcode is ATOMIC, on RUD or ROD. Raises FI_EINVAL for more elements than a packet holds, FI_EOPNOTSUPP for
-        an operation that the datatype does not have. Flags of the completion: WRITE | ATOMIC.
+        The opcode is ATOMIC, on RUD or ROD. Raises FI_EINVAL for more elements than a packet holds, and FI_EOPNOTSUPP
+        for an operation that the datatype does not have. The completion has the flags WRITE | ATOMIC.
         """
         self.atomicmsg(buf, dest, addr, key, datatype, op, flags=flags, context=context)
 
     def inject_atomic(
         self, buf: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode
     ) -> None:
-        """`fi_inject_atomic` applies a copy of at most `inject_size` bytes, as `atomic` does.
+        """`fi_inject_atomic` does the same as `atomic` with a copy of `buf`, which has at most `inject_size` bytes.
 
-        Only a failure has an entry in the completion queue.
+        The completion queue gets an entry only if the operation fails.
         """
         self._atomic(buf, None, None, dest, addr, key, datatype, op, Flag.INJECT, None, silent=True)
 
@@ -609,9 +619,10 @@ class Endpoint:
         self, buf: Any, result: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_fetch_atomic` applies one element; writable `result` gets the old value. `Op.READ` does not use `buf`.
+        """`fi_fetch_atomic` applies the operation `op` to one element of the peer, and stores the old value of the
+        element in the writable `result`. `Op.READ` does not use `buf`.
 
-        The opcode is FETCHING_ATOMIC, on RUD or ROD. Flags of the completion: READ | ATOMIC. Raises the errors of
+        The opcode is FETCHING_ATOMIC, on RUD or ROD. The completion has the flags READ | ATOMIC. Raises the errors of
         `atomic`.
         """
         self._needed(result=result)
@@ -621,10 +632,11 @@ class Endpoint:
         self, buf: Any, compare: Any, result: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype,
         op: AtomicOpcode, *, flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_compare_atomic` does CSWAP* or MSWAP on one element; `compare` is the value to compare with, or the mask.
+        """`fi_compare_atomic` does a compare-and-swap (CSWAP…) or MSWAP on one element of the peer, and stores the old
+        value in the writable `result`. `compare` is the value to compare with or, for MSWAP, the mask.
 
-        The opcode is FETCHING_ATOMIC with the compare-and-swap extension, on RUD or ROD. Flags of the completion: READ
-        | ATOMIC. Raises the errors of `atomic`.
+        The opcode is FETCHING_ATOMIC with the compare-and-swap extension, on RUD or ROD. The completion has the flags
+        READ | ATOMIC. Raises the errors of `atomic`.
         """
         self._needed(compare=compare, result=result)
         self.atomicmsg(buf, dest, addr, key, datatype, op, compare=compare, result=result, flags=flags, context=context)
@@ -633,12 +645,12 @@ class Endpoint:
         self, buf: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         compare: Any = None, result: Any = None, flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_atomicmsg` does an atomic operation; with `result` it acts as `fi_fetch_atomicmsg`, with `result` and
-        `compare` as `fi_compare_atomicmsg`.
+        """`fi_atomicmsg` does an atomic operation. With `result` the call acts as `fi_fetch_atomicmsg`, with `result`
+        and `compare` as `fi_compare_atomicmsg`.
 
-        `Flag.TAGGED`: the opcode is TSEND_ATOMIC or TSEND_FETCH_ATOMIC, and the operation works on the buffer of a
-        tagged receive that the peer has posted: `key` is its tag, `addr` the place in its buffer. The peer needs HPC.
-        The completion then has the flag TAGGED, too.
+        With `Flag.TAGGED` the opcode is TSEND_ATOMIC or TSEND_FETCH_ATOMIC, and the operation works on the buffer of a
+        tagged receive that the peer has posted. Then `key` is the tag of the receive and `addr` the place in its
+        buffer; the peer needs the profile HPC, and the completion has the flag TAGGED, too.
         """
         self._atomic(buf, compare, result, dest, addr, key, datatype, op, flags, context)
 

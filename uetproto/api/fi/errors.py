@@ -1,6 +1,8 @@
-"""This module has errors: the numbers of libfabric, the error of each SES return code, and checks of arguments.
+"""This module has the error numbers of libfabric, the error number for each SES return code, and the checks of
+arguments.
 
-The numbers are those of rdma/fi_errno.h; ses.md §13.3 (mapping), §9.5 (classes of return codes).
+The numbers are those of rdma/fi_errno.h. The return codes are mapped to them as ses.md §13.3 says, and to retry classes
+as §9.5 says.
 """
 
 from enum import Enum, IntEnum, IntFlag
@@ -14,7 +16,7 @@ _Flag = TypeVar("_Flag", bound=IntFlag)
 
 
 class Errno(IntEnum):
-    """This enumeration has the numbers of fi_errno.h that are used here."""
+    """This enumeration names the numbers of fi_errno.h that are used here."""
 
     FI_ENOENT = 2
     FI_EIO = 5
@@ -39,9 +41,10 @@ class Errno(IntEnum):
 
 
 class FiError(CallError[Errno]):
-    """Raised when a call fails: `errno` is the number of libfabric, the text names the argument and the legal values.
+    """Raised when a call fails; `errno` is the error number of libfabric, and the text names the argument and its legal
+    values.
 
-    A call that raises it has changed nothing.
+    A call that raises this error has changed nothing.
     """
 
 
@@ -58,13 +61,13 @@ class FiObject:
         self.closed = False
 
     def close(self) -> None:
-        """`fi_close` closes the object. Raises FI_EBUSY while an endpoint or a region is bound to it."""
+        """`fi_close` closes the object. Raises FI_EBUSY while an endpoint or a region is bound to the object."""
         if self.users:
             raise FiError(Errno.FI_EBUSY, self.kind, "is bound", "close the endpoints and regions first")
         self.closed = True
 
     def check_bindable(self, driver: EndpointDriver) -> None:
-        """Raise FI_EINVAL for a closed object, FI_EDOMAIN for an object of another fabric."""
+        """Raise FI_EINVAL if the object is closed, and FI_EDOMAIN if it belongs to another fabric than `driver`."""
         if self.closed:
             raise invalid(self.kind, "is closed", "one that is open")
         if self.driver is not driver:
@@ -76,7 +79,8 @@ class FiObject:
 
 
 def expect(call: str, subject: str, state: Enum, *legal: Enum) -> None:
-    """Raise FI_EOPBADSTATE for a call in a state in which it is not legal."""
+    """Raise FI_EOPBADSTATE if `state` is not one of the states in which a call is legal. `call` and `subject` are names
+    for the error text."""
     if state not in legal:
         names = " or ".join(one.value for one in legal)
         raise FiError(Errno.FI_EOPBADSTATE, call, f"{subject} is {state.value}", names)
@@ -87,7 +91,7 @@ invalid, member, duration = CHECKS.invalid, CHECKS.member, CHECKS.duration
 
 
 class RetryClass(Enum):
-    """This enumeration has the ways in which an initiator reacts to a return code (ses.md §9.5)."""
+    """This enumeration names the ways in which an initiator reacts to an SES return code (ses.md §9.5)."""
 
     OK = "ok"
     NOW = "now"
@@ -120,24 +124,25 @@ _ERRNOS: dict[ReturnCode, Errno] = {
 
 
 def class_of(code: int) -> RetryClass:
-    """Return the retry class of a return code: PERM for vendor codes and unknown codes."""
+    """Return the retry class of an SES return code; vendor codes and unknown codes have the class PERM."""
     return _CLASSES.get(code, RetryClass.PERM)  # type: ignore[call-overload,no-any-return]
 
 
 def errno_of(code: int, strict_ref_errors: bool = False) -> Errno:
-    """Return the error for a refusal by the peer; with `strict_ref_errors` always FI_EIO (ses.md §13.3)."""
+    """Return the error number for an SES return code with which the peer refused an operation. With `strict_ref_errors`
+    it is always FI_EIO (ses.md §13.3)."""
     if strict_ref_errors:
         return Errno.FI_EIO
     return _ERRNOS.get(code, Errno.FI_EIO)  # type: ignore[call-overload,no-any-return]
 
 
 def name_of(code: int) -> str:
-    """Return the name of a return code, or its number in hex."""
+    """Return the name of an SES return code, or its number in hex if it has no name."""
     return ReturnCode(code).name if code in ReturnCode.__members__.values() else f"{code:#04x}"
 
 
 def some(name: str, value: Any, kind: type[_Flag], legal: int, errno: Errno = Errno.FI_EINVAL) -> _Flag:
-    """Return flags as `member` does; at least one flag must be set. Raises `errno`."""
+    """Return flags as `member` does. Raises the error number `errno` for other flags, and if no flag is set."""
     found = member(name, value, kind, legal, errno)
     if not found:
         raise invalid(name, "none", ", ".join(one.name or "" for one in kind if int(one) & legal), errno)
@@ -145,7 +150,7 @@ def some(name: str, value: Any, kind: type[_Flag], legal: int, errno: Errno = Er
 
 
 def bits(name: str, value: Any, width: int) -> int:
-    """Return a whole number after a check that it fits into `width` bits. Raises FI_EINVAL for another value."""
+    """Return `value` if it is a whole number that fits into `width` bits. Raises FI_EINVAL for any other value."""
     if type(value) is not int or not 0 <= value < 1 << width:
         shown = hex(value) if type(value) is int else value
         raise invalid(name, str(shown), f"0 … {(1 << width) - 1:#x}")

@@ -1,4 +1,4 @@
-"""This module has the fabric of the libfabric-shaped API: its nodes, their driver, and its time."""
+"""This module has the fabric of the libfabric-shaped API, with its nodes, the driver that runs them, and its time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,14 +17,16 @@ from uetproto.engine.contract import EndpointDriver
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
 
 Op = AtomicOpcode
-"""`FI_SUM` is `Op.SUM`, `FI_ATOMIC_READ` is `Op.READ`. The numbers are those of the wire, not those of libfabric."""
+"""Operations of atomics: `FI_SUM` is `Op.SUM`, and `FI_ATOMIC_READ` is `Op.READ`. Their numbers are those on the wire,
+not those of libfabric."""
 Datatype = AtomicDatatype
-"""`FI_UINT64` is `Datatype.UINT64`. The numbers are those of the wire."""
+"""Data types of atomics: `FI_UINT64` is `Datatype.UINT64`. Their numbers are those on the wire, not those of
+libfabric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """`fi_info` describes one fabric endpoint and what it can do (ses.md §14.1 phase 4)."""
+    """`fi_info` describes one fabric endpoint and its capabilities (ses.md §14.1 phase 4)."""
 
     fabric_name: str = "UET"
     prov_name: str = "uet"
@@ -32,7 +34,7 @@ class Info:
     src_addr: str
     caps: FepCap
     mtu: int
-    """Bytes of payload of a full packet."""
+    """Largest payload of a packet in bytes."""
     max_msg_size: int
     inject_size: int
     iov_limit: int
@@ -44,10 +46,11 @@ class Info:
 
 
 class Fabric(DrivenNetwork):
-    """`fi_fabric` is a network of nodes with one fabric endpoint each, with virtual time; it is a context manager."""
+    """`fi_fabric` is a network of nodes, each with one fabric endpoint, that runs in virtual time. It is a context
+    manager."""
 
     world: FiNetwork
-    """The emulated network; not set on a fabric that another driver drives."""
+    """The emulated network; a fabric that `driven` made does not have this attribute."""
     checks = CHECKS
 
     def __init__(
@@ -72,7 +75,7 @@ class Fabric(DrivenNetwork):
 
     @classmethod
     def driven(cls, driver: EndpointDriver, nodes: Mapping[str, FiNode]) -> Self:
-        """Return a fabric of the nodes of another driver, for example a driver of real sockets."""
+        """Return a fabric whose nodes `driver` drives, for example a driver of real sockets."""
         fabric = cls.__new__(cls)
         fabric._begin(driver, nodes)
         return fabric
@@ -88,7 +91,7 @@ class Fabric(DrivenNetwork):
     # The long way
 
     def getinfo(self) -> list[Info]:
-        """`fi_getinfo` returns one entry for each node."""
+        """`fi_getinfo` returns an entry for the fabric endpoint of each node."""
         return [
             Info(
                 domain_name=name, src_addr=str(ip_address(node.fep.address)),
@@ -103,10 +106,11 @@ class Fabric(DrivenNetwork):
         self, node: str, job: Job | None = None, *, pid_on_fep: int | None = None, absolute: bool = False,
         mr_mode: MrMode = MrMode.NONE,
     ) -> Domain:  # fmt: skip
-        """`fi_domain` makes a process of `job` at a node, with the next free PIDonFEP.
+        """`fi_domain` makes a process of `job` at a node. Its PIDonFEP is `pid_on_fep`, or the first free one with
+        None.
 
-        `absolute`: the process is a service for clients of any job. Raises FI_EINVAL, FI_EADDRINUSE for a PIDonFEP that
-        is taken, FI_EOPBADSTATE when the fabric is closed.
+        With `absolute` the process is a service for clients of any job. Raises FI_EINVAL for an illegal argument,
+        FI_EADDRINUSE for a PIDonFEP that is taken, and FI_EOPBADSTATE if the fabric is closed.
         """
         if self.closed:
             raise FiError(Errno.FI_EOPBADSTATE, "fabric.domain", "the fabric is closed")
@@ -132,10 +136,10 @@ class Fabric(DrivenNetwork):
         job: Job | None = None, mr_mode: MrMode = MrMode.NONE, cq_size: int | None = None,
         cq_format: CqFormat = CqFormat.TAGGED,
     ) -> Endpoint:  # fmt: skip
-        """Make a process with one enabled endpoint; `endpoint.cq` takes all its completions.
+        """Make a process with one enabled endpoint, whose completions all go to `endpoint.cq`.
 
-        Endpoints that this method makes have each other in their address vectors; so `peer.address` is a destination.
-        Raises the errors of `domain`.
+        The endpoints that this method makes have each other's addresses in their address vectors, so `peer.address` can
+        be used as a destination. Raises the errors of `domain`.
         """
         domain = self.domain(node, job, mr_mode=mr_mode)
         endpoint = domain.endpoint(ep_type, msg_order=msg_order, op_flags=op_flags)

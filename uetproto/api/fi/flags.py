@@ -1,16 +1,17 @@
-"""This module has flags, orders, modes and formats of libfabric, without the prefix FI_ (rdma/fabric.h, fi_domain.h).
+"""This module has the flags, orders, modes and formats of libfabric, without the prefix FI_ (rdma/fabric.h,
+fi_domain.h).
 
-`FI_DELIVERY_COMPLETE` is `Flag.DELIVERY_COMPLETE`, `FI_ORDER_SAS` is `Order.SAS`, `FI_MR_LOCAL` is `MrMode.LOCAL`.
+`FI_DELIVERY_COMPLETE` is `Flag.DELIVERY_COMPLETE`, `FI_ORDER_SAS` is `Order.SAS`, and `FI_MR_LOCAL` is `MrMode.LOCAL`.
 """
 
 from enum import IntEnum, IntFlag
 
 ADDR_UNSPEC = (1 << 64) - 1
-"""FI_ADDR_UNSPEC: any source."""
+"""FI_ADDR_UNSPEC, which stands for any source, or for an unknown one."""
 
 
 class Flag(IntFlag):
-    """Flags of operations, flags of completions and counters, and the rights to access a region have one enum, as in
+    """This enum has the flags of operations, of completions and of counters, and the rights to access a region, as in
     libfabric."""
 
     NONE = 0
@@ -28,28 +29,33 @@ class Flag(IntFlag):
     MULTI_RECV = 1 << 16
     REMOTE_CQ_DATA = 1 << 17
     MORE = 1 << 18
-    """This flag has no effect: no packet waits for later operations."""
+    """This flag has no effect, because no packet waits for later operations."""
     FENCE = 1 << 21
-    """This operation and all later operations wait until all earlier operations to the peer are done."""
+    """This flag makes this operation and all later operations to the peer wait until the earlier operations to the peer
+    are done."""
     COMPLETION = 1 << 24
-    """Asks for an entry, even if the queue is bound with SELECTIVE_COMPLETION."""
+    """This flag asks for an entry in the completion queue, even if the queue is bound with SELECTIVE_COMPLETION."""
     INJECT = 1 << 25
-    """Copies the bytes: the buffer may change when the call returns."""
+    """This flag makes the call copy the bytes, so that the buffer may change when the call returns."""
     INJECT_COMPLETE = 1 << 26
-    """Completes when the program may change the buffer; here this is not earlier than with TRANSMIT_COMPLETE."""
+    """This flag makes the operation complete when the program may change the buffer; here this is not earlier than with
+    TRANSMIT_COMPLETE."""
     TRANSMIT_COMPLETE = 1 << 27
-    """Completes when every packet is acknowledged and the semantic answer is known; the default (ses.md §13.1)."""
+    """This flag makes the operation complete when every packet is acknowledged and the semantic response is known. This
+    is the default (ses.md §13.1)."""
     DELIVERY_COMPLETE = 1 << 28
-    """Completes when the effect can be seen at the target: dc = 1 (ses.md §13.2)."""
+    """This flag makes the operation complete when its effect can be seen at the target, by dc = 1 in the request
+    (ses.md §13.2)."""
     MATCH_COMPLETE = 1 << 31
-    """Completes a send when a receive has matched the message; here this holds for every send."""
+    """This flag makes a send complete when a receive has matched the message; here every send does so."""
     RMA_EVENT = 1 << 56
-    """Registers a region that is enabled later, after a counter was bound."""
+    """This flag makes `mr_reg` leave the region disabled, so that a counter can be bound before the region is
+    enabled."""
     SELECTIVE_COMPLETION = 1 << 59
 
 
 class Order(IntFlag):
-    """These are the bits of msg_order: any of them selects ordered delivery, ROD (ses.md §13.4)."""
+    """This enumeration names the bits of msg_order, any of which selects ordered delivery, ROD (ses.md §13.4)."""
 
     NONE = 0
     RAR = 1 << 0
@@ -73,31 +79,31 @@ class Order(IntFlag):
 
 
 class EpType(IntEnum):
-    """Names types of endpoints."""
+    """This enumeration names the types of endpoints."""
 
     DGRAM = 2
-    """Sends unreliable datagrams: UUD."""
+    """Type of endpoints that send unreliable datagrams, with the delivery mode UUD."""
     RDM = 3
-    """Sends reliably, without connections: RUD, ROD, RUDI."""
+    """Type of endpoints that send reliably and without connections, with the delivery modes RUD, ROD and RUDI."""
 
 
 class MrMode(IntFlag):
-    """Names modes of memory registration, mr_mode of a domain."""
+    """This enumeration names the modes of memory registration, which are the mr_mode of a domain."""
 
     NONE = 0
     LOCAL = 1 << 2
-    """Requires that local buffers of operations are registered, too."""
+    """This flag requires that the local buffers of operations are registered, too."""
     VIRT_ADDR = 1 << 4
-    """Peers address a region from its base address on; without the flag, from 0 on."""
+    """This flag makes peers address a region from its base address on; without this flag they address it from 0 on."""
     PROV_KEY = 1 << 6
-    """Ignores requested keys: all keys are assigned here."""
+    """This flag makes `mr_reg` ignore the requested key and assign one itself."""
     ENDPOINT = 1 << 9
-    """Requires that a region is bound to an endpoint and enabled."""
+    """This flag requires that a region is bound to an endpoint and then enabled before peers can reach it."""
 
 
 class CqFormat(IntEnum):
-    """These are the formats of the entries of a completion queue; each has the fields of the format before it, and
-    more."""
+    """This enumeration names the formats of completion queue entries; each format has the fields of the format before
+    it, and further ones."""
 
     CONTEXT = 1
     MSG = 2
@@ -106,11 +112,11 @@ class CqFormat(IntEnum):
 
 
 class FepCap(IntFlag):
-    """These are the bits of fep_cap, the capabilities of a fabric endpoint (ses.md §2.3)."""
+    """This enumeration names the capabilities of a fabric endpoint, which are the bits of fep_cap (ses.md §2.3)."""
 
     AI_BASE = 1 << 0
     AI_FULL = 1 << 1
     HPC = 1 << 2
     REORDER = 1 << 6
     OPTIMIZED = 1 << 7
-    """Accepts optimized non-matching headers."""
+    """This flag says that the endpoint accepts optimized non-matching headers."""

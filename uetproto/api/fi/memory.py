@@ -1,4 +1,4 @@
-"""This module registers memory: keys, and the states of a region (UE 1.0.1 Table 2-13, ses.md §2.6, §14.2)."""
+"""This module registers memory; it has the keys and the states of regions (UE 1.0.1 Table 2-13, ses.md §2.6, §14.2)."""
 
 from collections.abc import Container
 from enum import Enum
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from uetproto.api.fi.endpoint import Endpoint
 
 PROVIDER_KEY = 1 << 48
-"""Bit of keys that are assigned here; it keeps the two key spaces apart (ses.md §2.6)."""
+"""Bit that is set in the keys that `mr_reg` assigns, so that they differ from all keys that programs request (ses.md
+§2.6)."""
 _RESERVED = 0x3F << 56
 _VENDOR = 0xFF << 48
 _INDICES = 1 << 12
@@ -30,7 +31,10 @@ ACCESS = REMOTE | Flag.READ | Flag.WRITE | Flag.SEND | Flag.RECV
 
 
 def user_key(requested: int, idempotent_safe: bool, optimized: bool) -> int:
-    """Return the key for a `requested_key`; the arguments set the two top bits of the key. Raises FI_EINVAL."""
+    """Return the key for a `requested_key`. `idempotent_safe` sets bit 63 of the key, and `optimized` bit 62.
+
+    Raises FI_EINVAL if reserved bits are set, or if an optimized key has no index below 4096.
+    """
     key = bits("requested_key", requested, 64)
     if key & _RESERVED:
         raise invalid("requested_key", f"{key:#x}", "bits 61 … 56 zero (reserved)")
@@ -43,10 +47,10 @@ def user_key(requested: int, idempotent_safe: bool, optimized: bool) -> int:
 
 
 def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Container[int]) -> int:
-    """Return the key that the provider gives to the region with number `index`; an optimized key has the first free
-    RKEY index.
+    """Return the key that `mr_reg` assigns to the region number `index`; an optimized key has the first free index
+    instead.
 
-    Raises FI_ENOSPC when all indices are taken.
+    Raises FI_ENOSPC if all indices of optimized keys are taken.
     """
     top = IDEMPOTENT_SAFE if idempotent_safe else 0
     if optimized:
@@ -59,18 +63,19 @@ def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Cont
 
 
 class MrState(Enum):
-    """A region has these states: register → bind → enable → disable → close (ses.md §14.2)."""
+    """This enumeration names the states of a region, through which it goes by the calls register, bind, enable, disable
+    and close (ses.md §14.2)."""
 
     REGISTERED = "registered"
     BOUND = "bound"
     ENABLED = "enabled"
-    """Lets packets reach the region."""
+    """Packets can reach the region."""
     CLOSED = "closed"
 
 
 class MemoryRegion:
-    """This class represents a memory region that peers may access. `domain.mr_reg(...)` makes it; attributes are for
-    reading."""
+    """This class represents a memory region that peers may access. `domain.mr_reg(...)` makes one; programs only read
+    the attributes."""
 
     def __init__(
         self, domain: "Domain", buffer: Any, access: Flag, key: int, base: int, *, job_restriction: int | None,
@@ -109,15 +114,16 @@ class MemoryRegion:
 
     @property
     def owner(self) -> object:
-        """Return the object that owns the bytes, for FI_MR_LOCAL."""
+        """Return the object whose memory the region uses, to check FI_MR_LOCAL."""
         return self.view.obj if self.memory is self.view else self.memory
 
     def bind(self, other: "Endpoint | Counter", flags: Flag = Flag.REMOTE_WRITE) -> None:
-        """`fi_mr_bind` binds an endpoint (FI_MR_ENDPOINT), or a counter of REMOTE_WRITE and REMOTE_READ accesses.
+        """`fi_mr_bind` binds an endpoint to the region (FI_MR_ENDPOINT), or a counter of peers' accesses; `flags` say
+        whether the counter counts REMOTE_WRITE, REMOTE_READ or both.
 
-        Raises FI_EOPBADSTATE once the region is enabled, FI_EINVAL for any counter if the region is IDEMPOTENT_SAFE
-        (ses.md §2.6) and for a closed counter, FI_EDOMAIN for a counter of another fabric and an endpoint of another
-        domain.
+        Raises FI_EOPBADSTATE once the region is enabled. Raises FI_EINVAL for a closed counter, and for any counter if
+        the region is IDEMPOTENT_SAFE (ses.md §2.6). Raises FI_EDOMAIN for a counter of another fabric or an endpoint of
+        another domain.
         """
         expect("mr.bind", "the region", self.state, MrState.REGISTERED, MrState.BOUND)
         if isinstance(other, Counter):
@@ -134,7 +140,8 @@ class MemoryRegion:
         self.state = MrState.BOUND
 
     def enable(self) -> None:
-        """`fi_mr_enable` lets packets reach the region. Raises FI_EOPBADSTATE unless it is registered, or bound."""
+        """`fi_mr_enable` lets packets reach the region. Raises FI_EOPBADSTATE if the region is enabled or closed
+        already, or not bound although MrMode.ENDPOINT demands it."""
         needs_endpoint = MrMode.ENDPOINT in self.domain.mr_mode
         legal = (MrState.BOUND,) if needs_endpoint else (MrState.REGISTERED, MrState.BOUND)
         expect("mr.enable", "the region", self.state, *legal)
@@ -142,7 +149,7 @@ class MemoryRegion:
         self.state = MrState.ENABLED
 
     def disable(self) -> None:
-        """Disable and unbind the region: packets of peers are refused with BAD_MKEY.
+        """Disable the region and undo all its bindings, so that packets of peers are refused with BAD_MKEY.
 
         Raises FI_EOPBADSTATE unless the region is bound or enabled.
         """
@@ -152,9 +159,9 @@ class MemoryRegion:
         self.state = MrState.REGISTERED
 
     def close(self) -> None:
-        """`fi_close` releases the key and the buffer; `view` is empty then.
+        """`fi_close` closes the region and releases its key and its buffer; `view` is empty afterwards.
 
-        Raises FI_EBUSY while the region is bound to an endpoint (ses.md §14.2).
+        Raises FI_EBUSY while an endpoint is bound to the region (ses.md §14.2).
         """
         if self.state is MrState.CLOSED:
             return
@@ -168,7 +175,7 @@ class MemoryRegion:
         self.state = MrState.CLOSED
 
     def count(self, access: RemoteAccess) -> None:
-        """Count an access of a peer."""
+        """Count an access of a peer in the bound counters."""
         for counter, flags in self._counters:
             if (access.written and Flag.REMOTE_WRITE in flags) or (access.read and Flag.REMOTE_READ in flags):
                 counter.add()

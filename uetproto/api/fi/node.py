@@ -1,6 +1,5 @@
-"""This module has nodes of the libfabric-shaped API, with a fabric endpoint each, and an emulated network of such
-nodes.
-"""
+"""This module has the nodes of the libfabric-shaped API, each with one fabric endpoint, and an emulated network of such
+nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -21,18 +20,19 @@ _HOW = {"udp": BOOLEAN, "crc": BOOLEAN, "udp_port": integer(1, 65535), "ip_proto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec(PlaceSpec):
-    """This record specifies a node to be made; a field that is None takes the value that holds for all nodes."""
+    """This record specifies a node of a network; an attribute that is None takes the value that the network has for all
+    nodes."""
 
     pds: PdsConfig | None = None
     ses: SesConfig | None = None
     around: Callable[[Fep], Engine] | None = None
-    """Function that makes an engine around the endpoint, such as `SharpStation`; the driver calls that engine in place
-    of the endpoint."""
+    """Function that makes an engine, such as `SharpStation`, around the fabric endpoint; the driver then calls this
+    engine in place of the endpoint."""
 
 
 class FiNode(LocalNode):
-    """This class represents a node with its fabric endpoint. `engine`: an engine around the endpoint, which the driver
-    calls in place of the endpoint; None: the driver calls the endpoint."""
+    """This class represents a node with its fabric endpoint. If `engine` is given, it contains the endpoint, and the
+    driver calls it in place of the endpoint."""
 
     def __init__(
         self, place: NodePlace, fep: Fep, pds: PdsConfig, ses: SesConfig, engine: Engine | None = None
@@ -43,9 +43,8 @@ class FiNode(LocalNode):
         self.ses = ses
 
     def cancel(self, receive: Receive) -> bool:
-        """Withdraw a receive, and pass the resulting events to the listeners; return False if a message has matched the
-        receive already.
-        """
+        """Withdraw a posted receive, and pass the resulting events to the listeners. Return False if a message has
+        matched the receive already."""
         done: bool = self.fep.cancel(receive, self.driver.now)
         for event in self.fep.events():
             self.tell(event)
@@ -84,7 +83,7 @@ class FiNetwork(EmulatedNetwork):
             raise self.invalid("how.dscp", how.dscp, "a different one for each traffic class")
 
     def node(self, place: NodePlace, spec: NodeSpec) -> FiNode:
-        """Make a node with its endpoint."""
+        """Make a node with its fabric endpoint; `spec` is the specification of this node."""
         pds, ses = self.pds if spec.pds is None else spec.pds, self.ses if spec.ses is None else spec.ses
         for part, value, kind in (("pds", pds, PdsConfig), ("ses", ses, SesConfig)):
             self.typed(f"nodes[{place.name!r}].{part}", value, kind)
@@ -93,11 +92,11 @@ class FiNetwork(EmulatedNetwork):
         return FiNode(place, fep, pds, ses, None if spec.around is None else spec.around(fep))
 
     def framer(self, node: FiNode) -> UetFramer:
-        """Make the framer of a node."""
+        """Return the framer of a node, which encapsulates the packets that the node sends."""
         return UetFramer(node.address, node.ip_version, self.how, ecn_capable=node.pds.ecn_capable)
 
     def check_mtu(self, mtu: int) -> None:
-        """Raise FI_EINVAL if the longest packet of a node has more than `mtu` bytes."""
+        """Raise FI_EINVAL if the longest packet of any node is longer than `mtu` bytes."""
         payload, version = max((node.ses.payload_mtu, node.ip_version) for node in self.nodes.values())
         needed = self.how.around(version, extension=UET_EXTENSION) + payload
         if needed > mtu:
@@ -105,7 +104,7 @@ class FiNetwork(EmulatedNetwork):
 
     @property
     def stalled(self) -> bool:
-        """Return whether all open messages wait at their targets for a receive."""
+        """Return whether every open message waits at its target for a receive to be posted."""
         held: dict[int, set[tuple[int, int]]] = {}
         for node in self.nodes.values():
             messages = node.fep.held

@@ -1,7 +1,7 @@
 """This package has the ibverbs-shaped API over an emulated network: `from uetproto.api import verbs`.
 
-Names are those of libibverbs without `ibv_`: `IBV_WR_RDMA_WRITE_WITH_IMM` is `Opcode.RDMA_WRITE_WITH_IMM`,
-`ibv_post_send` is `qp.post_send`. Ping and pong::
+Names are those of libibverbs without `ibv_`: `IBV_WR_RDMA_WRITE_WITH_IMM` is `Opcode.RDMA_WRITE_WITH_IMM`, and
+`ibv_post_send` is `qp.post_send`. This program sends a ping, which a pong answers::
 
     with verbs.Network(["a", "b"], capture="pingpong.pcapng") as net:
         a, b = [net.device(name).alloc_pd() for name in "ab"]
@@ -15,10 +15,10 @@ Names are those of libibverbs without `ibv_`: `IBV_WR_RDMA_WRITE_WITH_IMM` is `O
         pong.post_send(verbs.Opcode.RDMA_WRITE, racket, remote_addr=ball.addr, rkey=ball.rkey)
         print(pong.send_cq.wait()[0].status.name, bytes(ball))
 
-Nothing runs beside the program: virtual time moves in `cq.wait`, `cq.get_event`, `device.get_async_event`, `net.run`,
-and at the end of the `with`, where packets under way arrive. These calls also end when only sends are open for which no
-receive is posted; the program then posts the receive and calls again. Times are integers of picoseconds, or texts such
-as "10 us".
+Nothing runs beside the program: virtual time advances only in `cq.wait`, `cq.get_event`, `device.get_async_event` and
+`net.run`, and at the end of the `with`, where packets in flight arrive. These calls also return when the only open
+operations are sends for which no receive is posted; the program then posts the receive and calls again. A time is an
+integer, in picoseconds, or a text such as "10 us".
 """
 
 from uetproto.api.network import Faults, Pfc, Red

@@ -1,6 +1,7 @@
-"""This module has completion queues: `ibv_poll_cq`, `ibv_req_notify_cq`, `ibv_get_cq_event` (roce.md §10).
+"""This module has completion queues, with the calls `ibv_poll_cq`, `ibv_req_notify_cq` and `ibv_get_cq_event` (roce.md
+§10).
 
-Polling lets no time pass; `wait` and `get_event` let time pass.
+Polling takes no virtual time; `wait` and `get_event` let time pass.
 """
 
 from collections import deque
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.device import Device
 
 MAX_CQE = 1 << 22
-"""Largest number of completions in a queue."""
+"""Largest legal depth of a completion queue, in completions."""
 
 
 class CQ(VerbsObject):
-    """This class represents a completion queue (`ibv_cq`) with its own completion channel; `device.create_cq(...)`
-    makes it."""
+    """This class represents a completion queue (`ibv_cq`) with a completion channel of its own. `device.create_cq(...)`
+    makes one."""
 
     def __init__(self, device: "Device", depth: int, context: Any) -> None:
         self.depth = integer("depth", depth, 1, MAX_CQE)
@@ -42,9 +43,10 @@ class CQ(VerbsObject):
         return len(self._entries)
 
     def poll(self, count: int = 1) -> list[WorkCompletion]:
-        """`ibv_poll_cq` returns up to `count` completions, oldest first. No time passes.
+        """`ibv_poll_cq` returns up to `count` completions, oldest first. No virtual time passes.
 
-        Raises EOVERFLOW when the queue is overrun and all it held has been polled, EINVAL when the queue is destroyed.
+        Raises EOVERFLOW if a completion was lost and all remaining ones have been polled, and EINVAL if the queue is
+        destroyed.
         """
         integer("count", count, 1, MAX_CQE)
         self.check("cq")
@@ -56,9 +58,9 @@ class CQ(VerbsObject):
     def wait(self, count: int = 1, timeout: int | str | None = None) -> list[WorkCompletion]:
         """Let time pass until `count` completions are there, and return them.
 
-        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, as when only sends are
-        open for which no receive is posted. After the timeout fewer completions are returned. Raises the errors
-        of `poll`.
+        `timeout` is a number of picoseconds, or a text such as "1 ms". With None the call waits as long as anything can
+        still happen; nothing can if, for example, the only open operations are sends for which no receive is posted.
+        After the timeout the call returns the completions that are there. Raises the errors of `poll`.
         """
         integer("count", count, 1, MAX_CQE)
         self.check("cq")
@@ -67,10 +69,10 @@ class CQ(VerbsObject):
         return self.poll(count)
 
     def arm(self, solicited_only: bool = False) -> None:
-        """`ibv_req_notify_cq` asks for one notification when the next completion comes.
+        """`ibv_req_notify_cq` asks for one notification, when the next completion comes.
 
-        `solicited_only`: only a completion whose sender asked for a notification (SendFlags.SOLICITED), or an error,
-        notifies. A queue that is armed for all completions stays armed for all.
+        With `solicited_only` only errors and completions whose sender asked for a notification (SendFlags.SOLICITED)
+        notify. A queue that is armed for all completions stays so.
         """
         self.check("cq")
         instance("solicited_only", solicited_only, bool, "True, False")
@@ -78,9 +80,10 @@ class CQ(VerbsObject):
         self._armed = True
 
     def get_event(self, timeout: int | str | None = None) -> bool:
-        """`ibv_get_cq_event` lets time pass until the armed queue notifies; it returns False if no notification came.
+        """`ibv_get_cq_event` lets time pass until the armed queue notifies, and returns True, or False if no
+        notification comes.
 
-        `timeout`: as in `wait`. Raises EINVAL for a queue that is not armed, which would never notify.
+        `timeout` is that of `wait`. Raises EINVAL for a queue that is not armed, which would never notify.
         """
         self.check("cq")
         limit = None if timeout is None else duration("timeout", timeout)
@@ -92,7 +95,7 @@ class CQ(VerbsObject):
         return True
 
     def destroy(self) -> None:
-        """`ibv_destroy_cq` destroys the queue. Raises EBUSY while a queue pair uses it."""
+        """`ibv_destroy_cq` destroys the queue. Raises EBUSY while a queue pair uses the queue."""
         self.check("cq")
         if self.users:
             raise VerbsError(Errno.EBUSY, "cq", f"{len(self.users)} queue pairs use it", "destroy them first")
@@ -100,7 +103,8 @@ class CQ(VerbsObject):
         self.device.cqs.remove(self)
 
     def add(self, entry: WorkCompletion) -> None:
-        """Add a completion; the device calls it."""
+        """Add a completion; if the queue is full, the completion is lost and the queue pairs that use the queue go to
+        ERR."""
         if self.overrun:
             return
         if len(self._entries) >= self.depth:

@@ -1,4 +1,4 @@
-"""This module has devices and protection domains, and the asynchronous events of a device (roce.md §6, §10)."""
+"""This module has devices and protection domains, and the asynchronous events of devices (roce.md §6, §10)."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -34,18 +34,18 @@ _FIRST_ADDRESS = 0x2000_0000
 
 
 class EventType(IntEnum):
-    """Asynchronous events have these types (`ibv_event_type`)."""
+    """This enumeration names the types of asynchronous events (`ibv_event_type`)."""
 
     CQ_ERR = 0
-    """A completion queue is overrun."""
+    """A completion queue was full and lost a completion."""
     QP_FATAL = 1
-    """The queue pair went to ERR after it sent NAK 0x61 or 0x63."""
+    """The queue pair went to ERR after it sent a NAK Invalid Request or Remote Operational Error (0x61, 0x63)."""
     QP_ACCESS_ERR = 3
-    """The queue pair went to ERR after it sent NAK 0x62."""
+    """The queue pair went to ERR after it sent a NAK Remote Access Error (0x62)."""
     COMM_EST = 4
-    """The first request came on a queue pair in RTR."""
+    """The first request arrived on a queue pair in the state RTR."""
     SQ_DRAINED = 5
-    """All sends that began before SQD are complete."""
+    """All sends that began before the queue pair entered SQD are complete."""
     SRQ_LIMIT_REACHED = 15
     """A shared receive queue has fewer receives left than its limit."""
 
@@ -56,21 +56,21 @@ class AsyncEvent:
 
     event_type: EventType
     element: QP | SRQ | CQ
-    """Object that the event concerns."""
+    """Queue pair, shared receive queue or completion queue that the event concerns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceAttr:
-    """This record represents those attributes of a device and its port that have a meaning here (`ibv_device_attr`,
-    `ibv_port_attr`)."""
+    """This record represents the attributes of a device and its port, as far as they have a meaning here
+    (`ibv_device_attr`, `ibv_port_attr`)."""
 
     name: str
     gid: str
-    """GID of the port; ::ffff:a.b.c.d over IPv4 (roce.md §1)."""
+    """GID of the port, which is ::ffff:a.b.c.d over IPv4 (roce.md §1)."""
     active_mtu: int
-    """Largest payload of a packet that the cable carries."""
+    """Largest payload in bytes of a packet that the cable can carry."""
     active_speed: int
-    """Rate of the cable in bits a second."""
+    """Rate of the cable in bits per second."""
     max_msg_sz: int
     max_qp_rd_atom: int
     max_qp_init_rd_atom: int
@@ -78,7 +78,7 @@ class DeviceAttr:
 
 
 class Device:
-    """This class represents the opened adapter of a node (`ibv_context`). `net.device(...)` returns it."""
+    """This class represents the opened adapter of a node (`ibv_context`). `net.device(...)` returns one."""
 
     def __init__(
         self, driver: EndpointDriver, node: VerbsNode, data_paths: DataPaths, peers: dict[int, "Device"], psns: Rng
@@ -111,20 +111,19 @@ class Device:
 
     @property
     def gid(self) -> str:
-        """Return the address as a GID."""
+        """Return the node's IP address as a GID."""
         text = str(ip_address(self.node.address))
         return f"::ffff:{text}" if self.node.ip_version == 4 else text
 
     @property
     def counters(self) -> dict[str, int]:
-        """Return how often the adapter dropped or repeated packets, by reason."""
+        """Return how many packets the adapter has dropped or retransmitted, by reason."""
         return dict(self.hca.counters)
 
     @property
     def data_path(self) -> Path | None:
-        """Return the path of bytes between GPU memory and the wire, for `net.data_path_report()`; None: not
-        modelled.
-        """
+        """Return the path of bytes between GPU memory and the wire, whose costs `net.data_path_report()` returns. With
+        None no path is modelled."""
         return self._data_path
 
     @data_path.setter
@@ -136,7 +135,7 @@ class Device:
 
     @property
     def path_config(self) -> PathConfig:
-        """Return latency and bandwidth of the hops, for the data path model."""
+        """Return the latencies and bandwidths of the hops in the data path model."""
         return self._path_config
 
     @path_config.setter
@@ -145,7 +144,7 @@ class Device:
         self._path_config = config
 
     def query(self) -> DeviceAttr:
-        """`ibv_query_device`, `ibv_query_port` return the attributes."""
+        """`ibv_query_device` and `ibv_query_port` return the attributes of the device and its port."""
         config = self.config
         return DeviceAttr(
             name=self.name, gid=self.gid, active_mtu=self.node.max_path_mtu, active_speed=self.node.rate,
@@ -159,17 +158,19 @@ class Device:
         return PD(self)
 
     def create_cq(self, depth: int = 4096, *, cq_context: Any = None) -> CQ:
-        """`ibv_create_cq` returns a queue for `depth` completions. Raises EINVAL."""
+        """`ibv_create_cq` returns a new completion queue for `depth` completions. Raises EINVAL for an illegal
+        depth."""
         self.check()
         cq = CQ(self, depth, cq_context)
         self.cqs.append(cq)
         return cq
 
     def get_async_event(self, timeout: int | str | None = None) -> AsyncEvent | None:
-        """`ibv_get_async_event` lets time pass until an event is present, and returns the oldest event; None if none
-        comes.
+        """`ibv_get_async_event` lets time pass until an event is there, and returns the oldest event, or None if no
+        event comes.
 
-        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen.
+        `timeout` is a number of picoseconds, or a text such as "1 ms"; with None the call waits as long as anything can
+        still happen.
         """
         limit = None if timeout is None else duration("timeout", timeout)
         self.driver.wait(lambda: bool(self.events), limit)
@@ -178,7 +179,7 @@ class Device:
     # Calls of objects of the device
 
     def token(self) -> int:
-        """Return a new number for a work request, which no other request of this device has."""
+        """Return a number for a work request that no other work request of this device has."""
         return next(self._tokens)
 
     def check(self) -> None:
@@ -187,8 +188,10 @@ class Device:
             raise invalid("network", "closed", "one that is open")
 
     def address_of(self, name: str, given: Any) -> int:
-        """Return the address of a device, or the address that a text or number gives: IPv4, IPv6 or a GID. Raises
-        EINVAL.
+        """Return the IP address, as a number, that `given` stands for: a device, or an IPv4 address, IPv6 address or
+        GID as text or number.
+
+        Raises EINVAL for anything else; `name` is the argument's name in the error.
         """
         if isinstance(given, Device):
             return given.node.address
@@ -204,7 +207,7 @@ class Device:
         return address
 
     def overran(self, cq: CQ) -> None:
-        """Report that a completion queue is overrun, and change its queue pairs to ERR."""
+        """Report by an asynchronous event that a completion queue is overrun, and change its queue pairs to ERR."""
         self._happened(EventType.CQ_ERR, cq)
         for qp in dict.fromkeys(cq.users):
             self.driver.call_soon(qp.fail)
@@ -224,7 +227,7 @@ class Device:
 
 
 class PD:
-    """This class represents a protection domain (`ibv_pd`). `device.alloc_pd()` makes it."""
+    """This class represents a protection domain (`ibv_pd`). `device.alloc_pd()` makes one."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -235,11 +238,12 @@ class PD:
     def reg_mr(
         self, memory: Any, access: Access = ALL, *, addr: int | None = None, kind: MemoryKind = MemoryKind.HOST
     ) -> MR:
-        """`ibv_reg_mr` registers a buffer, a `FileMemory` or any `Memory`. Its bytes are not copied.
+        """`ibv_reg_mr` registers a buffer, a `FileMemory` or any `Memory`, whose bytes are not copied.
 
-        `access`: all rights by default. `addr`: virtual address of the first byte; None: a page of its own. `kind`:
-        host or GPU memory, for the data path model. Raises EINVAL for an object that is no memory, for rights that
-        read-only memory cannot give and for REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE.
+        `access` are the rights of the region; by default it has all. `addr` is the virtual address of the first byte;
+        with None the region begins on a page of its own. `kind` says for the data path model whether the memory is host
+        or GPU memory. Raises EINVAL for an object that is no memory, for rights that read-only memory cannot give, and
+        for REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE.
         """
         self.check("pd")
         mr = MR(self, memory, access, self.device.next_address if addr is None else addr, kind)
@@ -250,9 +254,9 @@ class PD:
         return mr
 
     def create_srq(self, limit: int = 0, *, max_wr: int = 1 << 16) -> SRQ:
-        """`ibv_create_srq` returns a shared receive queue.
+        """`ibv_create_srq` returns a new shared receive queue.
 
-        The event SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left; 0: never.
+        The event SRQ_LIMIT_REACHED comes once, when fewer receives than `limit` are left; with 0 it never comes.
         """
         self.check("pd")
         srq = SRQ(self, limit, max_wr)
@@ -264,7 +268,8 @@ class PD:
         max_send_wr: int = 1 << 16, max_recv_wr: int = 1 << 16, max_inline_data: int = 256, sq_sig_all: bool = False,
         qp_context: Any = None,
     ) -> QP:  # fmt: skip
-        """`ibv_create_qp` returns a queue pair in RESET. `recv_cq`: by default `send_cq`. Raises EINVAL."""
+        """`ibv_create_qp` returns a new queue pair in RESET. `recv_cq` is `send_cq` by default. Raises EINVAL for an
+        illegal argument."""
         self.check("pd")
         return QP(
             self, qp_type, send_cq, send_cq if recv_cq is None else recv_cq, srq, max_send_wr=max_send_wr,
@@ -272,10 +277,11 @@ class PD:
         )  # fmt: skip
 
     def create_ah(self, dst: "str | int | Device", *, flow_label: int = 0, hop_limit: int | None = None) -> AH:
-        """`ibv_create_ah` returns a handle for an address, GID, device or multicast group.
+        """`ibv_create_ah` returns a handle for a destination, which is an address, a GID, a device or a multicast
+        group.
 
-        `flow_label`: 20 bits, from which the UDP source port is computed; 0: the port is computed from the numbers of
-        the queue pairs (roce.md §1).
+        `flow_label` has 20 bits, from which the UDP source port is computed; with 0 the port is computed from the
+        numbers of the queue pairs (roce.md §1).
         """
         self.check("pd")
         integer("flow_label", flow_label, 0, (1 << 20) - 1)
@@ -286,7 +292,7 @@ class PD:
         return ah
 
     def dealloc(self) -> None:
-        """Deallocate the domain (`ibv_dealloc_pd`). Raises EBUSY while an object of the domain exists."""
+        """`ibv_dealloc_pd` deallocates the domain. Raises EBUSY while an object of the domain exists."""
         self.check("pd")
         if self.users:
             kinds = ", ".join(sorted({type(user).__name__ for user in self.users}))

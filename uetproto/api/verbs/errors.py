@@ -1,6 +1,6 @@
-"""This module has the errors of the verbs, and the checks that raise them.
+"""This module has the errors of the verbs, and the argument checks that raise them.
 
-An errno of libibverbs is raised, and the text names the argument and the legal values.
+An error has an errno of libibverbs, and its text names the argument and the argument's legal values.
 """
 
 from collections.abc import Iterator
@@ -13,22 +13,23 @@ from uetproto.errors import LocalError
 
 
 class Errno(IntEnum):
-    """This enumeration has the numbers of errno.h that the verbs return here."""
+    """This enumeration names the error numbers of errno.h that the verbs use."""
 
     ENOMEM = 12
-    """A queue is full."""
+    """A send queue or receive queue is full."""
     EBUSY = 16
-    """The object cannot be closed: another object still uses it."""
+    """The object cannot be destroyed, because another object still uses it."""
     EINVAL = 22
     EOVERFLOW = 75
     """A completion queue has lost completions."""
 
 
 class VerbsError(CallError[Errno]):
-    """Raised when a call fails: `errno` is what libibverbs returns, the text names the argument and the legal values.
+    """Raised when a call fails; `errno` is the number that libibverbs returns, and the text names the argument and its
+    legal values.
 
-    A call that raises this error has changed nothing, except for a list of work requests: `bad_wr` is the index of the
-    refused one, and those before it are posted.
+    A call that raises this error has changed nothing, except for a call with a list of work requests: `bad_wr` is the
+    index of the request that was refused, and the requests before it are posted.
     """
 
     bad_wr: int | None = None
@@ -39,19 +40,19 @@ invalid, member, duration = CHECKS.invalid, CHECKS.member, CHECKS.duration
 
 
 class VerbsObject:
-    """This class represents an object that the program has to destroy; no call may use the object after that."""
+    """This class represents an object that the program has to destroy; afterwards no call may use the object."""
 
     destroyed = False
 
     def check(self, name: str) -> None:
-        """Raise EINVAL for an object that is destroyed."""
+        """Raise EINVAL if the object is destroyed; `name` is the argument's name in the error."""
         if self.destroyed:
             raise invalid(name, "destroyed", "one that is not")
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn errors of the adapter into EINVAL."""
+    """Turn any `LocalError` of the adapter in the `with` block into a `VerbsError` with EINVAL."""
     try:
         yield
     except VerbsError:
@@ -61,13 +62,13 @@ def refusals() -> Iterator[None]:
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
-    """Return a whole number within bounds. Raises EINVAL."""
+    """Return `value` if it is a whole number from `low` to `high`. Raises EINVAL for any other value."""
     if type(value) is not int or not low <= value <= high:
         raise invalid(name, value, f"{low} … {high:#x}" if high >= 1 << 20 else f"{low} … {high}")
     return value
 
 
 def instance(name: str, value: Any, kind: type, legal: str = "") -> None:
-    """Raise EINVAL for a value of another type."""
+    """Raise EINVAL if `value` is no instance of `kind`; `legal` replaces the name of `kind` in the text."""
     if not isinstance(value, kind):
         raise invalid(name, value, legal or f"{kind.__name__}")

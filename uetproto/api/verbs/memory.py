@@ -1,4 +1,4 @@
-"""This module has the memory regions of the verbs, and the pieces of regions that work requests name."""
+"""This module has the memory regions of the verbs, and the slices of regions that work requests name."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REM
 
 @dataclass(frozen=True, slots=True)
 class Slice(Sge):
-    """This record represents a piece of a region, `mr[0:64]`: an `ibv_sge` that knows its region.
+    """This record represents a part of a memory region, such as `mr[0:64]`: it is an `ibv_sge` that knows its region.
 
-    `bytes(...)` returns the bytes that the piece holds at that time.
+    `bytes(...)` returns the present bytes of the slice.
     """
 
     mr: "MR"
@@ -27,9 +27,9 @@ class Slice(Sge):
 
 
 class MR:
-    """This class represents a memory region (`ibv_mr`). `pd.reg_mr(...)` makes it.
+    """This class represents a memory region (`ibv_mr`). `pd.reg_mr(...)` makes one.
 
-    `mr[0:64]` is a piece for a work request, `mr[:4] = b"ping"` writes.
+    `mr[0:64]` is a `Slice` for a work request, and `mr[:4] = b"ping"` writes to the memory.
     """
 
     def __init__(self, pd: "PD", memory: Any, access: Access, addr: int, kind: MemoryKind) -> None:
@@ -84,30 +84,31 @@ class MR:
         return self.read(0, self.length)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return a copy of the present bytes."""
+        """Return a copy of the `length` bytes that are at `offset` now."""
         self.check("mr")
         integer("offset", offset, 0, self.length)
         integer("length", length, 0, self.length - offset)
         return bytes(self.region.memory.read(offset, length))
 
     def dereg(self) -> None:
-        """`ibv_dereg_mr` deregisters the region: from now on work that names the region fails."""
+        """`ibv_dereg_mr` deregisters the region; from now on work requests that name the region fail."""
         self.check("mr")
         self.pd.device.hca.dereg_mr(self.region)
         del self.pd.device.mrs[self.lkey]
         self.pd.users.remove(self)
 
     def check(self, name: str) -> None:
-        """Raise EINVAL for a region that is deregistered."""
+        """Raise EINVAL if the region is deregistered; `name` is the argument's name in the error."""
         if self.region.dead:
             raise VerbsError(Errno.EINVAL, name, "the region was deregistered", "one that is registered")
 
 
 def sge_list(name: str, given: Any, pd: "PD") -> tuple[Sge, ...]:
-    """Return a scatter or gather list from regions, pieces of regions and `Sge`, or from only one of these.
+    """Return the scatter or gather list that `given` stands for: a region, a slice of a region or an `Sge`, or a list
+    of these.
 
-    Raises EINVAL for a region that is deregistered or of another domain. A plain `Sge` with a bad lkey fails in its
-    completion (roce.md §10).
+    Raises EINVAL for a region that is deregistered or of another domain. A plain `Sge` with a bad lkey is legal here;
+    its work request then completes with an error (roce.md §10).
     """
     parts = (given,) if isinstance(given, Sge | MR) else given
     if not isinstance(parts, list | tuple):

@@ -1,4 +1,4 @@
-"""This module has the network of the ibverbs-shaped API: its devices, their driver, and its time."""
+"""This module has the network of the ibverbs-shaped API, with its devices, the driver that runs them, and its time."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack
@@ -26,10 +26,11 @@ _EXCHANGED = ("av", "dest_qpn", "rq_psn")
 
 
 class Network(DrivenNetwork):
-    """This class represents a network of nodes with one adapter each, with virtual time; it is a context manager."""
+    """This class represents a network of nodes, each with one adapter, that runs in virtual time. It is a context
+    manager."""
 
     world: VerbsNetwork
-    """The emulated network that drives the nodes; not set if this object was made by `driven`."""
+    """The emulated network that drives the nodes; a `Network` that `driven` made does not have this attribute."""
     checks = CHECKS
 
     def __init__(
@@ -47,9 +48,8 @@ class Network(DrivenNetwork):
 
     @classmethod
     def driven(cls, driver: EndpointDriver, nodes: Mapping[str, VerbsNode], psns: Rng) -> Self:
-        """Return a network of the nodes of another driver, for example a driver of real sockets; `psns` draws first
-        PSNs.
-        """
+        """Return a network whose nodes `driver` drives, for example a driver of real sockets. `psns` draws the first
+        PSNs of queue pairs."""
         network = cls.__new__(cls)
         network._begin(driver, nodes, psns)
         return network
@@ -63,23 +63,26 @@ class Network(DrivenNetwork):
         peers.update((device.node.address, device) for device in self.devices.values())
 
     def device(self, node: str) -> Device:
-        """`ibv_open_device` returns the adapter of a node, always the same. Raises EINVAL for another name."""
+        """`ibv_open_device` returns the adapter of a node; it is the same object in each call. Raises EINVAL for an
+        unknown name."""
         if not isinstance(node, str) or node not in self.devices:
             raise invalid("node", node, ", ".join(self.devices))
         return self.devices[node]
 
     def data_path_report(self) -> DataPathReport:
-        """Return the costs of the data paths of all devices so far; they are modelled and take no virtual time."""
+        """Return the costs of the data paths of all devices so far. These costs are only modelled and take no virtual
+        time."""
         return DataPathReport(tuple(self._data_paths.sides))
 
 
 def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
     """Bring two queue pairs from RESET to RTS, connected to each other, without sending a packet.
 
-    `attributes`, by their names in roce.md §6, hold for both. Attributes that are not given come from the
-    configuration: the smaller `path_mtu`, no more READs and atomics than the peer answers, all access rights, random
-    first PSNs. On UD the call returns two address handles, from the first to the second and back, and a queue pair in
-    RTS stays as it is; other types return (). Raises EINVAL, and then both queue pairs are as they were.
+    `attributes`, by their names in roce.md §6, hold for both queue pairs. Attributes that are not given come from the
+    configuration: the smaller `path_mtu`, no more READs and atomics than the peer answers, all access rights, and
+    random first PSNs. For UD the call returns two address handles, from the first queue pair to the second and back,
+    and a queue pair in RTS stays as it is; for other types the call returns (). If it raises EINVAL, both queue pairs
+    are as they were.
     """
     pair = (qp_a, qp_b)
     for name, qp in zip(("qp_a", "qp_b"), pair, strict=True):

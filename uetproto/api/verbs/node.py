@@ -1,4 +1,4 @@
-"""This module has nodes of the verbs, with an adapter each, and an emulated network of such nodes."""
+"""This module has the nodes of the ibverbs-shaped API, each with one adapter, and an emulated network of such nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,19 +21,20 @@ _FAULTS = {name: key for name, key in FAULTS.items() if name != "trim"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec(PlaceSpec):
-    """This record specifies a node to be made; a field that is None takes the value that holds for all nodes."""
+    """This record specifies a node of a network; an attribute that is None takes the value that the network has for all
+    nodes."""
 
     config: RoceConfig | None = None
     pkeys: tuple[int, ...] = (0xFFFF,)
-    """Partition keys of the node; `pkey_index` is an index of them."""
+    """Partition keys (P_Keys) of the node; the attribute `pkey_index` of a queue pair is an index into this tuple."""
     around: Callable[[Hca], Engine] | None = None
-    """Function that makes an engine around the adapter, such as `SharpStation`; the driver calls that engine in place
-    of the adapter."""
+    """Function that makes an engine, such as `SharpStation`, around the adapter; the driver then calls this engine in
+    place of the adapter."""
 
 
 class VerbsNode(LocalNode):
-    """This class represents a node with its adapter. `engine`: an engine around the adapter, which the driver calls in
-    place of the adapter; None: the driver calls the adapter."""
+    """This class represents a node with its adapter. If `engine` is given, it contains the adapter, and the driver
+    calls it in place of the adapter."""
 
     def __init__(self, place: NodePlace, hca: Hca, engine: Engine | None = None) -> None:
         super().__init__(place, hca, engine)
@@ -44,12 +45,12 @@ class VerbsNode(LocalNode):
 
     @property
     def dropped(self) -> int:
-        """Return how many datagrams arrived and found no posted receive."""
+        """Return how many datagrams arrived when no receive was posted for them."""
         return self.hca.counters.get(NO_RECEIVE, 0)
 
 
 class VerbsNetwork(EmulatedNetwork):
-    """This class represents an emulated network of adapters."""
+    """This class represents an emulated network of nodes with RoCE adapters."""
 
     spec = NodeSpec
     checks = CHECKS
@@ -70,7 +71,7 @@ class VerbsNetwork(EmulatedNetwork):
         self.by_address = {node.address: node for node in self.nodes.values()}
 
     def node(self, place: NodePlace, spec: NodeSpec) -> VerbsNode:
-        """Make a node with its adapter."""
+        """Make a node with its adapter; `spec` is the specification of this node."""
         where = f"nodes[{place.name!r}]"
         config = self.config if spec.config is None else spec.config
         self.typed(f"{where}.config", config, RoceConfig)
@@ -85,11 +86,12 @@ class VerbsNetwork(EmulatedNetwork):
         return VerbsNode(place, hca, engine)
 
     def framer(self, node: VerbsNode) -> RoceFramer:
-        """Make the framer of a node."""
+        """Return the framer of a node, which encapsulates the packets that the node sends."""
         return RoceFramer(node.address, node.ip_version, node.config)
 
     def check_mtu(self, mtu: int) -> None:
-        """Raise EINVAL if the longest packet of a node exceeds `mtu` bytes; set the largest payload of each node."""
+        """Raise EINVAL if the longest packet of any node is longer than `mtu` bytes; otherwise set `max_path_mtu` of
+        each node."""
         payload, version = max((node.config.path_mtu, node.ip_version) for node in self.nodes.values())
         around = around_roce(version)
         if payload + around > mtu:
@@ -99,10 +101,10 @@ class VerbsNetwork(EmulatedNetwork):
 
     @property
     def stalled(self) -> bool:
-        """Return whether all open work waits for receives that are not posted (rnr_retry 7), or for a peer that is
-        down.
+        """Return whether every open operation waits for a receive that is not posted (with rnr_retry 7), or for a peer
+        that is down.
 
-        The work must have waited for so long that no other packet can still be under way.
+        The operations must have waited for so long that no other packet can still be in flight.
         """
         now = self.clock.now
         if not all(self._waits_in_vain(qp) for node in self.nodes.values() for qp in node.hca.qps.values()):
@@ -127,6 +129,7 @@ class VerbsNetwork(EmulatedNetwork):
         return bool(requester.refused) and attributes.rnr_retry == ENDLESS and other.peek_receive() is None
 
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = BURST) -> bool:
-        """Run virtual time as `EmulatedNetwork.wait` does."""
+        """Let virtual time pass as `EmulatedNetwork.wait` does, and begin to measure anew how long operations have been
+        stalled."""
         self._stalled_since = None
         return super().wait(condition, timeout, burst)

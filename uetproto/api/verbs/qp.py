@@ -1,4 +1,5 @@
-"""This module has queue pairs and shared receive queues: `ibv_modify_qp`, `ibv_post_send` and others (roce.md §6)."""
+"""This module has queue pairs and shared receive queues, with the calls `ibv_modify_qp`, `ibv_post_send` and others
+(roce.md §6)."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.device import PD, Device
 
 MAX_WR = 1 << 20
-"""Largest number of work requests in a queue."""
+"""Largest legal size of a send or receive queue, in work requests."""
 
 
 class SRQ(VerbsObject):
@@ -61,7 +62,8 @@ class SRQ(VerbsObject):
         return len(self.device.hca.srqs[self.srq_num].items)
 
     def modify(self, *, limit: int) -> None:
-        """`ibv_modify_srq` sets the limit: SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left."""
+        """`ibv_modify_srq` sets the limit: the event SRQ_LIMIT_REACHED comes once, when fewer receives than `limit` are
+        left."""
         self.check("srq")
         self.device.hca.modify_srq(self.srq_num, integer("limit", limit, 0, self.max_wr))
 
@@ -69,12 +71,12 @@ class SRQ(VerbsObject):
         return f"<SRQ {self.srq_num} of {self.device.name}>"
 
     def query(self) -> dict[str, int]:
-        """`ibv_query_srq` returns the attributes; the limit is 0 after it was reached."""
+        """`ibv_query_srq` returns the attributes of the queue; the limit is 0 after it was reached."""
         self.check("srq")
         return {"max_wr": self.max_wr, "srq_limit": self.device.hca.srqs[self.srq_num].limit}
 
     def destroy(self) -> None:
-        """`ibv_destroy_srq` destroys the queue. Raises EBUSY while a queue pair uses it."""
+        """`ibv_destroy_srq` destroys the queue. Raises EBUSY while a queue pair uses the queue."""
         self.check("srq")
         if self.users:
             raise VerbsError(Errno.EBUSY, "srq", f"{len(self.users)} queue pairs use it", "destroy them first")
@@ -89,9 +91,8 @@ class SRQ(VerbsObject):
 
 
 class QP(VerbsObject):
-    """This class represents a queue pair (`ibv_qp`). `pd.create_qp(...)` makes it, in RESET; `verbs.connect` brings two
-    of them up.
-    """
+    """This class represents a queue pair (`ibv_qp`). `pd.create_qp(...)` makes one in RESET, and `verbs.connect` brings
+    two queue pairs to RTS."""
 
     def __init__(
         self, pd: "PD", qp_type: QpType, send_cq: CQ, recv_cq: CQ, srq: SRQ | None, *, max_send_wr: int,
@@ -139,7 +140,8 @@ class QP(VerbsObject):
 
     @property
     def peer(self) -> "Device | None":
-        """Return the device at the other end; None for UD and for a destroyed queue pair."""
+        """Return the device to which the queue pair is connected. The result is None for UD, for a destroyed queue
+        pair, and if no device has the peer's address."""
         if self.destroyed or self.qp_type is QpType.UD:
             return None
         return self.device.peers.get(self._qp.attributes.av.dst)
@@ -152,14 +154,15 @@ class QP(VerbsObject):
 
     @property
     def state(self) -> QpState:
-        """Return the state. Raises EINVAL once the queue pair is destroyed."""
+        """Return the state of the queue pair. Raises EINVAL once the queue pair is destroyed."""
         super().check("qp")
         return self._qp.state
 
     def modify(self, state: QpState, **attributes: Any) -> None:
         """`ibv_modify_qp` changes the queue pair to `state`; roce.md §6 gives the names of the attributes.
 
-        Raises EINVAL for a transition that is not in the table, and for missing, unknown or illegal attributes.
+        Raises EINVAL for a transition that the state machine of roce.md §6 does not have, and for missing, unknown or
+        illegal attributes.
         """
         self.check("qp")
         state = member("state", state, QpState)
@@ -181,7 +184,7 @@ class QP(VerbsObject):
             self._receives.clear()
 
     def query(self) -> dict[str, Any]:
-        """`ibv_query_qp` returns the state, and the attributes by their names."""
+        """`ibv_query_qp` returns the state as `qp_state`, and all attributes under their names."""
         state, attributes = self.state, self._qp.attributes
         return {"qp_state": state} | {name: getattr(attributes, name) for name in Attributes.__slots__}
 
@@ -190,10 +193,12 @@ class QP(VerbsObject):
     def post_send(
         self, wr: SendWr | list[SendWr] | Opcode, sg_list: Gather | Buffer | None = None, **fields: Any
     ) -> None:
-        """`ibv_post_send` posts a `SendWr`, a list of them, or the fields of one: `post_send(Opcode.SEND, mr[:64])`.
+        """`ibv_post_send` posts a `SendWr`, a list of them, or one that is given by its fields, such as
+        `post_send(Opcode.SEND, mr[:64])`.
 
         Raises EINVAL for an operation that the transport does not have and for a state in which nothing may be posted,
-        ENOMEM for a full queue. In a list `error.bad_wr` is the index of the refused one; those before it are posted.
+        and ENOMEM for a full queue. If a request in a list is refused, `error.bad_wr` is its index, and the requests
+        before it are posted.
         """
         self.check("qp")
         if isinstance(wr, int):
@@ -231,10 +236,11 @@ class QP(VerbsObject):
             self.device.data_paths.note(self, self._sends.popleft(), None)
 
     def post_recv(self, wr: RecvWr | list[RecvWr] | Gather = (), *, wr_id: int = 0) -> None:
-        """`ibv_post_recv` posts a `RecvWr`, a list of them, or the pieces of one: `post_recv(mr[:64], wr_id=7)`.
+        """`ibv_post_recv` posts a `RecvWr`, a list of them, or one that is given by its slices, such as
+        `post_recv(mr[:64], wr_id=7)`.
 
-        On UD the GRH takes the first 40 bytes (roce.md §11). Raises EINVAL for a state in which nothing may be
-        posted and for a queue pair with a shared receive queue, ENOMEM for a full queue.
+        On UD the GRH takes the first 40 bytes (roce.md §11). Raises EINVAL for a state in which nothing may be posted
+        and for a queue pair with a shared receive queue, and ENOMEM for a full queue.
         """
         self.check("qp")
         if self.srq is not None:
@@ -257,9 +263,8 @@ class QP(VerbsObject):
     # Multicast
 
     def attach_mcast(self, gid: str | int) -> None:
-        """`ibv_attach_mcast` lets the queue pair receive the datagrams to a group, too. Raises EINVAL unless the type
-        is UD.
-        """
+        """`ibv_attach_mcast` lets the queue pair receive the datagrams to a multicast group, in addition to its own.
+        Raises EINVAL unless the queue pair is of type UD."""
         self.check("qp")
         group = self.device.address_of("gid", gid)
         with refusals():
@@ -267,7 +272,8 @@ class QP(VerbsObject):
         self.groups.add(group)
 
     def detach_mcast(self, gid: str | int) -> None:
-        """Undo an `attach_mcast` (`ibv_detach_mcast`). Raises EINVAL for a group that is not attached."""
+        """`ibv_detach_mcast` undoes an `attach_mcast`. Raises EINVAL for a group to which the queue pair is not
+        attached."""
         self.check("qp")
         group = self.device.address_of("gid", gid)
         with refusals():
@@ -277,7 +283,7 @@ class QP(VerbsObject):
     # Destroying
 
     def destroy(self) -> None:
-        """`ibv_destroy_qp` destroys the queue pair and its open work requests, without completions.
+        """`ibv_destroy_qp` destroys the queue pair; its open work requests end without completions.
 
         Raises EBUSY while the queue pair is attached to a multicast group.
         """
@@ -298,7 +304,8 @@ class QP(VerbsObject):
     # Calls of the device
 
     def completed(self, entry: WorkCompletion) -> None:
-        """Complete a work request, and report successful work to the model of the data path."""
+        """Add the completion of a work request to the completion queue, and report a successful one to the data path
+        model."""
         note = self.device.data_paths.note
         if entry.receive:
             posted = (self._receives if self.srq is None else self.srq.posted).pop(entry.wr_id)
@@ -313,7 +320,7 @@ class QP(VerbsObject):
         cq.add(replace(entry, wr_id=posted.wr_id))
 
     def fail(self) -> None:
-        """Change to ERR because the completion queue is overrun."""
+        """Change the queue pair to ERR, because a completion queue that it uses is overrun."""
         if not self.destroyed and self._qp.state not in (QpState.RESET, QpState.ERR):
             self.device.node.submit(ModifyQp(qp_num=self.qp_num, state=QpState.ERR))
 

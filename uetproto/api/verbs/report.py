@@ -1,7 +1,8 @@
-"""This module adds up the modelled costs of paths between GPU memory and the wire (`engine.data_path`).
+"""This module adds up the modelled costs of the paths between GPU memory and the wire (`engine.data_path`).
 
-The model moves no byte and takes no virtual time: it computes, for each completed transfer, what the data path of each
-side would have cost. Only bytes in regions of `MemoryKind.GPU` count, and only at devices whose `data_path` is set.
+The model moves no byte and takes no virtual time. It computes for each completed transfer what the data path would have
+cost at each of the two devices. Only bytes in regions of `MemoryKind.GPU` count, and only at devices whose `data_path`
+is set.
 """
 
 from collections import Counter
@@ -20,36 +21,36 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.work import PostedRequest
 
 NETWORK_PATHS = (Path.NONE, Path.RDMA, Path.ASYNC)
-"""Paths that end at the wire; `cost` also knows the paths of storage."""
+"""Data paths between GPU memory and the wire; `cost` also knows paths between GPU memory and storage."""
 
 _ONE_SIDED = (WcOpcode.RDMA_WRITE, WcOpcode.RDMA_READ, WcOpcode.COMP_SWAP, WcOpcode.FETCH_ADD)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A side has the costs of one end of one transfer."""
+    """A side has the costs of one transfer at one of its two devices."""
 
     at: int
-    """Time of the completion in picoseconds."""
+    """Time at which the transfer completed, in picoseconds."""
     device: str
     qp_num: int
-    """Number of the queue pair of the completion."""
+    """Number of the queue pair on which the transfer completed."""
     wr_id: int
     opcode: WcOpcode
     passive: bool
-    """Whether this side is the target of a WRITE, READ or atomic, where no work is posted."""
+    """Whether this device is the target of a WRITE, READ or atomic, for which it posted no work request."""
     report: Report
 
 
 @dataclass(frozen=True, slots=True)
 class DataPathReport:
-    """The report has the costs of both sides of each transfer, in the order of completions, and the sums of the
-    costs."""
+    """This report has the costs of all transfers at both of their devices, in the order of completion, and the sums of
+    the costs."""
 
     sides: tuple[Side, ...]
 
     def of(self, device: str) -> "DataPathReport":
-        """Return the report of one device."""
+        """Return the report of the costs at one device alone."""
         return DataPathReport(tuple(side for side in self.sides if side.device == device))
 
     @property
@@ -65,28 +66,29 @@ class DataPathReport:
 
     @property
     def cpu_posts(self) -> int:
-        """Return the number of work requests that a CPU posted."""
+        """Return how many work requests a CPU posted."""
         return sum(side.report.cpu_posts for side in self.sides)
 
     @property
     def cpu_bytes(self) -> int:
-        """Return the number of bytes that a CPU moved itself."""
+        """Return how many bytes a CPU copied itself."""
         return sum(side.report.cpu_bytes for side in self.sides)
 
     @property
     def time(self) -> int:
-        """Return the sum of the times in picoseconds, as if one transfer followed the other."""
+        """Return the sum of the transfers' times in picoseconds, as if the transfers followed one after the other."""
         return sum(side.report.time for side in self.sides)
 
 
 class DataPaths:
-    """This class records the transfers that complete, for the data paths of a network."""
+    """This class records the costs of the transfers that complete in a network."""
 
     def __init__(self) -> None:
         self.sides: list[Side] = []
 
     def note(self, qp: "QP", posted: "PostedRequest", entry: WorkCompletion | None) -> None:
-        """Record work that succeeded; `entry`: the completion of the work, None if the work was not signalled."""
+        """Record a work request that succeeded. `entry` is the completion of the request, or None if the request was
+        not signalled."""
         work, device = posted.work, qp.device
         opcode = entry.opcode if entry is not None else KINDS[work.opcode].completion if work else WcOpcode.RECV
         if opcode is WcOpcode.RECV_RDMA_WITH_IMM:

@@ -1,4 +1,5 @@
-"""This module has work requests, and records of posted requests: `ibv_send_wr`, `ibv_recv_wr` (roce.md §10)."""
+"""This module has work requests, `ibv_send_wr` and `ibv_recv_wr`, and the records of those that are posted (roce.md
+§10)."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
     from uetproto.api.verbs.qp import QP
 
 Gather: TypeAlias = MR | Sge | list[MR | Sge] | tuple[MR | Sge, ...]
-"""List of regions and pieces of regions, or only one of them."""
+"""Type of a scatter or gather list: a region, a slice of a region or an `Sge`, or a list of these."""
 
 
 class AH(VerbsObject):
     """This class represents an address handle of a peer or a multicast group (`ibv_ah`). `pd.create_ah(...)` makes
-    it."""
+    one."""
 
     def __init__(self, pd: "PD", av: AddressVector) -> None:
         self.pd = pd
@@ -41,24 +42,26 @@ class SendWr:
 
     opcode: Opcode = Opcode.SEND
     sg_list: Gather | Buffer = ()
-    """Local bytes of the message, or where a READ or atomic puts its answer. A `bytes` object is sent INLINE."""
+    """Local memory with the bytes of the message, or for the result of a READ or atomic. A `bytes` object is sent
+    INLINE."""
     wr_id: int = 0
-    """Number of 64 bits that the program chooses and the completion returns."""
+    """Number of 64 bits that the program chooses, and that the completion returns."""
     send_flags: SendFlags = SendFlags.SIGNALED
     imm_data: int = 0
     """Immediate data of 32 bits, most significant byte first on the wire."""
     invalidate_rkey: int = 0
     remote_addr: int = 0
-    """Address at the peer for WRITE, READ and atomics; the first byte of the region has the address `mr.addr`."""
+    """Virtual address at the peer, for WRITE, READ and atomics; the first byte of the peer's region has the address
+    `mr.addr`."""
     rkey: int = 0
     compare_add: int = 0
-    """Value to compare with, or to add."""
+    """Value with which a compare-and-swap compares, or which a fetch-and-add adds."""
     swap: int = 0
     ah: AH | None = None
-    """Handle of the address of a datagram (UD)."""
+    """Address handle of the destination of a datagram (UD)."""
     remote_qpn: int = 0
     remote_qkey: int = 0
-    """Q_Key of a datagram (UD); with bit 31 set the Q_Key of the queue pair is sent (roce.md §11)."""
+    """Q_Key of a datagram (UD). If bit 31 is set, the Q_Key of the sending queue pair is sent instead (roce.md §11)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,21 +77,23 @@ class PostedRequest:
     """This record represents a work request that was posted and has not completed."""
 
     token: int
-    """Number of the request in the adapter, always unique; the wr_id that the program chooses need not be unique."""
+    """Number of the request in the adapter. It is always unique, whereas the `wr_id` that the program chooses need not
+    be."""
     wr_id: int
     sg_list: tuple[Sge, ...]
     work: PostSend | None = None
-    """Work of a send; None: the request is a receive."""
+    """Request as the adapter got it if it is a send, or None if it is a receive."""
 
     @property
     def length(self) -> int:
-        """Return the size of the message in bytes, or the room of a receive."""
+        """Return the length in bytes of the message to be sent, or of the buffers of a receive."""
         inline = None if self.work is None else self.work.inline
         return sum(part.length for part in self.sg_list) if inline is None else len(inline)
 
 
 def post_of(qp: "QP", wr: SendWr, token: int) -> PostSend:
-    """Return the work for the adapter, which checks it further. Raises EINVAL for illegal fields."""
+    """Return the send work request in the form that the adapter takes; `token` becomes its wr_id. Raises EINVAL for
+    illegal fields, of which the adapter checks some only later."""
     integer("wr_id", wr.wr_id, 0, (1 << 64) - 1)
     opcode, flags = member("opcode", wr.opcode, Opcode), member("send_flags", wr.send_flags, SendFlags)
     if qp.sq_sig_all:

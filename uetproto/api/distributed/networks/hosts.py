@@ -1,5 +1,5 @@
-"""The hosts of ranks, the rails that their NICs form, and the NIC by which a message leaves its host (collectives.md
-§4.2)."""
+"""This module models the hosts of ranks and the rails that their NICs form, and chooses the NIC by which a message
+leaves its host (collectives.md §4.2)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,12 +10,13 @@ from uetproto.collectives.algorithms.leaders import spread_over
 from uetproto.collectives.topology.kinds import GPUS_PER_NODE
 
 NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC = 0, 1, 2
-"""Values of `cross_nic`: whether a message may go from a NIC of one rail to a NIC of another rail."""
+"""Values of `cross_nic`, which says whether a message may cross from a NIC of one rail to a NIC of another rail: it
+never does, it may, or it does only where its host has no NIC on the other rail."""
 
 
 class Hosts:
-    """The hosts of a network, with the ranks that each host has. Each rank has a NIC of its own; the i-th ranks of all
-    hosts form rail i."""
+    """This class describes the hosts of a network and the ranks of each host. Each rank has a NIC of its own, and the
+    NICs of the i-th ranks of all hosts form rail i."""
 
     def __init__(self, ranks: Sequence[Sequence[int]], cross_nic: int = PREFER_SAME_NIC) -> None:
         self.ranks = [list(host) for host in ranks]
@@ -28,17 +29,19 @@ class Hosts:
         return self._host[a] == self._host[b]
 
     def relay(self, source: int, target: int) -> int:
-        """Return the rank whose NIC sends the messages from `source` to `target`: on the host of `source`, the rank on
-        the rail of `target`.
+        """Return the rank whose NIC sends the messages from `source` to `target`: the rank on the host of `source` that
+        is on the rail of `target`.
 
-        The result is `source` itself if messages may change the rail, or if its host has no rank on that rail.
+        The result is `source` itself if messages may change the rail, or if the host of `source` has no rank on that
+        rail.
         """
         host, rail = self.ranks[self._host[source]], self._rail[target]
         return host[rail] if self.cross_nic != ALLOW_CROSS and rail < len(host) else source
 
 
 def hosts_of(size: int, cables: NetworkOptions, hosts: Any, nodes: Any, cross_nic: Any) -> Hosts:
-    """Return the hosts given as `hosts` or `nodes`, or those of the topology, or a host for each rank.
+    """Return the hosts that the topology, `hosts` (a list of ranks for each host) or `nodes` (lists, or a number of
+    hosts) defines. If none of the three does, each rank is alone on a host.
 
     Raises `ArgumentError` if `hosts`, `nodes` and the topology contradict each other.
     """

@@ -1,8 +1,8 @@
 """This module runs all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
 
-Each group of ranks has its own multicast groups, one for each subgroup, and its own queue pairs. All are made at
-the first operation of the group of ranks. After a failure the states of its ranks may differ, so the next operation
-makes new groups and queue pairs.
+Each group of ranks has its own queue pairs, and a multicast group for each subgroup, among which the blocks are
+divided. The queue pairs and multicast groups are made at the first operation of the group of ranks. A failure may leave
+its ranks in different states, so the next operation makes new ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ _NAMES = tuple(part.name for part in fields(MulticastConfig))
 
 
 class MulticastOffload(Offload):
-    """This class implements the algorithm "multicast"."""
+    """This class runs the collective algorithm "multicast"."""
 
     algorithms: Mapping[str, tuple[str, ...]] = {"all_gather": (ALGORITHM,), "broadcast": (ALGORITHM,)}
 
@@ -81,7 +81,7 @@ class MulticastOffload(Offload):
         return make
 
     def group(self, ranks: tuple[int, ...]) -> "_MulticastGroup":
-        """Return the group of some ranks, with its queue pairs."""
+        """Return the `_MulticastGroup` of some ranks; the first call makes it and its queue pairs."""
         found = self._groups.get(ranks)
         if found is None:
             if self._made == MOST_GROUPS:
@@ -91,7 +91,8 @@ class MulticastOffload(Offload):
         return found
 
     def forget(self, group: "_MulticastGroup") -> None:
-        """Forget a group in which an operation failed, so that the next operation makes a new one."""
+        """Forget a group of ranks in which an operation failed, so that the next operation of the same ranks makes a
+        new one."""
         if self._groups.get(group.ranks) is group:
             del self._groups[group.ranks]
 
@@ -182,12 +183,12 @@ class _MulticastPart:
 
 
 def fitting(network: MulticastNetwork, size: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of `MulticastConfig` that fit a network: full packets, a rate that the links carry, and a
-    cutoff that expires only after loss.
+    """Return the parameters of `MulticastConfig` that fit a network of `size` ranks: chunks that fill a packet, a rate
+    that the links carry, and a cutoff timer that expires only after loss.
 
-    Each of several roots uses its share of the link, and a batch is so small that a switch queue holds the batches of
-    all roots. The cutoff is the time after which chunks count as lost. `least`, its lower bound, is twice the time that
-    tokens and barriers take across the fabric.
+    `given` has the parameters that the program sets. If several roots send at once, each uses its share of the link,
+    and a batch is so small that a switch queue holds the batches of all roots. `least`, the lower bound of the cutoff
+    timer, is twice the time that tokens and barriers take across the fabric.
     """
     mtu, roots = given.get("mtu", network.path_mtu), given.get("roots", _PLAIN.roots)
     subgroups = given.get("subgroups", _PLAIN.subgroups)
@@ -225,8 +226,8 @@ def _longest_way(hops: Iterable[Any]) -> int:
 
 
 def traffic(offload: MulticastOffload, length: int) -> list[CollectiveCounters]:
-    """Run an all_gather of all ranks, `length` bytes each, without receive buffers, and return the counters of each
-    rank.
+    """Run an all_gather in which each rank contributes `length` bytes and nothing that arrives is stored, and return
+    the counters of each rank.
 
     Raises the error with which the all_gather failed.
     """

@@ -1,7 +1,7 @@
 """This module implements one rank's end of multicast over RoCE (collectives.md §3.10).
 
-Chunks are UD SENDs with immediate to a multicast group. Tokens, grants and READs go over the ring: queue pairs of type
-RC between neighbouring ranks.
+Chunks of a block are UD SENDs with immediate data to a multicast group. Tokens, grants and RDMA READs go over the ring,
+which consists of RC queue pairs between neighbouring ranks.
 """
 
 from abc import abstractmethod
@@ -39,9 +39,9 @@ from uetproto.wire.headers.roce import BTH, DETH, IMM, MULTICAST_QP, Operation, 
 from uetproto.wire.headers.roce import Transport as BthTransport
 
 QKEY = 0x4D434153
-"""Queue key of the datagrams."""
+"""Queue key (Q_Key) of the UD datagrams that carry chunks."""
 MOST_GROUPS = 1 << 14
-"""Largest number of groups of ranks during the life of a network."""
+"""Largest number of groups of ranks that one network can make."""
 MOST_SUBGROUPS = 1 << 8
 _FIRST_ADDRESS = 239 << 24 | 1 << 22
 """First address, 239.64.0.0: the next 14 bits hold the group of ranks, the last 8 the subgroup. A multicast MAC
@@ -68,7 +68,7 @@ class MulticastNetwork(PacketNetwork):
 
     @abstractmethod
     def psn(self) -> int:
-        """Return a first PSN for a queue pair."""
+        """Return the PSN with which a new queue pair begins to send."""
 
 
 def addresses(group: int, subgroups: int) -> list[int]:
@@ -77,7 +77,8 @@ def addresses(group: int, subgroups: int) -> list[int]:
 
 
 class Nowhere:
-    """Memory without content (`engine.memory.Memory`): writes are dropped, and no storage is used."""
+    """This class represents memory without content, with the methods of `engine.memory.Memory`. Writes are dropped,
+    reads return zeros, and no storage is used."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -87,14 +88,15 @@ class Nowhere:
         return bytes(length)
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Drop the bytes."""
+        """Drop the bytes in `data`."""
 
     def flush(self) -> None:
-        """Do nothing."""
+        """Do nothing, because nothing is stored."""
 
 
 class MulticastGroupEnd:
-    """This class implements the `MulticastEnd` of one rank in one group of ranks."""
+    """This class implements `MulticastEnd`, the calls of the multicast protocol to the network, for one rank of one
+    group of ranks."""
 
     machines: MulticastRank
 
@@ -152,17 +154,18 @@ class MulticastGroupEnd:
         return number
 
     def address(self, subgroup: int) -> int:
-        """Return the address of a subgroup's multicast group."""
+        """Return the IPv4 address of the multicast group of a subgroup, as a number."""
         return self._groups[subgroup].dst
 
     def make(self, peer: int) -> None:
-        """Make a queue pair to a neighbour on the ring, in RESET."""
+        """Make a queue pair to the rank `peer`, a neighbour on the ring; the state of the queue pair is RESET."""
         number = self.qps[peer] = self.hca.create_qp(QpType.RC, self._pd, srq=self._srq)
         self.psns[peer] = self.network.psn()
         self._peers[number] = peer
 
     def bring_up(self, peer: int, other: "MulticastGroupEnd") -> None:
-        """Bring a queue pair to RTS with the out-of-band data of both ends."""
+        """Bring the queue pair to the rank `peer` to RTS, with the queue pair numbers and PSNs that both ends tell each
+        other out of band."""
         wanted: dict[str, Any] = {
             "pkey_index": 0, "port": 1, "access_flags": Access.LOCAL_WRITE | Access.REMOTE_READ,
             "av": AddressVector(other._node.address), "dest_qpn": other.qps[self.rank],
@@ -172,7 +175,8 @@ class MulticastGroupEnd:
             self.hca.submit(ModifyQp(qp_num=self.qps[peer], state=state, attributes=attributes), self.now)
 
     def only_count(self, only: bool) -> None:
-        """Make the NIC only count the chunks of other ranks if `only` is True, or deliver them if it is False.
+        """Make the NIC only count the chunks of other ranks if `only` is True, or deliver those chunks if `only` is
+        False.
 
         A chunk that is only counted takes no receive, and its bytes are not written.
         """
@@ -182,7 +186,7 @@ class MulticastGroupEnd:
             )
 
     def close(self) -> None:
-        """Destroy the queue pairs and regions."""
+        """Destroy the queue pairs and deregister the memory regions."""
         self._node.listeners.remove(self._event)
         for number in (*self.chunks, *self.qps.values()):
             self.hca.destroy_qp(number)
@@ -322,7 +326,7 @@ def _counting(on_chunk: Callable[[int, None], None]) -> Callable[[Any, int], Non
 
 
 def join_ring(ends: list[MulticastGroupEnd]) -> None:
-    """Make and connect a queue pair between each two neighbours."""
+    """Make and connect a queue pair between any two neighbours on the ring."""
     size = len(ends)
     pairs = sorted({(min(r, (r + 1) % size), max(r, (r + 1) % size)) for r in range(size)}) if size > 1 else []
     for a, b in pairs:

@@ -1,10 +1,11 @@
-"""This module implements what networks with packets, UET and RoCE, have in common (collectives.md §5).
+"""This module implements what the networks that send packets, UET and RoCE, have in common (collectives.md §5).
 
-By default a receive is granted (`GrantingEnd`): in a small message, the grant, the receiver tells the sender where the
-bytes may go. The sender writes them there with completion data or an immediate, which tells the receiver that all bytes
-have come. No byte is copied, a message never reaches the wrong buffer, and lengths are compared before anything is
-written. Messages between ranks of one host take time but no packets. A message to another rail of another host is
-forwarded by the rank of the sender's host on that rail (PXN, collectives.md §4.2), whose NIC sends it.
+By default a receive is granted (`GrantingEnd`): a small message, the grant, tells the sender to which address the bytes
+of the message may be written. The sender writes them to that address with completion data or an immediate, which tells
+the receiver that all bytes have arrived. No byte is copied, a message never reaches the wrong buffer, and lengths are
+compared before anything is written. Messages between ranks of one host take time but no packets. A message to another
+rail of another host is forwarded by the rank of the sender's host on that rail (PXN, collectives.md §4.2), whose NIC
+sends it.
 """
 
 import struct
@@ -31,7 +32,7 @@ from uetproto.collectives.transport import (
 from uetproto.engine.contract import NEVER
 
 DEPTH = 128
-"""Largest number of open grants from one rank to another; further receives wait for their grants."""
+"""Largest number of open grants from one rank to another; grants for further receives wait until an open one ends."""
 
 _CABLES = (
     "topology", "shape", "ports", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered",
@@ -42,18 +43,19 @@ _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
 class ReceiveGrant(NamedTuple):
-    """A grant says to which memory the bytes of a message may be written; `pack` returns the record, which is the grant
-    as bytes.
+    """A grant tells a sender to which memory it may write the bytes of a message; `pack` returns the grant as bytes,
+    its record.
 
-    With a `length` of 2^64 - 1 this is not a grant, but the answer of a sender that refuses a grant: the message of the
-    sender has another length than the receive, and `address` holds the length of the message.
+    With a `length` of 2^64 - 1 the record is not a grant, but the answer of a sender that refuses a grant, because its
+    message has another length than the receive. Then `address` holds the length of the message in bytes.
     """
 
     tag: int
     slot: int
-    """Number of the receive."""
+    """Number of the receive at the rank that grants."""
     origin: int
-    """Rank that the message comes from; its NIC sends the message, or the NIC of another rank of the same host."""
+    """Rank that sends the message. The message leaves through its NIC, or through the NIC of another rank of its
+    host."""
     key: int
     address: int
     length: int
@@ -76,7 +78,7 @@ class Awaited(NamedTuple):
     """This record describes a receive that was granted, or that waits for its grant."""
 
     peer: int
-    """Rank whose NIC sends the message."""
+    """Rank whose NIC sends the message; it may forward the message for `origin`."""
     origin: int
     tag: int
     into: memoryview
@@ -119,7 +121,8 @@ class PacketEnd:
         self.receive_remote(over, peer, tag.pack(), into, ended)
 
     def complete(self, done: Done, failure: TransportError | None) -> None:
-        """End a send or a receive, and make the network check at once whether a rank can go on."""
+        """End a send or a receive with its failure, or with None if it succeeded; then check at once which ranks can go
+        on."""
         done(failure)
         self.network.world.wake()
 
@@ -144,7 +147,8 @@ def _relayed(source: int, over: int, target: int, done: Done) -> Done:
 
 
 class GrantingEnd(PacketEnd):
-    """An end that writes to the memory that the receiver names. A subclass moves records and bytes."""
+    """This class grants receives, and writes messages to the memory that their receiver grants. A subclass moves
+    records and bytes."""
 
     def __init__(self, network: "PacketNetwork", rank: int) -> None:
         super().__init__(network, rank)
@@ -219,7 +223,8 @@ class GrantingEnd(PacketEnd):
     # Arrivals
 
     def on_record(self, peer: int, grant: ReceiveGrant) -> None:
-        """Handle a record of a peer: a grant for a message of this rank, or the refusal of a grant of this rank."""
+        """Handle a record from a peer: either a grant for a message of this rank, or the refusal of a grant that this
+        rank sent."""
         if grant.length == _REFUSED:
             slot = self._slots.get(grant.slot)
             if slot is not None:
@@ -237,7 +242,7 @@ class GrantingEnd(PacketEnd):
             self._grants.setdefault(key, deque()).append(grant)
 
     def on_written(self, slot: int) -> None:
-        """End a receive after all bytes of the granted message have come."""
+        """End the receive number `slot`, because all bytes of its message have arrived."""
         if slot in self._slots:
             self._finish(slot, None)
 
@@ -245,11 +250,12 @@ class GrantingEnd(PacketEnd):
 
     @abstractmethod
     def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
-        """Let peers write to the buffer of a receive; return the key and the address of the buffer."""
+        """Let peers write to the buffer of the receive `awaited`; return the memory key and the address of the
+        buffer."""
 
     @abstractmethod
     def close(self, slot: int, awaited: Awaited) -> None:
-        """Withdraw the access of peers to the buffer of a receive."""
+        """Withdraw the access of peers to the buffer of the receive `awaited`."""
 
     @abstractmethod
     def send_record(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
@@ -257,11 +263,11 @@ class GrantingEnd(PacketEnd):
 
     @abstractmethod
     def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
-        """Write all bytes to the granted buffer, and then notify the receiver."""
+        """Write all bytes of a message to the granted buffer, and then notify the receiver."""
 
 
 class PacketNetwork(CollectiveNetwork):
-    """An emulated network in which each rank is a node."""
+    """This class is an emulated network in which each rank is a node."""
 
     def __init__(self, size: int, world: EmulatedNetwork, intra: Mapping[str, Any]) -> None:
         """Make the network. `intra`: `hosts`, and the costs of a hop within a host."""
@@ -306,7 +312,8 @@ class PacketNetwork(CollectiveNetwork):
         return False
 
     def kill(self, name: str) -> None:
-        """Kill a rank (rank3), a switch (leaf0) or an aggregation node (an.leaf0): it sends and receives no more."""
+        """Kill a rank (`rank3`), a switch (`leaf0`) or an aggregation node (`an.leaf0`), which then neither sends nor
+        receives."""
         self.world.kill(name)
 
     def advance(self, instant: int) -> None:
@@ -318,7 +325,7 @@ class PacketNetwork(CollectiveNetwork):
     # Within a host
 
     def post_local(self, source: int, target: int, tag: Tag, buffer: memoryview, done: Done, *, sends: bool) -> None:
-        """Post a send or a receive; the message moves when both are posted."""
+        """Post a send or a receive between two ranks of one host; the message moves when both are posted."""
         message = self._halves.match(source, target, tag, MessageHalf(buffer, done), sends=sends)
         if message is not None:
             send, receive = message
@@ -330,8 +337,10 @@ class PacketNetwork(CollectiveNetwork):
 def options(
     size: int, given: Mapping[str, Any], own: Sequence[str]
 ) -> tuple[NetworkOptions, dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """Return three groups of options: those of the network, those of hosts and of messages within a host, and those
-    that `own` names. `own`: names of the options that only this transport has. Raises `ArgumentError`.
+    """Return the options of the network, the options of hosts and of messages within a host, and the options that only
+    this transport has; `own` has the names of the last.
+
+    Raises `ArgumentError` for an unknown name or an illegal value.
     """
     legal = (*_CABLES, *_COMMON, *_INTRA, *own)
     for name in given:
@@ -350,5 +359,5 @@ def options(
 
 
 def names(size: int) -> list[str]:
-    """Return the names of the nodes, two at least."""
+    """Return the names of the nodes, one for each rank; there are at least two nodes."""
     return [f"rank{rank}" for rank in range(max(2, size))]

@@ -1,7 +1,8 @@
-"""Ranks over RoCE: a queue pair of type RC to each peer, made when it is needed (collectives.md §5).
+"""This module connects ranks over RoCE; a rank gets an RC queue pair to a peer when it first needs one (collectives.md
+§5).
 
-Grants are SENDs, data is RDMA WRITEs with immediate. An immediate has 32 bits, too few for a tag (seq, phase, step,
-chunk): it carries the number of the receive, which the sender knows from the grant.
+Grants are SENDs, and data is RDMA WRITEs with immediate. An immediate has 32 bits, too few for a tag (seq, phase, step,
+chunk), so it carries the number of the receive, which the sender knows from the grant.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,8 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.roce import PMTUS
 
 RECEIVES = 64
-"""Number of receives in a rank's shared receive queue, for grants and immediates; each is posted again at once."""
+"""Number of receives in a rank's shared receive queue, which take grants and immediates; a receive is posted again as
+soon as it completes."""
 
 _PLAIN = SendFlags(0)
 _ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE
@@ -88,14 +90,15 @@ class RoceEnd(GrantingEnd):
     # Connections
 
     def make(self, peer: int) -> int:
-        """Make a queue pair for a peer, in RESET, and return its number."""
+        """Make a queue pair for the rank `peer`, in the state RESET, and return the queue pair's number."""
         number = self._hca.create_qp(QpType.RC, self._pd, srq=self._srq)
         self._qps[peer] = number
         self._peers[number] = peer
         return number
 
     def bring_up(self, peer: int, remote: int, own_psn: int, their_psn: int) -> None:
-        """Bring a queue pair to RTS with the out-of-band data of the other end."""
+        """Bring the queue pair for the rank `peer` to RTS; `remote` and `their_psn` are the queue pair number and the
+        first PSN of the peer, learned out of band."""
         wanted = {
             "pkey_index": 0, "port": 1, "access_flags": _ACCESS, "av": AddressVector(self.network.addresses[peer]),
             "dest_qpn": remote, "rq_psn": their_psn, "sq_psn": own_psn,
@@ -173,7 +176,7 @@ def _carrier(hca: Hca, element: Element, options: SharpOptions) -> RoceCarrier:
 
 
 class RoceNetwork(MulticastNetwork):
-    """An emulated network in which each rank has a RoCE adapter."""
+    """This class is an emulated network in which each rank has a RoCE adapter."""
 
     def __init__(self, size: int, **given: Any) -> None:
         """Make the network. Raises `ArgumentError` for options that are not legal.
@@ -220,7 +223,8 @@ class RoceNetwork(MulticastNetwork):
         return self._psns.getrandbits(BITS)
 
     def connect(self, a: int, b: int) -> None:
-        """Make a connection by the out-of-band exchange, which sends no packet."""
+        """Connect a queue pair of rank `a` and one of rank `b`. Their numbers and PSNs are exchanged out of band,
+        without packets."""
         ends = self.ends[a], self.ends[b]
         numbers = ends[0].make(b), ends[1].make(a)
         psns = [self.psn() for _ in ends]

@@ -1,7 +1,7 @@
-"""This module runs collectives by SHARP, in aggregation nodes, for all ranks or for the leaders of nodes (sharp.md
-§4.3).
+"""This module runs collectives by SHARP, in aggregation nodes, either for all ranks of a group or for one rank of each
+host, its leader (sharp.md §4.3).
 
-Trees, connections and groups are created by the first collective of a group of ranks.
+The first collective of a group of ranks creates its trees, connections and SHARP groups.
 """
 
 from collections import Counter
@@ -32,11 +32,12 @@ from uetproto.errors import UetError
 from uetproto.wire.headers.sharp import LibsharpStatus
 
 LEADERS = "hcoll_sharp"
-"""The all-reduce in three stages: within nodes, by SHARP among their leaders, and back (collectives.md §3.8)."""
+"""Name of the all-reduce in three stages: within each host, by SHARP among the leaders of the hosts, and from each
+leader to its host (collectives.md §3.8)."""
 
 
 class SharpOffload(Offload):
-    """This class offers the collectives that aggregation nodes run."""
+    """This class runs collectives by SHARP in the aggregation nodes of a network."""
 
     algorithms: Mapping[str, tuple[str, ...]] = {
         **dict.fromkeys(COLLECTIVES, (ALGORITHM,)), "all_reduce": (ALGORITHM, LEADERS),
@@ -77,7 +78,7 @@ class SharpOffload(Offload):
         return self._among(asked)
 
     def why_not(self, asked: OffloadRequest) -> str | None:
-        """Return why, by the options, the ranks run a collective without SHARP; None: SHARP runs it."""
+        """Return the reason for which the options leave a collective to the ranks, or None if they let SHARP run it."""
         options, nbytes = self.fabric.options, asked.count * asked.dtype.itemsize
         streams = bool(options.enable_sat and nbytes >= options.sat_threshold)
         return declined(
@@ -148,12 +149,12 @@ class SharpOffload(Offload):
         return by_schedule(asked, choose(asked.op, length, asked.sizes is None), self._network.end)
 
     def note(self, text: str) -> None:
-        """Add a note, unless a note with this text exists."""
+        """Add a text to `notes`, unless it is there already."""
         if text not in self.notes:
             self.notes.append(text)
 
     def close(self) -> None:
-        """End all jobs."""
+        """End all SHARP jobs of this network."""
         for found in self._communicators.values():
             if isinstance(found, Communicator):
                 self.fabric.manager.end_job(found.grant.job_id)

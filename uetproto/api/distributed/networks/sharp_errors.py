@@ -1,4 +1,5 @@
-"""The errors of a rank when SHARP fails or is refused: the status, its code, and who is at fault (sharp.md §2.7)."""
+"""This module makes the errors of a rank when SHARP fails or is refused; an error states the status, its libsharp code,
+and the node that reports it (sharp.md §2.7)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +14,7 @@ from uetproto.wire.headers.sharp import LibsharpStatus, Status
 
 
 class SharpError(TransportError):
-    """Raised when an aggregation fails; `status` is the status of SHARP."""
+    """Raised when an aggregation fails; `status` is the status code of SHARP."""
 
     def __init__(self, text: str, status: Status) -> None:
         super().__init__(text)
@@ -35,7 +36,8 @@ class SharpRefusedError(LocalError, RuntimeError):
 
 
 def failure(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> SharpError:
-    """Return the error for an operation that failed on the tree of `rail`, at the member `place` of the group."""
+    """Return the error for an operation that failed on the tree of `rail`, as the member number `place` of the group
+    sees it; `trouble` is the reason of the failure."""
     own = asked.ranks[place]
     status = trouble.status
     text = f"sharp: {asked.op} at rank {own}: {status.name} (0x{status:02x}, libsharp {trouble.code.value})"
@@ -71,7 +73,8 @@ def _who(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabri
 
 
 def no_job(ranks: tuple[int, ...], status: LibsharpStatus, dead: Iterable[str]) -> SharpRefusedError:
-    """Return the error for ranks for which the manager grants no job; `dead` nodes may be the reason."""
+    """Return the error for ranks to which the manager grants no job. The error names the nodes that are `dead`, as they
+    may be the reason."""
     shown = ", ".join(map(str, ranks)) if len(ranks) <= 8 else f"{ranks[0]} … {ranks[-1]}"
     text = f"sharp: no job for ranks {shown}: {status.name} ({status.value})"
     if names := ", ".join(sorted(dead)):

@@ -1,7 +1,8 @@
-"""Switches of a network of ranks contain aggregation nodes, which a manager configures (sharp.md §1.2, §4.2).
+"""This module puts an aggregation node into each switch of a network of ranks, and a manager that configures them
+(sharp.md §1.2, §4.2).
 
-An aggregation node is a node of the world inside a switch, with its own adapter or endpoint, so its messages are
-packets like all others. MADs of the manager do not cross the network; they are delivered at once.
+An aggregation node is a node of the emulated network with its own adapter or endpoint, so its messages are packets like
+all others. MADs of the manager do not cross the network; they are delivered at once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,8 +31,8 @@ from uetproto.textfile import read_bounded
 from uetproto.wire.headers.sharp import LibsharpStatus
 
 PRESETS = {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_IB_TIMEOUT": "10"}
-"""Presets in place of published defaults: SHARP that is requested by name but not available is an error; large vectors
-are streamed; a lost packet is retransmitted before its operation is given up (T_ost)."""
+"""Values that replace published defaults. With them, SHARP that a program requests by name but cannot get is an error,
+large vectors are streamed, and a lost packet is retransmitted before its operation is given up (T_ost)."""
 
 _AM_KEY = 0x53484152
 
@@ -44,11 +45,10 @@ E = TypeVar("E", SharpHost, SharpNode)
 def settings(given: Any, cables: NetworkOptions, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, SharpOptions] | None:
     """Return the parameters and options that `given`, the argument `sharp=`, selects.
 
-    The result is None if there are no aggregation nodes.
-
-    `given` is True, or a dict of options by published name and of fields of `SharpConfig`; by default a job has a tree
-    for each port of the hosts. `carrier` has the fields of `SharpConfig` that the carrier restricts, with their legal
-    values, the first of which is the default. Raises `ArgumentError` naming what is legal.
+    The result is None if `given` is None or False, as there are no aggregation nodes then. Otherwise `given` is True,
+    or a dict whose keys are published option names and fields of `SharpConfig`. By default a job has a tree for each
+    port of the hosts. `carrier` has the fields of `SharpConfig` that the transport restricts, with their legal values;
+    the first value is the default. Raises `ArgumentError`, which states what is legal.
     """
     if given is None or given is False:
         return None
@@ -67,8 +67,8 @@ def settings(given: Any, cables: NetworkOptions, **carrier: tuple[Any, ...]) -> 
 
 
 class SharpFabric:
-    """The SHARP part of a world consists of the aggregation nodes, the hosts and the manager. The object is made before
-    the world that uses it."""
+    """This class has the aggregation nodes, the SHARP hosts and the manager of an emulated network (`world`). It is
+    made before the network, which is built from its `specs`."""
 
     def __init__(
         self, config: SharpConfig, options: SharpOptions, carrier_of: Callable[[Any, Any, SharpOptions], Carrier],
@@ -100,7 +100,8 @@ class SharpFabric:
         self._labels = 0
 
     def specs(self, hosts: Sequence[str], cables: NetworkOptions, spec: Callable[..., Any]) -> dict[str, Any]:
-        """Return the nodes to build: the hosts, and an aggregation node in every switch; `spec` makes each of them."""
+        """Return the specifications of the nodes to build: of the hosts, and of an aggregation node in every switch.
+        `spec` is the class of a specification."""
         layout = layout_of_cables(cables, len(hosts))
         switches = ("switch",) if layout is None else layout.switches
         return {
@@ -127,7 +128,8 @@ class SharpFabric:
     def start(
         self, world: EmulatedNetwork, ranks: Sequence[LocalNode], layout: Topology | None, psn: Callable[[], int]
     ) -> None:
-        """Create the agents of the nodes and the manager, after the world was made; discovery begins later."""
+        """Create the manager, and an agent for each aggregation node, in the emulated network `world`. The manager
+        discovers the aggregation nodes later, when the first job begins."""
         self.world, self.ranks, self._psn = world, list(ranks), psn
         self._names = {
             port_guid(node, port): name for name, node in world.nodes.items() for port in range(node.ports)
@@ -177,9 +179,9 @@ class SharpFabric:
         return self._agents[an].handle(data, self.world.clock.now)
 
     def begin_job(self, ranks: Sequence[int]) -> JobGrant | LibsharpStatus:
-        """Begin a job for a group of ranks, on as many trees as `SHARP_COLL_GROUPS_PER_COMM` says.
+        """Begin a job for a group of ranks; return its grant, or the status with which it is refused.
 
-        The trees use the ports of the hosts in turn.
+        The job has as many trees as `SHARP_COLL_GROUPS_PER_COMM` says; they use the ports of the hosts in turn.
         """
         if not self._started:
             self._started = True
@@ -198,16 +200,17 @@ class SharpFabric:
         ])  # fmt: skip
 
     def joins(self) -> None:
-        """Note that a rank asks to join a group now."""
+        """Note that a rank asks to join a group now; `joined_from` keeps the time of the first such request."""
         if self.joined_from is None:
             self.joined_from = self.world.clock.now
 
     def port_of(self, node: LocalNode, rail: int) -> int:
-        """Return the port of a host that a rail of its job uses."""
+        """Return the number of the port that the host `node` uses for the rail (the tree) number `rail` of a job."""
         return rail % node.ports
 
     def connect(self, host: str, rail: int, place: AttachPoint) -> tuple[int, int]:
-        """Connect a host and its leaf for one tree of a rail; return the tree and the connection of the host."""
+        """Connect a host to its leaf aggregation node `place`, for one tree of a rail. Return the ID of the tree and
+        the number of the connection at the host."""
         carrier, node = self.carriers[host], self.world.nodes[host]
         own, theirs, label = self._psn(), self._psn(), self._label(node, rail)
         conn = carrier.allocate()
@@ -236,12 +239,13 @@ class SharpFabric:
         return any(group.state in states for host in self.hosts.values() for group in host.groups.values())
 
     def name_of(self, an: int) -> str:
-        """Return the name of the node that has the address `an`, or that has a port with this GUID."""
+        """Return the name of the node whose address is `an`, or which has a port with this GUID."""
         return self._names.get(an, f"node {an:#x}")
 
 
 def layout_of_cables(cables: NetworkOptions, hosts: int) -> Topology | None:
-    """Return the topology that `cables` names; None for one switch. Raises `ArgumentError` if there is no switch."""
+    """Return the topology that `cables` names, or None if it is a single switch. Raises `ArgumentError` if the topology
+    has no switch."""
     if cables.topology == "pair":
         raise invalid("sharp", "topology pair", "a topology with switches")
     if cables.topology == "switch":

@@ -1,7 +1,7 @@
-"""Groups of ranks in SHARP: each is a job of the manager, with a group on each of its trees (sharp.md §1.3, §3.4).
+"""This module gives each group of ranks a SHARP job, with a SHARP group on each tree of the job (sharp.md §1.3, §3.4).
 
-Members join when they have something to aggregate. With `SHARP_COLL_GROUPS_PER_COMM` above 1 a group of ranks has
-several trees: a vector longer than an OST is divided among the trees, shorter vectors use them in turn (sharp.md
+A rank joins a SHARP group when it first has something to aggregate. With `SHARP_COLL_GROUPS_PER_COMM` above 1 a job has
+several trees: a vector longer than an OST is divided among the trees, and shorter vectors use them in turn (sharp.md
 §4.1).
 """
 
@@ -23,11 +23,12 @@ from uetproto.engine.sharp.host.work import (
 from uetproto.engine.sharp.manager.grants import JobGrant, Rail
 
 Told: TypeAlias = Callable[[bytearray | None, Trouble | None], None]
-"""Function that is called at the end of an aggregation, with its result or its failure."""
+"""Function that is called at the end of an aggregation with its result and None, or with None and its failure."""
 
 
 class RankHost:
-    """The host of one rank, which hands each event to the member or operation that it concerns."""
+    """This class is the SHARP host of one rank; it hands each event to the `SharpMember` or the aggregation that the
+    event concerns."""
 
     def __init__(self, fabric: SharpFabric, rank: int) -> None:
         self.fabric = fabric
@@ -39,18 +40,18 @@ class RankHost:
         self.node.listeners.append(self._event)
 
     def submit(self, work: Any) -> None:
-        """Submit work to the host."""
+        """Submit a work request to the SHARP host."""
         host = self.fabric.hosts[self.node.name]
         self.node.submit(lambda now: host.submit(work, now))
 
     def aggregate(self, group_id: int, operation: SharpOperation, told: Told) -> None:
-        """Submit an aggregation; `told` is called at its end."""
+        """Submit an aggregation; `told` is called when the aggregation ends."""
         self._ids += 1
         self._told[self._ids] = told
         self.submit(operation.work(self._ids, group_id))
 
     def listen(self, group: int, qkey: int, port: int) -> None:
-        """Receive, on one port, the results that come by multicast."""
+        """Make the port `port` of the host receive the results that are sent to the multicast group `group`."""
         self.fabric.carriers[self.node.name].join(group, qkey, self.node.now)
         self.fabric.world.join(group & 0xFFFFFFFF if group >> 32 == 0xFFFF else group, self.node.name, port)
 
@@ -66,7 +67,7 @@ class RankHost:
 
 
 class SharpMember:
-    """A rank that is a member of the group of one tree."""
+    """This class is the membership of one rank in the SHARP group of one tree."""
 
     def __init__(self, side: RankHost, rail: Rail, join: JoinGroup, port: int) -> None:
         self.side = side
@@ -80,7 +81,7 @@ class SharpMember:
         self._waiting: list[tuple[SharpOperation, Told]] = []
 
     def submit(self, operation: SharpOperation, told: Told) -> None:
-        """Submit an operation, after joining the group if necessary."""
+        """Submit an operation, but join the group first if this rank has not joined it yet."""
         if self._trouble is not None:
             told(None, self._trouble)
         elif self._joined:
@@ -93,7 +94,7 @@ class SharpMember:
                 self.side.submit(self._join)
 
     def on_joined(self, event: GroupJoined) -> None:
-        """Submit the waiting operations."""
+        """Submit the operations that waited for this rank to join the group."""
         if event.mgid:
             self.side.listen(event.mgid, event.qkey, self.port)
         self._joined = True
@@ -102,7 +103,7 @@ class SharpMember:
             self.side.aggregate(self._join.group_id, operation, told)
 
     def on_failed(self, trouble: Trouble) -> None:
-        """Fail the waiting operations."""
+        """Fail the operations that waited for this rank to join the group, as it could not join."""
         self._trouble = trouble
         waiting, self._waiting = self._waiting, []
         for _, told in waiting:
@@ -110,7 +111,7 @@ class SharpMember:
 
 
 class Communicator:
-    """A communicator has the SHARP job of a group of ranks, and the members of the SHARP group of each tree."""
+    """A communicator is the SHARP job of a group of ranks; it has a `SharpMember` for each rank and tree."""
 
     def __init__(self, fabric: SharpFabric, sides: Sequence[RankHost], grant: JobGrant) -> None:
         self.grant = grant
@@ -132,11 +133,11 @@ class Communicator:
                 self._members[place].append(member)
 
     def shares(self, place: int, operation: SharpOperation) -> list[tuple[SharpMember, SharpOperation]]:
-        """Return the parts of an operation and the tree that runs each of them.
+        """Return the parts into which an operation is divided, each with the `SharpMember` of the tree that runs it.
 
-        A vector that is streamed is divided among the trees that have a SAT, into parts that are streamed, too: a part
-        on an LLT would take longer than the whole on a SAT (**choice**). Any other vector that is longer than an OST is
-        divided among all trees. What is not divided uses the trees in turn.
+        A vector that is streamed is divided among the trees that have a SAT, into parts that are long enough to be
+        streamed, as a part on an LLT would take longer than the whole vector on a SAT. Any other vector that is longer
+        than an OST is divided among all trees. Vectors that are not divided use the trees in turn.
         """
         members = self._members[place]
         parts = 0 if operation.count * operation.itemsize <= self.grant.user_data else operation.count

@@ -1,4 +1,5 @@
-"""The log of SHARP: lines as libsharp writes them, up to the level of `SHARP_COLL_LOG_LEVEL` (sharp.md §10)."""
+"""This module keeps the log of SHARP: it has lines in the format of libsharp, up to the level that
+`SHARP_COLL_LOG_LEVEL` sets (sharp.md §10)."""
 
 from enum import IntEnum
 
@@ -7,7 +8,8 @@ from uetproto.engine.sharp.options import SharpOptions
 
 
 class LogLevel(IntEnum):
-    """The levels of lines; a log has the lines of its own level and of all lower levels."""
+    """This enum has the levels of log lines; a log has the lines of its own level and of all levels with lower
+    numbers."""
 
     FATAL = 0
     ERROR = 1
@@ -18,14 +20,15 @@ class LogLevel(IntEnum):
 
 
 class SharpLog:
-    """The log has the lines that the first rank of a job writes."""
+    """This class holds the log lines that the first rank of each job writes."""
 
     def __init__(self, options: SharpOptions) -> None:
         self.lines: list[str] = []
         self._options = options
 
     def write(self, level: LogLevel, rank: int, where: str, text: str) -> None:
-        """Add a line, if the log has lines of this level. `where`: file and line of libsharp, or its file alone."""
+        """Add a line, unless its level is above the level of the log. `where` names the file, and mostly the line, of
+        libsharp that writes such a line."""
         if level <= self._options.log_level:
             self.lines.append(f"rank{rank}:{rank}:0 - {where} {level.name} {text}")
 

@@ -1,5 +1,5 @@
-"""A collective by SHARP has a part for each rank; if one part fails, all ranks fall back to a collective without SHARP
-(sharp.md §3.4)."""
+"""This module runs the parts of a SHARP collective, one part for each rank. If one part fails, all ranks fall back to a
+collective without SHARP, provided that the options allow a fallback (sharp.md §3.4)."""
 
 from collections.abc import Callable
 
@@ -16,15 +16,15 @@ from uetproto.engine.sharp.manager.grants import Rail
 from uetproto.errors import UetError
 
 Failure = Callable[[int, Trouble, Rail], TransportError]
-"""A function that returns the error of one member of the group for a failure on a tree."""
+"""Function that returns the error of one member of the group for a failure on the tree of a rail."""
 
 
 class SharpCollective:
-    """A collective connects the parts of its ranks, so that either all ranks fall back to a collective without SHARP or
-    none does.
+    """This class connects the parts of all ranks in one collective, so that either all ranks fall back to a collective
+    without SHARP or none does.
 
-    With a fallback, no rank takes its result before the aggregations of all ranks have succeeded. A library would need
-    messages for this agreement; here it takes no time.
+    If a fallback is possible, no rank takes its result before the aggregations of all ranks have succeeded. A library
+    would need messages for this agreement; here it takes no time.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class SharpCollective:
         self._ended: list[tuple[SharpPart, TransportError | None]] = []
 
     def ended(self, part: "SharpPart", error: TransportError | None) -> None:
-        """Handle the end of the aggregations of one rank, or the failure of one."""
+        """Handle the end of a rank's part: all its aggregations have succeeded (`error` is None), or one has failed."""
         if self._instead is None:
             part.finish(error)
             return
@@ -58,7 +58,7 @@ class SharpCollective:
 
 
 class SharpPart:
-    """The part of a collective that one rank runs; it is a `CollectivePart`."""
+    """This class is a `CollectivePart`: it runs one rank's part of a SHARP collective."""
 
     def __init__(self, whole: SharpCollective, place: int, input_: Array, output: Array, done: Ended) -> None:
         self.counted = CollectiveCounters(steps=1)

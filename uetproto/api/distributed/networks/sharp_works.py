@@ -1,5 +1,5 @@
-"""This module translates collectives to operations of SHARP: operations, types, and where results go (sharp.md
-§4.3)."""
+"""This module translates each collective to SHARP operations, with their data types and the arrays that take the
+results (sharp.md §4.3)."""
 
 from collections.abc import Callable
 from sys import byteorder
@@ -16,7 +16,8 @@ OPS = {
     "SUM": Op.SUM, "AVG": Op.SUM, "PREMUL_SUM": Op.SUM, "PRODUCT": Op.PROD, "MIN": Op.MIN, "MAX": Op.MAX,
     "BAND": Op.BAND, "BOR": Op.BOR, "BXOR": Op.BXOR,
 }  # fmt: skip
-"""SHARP operations by the name of a `ReduceOp`; for AVG the ranks divide, for PREMUL_SUM they multiply."""
+"""Maps the name of a `ReduceOp` to the SHARP operation. The ranks themselves divide the sum for AVG, and multiply their
+inputs for PREMUL_SUM."""
 
 DTYPES = {
     "uint8": Dtype.UINT8, "int8": Dtype.INT8, "bool": Dtype.UINT8, "uint16": Dtype.UNSIGNED_SHORT,
@@ -24,16 +25,16 @@ DTYPES = {
     "int64": Dtype.LONG, "float16": Dtype.FLOAT_SHORT, "bfloat16": Dtype.BFLOAT16, "float32": Dtype.FLOAT,
     "float64": Dtype.DOUBLE,
 }  # fmt: skip
-"""SHARP data types by the name of the NumPy data type."""
+"""Maps the name of a NumPy data type to the SHARP data type."""
 
 ALGORITHM = "sharp"
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "reduce_scatter", "all_gather")
-"""The supported collectives. A reduce_scatter is a REDUCE for each block. An all_gather is an ALLREDUCE with BOR, in
-which each rank contributes its block, and zeros elsewhere."""
+"""Names of the collectives that SHARP supports. A reduce_scatter is a REDUCE for each block. An all_gather is an
+ALLREDUCE with BOR, to which each rank contributes its block at the block's place and zeros elsewhere."""
 
 
 class SharpOperation(NamedTuple):
-    """An aggregation that belongs to a collective, at one rank."""
+    """This record describes an aggregation that one rank submits as part of a collective."""
 
     coll: Coll
     op: Op = Op.NULL
@@ -42,7 +43,7 @@ class SharpOperation(NamedTuple):
     count: int = 0  # type: ignore[assignment]
     root: int | None = None
     into: Array | None = None
-    """Array that the result replaces; None if this rank gets no result."""
+    """Array into which the result is written, or None if this rank gets no result."""
 
     @property
     def itemsize(self) -> int:
@@ -50,14 +51,15 @@ class SharpOperation(NamedTuple):
         return DTYPE_SIZES[self.dtype]
 
     def part(self, start: int, end: int) -> "SharpOperation":
-        """Return the same operation on a part of the elements."""
+        """Return the same operation on the elements from number `start` up to number `end`, without the latter."""
         size = self.itemsize
         data = self.data[start * size : end * size] if len(self.data) else self.data
         into = None if self.into is None else bytes_of(self.into)[start * size : end * size]
         return self._replace(data=data, count=end - start, into=into)
 
     def work(self, op_id: int, group_id: int) -> Aggregate:
-        """Return the work for a host; elements keep the byte order of this machine, which the flag LE states."""
+        """Return the operation as a work request for a SHARP host. Elements keep the byte order of this machine, which
+        the flag LE (little endian) states."""
         return Aggregate(
             op_id=op_id, group_id=group_id, coll=self.coll, op=self.op, dtype=self.dtype, data=self.data,
             count=self.count, root=self.root, little_endian=byteorder == "little",
@@ -65,7 +67,7 @@ class SharpOperation(NamedTuple):
 
 
 def check(asked: OffloadRequest, config: SharpConfig) -> None:
-    """Check whether SHARP supports a collective. Raises `SharpRefusedError` with the published code."""
+    """Raise `SharpRefusedError` with the published status code if SHARP does not support a collective."""
     if asked.op in ("all_reduce", "reduce", "reduce_scatter"):
         op, _ = _type_of(asked)
         if op is Op.PROD and not config.prod:
@@ -75,7 +77,8 @@ def check(asked: OffloadRequest, config: SharpConfig) -> None:
 
 
 def operations(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
-    """Return the operations that one rank submits, in the same order at all ranks."""
+    """Return the operations that the member `place` of the group submits for a collective. All members submit theirs in
+    the same order."""
     return _MAKERS[asked.op](asked, place, input_, output)
 
 

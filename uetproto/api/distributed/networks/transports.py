@@ -11,10 +11,10 @@ from uetproto.collectives.transport import CollectiveNetwork
 from uetproto.errors import LocalError
 
 Nodes: TypeAlias = int | Sequence[Sequence[int]] | None
-"""Number of nodes, or the ranks of each node."""
+"""Number of nodes, or the ranks of each node; with None, the network says which nodes there are."""
 
 TRANSPORTS = {"uet": "uetproto.api.distributed.networks.uet", "roce": "uetproto.api.distributed.networks.roce"}
-"""Modules of the networks with packets, by name; each module has the function `network(size, **options)`."""
+"""Maps the name of a transport that sends packets to its module, which has the function `network(size, **options)`."""
 
 
 def network_of(
@@ -45,8 +45,8 @@ def network_of(
 
 
 def agreed(ranks: int, nodes: Nodes, known: Sequence[Sequence[int]] | None) -> Nodes:
-    """Return `nodes`, or `known`, the nodes that the network knows, if `nodes` is None. Raises `ArgumentError` if both
-    are given and differ."""
+    """Return `nodes`, or, if it is None, `known`: the nodes that the network has. Raises `ArgumentError` if `nodes` and
+    `known` are given and differ."""
     if nodes is None or known is None:
         return known if nodes is None else nodes
     if {frozenset(node) for node in spread_over(ranks, nodes)} != {frozenset(node) for node in known}:

@@ -1,9 +1,9 @@
-"""Ranks over UET: each is a fabric endpoint (collectives.md §5).
+"""This module connects ranks over UET; each rank has a fabric endpoint (collectives.md §5).
 
-With `way="write"`, the default, grants and data are WRITEs with completion data; grants have a resource index of their
-own. The completion data of a message is its packed tag, (seq, phase, step, chunk) of collectives.md §5; tag and
-initiator identify the receive. With `way="send"` messages are tagged SENDs whose match bits are the tag; the target
-holds a message that comes before its receive, as far as the target has room (ses.md §11.2).
+With `way="write"`, the default, grants and data are WRITEs with completion data, and grants have a resource index of
+their own. The completion data of a message is its packed tag, (seq, phase, step, chunk) of collectives.md §5; the tag
+and the initiator identify the receive. With `way="send"` messages are tagged SENDs whose match bits are the tag; the
+target holds a message that comes before its receive, as far as the target has room (ses.md §11.2).
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ _MAILBOX = 0
 
 
 class UetEnd(GrantingEnd):
-    """This class moves the messages of one rank with `way="write"`: by grants and WRITEs."""
+    """This class moves the messages of one rank by grants and WRITEs, as `way="write"` demands."""
 
     network: "UetNetwork"
 
@@ -102,7 +102,7 @@ class UetEnd(GrantingEnd):
 
 
 class UetSendingEnd(PacketEnd):
-    """This class moves the messages of one rank with `way="send"`: by tagged SENDs."""
+    """This class moves the messages of one rank by tagged SENDs, as `way="send"` demands."""
 
     network: "UetNetwork"
 
@@ -146,17 +146,17 @@ def _failure(rank: int, peer: int, event: Completion) -> TransportError | None:
 
 
 WAYS: dict[str, Callable[["UetNetwork", int, FiNode], PacketEnd]] = {"write": UetEnd, "send": UetSendingEnd}
-"""Classes of ends, by the value of `way`."""
+"""Maps the argument `way` of `UetNetwork` to the class that moves the messages of a rank."""
 
 DELIVERIES = {mode.name: mode for mode in PDC_MODES}
-"""Modes that deliver each packet exactly once, by name."""
+"""Maps the names RUD and ROD to their modes, which deliver each packet exactly once."""
 
 _ROOMY = SesConfig(rx_size=1 << 16, unexpected_messages=65535, unexpected_bytes=1 << 28)
 """Configuration of a target that holds messages until their receives are posted."""
 
 
 RESERVED = 1 << 14
-"""Number of PDCs of the reserved pool with SHARP: four for each connection."""
+"""Smallest number of PDCs in the reserved pool of a node if the network has SHARP; each SHARP connection takes four."""
 
 
 _UNUSED = (
@@ -171,7 +171,7 @@ def _carrier(fep: Fep, element: Element, options: SharpOptions) -> UetCarrier:
 
 
 class UetNetwork(PacketNetwork):
-    """An emulated network in which each rank has a fabric endpoint."""
+    """This class is an emulated network in which each rank has a fabric endpoint."""
 
     def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
         """Make the network. Raises `ArgumentError` for options that are not legal.
