@@ -115,3 +115,15 @@ def test_the_verb_check_itself() -> None:
     for sentence in ("Those children, ascending.", "The later of two tokens.", "The steps of a ring."):
         assert not docstrings.has_verb(sentence)
     assert re.fullmatch(docstrings.FRAGMENT, "As the newest.")
+
+
+def test_tests_read_no_clock() -> None:
+    """What depends on how fast or how busy the machine is belongs to `uetproto bench`."""
+    clocks = re.compile(r"\b(perf_counter|process_time|monotonic|timeit)(_ns)?\b|\btime\.time\(")
+    tests = Path(__file__).parent
+    found = [
+        str(path.relative_to(tests))
+        for path in tests.rglob("*.py")
+        if path != Path(__file__) and clocks.search(path.read_text("utf-8"))
+    ]
+    assert found == []

@@ -6,7 +6,6 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -193,9 +192,7 @@ def test_what_people_are_told_of_an_unfinished_finding(
     """That it is as it was found, and was not replayed to its end: here a replay that would hang."""
     monkeypatch.setattr(UetSimulator, "finish", hang)
     finding = replace(FINDING, given_up=True)
-    began = perf_counter()
     kept = keep(finding, tmp_path, lambda: True)
-    assert perf_counter() - began < 2
     assert kept.replay == NOT_REPLAYED
     module._tell(finding, kept, False, painter())
     lines = capsys.readouterr().out.splitlines()
@@ -324,11 +321,10 @@ def test_time_is_up(tmp_path: Path) -> None:
 
 
 def test_processes_end_when_they_are_told() -> None:
-    total, started = FuzzTally(), perf_counter()
-    for tally in spread(FuzzPlan("rudi", 1, None, 600, 2), lambda: total.steps > 0):
+    total = FuzzTally()
+    for tally in spread(FuzzPlan("rudi", 1, None, 1_000_000, 2), lambda: total.steps > 0):
         total.add(tally)
     assert total.steps > 0
-    assert perf_counter() - started < 60
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -353,7 +349,7 @@ def test_interrupted(jobs: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["time", "Ctrl-C"])
 def test_it_ends_at_once_while_it_shrinks(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt that does not fail would take for ever; what was found is written as it is."""
-    finish, ends = UetSimulator.finish, perf_counter() + 1
+    finish = UetSimulator.finish
 
     def slow(world: UetSimulator) -> None:
         if world.objects:
@@ -361,16 +357,13 @@ def test_it_ends_at_once_while_it_shrinks(end: str, tmp_path: Path, monkeypatch:
         elif end == "time":
             hang(world)
         else:
-            nonlocal ends
-            ends = perf_counter()
             os.kill(os.getpid(), signal.SIGINT)
             hang(world)
 
     monkeypatch.setattr(PsnWindow, "classify", duplicates_are_new)
     monkeypatch.setattr(UetSimulator, "finish", slow)
-    seconds = "1" if end == "time" else "600"
+    seconds = "1" if end == "time" else "1000000"
     result = invoke("fuzz", "rud", "--seconds", seconds, "--seed", "4", "--jobs", "1", "-o", str(tmp_path), "--json")
-    assert perf_counter() - ends < 2
     finding, last = map(json.loads, result.stdout.splitlines())
     assert result.exit_code == (1 if end == "time" else 130)
     assert (finding["given_up"], last["findings"]) == (True, 1)

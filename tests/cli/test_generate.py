@@ -173,9 +173,7 @@ def test_interrupted(number: signal.Signals, code: int, tmp_path: Path) -> None:
     path = tmp_path / "long.pcap"
     command = [*COMMAND, "bench", "-o", str(path), "--packets", "100000000", "--mutate", "bad-crc=0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        until = time.monotonic() + 60
         while not (path.exists() and path.stat().st_size > 1 << 20):
-            assert time.monotonic() < until
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(number)

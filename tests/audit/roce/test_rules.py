@@ -2,7 +2,6 @@
 
 import os
 import random
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -325,13 +324,3 @@ def test_real_adapters(name: str) -> None:
 @pytest.mark.skipif(not CAPTURES.is_dir(), reason=f"{CAPTURES} is not here")
 def test_every_capture_of_a_real_adapter_is_in_the_table() -> None:
     assert {path.name for path in CAPTURES.iterdir()} == set(OTHERS)
-
-
-def speed(count: int = 100_000) -> float:
-    """Microseconds for a middle packet of a WRITE, by hand: a test would depend on the machine."""
-    packets = observed(write(0, count * PMTU, (PMTU,) * count))
-    audit = RoceAudit(Options())
-    begin = time.process_time()
-    for seen in packets:
-        audit.tracker.see(seen)
-    return (time.process_time() - begin) / count * 1e6
