@@ -94,14 +94,13 @@ NOT_YET = {}
 OWNERS = {  # third-party package -> the only places that may import it
     "fastcrc": ("wire/crc.py",),
     "construct": ("schemas/",),
-    "scapy": ("layers/", "bench/command.py"),
+    "scapy": ("layers/", "bench/codec.py", "bench/frames.py", "bench/captures.py"),
     "numpy": (
         "columns.py",
         "columns_crc.py",
         "collectives/",
         "api/distributed",
         "examples/",
-        "bench/command.py",
         "engine/sharp/numeric.py",  # folds vectors in the arithmetic of the types, which Python has not
     ),
     "ml_dtypes": ("collectives/dtypes.py",),

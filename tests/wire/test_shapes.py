@@ -11,7 +11,7 @@ from tests.support.strategies import random_frame
 from tests.support.wire.stack import CRC, ETHERNET, IPV4, REQUEST, STACKS, UDP, WRITE, frame
 from tests.support.wire.vectors import VECTORS, frame_around, uet_before
 from uetproto import Layer, Packet, decode, encode
-from uetproto.bench.command import roce_write
+from uetproto.bench.frames import roce_write
 from uetproto.wire import fast_walk, stack
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, rows_after
