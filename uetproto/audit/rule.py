@@ -73,7 +73,7 @@ class Rule:
 
     id: str
     says: str
-    """What must hold, in one sentence."""
+    """Requirement that the rule checks, in one sentence."""
     cite: str
     on: Enum
     """Event at which the rule is asked."""
@@ -81,8 +81,8 @@ class Rule:
     severity: Severity = Severity.ERROR
     requires: Requires = Requires.PRESENCE
     of: Enum | None = None
-    """Event whose count is the number of judged events, where `on` occurs only if something may be wrong; None:
-    `on`."""
+    """Event whose count is the number of judged events, if `on` occurs only where a packet may be wrong; None: `on` is
+    counted."""
     covers: tuple[str, ...] = ()
     """Numbered invariants that the rule covers, such as "pds 20"."""
     obscures: bool = False

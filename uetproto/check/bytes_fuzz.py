@@ -39,7 +39,7 @@ from uetproto.wire.serial import diff32
 from uetproto.wire.stack import TRIMMED_DSCP, decode, encode, walk
 
 Features = Iterable[object]
-"""What occurred in a run of one input, as hashable objects."""
+"""Type of the features of a run: hashable objects that say what occurred when one input was run."""
 
 
 class FuzzTarget(ABC):

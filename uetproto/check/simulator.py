@@ -17,7 +17,7 @@ TRANSIT = 10_000
 
 
 class SimulatorStep(Protocol):
-    """What the steps of all protocols have in common."""
+    """This protocol describes what the steps of all protocols have in common."""
 
     @property
     def action(self) -> str: ...

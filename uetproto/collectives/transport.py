@@ -138,7 +138,7 @@ class CollectiveTimers:
         return self._heap[0][0] if self._heap else None
 
     def fire(self, now: int) -> bool:
-        """Run the first action that is due; return False if none is."""
+        """Run the first action that is due; return False if no action is due."""
         instant = self.next
         if instant is None or instant > now:
             return False

@@ -186,7 +186,7 @@ class SendKind(Enum):
 
     PLAIN = "plain"
     RENDEZVOUS = "rendezvous"
-    """The request carries the first bytes; the target reads the others."""
+    """The request carries the first bytes; the target reads the rest."""
     DEFERRABLE = "deferrable"
     """The target may stop the message, and restart it when it has a buffer."""
 

@@ -40,7 +40,7 @@ class SecurityMember:
     epoch: int = 0
     """Epoch in which the node starts."""
     plain: str = "drop"
-    """What the node does with packets in clear: drop or pass."""
+    """Treatment of packets in clear by the node: drop or pass."""
     clear_nacks: frozenset[int] = frozenset()
     """Codes of NACKs that the node sends and accepts in clear (observed.md)."""
 

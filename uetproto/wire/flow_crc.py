@@ -36,7 +36,7 @@ class UndecidedPacket(NamedTuple):
     """Whether the CRC of the packet is right; None if the packet need not have a CRC, or the CRC was not captured."""
     roce: bool
     kept: Any
-    """What the reader keeps with the packet."""
+    """Object that the reader keeps with the packet."""
 
 
 @dataclass(slots=True)

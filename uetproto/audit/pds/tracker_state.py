@@ -317,8 +317,8 @@ class PdcDirection:
         return inside and psn not in self.records and (self.floor is None or diff32(psn, self.floor) >= 0)
 
     def unseen(self, psn: int) -> bool:
-        """Return whether no packet with this PSN was seen, except perhaps a trimmed one; False if its record may have
-        been dropped."""
+        """Return whether no packet with this PSN was seen, not even a trimmed one; False if its record may have been
+        dropped."""
         return diff32(psn, self.next) >= 0 or (psn in self.holes and psn not in self.trimmed)
 
     def has_gap(self, psn: int) -> bool:

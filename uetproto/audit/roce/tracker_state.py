@@ -189,7 +189,8 @@ class AuditedRead:
 
 
 class QpStream:
-    """A stream has the packets that one queue pair sends to another: requests, and answers to requests of the other."""
+    """A stream has the packets that one queue pair sends to another: requests, and answers to requests of the other
+    queue pair."""
 
     __slots__ = (
         "_dst", "_src", "_transport", "acked", "acked_before", "after_suspect", "ahead", "answered", "atomics",

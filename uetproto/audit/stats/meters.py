@@ -46,7 +46,7 @@ class Drawn:
 
 @dataclass(slots=True)
 class Measurements:
-    """What was measured at one vantage point."""
+    """This record holds what was measured at one vantage point."""
 
     file: str
     interface: str
@@ -94,7 +94,7 @@ class Meters:
         return self.flows.get(state) or self._open(kind, state, mask)
 
     def counted(self, kind: str, state: Any, mask: int, seen: ObservedPacket) -> FlowMeter:
-        """Return the meter of a flow, as `of` does, and count the present packet, which its sender sent."""
+        """Return the meter of a flow from `of`, and count the present packet, which the sender of the flow sent."""
         flow = self.flows.get(state) or self._open(kind, state, mask)
         flow.count(self.length, seen.time_ns, seen.ecn == _CE)
         return flow

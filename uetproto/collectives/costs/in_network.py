@@ -64,7 +64,8 @@ def sat_time(costs: SharpCosts, length: int, threshold: int = 0) -> float:
 
 
 def sharp_time(costs: SharpCosts, length: int, threshold: int | None) -> float:
-    """Return the seconds of an all_reduce. Vectors of `threshold` bytes and more are streamed; None: none is."""
+    """Return the seconds of an all_reduce. Vectors of `threshold` bytes and more are streamed; None: no vector is
+    streamed."""
     return llt_time(costs, length) if threshold is None or length < threshold else sat_time(costs, length, threshold)
 
 

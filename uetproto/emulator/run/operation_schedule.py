@@ -169,8 +169,8 @@ class MemoryArea:
         """Expect each packet of a failed message, of `mtu` bytes, to be stored whole or not at all (ses.md §12, roce.md
         §8).
 
-        Return whether this is so. A failed message of one packet must store nothing, unless it `waits` for other
-        messages: its data may be stored before these come.
+        Return whether the bytes in memory agree with that. A failed message of one packet must store nothing, unless it
+        `waits` for other messages: its data may be stored before these come.
         """
         for start in range(0, len(data), mtu) if len(data) > mtu or waits else ():
             piece = data[start : start + mtu]

@@ -93,7 +93,7 @@ class RudiTimers:
         queue.append((request.due_at, request))
 
     def deadline(self) -> int:
-        """Return when the next request is due; NEVER when none is."""
+        """Return when the next request is due; NEVER when no request is due."""
         first = NEVER
         for queue in self._queues.values():
             while queue and queue[0][1].due_at != queue[0][0]:

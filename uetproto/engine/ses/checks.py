@@ -56,7 +56,7 @@ class Judgement:
     extensions: Extensions | None
     """The extension headers; None: they are cut short."""
     room: bool
-    """Whether there is room for the state of another message, or none is needed."""
+    """Whether there is room for the state of another message, or no room is needed."""
     queues: "Queues"
     """The receive queues, which decide about restarts and messages without a buffer (ses.md §5.7, §11.2)."""
     source: int

@@ -145,7 +145,7 @@ class Space(IntEnum):
 
 
 class Selects(Enum):
-    """What the key field of a request selects at its target."""
+    """This value says what the key field of a request selects at its target."""
 
     NOTHING = auto()
     REGION = auto()
