@@ -97,8 +97,8 @@ def shorten(kept: dict[Any, Any], least: int) -> None:
 
 
 class GuaranteedAnswer(NamedTuple):
-    """A guaranteed response, with the number of its packet and a CRC of the data that it carried. The record is kept
-    until the response is cleared."""
+    """The record of a guaranteed response has the number of its packet and a CRC of the data that it carried. The
+    record is kept until the response is cleared."""
 
     head: Head
     number: int
