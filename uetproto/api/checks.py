@@ -27,8 +27,8 @@ class CallError(LocalError, Generic[_Errno]):
 
 
 class ArgumentChecks(Generic[_Error, _Errno]):
-    """This class checks arguments and raises the error class of one API; `errno` is the error number of checks that are
-    called without one."""
+    """This class checks arguments and raises the error class of one API; `errno` is the error number that a check uses
+    by default."""
 
     def __init__(self, error: Callable[..., _Error], errno: _Errno) -> None:
         self._error = error

@@ -390,8 +390,8 @@ class EmulatedNetwork(ABC):
             raise self.invalid(error.name, error.value, error.legal) from None
 
     def kill(self, name: str) -> None:
-        """Cut off a node, or a switch with all nodes within the switch: from now on it neither gets nor sends a
-        frame."""
+        """Cut off a node, or a switch with all nodes within the switch: from now on all frames to it and from it are
+        lost."""
         known = {*self.nodes, *self.network.switches}
         if name not in known:
             raise self.invalid("name", name, ", ".join(sorted(known)))

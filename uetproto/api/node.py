@@ -46,7 +46,8 @@ class LocalNode:
     """Driver that runs the engine; the driver sets this attribute itself."""
 
     def __init__(self, place: NodePlace, endpoint: QuietEngine, engine: Engine | None = None) -> None:
-        """Make a node; `engine` is driven in place of the endpoint, and drives the endpoint; None: the endpoint."""
+        """Make a node. If `engine` is given, it contains the endpoint, and the driver calls it in place of the
+        endpoint."""
         self.name = place.name
         self.address = place.address
         self.ip_version = place.ip_version
@@ -106,12 +107,13 @@ class DrivenNetwork:
         return self.driver.now
 
     def run(self, until: int | str | Callable[[], bool] | None = None) -> bool:
-        """Run until an instant, which is a number of picoseconds or a text such as "1 ms", until a condition holds, or,
-        with None, until nothing more happens by itself.
+        """Let time pass until an instant, which is a number of picoseconds or a text such as "1 ms"; or until a
+        condition holds; or, with None, until nothing more happens by itself.
 
-        A send that waits for a receive of its peer does not count, and completes in a later run. Return True, or False
-        if nothing more happens by itself but a given condition does not hold. Raises FI_EINVAL or EINVAL for an instant
-        that has passed, and for None if the driver cannot know whether anything more happens.
+        A send that waits for a receive of its peer does not count as something that happens, and completes in a later
+        run. Return True, or False if nothing more happens by itself but the given condition does not hold. Raises
+        FI_EINVAL or EINVAL for an instant that has passed, and for None if the driver cannot know whether anything more
+        happens.
         """
         driver, invalid = self.driver, self.checks.invalid
         if callable(until):

@@ -194,8 +194,8 @@ class Auditor:
     def __init__(
         self, options: Options, *, rules: Iterable[Rule] | None = None, listen: Callable[[Judge], None] | None = None,
     ) -> None:  # fmt: skip
-        """Make the trackers. `rules`: rules that are asked, by default those that the options choose. `listen` may
-        subscribe to events before any tracker is made."""
+        """Make the trackers. `rules` are the rules to be applied, by default those that the options choose. `listen`
+        may subscribe to events before any tracker is made."""
         self.judge = Judge(
             chosen_rules(options.rules) if rules is None else rules,
             complete=options.complete,

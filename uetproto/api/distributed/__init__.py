@@ -13,9 +13,9 @@ All ranks run as functions of one process, in virtual time::
 
     print(dist.run(program, ranks=4))
 
-Each rank has a thread, and exactly one thread runs at a time; a function of this package takes the thread that calls it
-for the caller's rank. Names, arguments and results are those of torch.distributed. Tensors are NumPy arrays, or torch
-tensors in CPU memory. In stream mode, tensors are `dist.Tensor`, whose reads wait for the operations that write them
+Each rank has a thread, and exactly one thread runs at a time; a function of this package finds the rank of its caller
+by the thread. Names, arguments and results are those of torch.distributed. Tensors are NumPy arrays, or torch tensors
+in CPU memory. In stream mode, tensors are `dist.Tensor`, whose reads wait for the operations that write them
 (collectives.md §1.2). Ranks in arguments are global ranks, whatever the group (collectives.md §1.1). A time-out is a
 `timedelta` or a number of seconds, and runs in virtual time.
 

@@ -87,7 +87,7 @@ class CollectiveMatch:
     def mismatch(self) -> CollectiveMismatchError | None:
         """Return the error for the first argument in which the ranks that have joined differ, or None if they agree.
 
-        The error takes the value that most ranks gave for the right one.
+        The value that most ranks gave counts as the right one.
         """
         ranks = self.group.ranks
         joined = sorted(self._participants.items())

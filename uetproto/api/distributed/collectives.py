@@ -169,8 +169,8 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Non
 
 
 def monitored_barrier(group: Group = None, timeout: Timeout | None = None, wait_all_ranks: bool = False) -> None:
-    """Wait as `barrier` does, but raise a `TimeoutError` when `timeout` has passed. The error names the first rank that
-    is missing, or all missing ranks if `wait_all_ranks` is True."""
+    """Wait as `barrier` does, but raise a `TimeoutError` when `timeout` (by default the group's time-out) has passed.
+    The error names the first rank that is missing, or all missing ranks if `wait_all_ranks` is True."""
     found = member_group("monitored_barrier", group)
     if found is None:
         return

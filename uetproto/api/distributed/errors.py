@@ -39,7 +39,7 @@ class Wait(NamedTuple):
     op: str
     """Operation in which the rank waits, with its arguments, such as `send(dst=1, tag=0) #2 of group 0`."""
     needs: tuple[int, ...]
-    """Global ranks, each of which could end the wait by a matching call."""
+    """Global ranks for whose calls the rank waits."""
     why: str
 
     def __str__(self) -> str:

@@ -114,7 +114,8 @@ def get_global_rank(group: Group, group_rank: int) -> int:
 
 
 def get_group_rank(group: Group, global_rank: int) -> int:
-    """Return the rank that the global rank `global_rank` has in a group. Raises `ArgumentError` if it is no member."""
+    """Return the rank in a group of the global rank `global_rank`. Raises `ArgumentError` if `global_rank` is no member
+    of the group."""
     found = find_group(group)
     if found is None or not found.has(global_rank):
         raise invalid("global_rank", global_rank, "a rank of the group")

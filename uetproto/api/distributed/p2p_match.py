@@ -38,7 +38,8 @@ class Post:
 
 
 class P2PMatching:
-    """This class has the sends and receives of a group that wait for a match, and matches new ones with them."""
+    """This class holds the sends and receives of a group that wait for a match, and matches each new one with the
+    oldest that fits."""
 
     def __init__(self, group: RankGroup) -> None:
         self._group = group

@@ -82,9 +82,8 @@ class CollectivePlanner:
         options: Mapping[str, Any],
         gamma: float,
     ) -> None:
-        """`nodes`: number of nodes, or the ranks of each node. `options`: options of `catalogue.schedule`. `gamma`:
-        picoseconds that a reduced byte takes.
-        """
+        """Make the planner. `nodes` is the number of nodes, or the ranks of each node. `options` are those of
+        `catalogue.schedule`. `gamma` is the number of picoseconds that the reduction of a byte takes."""
         self._network, self._nodes, self._options, self._gamma = network, nodes, options, gamma
         self._pool = ScratchPool()
 

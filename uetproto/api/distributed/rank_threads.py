@@ -145,8 +145,8 @@ class RankThreads:
     ) -> None:
         """Run `program(number)` in the thread of every rank.
 
-        `idle` is called when no rank is ready. It advances virtual time until a rank is ready, or returns False if none
-        ever will be. `ended` is called with each rank that has finished.
+        `idle` is called when no rank is ready. It advances virtual time until a rank is ready, or returns False if no
+        rank can ever be ready. `ended` is called with each rank that has finished.
         """
         for rank in self.members:
             rank.begin(lambda number=rank.number: program(number), name)  # type: ignore[misc]

@@ -48,10 +48,10 @@ class RankScheduler:
         counted: Sequence[CollectiveCounters],
         mismatch: Callable[[], UetError | None],
     ) -> None:  # fmt: skip
-        """`owner`: object that `current_rank().owner` returns in a rank. `streams`: stream mode. `trace`: list to which
-        events are added. `counted`: counters of each rank, to which its collectives add. `mismatch`: function that
-        returns why the ranks that have joined a collective can never begin it, or None.
-        """
+        """Make the scheduler. `owner` is the object that `current_rank().owner` returns in a rank, and `streams` says
+        whether stream mode is used. Events are added to `trace`. `counted` has the counters of each rank, to which its
+        collectives add. `mismatch` is a function that returns why the ranks that have joined a collective can never
+        begin it, or None."""
         self.threads = RankThreads(network.size, owner, streams)
         self.states = [RankState(number) for number in range(network.size)]
         self._network, self._timers = network, network.timers
@@ -82,8 +82,8 @@ class RankScheduler:
         """Raise `ArgumentError` if an operation in progress writes memory that the next operation uses, or reads memory
         that the next operation writes.
 
-        In stream mode both are legal if the stream orders the two operations. `wait` says whether the program waits for
-        the next operation.
+        In stream mode either is legal if the stream orders the two operations. `wait` says whether the program waits
+        for the next operation.
         """
         written = [span(array) for array in outputs if array.size]
         used = [*(span(array) for array in inputs if array.size), *written]

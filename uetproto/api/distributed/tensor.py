@@ -157,7 +157,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     __slots__ = ("_array",)
 
     def __init__(self, values: Any, dtype: Any = None) -> None:
-        """Make a tensor with a copy of `values`: an array, a tensor, numbers in lists."""
+        """Make a tensor with a copy of `values`, which are an array, a tensor, or numbers in lists."""
         try:
             found = np.asarray(array_of("values", values) if hasattr(values, "data_ptr") else values, dtype)
         except (TypeError, ValueError) as error:

@@ -141,7 +141,8 @@ class TensorInUse:
     §1.4)."""
 
     def __init__(self, array: Array, read: bool, locks: TensorLocks) -> None:
-        """Lock the tensor. `read`: the operation only reads it, so that `release` can find a change."""
+        """Lock the tensor. `read` says that the operation only reads the tensor, so that `release` can find a
+        change."""
         self.array = array
         self.read = read
         self._bytes = bytes_of(array)

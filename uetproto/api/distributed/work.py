@@ -57,9 +57,8 @@ class Work:
     """A `Work` is an operation of one rank. `dist.isend(...)` and every call with `async_op=True` return one."""
 
     def __init__(self, scheduler: WorkScheduler, rank: int, group: RankGroup, op: str, sequence: int) -> None:
-        """`rank`: global rank. `op`: operation with its arguments, as reports show it. `sequence`: number of the
-        operation among those of its group.
-        """
+        """Make the operation number `sequence` of its group. `rank` is the global rank; `op` is the operation with its
+        arguments, as reports show it."""
         self.rank = rank
         self.group = group
         self.op = op
@@ -101,23 +100,23 @@ class Work:
         return True
 
     def is_completed(self) -> bool:
-        """Return whether the operation is done or has failed. If it is still in progress, the call takes virtual time,
-        so that a program can poll.
+        """Return whether the operation is done or has failed. While the operation is in progress, the call takes
+        virtual time, so that a program can poll.
 
         In stream mode the result is always True: it only says that the operation is in the queue of its stream.
         """
         return self._scheduler.poll(self)
 
     def is_success(self) -> bool:
-        """Return whether the operation is done and has not failed. If it is still in progress, the call takes virtual
-        time."""
+        """Return whether the operation is done and has not failed. While the operation is in progress, the call takes
+        virtual time."""
         if self._look() and self.error is not None:
             self._scheduler.seen_failed(self)
         return self.done and self.error is None
 
     def exception(self) -> UetError | None:
-        """Return the error with which the operation failed, or None if it has not failed so far. If it is still in
-        progress, the call takes virtual time."""
+        """Return the error with which the operation failed, or None if the operation has not failed so far. While the
+        operation is in progress, the call takes virtual time."""
         self._look()
         return self.error
 

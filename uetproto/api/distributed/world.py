@@ -43,15 +43,16 @@ class World:
     ) -> None:  # fmt: skip
         """Make the network and check all arguments. Raises `ArgumentError`.
 
-        `ranks`: number of ranks. `transport`: "model" (alpha and beta, no packets), "uet", "roce", or a
-        `CollectiveNetwork`; all further arguments are the network's. `algorithm`: one name for all collectives that
-        have it, or a name for each operation; None: chosen by size (`choice.choose`). `nodes`: number of nodes, or
-        the ranks of each; a network with packets takes them as hosts; `hosts` has the same meaning. `channels`,
-        `slices`, `sockets`, `between`: options of algorithms, see `catalogue.schedule`.
+        `ranks` is the number of ranks. `transport` is "model" (alpha and beta, no packets), "uet", "roce", or a
+        `CollectiveNetwork`; all further keywords are arguments of the network. `algorithm` is one name for all
+        collectives that have an algorithm of this name, or a dict with a name for each operation; the default depends
+        on the size (`choice.choose`). `nodes` is the number of nodes, or the ranks of each node; a network with packets
+        takes the nodes as hosts, and its argument `hosts` has the same meaning. `channels`, `slices`, `sockets` and
+        `between` are options of algorithms (see `catalogue.schedule`).
 
-        `mode`: "cpu", where a call returns when its result is there, or "stream" (collectives.md §1.2).
-        `eager_threshold`: a send of at most so many bytes is copied and done at once. `poison`: receive buffers are
-        filled with 0xff until the data is there. `gamma`: picoseconds that a reduced byte takes.
+        With `mode` "cpu" a call returns when its result is there; "stream" is explained in collectives.md §1.2. A send
+        of at most `eager_threshold` bytes is copied and done at once. With `poison`, receive buffers are filled with
+        0xff until the data is there. `gamma` is the number of picoseconds that the reduction of a byte takes.
         """
         if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
             raise invalid("ranks", shown(ranks), f"a whole number, 1 … {MOST_RANKS}")

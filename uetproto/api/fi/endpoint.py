@@ -5,15 +5,16 @@ lengths, because a buffer knows its length. One call stands for several forms of
 buffers is gathered or scattered as by the `v` forms (`fi_writev`); `flags` are those of the `msg` forms
 (`fi_writemsg`); `data`, 64 bits of completion data, makes the call a `data` form (`fi_writedata`, `fi_senddata`).
 
-`dest` and `src` are a `fi_addr_t` from `av.insert`, or an `Address` that is in the vector. Bytes are copied only by an
-inject; the buffer of any other call must not change until the operation is complete. A call that raises has changed
-nothing. All calls raise
+`dest` and `src` are a `fi_addr_t` from `av.insert`, or an `Address` that is in the vector. An inject copies the bytes
+of its buffer; the buffer of any other call must not change until the operation is complete. A call that raises has
+changed nothing. All calls raise
 
-- FI_EOPBADSTATE when the endpoint is not enabled, FI_EINVAL for an argument (the text names it and what is legal),
-  FI_EBADFLAGS for a flag that the call does not know,
-- FI_EOPNOTSUPP when the peer's capabilities or the endpoint's type do not include the operation,
-- FI_EMSGSIZE above `max_msg_size`, on a datagram endpoint above one payload MTU,
-- FI_EAGAIN when `tx_size` operations are open, or `rx_size` receives are posted.
+- FI_EOPBADSTATE if the endpoint is not enabled,
+- FI_EINVAL for an illegal argument (the text names the argument and its legal values),
+- FI_EBADFLAGS for a flag that the call does not know,
+- FI_EOPNOTSUPP if the peer's capabilities or the endpoint's type do not include the operation,
+- FI_EMSGSIZE for more than `max_msg_size` bytes or, on a datagram endpoint, for more than one payload MTU,
+- FI_EAGAIN if `tx_size` operations are open, or `rx_size` receives are posted.
 
 If the peer refuses an operation, the completion queue gets an entry that says so.
 """

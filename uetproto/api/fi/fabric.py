@@ -60,9 +60,9 @@ class Fabric(DrivenNetwork):
     ) -> None:  # fmt: skip
         """Emulate a network of nodes, given by name, around a switch or in another topology.
 
-        `how`: encapsulation of packets. `pds`, `ses`: parameters of all nodes; a `NodeSpec` may replace them for one.
-        `trimming` and `network`: as `NetworkOptions` says. Raises FI_EINVAL for illegal arguments, `LocalError` and
-        `OSError` for the capture file.
+        `how` is the encapsulation of packets. `pds` and `ses` are parameters of all nodes; a `NodeSpec` may replace
+        them for its node. `trimming` and `network` are explained at `NetworkOptions`. Raises FI_EINVAL for illegal
+        arguments, and `LocalError` or `OSError` for the capture file.
         """
         self.world = FiNetwork(
             nodes,

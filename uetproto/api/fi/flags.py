@@ -11,8 +11,8 @@ ADDR_UNSPEC = (1 << 64) - 1
 
 
 class Flag(IntFlag):
-    """This enum has the flags of operations, of completions and of counters, and the rights to access a region, as in
-    libfabric."""
+    """This enumeration has the flags of operations, of completions and of counters, and the rights to access a region,
+    as in libfabric."""
 
     NONE = 0
     MSG = 1 << 1
@@ -44,7 +44,7 @@ class Flag(IntFlag):
     """This flag makes the operation complete when every packet is acknowledged and the semantic response is known. This
     is the default (ses.md §13.1)."""
     DELIVERY_COMPLETE = 1 << 28
-    """This flag makes the operation complete when its effect can be seen at the target, by dc = 1 in the request
+    """This flag makes the operation complete when its effect can be seen at the target; the request carries dc = 1
     (ses.md §13.2)."""
     MATCH_COMPLETE = 1 << 31
     """This flag makes a send complete when a receive has matched the message; here every send does so."""

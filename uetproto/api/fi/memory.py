@@ -33,7 +33,8 @@ ACCESS = REMOTE | Flag.READ | Flag.WRITE | Flag.SEND | Flag.RECV
 def user_key(requested: int, idempotent_safe: bool, optimized: bool) -> int:
     """Return the key for a `requested_key`. `idempotent_safe` sets bit 63 of the key, and `optimized` bit 62.
 
-    Raises FI_EINVAL if reserved bits are set, or if an optimized key has no index below 4096.
+    Raises FI_EINVAL if any of the bits 61 … 48, which a program must not set, is set, or if an optimized key has no
+    index below 4096.
     """
     key = bits("requested_key", requested, 64)
     if key & _RESERVED:

@@ -122,8 +122,8 @@ class Device:
 
     @property
     def data_path(self) -> Path | None:
-        """Return the path of bytes between GPU memory and the wire, whose costs `net.data_path_report()` returns. With
-        None no path is modelled."""
+        """Return the path of bytes between GPU memory and the wire, whose costs `net.data_path_report()` returns. The
+        result is None if no path is modelled."""
         return self._data_path
 
     @data_path.setter

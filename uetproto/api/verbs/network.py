@@ -39,8 +39,9 @@ class Network(DrivenNetwork):
     ) -> None:  # fmt: skip
         """Emulate a network of nodes, given by name, around a switch or in another topology.
 
-        `config`: parameters of all adapters; a `NodeSpec` may replace them for one. `red`, `pfc` and `network`: see
-        `NetworkOptions`. Raises EINVAL for illegal arguments, `LocalError` and `OSError` for the capture file.
+        `config` has the parameters of all adapters; a `NodeSpec` may replace them for its node. `red`, `pfc` and
+        `network` are explained at `NetworkOptions`. Raises EINVAL for illegal arguments, and `LocalError` or `OSError`
+        for the capture file.
         """
         options = NetworkOptions.of(network, red=red, pfc=pfc)
         self.world = VerbsNetwork(nodes, options, config=RoceConfig() if config is None else config)
@@ -79,10 +80,10 @@ def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
     """Bring two queue pairs from RESET to RTS, connected to each other, without sending a packet.
 
     `attributes`, by their names in roce.md §6, hold for both queue pairs. Attributes that are not given come from the
-    configuration: the smaller `path_mtu`, no more READs and atomics than the peer answers, all access rights, and
-    random first PSNs. For UD the call returns two address handles, from the first queue pair to the second and back,
-    and a queue pair in RTS stays as it is; for other types the call returns (). If it raises EINVAL, both queue pairs
-    are as they were.
+    configuration: the smaller `path_mtu`, as many READs and atomics in flight as the peer accepts at most, all access
+    rights, and random first PSNs. For UD the call returns two address handles, from the first queue pair to the second
+    and back, and a queue pair in RTS stays as it is; for other types the call returns (). If it raises EINVAL, both
+    queue pairs are as they were.
     """
     pair = (qp_a, qp_b)
     for name, qp in zip(("qp_a", "qp_b"), pair, strict=True):

@@ -85,7 +85,7 @@ class SRQ(VerbsObject):
         del self.device.srqs[self.srq_num], self.device.hca.srqs[self.srq_num]
 
     def check(self, name: str) -> None:
-        """Raise EINVAL if the object is destroyed or the network is closed."""
+        """Raise EINVAL if the queue is destroyed or the network is closed."""
         super().check(name)
         self.device.check()
 
@@ -297,7 +297,7 @@ class QP(VerbsObject):
             user.users.remove(self)
 
     def check(self, name: str) -> None:
-        """Raise EINVAL if the object is destroyed or the network is closed."""
+        """Raise EINVAL if the queue pair is destroyed or the network is closed."""
         super().check(name)
         self.device.check()
 

@@ -40,8 +40,8 @@ class Hosts:
 
 
 def hosts_of(size: int, cables: NetworkOptions, hosts: Any, nodes: Any, cross_nic: Any) -> Hosts:
-    """Return the hosts that the topology, `hosts` (a list of ranks for each host) or `nodes` (lists, or a number of
-    hosts) defines. If none of the three does, each rank is alone on a host.
+    """Return the hosts of a network of `size` ranks. The topology defines the hosts, or `hosts` (a list of ranks for
+    each host), or `nodes` (the same, or a number of hosts); if none of the three does, each rank has a host of its own.
 
     Raises `ArgumentError` if `hosts`, `nodes` and the topology contradict each other.
     """

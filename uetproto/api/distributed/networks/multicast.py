@@ -2,7 +2,7 @@
 
 Each group of ranks has its own queue pairs, and a multicast group for each subgroup, among which the blocks are
 divided. The queue pairs and multicast groups are made at the first operation of the group of ranks. A failure may leave
-its ranks in different states, so the next operation makes new ones.
+the ranks of the group in different states, so the next operation makes new queue pairs and multicast groups.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +42,8 @@ class MulticastOffload(Offload):
     algorithms: Mapping[str, tuple[str, ...]] = {"all_gather": (ALGORITHM,), "broadcast": (ALGORITHM,)}
 
     def __init__(self, network: MulticastNetwork, given: MulticastConfig | Mapping[str, Any] | None = None) -> None:
-        """Check the configuration. `given`: a whole configuration, or the parameters that differ from `fitting`."""
+        """Check the configuration. `given` is a whole configuration, or the parameters that differ from those of
+        `fitting`; None stands for no such parameters."""
         self.network = network
         self._given = {} if given is None else given
         self._groups: dict[tuple[int, ...], _MulticastGroup] = {}
@@ -91,8 +92,8 @@ class MulticastOffload(Offload):
         return found
 
     def forget(self, group: "_MulticastGroup") -> None:
-        """Forget a group of ranks in which an operation failed, so that the next operation of the same ranks makes a
-        new one."""
+        """Forget a group in which an operation failed, so that the next operation of the same ranks makes a new
+        `_MulticastGroup`."""
         if self._groups.get(group.ranks) is group:
             del self._groups[group.ranks]
 

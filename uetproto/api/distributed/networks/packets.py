@@ -4,8 +4,8 @@ By default a receive is granted (`GrantingEnd`): a small message, the grant, tel
 of the message may be written. The sender writes them to that address with completion data or an immediate, which tells
 the receiver that all bytes have arrived. No byte is copied, a message never reaches the wrong buffer, and lengths are
 compared before anything is written. Messages between ranks of one host take time but no packets. A message to another
-rail of another host is forwarded by the rank of the sender's host on that rail (PXN, collectives.md §4.2), whose NIC
-sends it.
+rail of another host is forwarded by the rank of the sender's host on that rail (PXN, collectives.md §4.2); the NIC of
+this rank sends the message.
 """
 
 import struct
@@ -43,8 +43,8 @@ _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
 class ReceiveGrant(NamedTuple):
-    """A grant tells a sender to which memory it may write the bytes of a message; `pack` returns the grant as bytes,
-    its record.
+    """A grant tells a sender to which memory it may write the bytes of a message. `pack` returns its record, which is
+    the grant as bytes.
 
     With a `length` of 2^64 - 1 the record is not a grant, but the answer of a sender that refuses a grant, because its
     message has another length than the receive. Then `address` holds the length of the message in bytes.
@@ -54,8 +54,7 @@ class ReceiveGrant(NamedTuple):
     slot: int
     """Number of the receive at the rank that grants."""
     origin: int
-    """Rank that sends the message. The message leaves through its NIC, or through the NIC of another rank of its
-    host."""
+    """Rank that sends the message, through its own NIC or through the NIC of another rank of its host."""
     key: int
     address: int
     length: int
@@ -270,7 +269,8 @@ class PacketNetwork(CollectiveNetwork):
     """This class is an emulated network in which each rank is a node."""
 
     def __init__(self, size: int, world: EmulatedNetwork, intra: Mapping[str, Any]) -> None:
-        """Make the network. `intra`: `hosts`, and the costs of a hop within a host."""
+        """Make the network. `intra` has the hosts (`hosts`), and the bandwidth and latency of messages within a
+        host."""
         self.size = size
         self.world = world
         self.timers = CollectiveTimers()

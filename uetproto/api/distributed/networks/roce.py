@@ -181,10 +181,10 @@ class RoceNetwork(MulticastNetwork):
     def __init__(self, size: int, **given: Any) -> None:
         """Make the network. Raises `ArgumentError` for options that are not legal.
 
-        Options: those of `NetworkOptions`, `config`; `hosts`, `cross_nic`,
-        intra_bandwidth, intra_latency. `way`: only "write", as a SEND would need a posted receive. `multicast`:
-        `MulticastConfig(...)`, or the keywords of it that differ from what fits the network. `sharp`: True, or options
-        by name, for an aggregation node in every switch (`sharp_fabric.settings`).
+        Options are those of `NetworkOptions`, and `config`, `hosts`, `nodes`, `cross_nic`, `intra_bandwidth` and
+        `intra_latency`. `way` can only be "write", as a SEND would need a posted receive. `multicast` is a
+        `MulticastConfig(...)`, or has the keywords of one that differ from what fits the network. `sharp` is True, or
+        has options by name, to put an aggregation node into every switch (`sharp_fabric.settings`).
         """
         cables, intra, rest = options(size, given, ("config", "way", "multicast", "sharp"))
         config = rest.setdefault("config", RoceConfig())

@@ -74,9 +74,8 @@ class SharpFabric:
         self, config: SharpConfig, options: SharpOptions, carrier_of: Callable[[Any, Any, SharpOptions], Carrier],
         multicast: bool, unused: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """`carrier_of(engine, element, options)` returns a carrier on an adapter or endpoint. `unused`: options that
-        have no effect on such carriers.
-        """
+        """Make the object. `carrier_of(engine, element, options)` returns a carrier, which moves SHARP messages, on an
+        adapter or endpoint. `unused` has the options that have no effect on such carriers."""
         self.config = config
         self.options = options
         self.unused = tuple(name for name in unused if name in options.given)
@@ -101,7 +100,7 @@ class SharpFabric:
 
     def specs(self, hosts: Sequence[str], cables: NetworkOptions, spec: Callable[..., Any]) -> dict[str, Any]:
         """Return the specifications of the nodes to build: of the hosts, and of an aggregation node in every switch.
-        `spec` is the class of a specification."""
+        `spec` is the class of the specifications."""
         layout = layout_of_cables(cables, len(hosts))
         switches = ("switch",) if layout is None else layout.switches
         return {

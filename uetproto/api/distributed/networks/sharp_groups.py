@@ -1,8 +1,8 @@
 """This module gives each group of ranks a SHARP job, with a SHARP group on each tree of the job (sharp.md §1.3, §3.4).
 
 A rank joins a SHARP group when it first has something to aggregate. With `SHARP_COLL_GROUPS_PER_COMM` above 1 a job has
-several trees: a vector longer than an OST is divided among the trees, and shorter vectors use them in turn (sharp.md
-§4.1).
+several trees: a vector that does not fit into one OST is divided among the trees, and shorter vectors use the trees in
+turn (sharp.md §4.1).
 """
 
 from collections.abc import Callable, Sequence
@@ -136,8 +136,8 @@ class Communicator:
         """Return the parts into which an operation is divided, each with the `SharpMember` of the tree that runs it.
 
         A vector that is streamed is divided among the trees that have a SAT, into parts that are long enough to be
-        streamed, as a part on an LLT would take longer than the whole vector on a SAT. Any other vector that is longer
-        than an OST is divided among all trees. Vectors that are not divided use the trees in turn.
+        streamed, as a part on an LLT would take longer than the whole vector on a SAT. Any other vector that does not
+        fit into one OST is divided among all trees. Vectors that are not divided use the trees in turn.
         """
         members = self._members[place]
         parts = 0 if operation.count * operation.itemsize <= self.grant.user_data else operation.count

@@ -8,7 +8,7 @@ from uetproto.engine.sharp.options import SharpOptions
 
 
 class LogLevel(IntEnum):
-    """This enum has the levels of log lines; a log has the lines of its own level and of all levels with lower
+    """This enumeration has the levels of log lines; a log has the lines of its own level and of all levels with lower
     numbers."""
 
     FATAL = 0

@@ -31,7 +31,8 @@ class SharpCollective:
         self, asked: OffloadRequest, communicator: Communicator, failure: Failure, instead: PartFactory | None,
         note: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """`instead` makes the parts of a fallback that the ranks run by themselves; None: no fallback."""
+        """Make the collective. `instead` makes the parts of the fallback, which the ranks run by themselves; with None
+        there is no fallback."""
         self.asked = asked
         self.communicator = communicator
         self.failure = failure

@@ -176,9 +176,9 @@ class UetNetwork(PacketNetwork):
     def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
         """Make the network. Raises `ArgumentError` for options that are not legal.
 
-        `way`: write or send. `delivery`: RUD or ROD. Further options: those of `NetworkOptions`, `pds`, `ses`, `how`;
-        `hosts`, `cross_nic`, intra_bandwidth, intra_latency. `sharp`: True, or options by name, for an aggregation node
-        in every switch (`sharp_fabric.settings`).
+        `way` is "write" or "send", and `delivery` is "RUD" or "ROD". Further options are those of `NetworkOptions`, and
+        `pds`, `ses`, `how`, `hosts`, `nodes`, `cross_nic`, `intra_bandwidth` and `intra_latency`. `sharp` is True, or
+        has options by name, to put an aggregation node into every switch (`sharp_fabric.settings`).
         """
         if way not in WAYS:
             raise invalid("way", repr(way), ", ".join(WAYS))
