@@ -17,13 +17,13 @@ NCCL_TIMEOUT = timedelta(minutes=10)
 
 
 class GroupMember:
-    """Holds, as in torch.distributed, the value that `new_group` returns to a rank that is no member."""
+    """This class holds, as in torch.distributed, the value that `new_group` returns to a rank that is no member."""
 
     NON_GROUP_MEMBER = -100
 
 
 class group:  # noqa: N801 (torch.distributed.group.WORLD)
-    """Holds, as in torch.distributed, `group.WORLD`, which stands for the default group."""
+    """This class holds, as in torch.distributed, `group.WORLD`, which stands for the default group."""
 
     WORLD = None
 

@@ -61,8 +61,8 @@ class ProcessGroup:
         return next(filter(None, (match.mismatch() for match in self._matches.values())), None)
 
     def lost(self, rank: int, error: UetError) -> None:
-        """Fail the operations that need the failed rank `rank`: all collectives, and the sends and receives of this
-        rank."""
+        """Fail the operations that need the failed rank `rank`: all collectives, and all sends and receives between
+        this rank and another."""
         for match in tuple(self._matches.values()):
             match.abort(error)
         self.p2p.lost(rank, error)

@@ -61,8 +61,8 @@ class _Use(NamedTuple):
 
 
 class TensorMemory(np.ndarray[Any, Any]):
-    """This class holds the elements of a tensor, and knows which operations use them. It is the base array of the
-    tensor and of all its views."""
+    """This class is the memory of a tensor: it holds the elements, and knows which operations use them. It is the base
+    array of the tensor and of all views of the tensor."""
 
     uses: list[_Use]
 

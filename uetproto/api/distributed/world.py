@@ -203,7 +203,8 @@ class World:
         """Return the group that a rank makes with its next call. All ranks of the world make the same groups in the
         same order, so only the first rank's call creates the group (collectives.md §1.1).
 
-        Raises `ArgumentError` if another rank gave other ranks or another time-out, `timeout` in picoseconds.
+        `timeout` is in picoseconds. Raises `ArgumentError` if another rank gave other ranks or another time-out for
+        this group.
         """
         number = state.groups_made
         if number < len(self._groups):

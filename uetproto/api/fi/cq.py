@@ -259,7 +259,7 @@ class Counter(FiObject):
         """`fi_cntr_wait` lets time pass until the number of successes is at least `threshold`.
 
         `timeout` is that of `CompletionQueue.sread`. Raises FI_ETIMEDOUT if the number is not reached within `timeout`,
-        or can no longer be reached because nothing more would happen, and FI_EIO if an error is counted meanwhile.
+        or cannot be reached because nothing more happens by itself, and FI_EIO if an error is counted meanwhile.
         """
         self._checked("threshold", threshold)
         limit = None if timeout is None else duration("timeout", timeout)

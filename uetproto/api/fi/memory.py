@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from uetproto.api.fi.endpoint import Endpoint
 
 PROVIDER_KEY = 1 << 48
-"""Bit that is set in the keys that `mr_reg` assigns, so that they differ from all keys that programs request (ses.md
-§2.6)."""
+"""Bit that is set in the keys that `mr_reg` assigns, except in optimized keys, so that they differ from all keys that
+programs request (ses.md §2.6)."""
 _RESERVED = 0x3F << 56
 _VENDOR = 0xFF << 48
 _INDICES = 1 << 12

@@ -64,7 +64,7 @@ class MulticastNetwork(PacketNetwork):
 
     @abstractmethod
     def node(self, rank: int) -> VerbsNode:
-        """Return the node with the adapter of a rank."""
+        """Return the node whose adapter the rank `rank` uses."""
 
     @abstractmethod
     def psn(self) -> int:

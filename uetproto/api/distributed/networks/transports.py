@@ -20,8 +20,8 @@ TRANSPORTS = {"uet": "uetproto.api.distributed.networks.uet", "roce": "uetproto.
 def network_of(
     transport: str | CollectiveNetwork, ranks: int, nodes: Nodes, options: dict[str, Any]
 ) -> CollectiveNetwork:
-    """Return the network that `transport` names, or `transport` itself if it is a network. Raises `ArgumentError` for
-    illegal arguments."""
+    """Return the network of `ranks` ranks that `transport` names, or `transport` itself if it is a network. Raises
+    `ArgumentError` for an unknown transport, for illegal options, and for a network of another size."""
     if isinstance(transport, CollectiveNetwork):
         if transport.size != ranks or options:
             text = f"a network of {transport.size}, and {', '.join(options) or 'no further arguments'}"
