@@ -78,10 +78,10 @@ def similar(word: object, names: Iterable[object], most: int = 3) -> str:
 
     The text goes behind a name that is refused, and before the legal names.
     """
-    known = {f"{name}".casefold(): f"{name}" for name in names}
-    folded = f"{word}".casefold()
-    if len(folded) > _LONGEST:
+    if not isinstance(word, str) or len(word) > _LONGEST:
         return ""
+    known = {f"{name}".casefold(): f"{name}" for name in names}
+    folded = word.casefold()
     near = [name for name in known if folded in name] if len(folded) > _TELLING else []
     if not near:
         from difflib import get_close_matches  # it is needed only for an error

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
 
-from uetproto.errors import LocalError, shown
+from uetproto.errors import LocalError, shown, similar
 
 _T = TypeVar("_T")
 
@@ -28,6 +28,8 @@ class KeyType:
     source: str = ""
     unit: str = ""
     """`TIME`, `RATE` or `SIZE`; empty: another unit or none."""
+    names: tuple[str, ...] = ()
+    """Names among the legal values, to tell one that is similar to a wrong value."""
 
     def says(self, doc: str, default: str = "", source: str = "") -> "KeyType":
         """Return a key that takes the same values and has this description; see `Knob`."""
@@ -105,7 +107,7 @@ class Knob:
         words = self.doc if unit or not self.unit else f"{self.doc} Unit: {self.unit}."
         if isinstance(self.legal, KeyType):
             return self.legal.says(words, default, self.source)
-        return KeyType(self.read, self.toml_legal, words, default, self.source, unit)
+        return KeyType(self.read, self.toml_legal, words, default, self.source, unit, names_of(self.legal))
 
 
 def knob(default: _T, legal: Legal, unit: str, doc: str, source: str = "") -> _T:
@@ -129,7 +131,14 @@ def check_knobs(config: Any, show: Callable[[object], str] = shown) -> None:
 def check(name: str, value: Any, legal: Legal, show: Callable[[object], str] = shown) -> None:
     """Raise `LocalError` for the parameter `name` unless `value` is legal."""
     if not fits(value, legal):
-        raise LocalError(name, f"{show(value)} is not legal", legal_text(legal))
+        raise LocalError(name, f"{show(value)} is not legal{similar(value, names_of(legal))}", legal_text(legal))
+
+
+def names_of(legal: Legal) -> tuple[str, ...]:
+    """Return the names among the legal values."""
+    if isinstance(legal, KeyType):
+        return legal.names
+    return tuple(one for one in legal if isinstance(one, str)) if isinstance(legal, tuple) else ()
 
 
 def fits(value: Any, legal: Legal) -> bool:

@@ -344,7 +344,7 @@ def test_bytes_that_are_no_packet(data: str, path: str, why: str) -> None:
          "it is ses.request_std"),
         (UET, {"pds": {"form": "pds.xyz"}}, "pds", "there is no form called 'pds.xyz' here"),
         (UET, {"pds": {"psn": 1}}, "pds -> type", "the type is missing"),
-        (UET, {"pds": {"type": "ACKK"}}, "pds -> type", "did you mean ACK?"),
+        (UET, {"pds": {"type": "ACKK"}}, "pds -> type", "did you mean ACK"),
         (UET, {"pds": {"type": "ACK", "psn": 1}}, "pds -> psn", "there is no such field"),
         (UET, {"pds": 5}, "pds", "a header is a mapping of fields, not int"),
         (UET, {"pds": {"type": "ACK"}, "foo": 1}, "foo", "there is no such part; legal: tss, pds"),

@@ -23,6 +23,12 @@ def test_the_page() -> None:
     assert "```text\nT\n```\n\n| key | legal |\n|---|---|\n| `x` | a time, 0 ps … 9999999 ps |" in page
 
 
+def test_each_heading_stands_once() -> None:
+    page = keys_markdown({"Scenarios": SECTIONS, "Profiles": profile.SECTIONS})
+    headings = [line for line in page.splitlines() if line.startswith("#")]
+    assert len(set(headings)) == len(headings)
+
+
 def test_what_is_legal() -> None:
     one = KeyType(int, "a number")
     legal = ("off", 0, range(3, 5))

@@ -105,7 +105,7 @@ def test_several_at_once(originals: list[Record], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (("bad-crx=0.1",), "--mutate bad-crx=0.1: 'bad-crx' is no mutation; legal: bad-crc, "),
+        (("bad-crx=0.1",), "--mutate bad-crx=0.1: 'bad-crx' is no mutation (did you mean bad-crc?); legal: bad-crc, "),
         (("bad-crc",), "--mutate bad-crc: legal is bad-crc=SHARE, a share 0 … 1"),
         (("bad-crc=x",), "--mutate bad-crc=x: legal is"),
         (("bad-crc=nan",), "--mutate bad-crc=nan: legal is"),

@@ -1,11 +1,11 @@
 """This module defines the call error and the argument checks that the APIs share; each API adds its own error
 numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import IntEnum, IntFlag
 from typing import Any, Generic, TypeVar
 
-from uetproto.errors import LocalError, shown
+from uetproto.errors import LocalError, shown, similar
 from uetproto.toml.values import time
 
 _Errno = TypeVar("_Errno", bound=IntEnum)
@@ -34,11 +34,13 @@ class ArgumentChecks(Generic[_Error, _Errno]):
         self._error = error
         self._errno = errno
 
-    def invalid(self, name: str, value: Any, legal: str, errno: _Errno | None = None) -> _Error:
+    def invalid(self, name: str, value: Any, legal: str | Collection[str], errno: _Errno | None = None) -> _Error:
         """Return the error for an illegal argument; the error states its name, the illegal value and the legal
-        values."""
+        values, which may be given as several names."""
         given = value[:256] if isinstance(value, str) else shown(value)
-        return self._error(self._errno if errno is None else errno, name, f"{given} is not legal", legal)
+        names = () if isinstance(legal, str) else legal
+        told = f"{given} is not legal{similar(value, names)}"
+        return self._error(self._errno if errno is None else errno, name, told, ", ".join(names) or str(legal))
 
     def member(
         self, name: str, value: Any, kind: type[_Member], legal: int = -1, errno: _Errno | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 
 REFPROV: dict[str, str] = {
     # rule                     the reference provider's habit
@@ -40,5 +40,7 @@ def excused_by(name: str | None) -> Mapping[str, str]:
     if name is None:
         return {}
     if name not in PERSONALITIES:
-        raise LocalError(f"--personality {name}", "is not known", ", ".join(PERSONALITIES))
+        raise LocalError(
+            f"--personality {name}", f"is not known{similar(name, PERSONALITIES)}", ", ".join(PERSONALITIES)
+        )
     return PERSONALITIES[name]

@@ -1,7 +1,6 @@
 """This module collects all rules of an audit, and the invariants that no capture can show."""
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from textwrap import wrap
 
@@ -14,7 +13,7 @@ from uetproto.audit.ses import rules as rules_ses
 from uetproto.audit.sharp import rules as rules_sharp
 from uetproto.audit.tss import rules as rules_tss
 from uetproto.audit.wire import rules as rules_wire
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 
 RULES: tuple[Rule, ...] = (
     *rules_wire.RULES,
@@ -48,28 +47,16 @@ def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
     for glob in globs:
         matching = {name for name in BY_ID if fnmatchcase(name, glob.removeprefix("-").upper())}
         if not matching:
-            raise LocalError(f"--rules {glob}", f"matches none; {known_rules(glob)}")
+            raise LocalError(f"--rules {glob}", f"matches none{known_rules(glob)}")
         wanted = wanted - matching if glob.startswith("-") else wanted | matching
     if not wanted:
-        raise LocalError(f"--rules {','.join(globs)}", f"leaves none; {known_rules('')}")
+        raise LocalError(f"--rules {','.join(globs)}", f"leaves none{known_rules('')}")
     return tuple(rule for rule in RULES if rule.id in wanted)
 
 
 def known_rules(name: str) -> str:
-    """Return the text that follows an unknown name: rules with a similar id, then all rules."""
-    near = _near(name.upper().strip("*?-"))
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return "\n".join([f"{hint}there are", *_listed()])
-
-
-_NEAR, _TELLING = 3, 3
-"""Names that are offered; letters that are enough to look for them."""
-
-
-def _near(name: str) -> list[str]:
-    """Return rules whose ids contain these letters; if there are none, rules with a similar id."""
-    within = [rule for rule in BY_ID if name in rule] if len(name) >= _TELLING else []
-    return within[:_NEAR] or get_close_matches(name, BY_ID, _NEAR)
+    """Return the text that stands behind an unknown name: rules with a similar id, then all rules."""
+    return "\n".join([f"{similar(name.strip('*?-'), BY_ID)}; there are", *_listed()])
 
 
 def _listed() -> Iterator[str]:

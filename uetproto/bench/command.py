@@ -25,6 +25,7 @@ from uetproto.bench import api, audit, captures, codec, collective, engine, netw
 from uetproto.bench.captures import in_a_process
 from uetproto.bench.engine import Figure
 from uetproto.bench.ratio import BenchResult
+from uetproto.errors import similar
 
 MIB = 1 << 20
 ROWS = (
@@ -111,7 +112,7 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
     names = ROWS if only is None else tuple(only.split(","))
     for name in names:
         if name not in ROWS:
-            raise LocalError(f"--only: {name!r} is none of {', '.join(ROWS)}")
+            raise LocalError("--only", f"{name!r} is not legal{similar(name, ROWS)}", ", ".join(ROWS))
     missed = False
     if not json_:
         click.echo(machine())

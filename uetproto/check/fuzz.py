@@ -31,7 +31,7 @@ from uetproto.check.time_limit import TooSlow
 from uetproto.check.tss import episode as tss
 from uetproto.check.uet import episode as uet
 from uetproto.engine.contract import MILLISECOND, Rng
-from uetproto.errors import LocalError, missing_package
+from uetproto.errors import LocalError, missing_package, similar
 
 Begin: TypeAlias = Callable[[str, Rng], tuple[StepGenerator[Any, Any], EpisodeSettings]]
 
@@ -91,7 +91,8 @@ def unplayable(machine: str) -> LocalError | None:
     For `ALL` this is the error for the machines that are left out.
     """
     if machine not in (ALL, *MACHINES):
-        return LocalError(machine, "no such machine", ", ".join((*MACHINES, ALL)))
+        known = (*MACHINES, ALL)
+        return LocalError(machine, f"no such machine{similar(machine, known)}", ", ".join(known))
     missing = [name for name in MACHINES if name not in by_turns() and machine in (ALL, name)]
     return missing_package(", ".join(missing), "cryptography", "security") if missing else None
 

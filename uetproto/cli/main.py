@@ -15,6 +15,7 @@ import click
 
 from uetproto import RemoteError, UetError, __version__
 from uetproto.cli.terminal import printable, shortened
+from uetproto.errors import similar
 
 COMMANDS = {
     # name         module                    in a few words
@@ -52,7 +53,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"there is no command {args[0]!r}; there are {', '.join(COMMANDS)}")
+            ctx.fail(f"there is no command {args[0]!r}{similar(args[0], COMMANDS)}; there are {', '.join(COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

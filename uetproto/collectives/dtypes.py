@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from uetproto.errors import LocalError, missing_package
+from uetproto.errors import LocalError, missing_package, similar
 
 Array: TypeAlias = NDArray[Any]
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -45,7 +45,7 @@ def dtype(name: str) -> np.dtype[Any]:
     """Return the type with a name of collectives.md §1.6, NumPy or ml_dtypes. Raises `LocalError` for another name."""
     name = _EXTENSIONS.get(name, name)
     if name not in KINDS:
-        raise LocalError("dtype", f"{name!r}", ", ".join(KINDS))
+        raise LocalError("dtype", f"{name!r} is not legal{similar(name, KINDS)}", ", ".join(KINDS))
     if name not in _EXTENSIONS.values():
         return np.dtype(name)
     try:

@@ -9,13 +9,13 @@ Construct does not compile it. A compiled schema does not look for unknown names
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from enum import IntFlag
 from types import MappingProxyType
 from typing import Any
 
 from construct import Bitwise, Container, Default, MappingError, Renamed, Struct
 
+from uetproto.errors import similar
 from uetproto.schemas.values import Bit, Bits, BitsEnum, Bytes, CodeEnum, number_of
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FORMS
@@ -40,9 +40,8 @@ class HeaderStruct(Struct):  # type: ignore[misc]
         """Raise a `MappingError` for a name that is no field; names with an underscore first are Construct's own."""
         for name in fields:
             if name not in self._subcons and not str(name).startswith("_"):
-                close = get_close_matches(str(name), list(self._subcons), 1)
-                hint = f"; did you mean {close[0]}?" if close else ""
-                raise MappingError(f"there is no such field in {self.form}{hint}", path=f"{path} -> {name}")
+                what = f"there is no such field in {self.form}{similar(name, self._subcons)}"
+                raise MappingError(what, path=f"{path} -> {name}")
 
     form: str = ""
 

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from enum import IntEnum, IntFlag
 from typing import Any
 
 from construct import BitsInteger, BytesInteger, Enum, FlagsEnum, IntegerError, MappingError
 from construct import Flag as OneBit
 
+from uetproto.errors import similar
 from uetproto.wire.fields import Field
 
 
@@ -102,9 +102,8 @@ def number_of(field: Field, value: Any, path: str) -> int:
             elif flags and _HEX.fullmatch(word):
                 number |= int(word, 16)
             else:
-                close = get_close_matches(word, list(members), 1)
-                hint = f"did you mean {close[0]}?" if close else f"legal: {', '.join(['a number', *members])}"
-                raise MappingError(f"{field.name} has no code called {word[:40]!r}; {hint}", path=path)
+                what = f"{field.name} has no code called {word[:40]!r}{similar(word, members)}"
+                raise MappingError(f"{what}; legal: {', '.join(['a number', *members])}", path=path)
         value = number
     if not isinstance(value, int):
         raise IntegerError(f"{value!r:.40} is not an integer", path=path)

@@ -25,6 +25,8 @@ class KeySection(NamedTuple):
     keys: Mapping[str, KeyType] = MappingProxyType({})
     rows: str = ""
     """Text that says what the rows of an array of tables do, if its keys have no description."""
+    which: str = ""
+    """Words behind the name in the heading, where another section has the same name."""
 
 
 def keys_markdown(files: Mapping[str, Sequence[KeySection]]) -> str:
@@ -35,7 +37,8 @@ def keys_markdown(files: Mapping[str, Sequence[KeySection]]) -> str:
 def _file(title: str, sections: Iterable[KeySection]) -> Iterator[str]:
     yield f"## {title}\n"
     for section in sections:
-        yield f"### {f'[{section.name}]' if section.name else 'Without a section'}\n\n{section.words}\n"
+        heading = f"{f'[{section.name}]' if section.name else 'Without a section'} {section.which}".rstrip()
+        yield f"### {heading}\n\n{section.words}\n"
         if section.rows:
             yield f"```text\n{section.rows.strip()}\n```\n"
         if section.keys:

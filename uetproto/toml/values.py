@@ -67,7 +67,8 @@ def choice(names: Mapping[Any, Any]) -> KeyType:
             raise ValueError(value)
         return names[value]
 
-    return KeyType(check, ", ".join(name for name in names if isinstance(name, str)))
+    known = tuple(name for name in names if isinstance(name, str))
+    return KeyType(check, ", ".join(known), names=known)
 
 
 def one_of(names: tuple[str, ...]) -> KeyType:

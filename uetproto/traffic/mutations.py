@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from uetproto.engine.contract import Rng
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.mutate.frame import Mutation
 from uetproto.wire.mutate.mutation import MUTATIONS_OF_HISTORY, NAMES, FrameHistory, mutate
@@ -20,7 +20,7 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
     for text in asked:
         name, equals, value = text.partition("=")
         if name not in NAMES:
-            raise LocalError(f"--mutate {text}", f"{name!r} is no mutation", ", ".join(NAMES))
+            raise LocalError(f"--mutate {text}", f"{name!r} is no mutation{similar(name, NAMES)}", ", ".join(NAMES))
         try:
             share = float(value) if equals else -1.0
         except ValueError:

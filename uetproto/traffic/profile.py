@@ -19,12 +19,17 @@ KEYS = profile_uet.KEYS | profile_roce.KEYS
 TABLES = profile_uet.TABLES | profile_roce.TABLES
 
 SECTIONS = (
-    KeySection("", "Keys of profiles with transport uet.", profile_uet.KEYS),
-    KeySection("pds", "Packet delivery of all endpoints: the keys of [pds] of a scenario."),
-    KeySection("ses", "Semantics of all endpoints: the keys of [ses] of a scenario."),
-    KeySection("security", "The keys of [security] of a scenario, but `server`; and:", profile_security.KEYS),
-    KeySection("", "Keys of profiles with transport rc, uc or ud.", profile_roce.KEYS),
-    KeySection("roce", "All adapters: the keys of [roce] of a scenario."),
+    KeySection("", "Keys of profiles with transport uet.", profile_uet.KEYS, which="over UET"),
+    KeySection("pds", "Packet delivery of all endpoints: the keys of [pds] of a scenario.", which="of a profile"),
+    KeySection("ses", "Semantics of all endpoints: the keys of [ses] of a scenario.", which="of a profile"),
+    KeySection(
+        "security",
+        "The keys of [security] of a scenario, but `server`; and:",
+        profile_security.KEYS,
+        which="of a profile",
+    ),
+    KeySection("", "Keys of profiles with transport rc, uc or ud.", profile_roce.KEYS, which="over RoCE"),
+    KeySection("roce", "All adapters: the keys of [roce] of a scenario.", which="of a profile"),
 )
 """All keys of a profile, for docs/keys.md."""
 

@@ -16,7 +16,7 @@ from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, SECOND, Rng
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 from uetproto.framing.security import Security
 from uetproto.knobs import KeyType, with_defaults
 from uetproto.toml.file import TomlFile, harmless
@@ -160,7 +160,8 @@ def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
 
 def mix_of(names: Mapping[str, _T]) -> KeyType:
     """Return the type of keys that take a mix of named items."""
-    return KeyType(mix(named(names)), f"one of these, a list, or a table of shares: {', '.join(names)}")
+    legal = f"one of these, a list, or a table of shares: {', '.join(names)}"
+    return KeyType(mix(named(names)), legal, names=tuple(names))
 
 
 def named(names: Mapping[str, _T]) -> Callable[[Any], _T]:
@@ -315,7 +316,9 @@ class ProfileFile(TomlFile):
             if name not in keys:
                 more = nested if prefix else tuple(self.tables)
                 which = "" if self.transport == UET else f" with transport {self.transport}"
-                raise self.refuse_mix(where, "transport", f"unknown key{which}", ", ".join((*keys, *more)))
+                legal = (*keys, *more)
+                told = f"unknown key{which}{similar(name, legal)}"
+                raise self.refuse_mix(where, "transport", told, ", ".join(legal))
             if keys[name].check is TEXT.check or (keys[name].check is SECRET.check and not isinstance(raw, str)):
                 raw = self.given.get(where, raw)
             self.check_unit(where, raw, keys[name])
@@ -325,7 +328,8 @@ class ProfileFile(TomlFile):
                 raise self.refuse(where, error.value, error.legal) from None
             except (ValueError, TypeError):
                 where, raw = self._wrong(where, raw, keys)
-                raise self.refuse(where, f"{harmless(repr(raw))} is not legal", keys[name].legal) from None
+                wrong = f"{harmless(repr(raw))} is not legal{similar(raw, keys[name].names)}"
+                raise self.refuse(where, wrong, keys[name].legal) from None
         return checked
 
     def _wrong(self, where: str, raw: Any, keys: Mapping[str, KeyType]) -> tuple[str, Any]:

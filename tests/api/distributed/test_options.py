@@ -73,7 +73,10 @@ def test_an_algorithm_without_an_option_does_not_mind_it() -> None:
         ({"channels": 0}, "channels: 0; legal: a whole number, 1 and more"),
         ({"slices": 1.5}, "slices: 1.5; legal: a whole number"),
         ({"sockets": True}, "sockets: True; legal: a whole number"),
-        ({"between": "tree"}, "between: 'tree'; legal: ring, halving_doubling, recursive_doubling, double_tree"),
+        (
+            {"between": "tree"},
+            "between: 'tree' .did you mean double_tree.*; legal: ring, halving_doubling",
+        ),
         ({"between": ["ring"]}, "between: ..ring..; legal: ring"),
         ({"algorithm": "ring", "channels": 2}, "channels: does not go with ring; legal: with nccl_tree, nccl_ring"),
         ({"algorithm": {"all_reduce": "rab"}, "slices": 2}, "slices: does not go with rab; legal: with tree, double"),

@@ -568,8 +568,11 @@ def test_misuse(good: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--list-rules", "--rules", "NO-*"], "WIRE-CRC"),
         (["--explain", "PDS-PSN-TWO-CONTENT"], "did you mean PDS-PSN-TWO-CONTENTS"),
         (["--explain", "X"], "--explain X: there is no such rule; there are\n  CAP-DAMAGED\n  WIRE-CRC, "),
-        (["--explain", "psn-two"], "did you mean PDS-PSN-TWO-CONTENTS or ROCE-PSN-TWO-CONTENTS? there are\n"),
-        ([good, "--rules", "PDS-MDOE"], "--rules PDS-MDOE: matches none; did you mean PDS-MODE"),
+        (
+            ["--explain", "psn-two"],
+            "there is no such rule (did you mean PDS-PSN-TWO-CONTENTS or ROCE-PSN-TWO-CONTENTS?); there are\n",
+        ),
+        ([good, "--rules", "PDS-MDOE"], "--rules PDS-MDOE: matches none (did you mean PDS-MODE"),
         ([good, "--rules", ""], "--rules: names no rule; legal: rules and patterns"),
         ([good, "--rules", "WIRE-*,-WIRE-*"], "--rules WIRE-*,-WIRE-*: leaves none; there are\n"),
         ([good, "--personality", "nobody"], "--personality nobody: is not known; legal: refprov"),

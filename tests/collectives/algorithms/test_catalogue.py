@@ -11,11 +11,15 @@ from uetproto.errors import LocalError
 @pytest.mark.parametrize(
     ("arguments", "more", "message"),
     [
-        (("all_sum", "ring", 4, 4), {}, "op: 'all_sum' is none of all_reduce, reduce_scatter, all_gather, broadcast"),
+        (
+            ("all_sum", "ring", 4, 4),
+            {},
+            "op: 'all_sum' is not legal.*; legal: all_reduce, reduce_scatter, all_gather, broadcast",
+        ),
         (
             ("all_reduce", "bruck", 4, 4),
             {},
-            "'bruck' is none of all_reduce's: naive_star, naive_exchange",
+            "algorithm: 'bruck' of all_reduce; legal: naive_star, naive_exchange",
         ),
         (
             ("all_reduce", "sharp", 4, 4),
@@ -38,7 +42,7 @@ from uetproto.errors import LocalError
         (
             ("all_reduce", "rab", 4, 4),
             {"nodes": 2, "between": "star"},
-            "between: 'star' is none of ring",
+            "between: 'star' is not legal; legal: ring",
         ),
         (("all_reduce", "nccl_ring", 4, 4), {"nodes": 2, "channels": 3}, r"channels: 3 is not in 1 \.\. 2"),
         (("all_reduce", "hcoll", 8, 4), {"nodes": 2, "sockets": 3}, "sockets: 3 do not share 4 .* legal are 1, 2, 4"),

@@ -41,7 +41,7 @@ def test_by_default_there_is_room() -> None:
 @pytest.mark.parametrize(
     ("kind", "ranks", "parameters", "message"),
     [
-        ("ring", 4, {}, "topology: 'ring'; legal: pair, switch, leaf-spine, fat-tree, rails"),
+        ("ring", 4, {}, "topology: 'ring' is not legal; legal: pair, switch, leaf-spine, fat-tree, rails"),
         ("pair", 3, {}, "3 ranks do not fit a pair; legal: 2 ranks"),
         ("pair", 2, {"k": 4}, "k: does not go with topology pair; legal: no parameter"),
         ("rails", 8, {"k": 4}, "k: does not go with topology rails; legal: spines, gpus_per_node"),

@@ -57,7 +57,11 @@ A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min)'
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('mode = "rod"', 'mode = "ROD"', "mine.toml:7: run.mode: 'ROD' is not legal; legal: rod, rud"),
+        (
+            'mode = "rod"',
+            'mode = "ROD"',
+            "mine.toml:7: run.mode: 'ROD' is not legal (did you mean rod?); legal: rod, rud",
+        ),
         (
             "job_id = 101",
             "job_id = 16777216",
@@ -100,7 +104,11 @@ A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min)'
         ),
         ('address = "10.0.1.11"', 'address = "10.0.0.11"', "mine.toml:29: nodes.rank2.address: has the same last four"),
         ('address = "10.0.1.11"', "", "mine.toml:28: nodes.rank2: address is missing; legal: an IPv4 or IPv6 address"),
-        ('target = "rank2"', 'target = "rank1"', "mine.toml:9: run.target: no such node: 'rank1'; legal: rank0, rank2"),
+        (
+            'target = "rank2"',
+            'target = "rank1"',
+            "mine.toml:9: run.target: no such node: 'rank1' (did you mean rank2 or rank0?); legal: ra",
+        ),
         ('target = "rank2"', 'target = "rank0"', "mine.toml:9: run.target: is the initiator"),
         ("[ses]", "[sess]", "mine.toml:31: sess: unknown section (did you mean ses?); legal: run, fabric, nodes"),
         ("[preset.rank0]", "[preset.rank1]", "mine.toml:34: preset.rank1: no such node; legal: rank0, rank2"),
@@ -180,7 +188,10 @@ def test_refusals(tmp_path: Path, old: str, new: str, message: str) -> None:
         ("nodes.x={rate = 5}", "--set nodes.x: nodes.x.rate: 5 has no unit"),
         ("fabrik.rate=1", "--set fabrik.rate: fabrik: unknown section (did you mean fabric?); legal: run, fabric, "),
         ("pds.nonsense=1", "--set pds.nonsense: unknown key; legal: default_mpr"),
-        ("nonsense=1", "--set nonsense: needs a section, as in pds.nonsense; without one: input, payload_mtu, mode"),
+        (
+            "nonsense=1",
+            "--set nonsense: needs a section, as in pds.nonsense; legal: without a section: input, payload_mtu, mode",
+        ),
         ("mode", "--set mode: legal is key=value"),
         ("nowhere.key=1", "--set nowhere.key: nowhere: unknown section; legal: run, "),
         ("run.mode.x=1", "--set run.mode.x: mode is not a table"),
@@ -324,7 +335,10 @@ def test_parameters_that_only_together_are_legal() -> None:
         ),
         ("pds.mp_range=32768", "--set pds.mp_range: 32768 is not legal; legal: 128 … 32640 in steps of 128"),
         ("pds.mp_range=200", "--set pds.mp_range: 200 is not legal; legal: 128 … 32640 in steps of 128"),
-        ("pds.spec_revision=1.0.3", "--set pds.spec_revision: '1.0.3' is not legal; legal: 1.0.1"),
+        (
+            "pds.spec_revision=1.0.3",
+            "--set pds.spec_revision: '1.0.3' is not legal (did you mean 1.0.1?); legal: 1.0.1",
+        ),
         ("pds.pdcid_quarantine=1", "--set pds.pdcid_quarantine: 1 is not legal; legal: MSL, 0"),
         ("pds.ar_on_eom=maybe", "--set pds.ar_on_eom: 'maybe' is not legal; legal: True, False"),
         ("nodes.rank2.pds.sack_base=newest", "--set nodes.rank2.pds.sack_base: 'newest' is not legal; legal: tracked"),
@@ -418,7 +432,10 @@ def test_messages_are_numbered(tmp_path: Path) -> None:
         ("close = 1", ":9: step.0.close: 1 is not legal; legal: a text"),
         ("respond = 333", ":8: step.0: says no answer; legal: one of answer, gtd, code"),
         ('respond = 333; gtd = true; code = "OK"', ":8: step.0: says gtd and code; legal: one of answer, gtd, code"),
-        ('respond = 333; code = "NO_PDC_AVAIL"', ":10: step.0.code: 'NO_PDC_AVAIL' is not legal; legal: OK, "),
+        (
+            'respond = 333; code = "NO_PDC_AVAIL"',
+            ":10: step.0.code: 'NO_PDC_AVAIL' is not legal (did you mean NO_GTD_DEL_AVAIL?); legal: OK, ",
+        ),
         ('inject = "5"', ":9: step.0.inject: '5' is not legal; legal: bytes in hex"),
         ("deliver = 1; at = 5", ":10: step.0.at: does not go with deliver"),
         ("corrupt = 1", ":8: step.0: corrupt needs at; legal: a whole number, 0 … 65535"),

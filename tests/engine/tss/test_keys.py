@@ -90,7 +90,8 @@ BAD = {
     row(id='"1"'): "sdi.0.id: '1' is not legal; legal: 0 … 16777215",
     row() + row(): "sdi.1.id: 1 stands twice; legal: each SDI once",
     row(mode=""): "sdi.0.mode: None is not legal; legal: direct, cluster, client-server",
-    row(mode='"clutser"'): "sdi.0.mode: 'clutser' is not legal; legal: direct, cluster, client-server",
+    row(mode='"clutser"'):
+        "sdi.0.mode: 'clutser' is not legal (did you mean cluster?); legal: direct, cluster, client-server",
     row(mode=f'"{SECRET}"'): "sdi.0.mode: a str is not legal; legal: direct, cluster, client-server",
     row(secret="1"): f"sdi.0.secret: no such key; legal: {NAMES}",
     row(**{SECRET: "1"}): f"sdi.0.a long name: no such key; legal: {NAMES}",
@@ -117,7 +118,8 @@ BAD = {
     row(rekey_shift="64"): "sdi.0.rekey_shift: 64 is not legal; legal: 0 … 63",
     row(mode='"direct"', rekey_mask="1"): "sdi.0.rekey_mask: mode direct has no rekey; legal: 0, or mode cluster",
     row(crypto_offset="11"): "sdi.0.crypto_offset: 11 is not legal; legal: header, 12 … 65535",
-    row(crypto_offset='"head"'): "sdi.0.crypto_offset: 'head' is not legal; legal: header, 12 … 65535",
+    row(crypto_offset='"head"'):
+        "sdi.0.crypto_offset: 'head' is not legal (did you mean header?); legal: header, 12 … 65535",
     row(ipv6_ssi_context='"tiny"'): "sdi.0.ipv6_ssi_context: 'tiny' is not legal; legal: large, small",
     row(servers='["10.0.0.1"]'): "sdi.0.servers: mode cluster has none; legal: mode client-server",
     row(mode='"client-server"', servers='"10.0.0.1"'):

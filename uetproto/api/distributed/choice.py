@@ -4,7 +4,7 @@ vector."""
 from collections.abc import Mapping
 from typing import Any
 
-from uetproto.api.distributed.errors import invalid
+from uetproto.api.distributed.errors import invalid, unknown
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, OPTIONS, scheduled
 from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.offload import Offload
@@ -44,14 +44,14 @@ def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
         found = {op: algorithm for op in ALGORITHMS if algorithm in names(op, offload)}
         if found:
             return found
-        legal = ", ".join(sorted({name for op in ALGORITHMS for name in names(op, offload)}))
+        legal = sorted({name for op in ALGORITHMS for name in names(op, offload)})
         op = next((op for op in ALGORITHMS if algorithm in ALGORITHMS[op]), "all_reduce")
-        raise invalid("algorithm", repr(algorithm), legal + _networks_of(op, algorithm))
+        raise unknown("algorithm", algorithm, legal, more=_networks_of(op, algorithm))
     if not isinstance(algorithm, Mapping):
         raise invalid("algorithm", repr(algorithm), "a name, or a dict of operations and names")
     for op, name in algorithm.items():
         if op not in ALGORITHMS:
-            raise invalid("algorithm", repr(op), ", ".join(ALGORITHMS))
+            raise unknown("algorithm", op, ALGORITHMS)
         check_one(op, name, offload)
     return dict(algorithm)
 
@@ -60,7 +60,7 @@ def check_one(op: str, algorithm: str, offload: Offload | None = None) -> str:
     """Return the name `algorithm`. Raises `ArgumentError` if the operation `op` has no algorithm of this name."""
     legal = names(op, offload)
     if algorithm not in legal:
-        raise invalid("algorithm", f"{algorithm!r} of {op}", ", ".join(legal) + _networks_of(op, algorithm))
+        raise unknown("algorithm", algorithm, legal, f"{algorithm!r} of {op}", _networks_of(op, algorithm))
     return algorithm
 
 
@@ -80,7 +80,7 @@ def check_options(given: Mapping[str, Any], algorithms: Mapping[str, str]) -> di
     for name, value in chosen_options.items():
         if name == "between":
             if value not in tuple(BETWEEN):
-                raise invalid(name, repr(value), ", ".join(BETWEEN))
+                raise unknown(name, value, BETWEEN)
         elif type(value) is not int or value < 1:
             raise invalid(name, repr(value), "a whole number, 1 and more")
         if algorithms and not any(algorithm in OPTIONS[name] for algorithm in algorithms.values()):

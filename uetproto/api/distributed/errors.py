@@ -6,9 +6,10 @@ argument whose check torch leaves to its backend is also a `RuntimeError`.
 """
 
 import builtins
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from uetproto.errors import LocalError, UetError
+from uetproto.errors import LocalError, UetError, similar
 
 
 class ArgumentError(LocalError, ValueError):
@@ -89,6 +90,13 @@ class AbortedError(DistError):
 def invalid(name: str, value: Any, legal: str) -> ArgumentError:
     """Return the error for an illegal argument; the error states its name, the illegal value and the legal values."""
     return ArgumentError(name, value, legal)
+
+
+def unknown(name: str, value: object, legal: Collection[str], told: str = "", more: str = "") -> ArgumentError:
+    """Return the error for a name that is none of the legal ones, with similar ones; `told`: the value as it is shown,
+    `more`: what stands behind the legal names.
+    """
+    return ArgumentError(name, f"{told or repr(value)}{similar(value, legal)}", ", ".join(legal) + more)
 
 
 def refused(name: str, value: Any, legal: str) -> BackendArgumentError:

@@ -115,7 +115,7 @@ class Fabric(DrivenNetwork):
         if self.closed:
             raise FiError(Errno.FI_EOPBADSTATE, "fabric.domain", "the fabric is closed")
         if not isinstance(node, str) or node not in self.nodes:
-            raise invalid("node", node, ", ".join(self.nodes))
+            raise invalid("node", node, self.nodes)
         if job is not None and not isinstance(job, Job):
             raise invalid("job", job, "Job(...)")
         domain = Domain(

@@ -67,7 +67,7 @@ class Network(DrivenNetwork):
         """`ibv_open_device` returns the adapter of a node; it is the same object in each call. Raises EINVAL for an
         unknown name."""
         if not isinstance(node, str) or node not in self.devices:
-            raise invalid("node", node, ", ".join(self.devices))
+            raise invalid("node", node, self.devices)
         return self.devices[node]
 
     def data_path_report(self) -> DataPathReport:
@@ -96,7 +96,7 @@ def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
     legal = sorted({name for names in REQUIRED[qp_a.qp_type].values() for name in names} - set(_EXCHANGED))
     for name in attributes:
         if name not in legal:
-            raise invalid("attributes", name, ", ".join(legal))
+            raise invalid("attributes", name, legal)
     if "sq_psn" in attributes:
         integer("sq_psn", attributes["sq_psn"], 0, MASK)
     psns = [qp.device.psns.getrandbits(BITS) for qp in pair]

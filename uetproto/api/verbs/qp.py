@@ -204,7 +204,7 @@ class QP(VerbsObject):
         if isinstance(wr, int):
             for name in fields:
                 if name not in SendWr.__dataclass_fields__:
-                    raise invalid("post_send", name, ", ".join(SendWr.__dataclass_fields__))
+                    raise invalid("post_send", name, SendWr.__dataclass_fields__)
             wr = SendWr(opcode=wr, sg_list=() if sg_list is None else sg_list, **fields)
         elif fields or sg_list is not None:
             raise invalid("post_send", "a SendWr and fields beside it", "either of them")

@@ -54,7 +54,7 @@ def named(name: str) -> Rule:
     """Return the rule with this id. Raises `LocalError` with similar ids, and all ids."""
     rule = BY_ID.get(name.upper())
     if rule is None:
-        raise LocalError(f"--explain {name}", f"there is no such rule; {known_rules(name)}")
+        raise LocalError(f"--explain {name}", f"there is no such rule{known_rules(name)}")
     return rule
 
 

@@ -33,7 +33,7 @@ from uetproto.collectives.topology.gpu_matrix_text import parse
 from uetproto.collectives.topology.kinds import GPUS_PER_NODE, PARAMETERS
 from uetproto.collectives.topology.show import show
 from uetproto.emulator.network.ports import MOST_PORTS
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 from uetproto.textfile import read_bounded
 
 
@@ -175,7 +175,8 @@ def command(
     check_outputs([("-o", output), ("--plot", plot_file)], [("--gpus", gpus)])
     ops = options.operations(op)
     if transport not in ("model", *TRANSPORTS):
-        raise LocalError(f"--transport {transport}", f"legal are {', '.join(('model', *TRANSPORTS))}")
+        known = ("model", *TRANSPORTS)
+        raise LocalError(f"--transport {transport}", f"no such transport{similar(transport, known)}", ", ".join(known))
     kind, shape = options.topology(topology)
     matrix = None if gpus is None else parse(read_bounded(gpus).decode(errors="replace"))
     if matrix is not None:

@@ -21,7 +21,7 @@ from uetproto.engine.sharp.host.work import GroupJoined
 from uetproto.engine.sharp.management import OTHER_PORT, PARENT_PORT
 from uetproto.engine.sharp.manager.grants import JobGrant, Rail
 from uetproto.engine.sharp.options import BY_NAME, disabled
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 from uetproto.knobs import BOOL, SIZE, TIME, UNITS, knobs_of, with_unit
 
 SHARP = frozenset({"sharp", "hcoll_sharp"})
@@ -124,7 +124,8 @@ def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
         elif name in BY_NAME:
             found[name] = value
         else:
-            raise LocalError(f"--sharp {name}={value}", "no such name", legal)
+            hint = similar(name, (*_SHARP_FIELDS, *BY_NAME))
+            raise LocalError(f"--sharp {name}={value}", f"no such name{hint}", legal)
     return found
 
 
@@ -134,7 +135,7 @@ def multicast_settings(given: Iterable[str]) -> dict[str, Any]:
     found = {}
     for name, value in _pairs("--multicast", given):
         if name not in names:
-            raise LocalError(f"--multicast {name}={value}", "no such name", ", ".join(names))
+            raise LocalError(f"--multicast {name}={value}", f"no such name{similar(name, names)}", ", ".join(names))
         found[name] = _number(f"--multicast {name}", value, TIME if name == "least" else "")
     MulticastConfig(**found)
     return found

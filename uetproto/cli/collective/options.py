@@ -12,7 +12,7 @@ from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, 
 from uetproto.collectives.algorithms.schedule import REDUCING
 from uetproto.collectives.reduce_ops import OPS
 from uetproto.collectives.topology.kinds import PARAMETERS
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 from uetproto.toml.values import size
 
 _BYTES = size(0, 1 << 40)
@@ -49,7 +49,7 @@ def reduce_op(op: str, name: str | None) -> ReduceOp:
     if op not in REDUCING:
         raise LocalError(f"--op {name}", f"{op} reduces nothing; legal with {', '.join(sorted(REDUCING))}")
     if name.upper() not in OPS:
-        raise LocalError(f"--op {name}", f"legal are {', '.join(OPS)}")
+        raise LocalError(f"--op {name}", f"no such operation{similar(name, OPS)}", ", ".join(OPS))
     found: ReduceOp = getattr(ReduceOp, name.upper())
     return found
 
@@ -58,13 +58,14 @@ def topology(text: str) -> tuple[str, dict[str, int]]:
     """Return kind and parameters of a topology."""
     kind, _, rest = text.partition(":")
     if kind not in PARAMETERS:
-        raise LocalError(f"--topology {kind}", f"legal are {', '.join(PARAMETERS)}")
+        raise LocalError(f"--topology {kind}", f"no such topology{similar(kind, PARAMETERS)}", ", ".join(PARAMETERS))
     shape = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
         if key not in PARAMETERS[kind] or not (value.isascii() and value.isdecimal()):
             keys = ", ".join(f"{key}=N" for key in PARAMETERS[kind]) or "none"
-            raise LocalError(f"--topology {text}", f"{part!r} is no parameter of {kind}", keys)
+            hint = similar(key, PARAMETERS[kind])
+            raise LocalError(f"--topology {text}", f"{part!r} is no parameter of {kind}{hint}", keys)
         if len(value) > _DIGITS:
             raise LocalError(f"--topology {text}", f"{part!r}", f"a number of at most {_DIGITS} digits")
         shape[key] = int(value)
@@ -76,7 +77,7 @@ def operations(text: str) -> list[str]:
     found = list(dict.fromkeys(text.split(",")))
     for op in found:
         if op not in ALGORITHMS:
-            raise LocalError("op", f"{op!r}", ", ".join(ALGORITHMS))
+            raise LocalError("op", f"{op!r}{similar(op, ALGORITHMS)}", ", ".join(ALGORITHMS))
     return found
 
 
@@ -91,8 +92,8 @@ def algorithms(
     named += compare.split(",") if compare is not None and compare != "all" else []
     for name in named:
         if not any(name in _names(op) for op in ops):
-            legal = ", ".join(dict.fromkeys(name for op in ops for name in _names(op)))
-            raise LocalError("algorithm", f"{name!r} of {', '.join(ops)}", legal)
+            known = dict.fromkeys(name for op in ops for name in _names(op))
+            raise LocalError("algorithm", f"{name!r} of {', '.join(ops)}{similar(name, known)}", ", ".join(known))
     found: dict[str, list[str | None]] = {}
     for op in ops:
         every = [name for name in scheduled(op) if hosts or name not in HIERARCHICAL]

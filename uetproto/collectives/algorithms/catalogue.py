@@ -20,7 +20,7 @@ from uetproto.collectives.algorithms.rooted import Binomial, Star
 from uetproto.collectives.algorithms.schedule import Ints, Schedule
 from uetproto.collectives.costs import formulas
 from uetproto.collectives.costs.formulas import CostCase, Costs, Expected, Formula
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 
 Maker: TypeAlias = Callable[[ScheduleRequest], PlannedSchedule]
 
@@ -164,7 +164,7 @@ def schedule(
     if sockets < 1:
         raise LocalError("sockets", f"{sockets}; legal is 1 and more")
     if between not in BETWEEN:
-        raise LocalError("between", f"{between!r} is none of {', '.join(BETWEEN)}")
+        raise LocalError("between", f"{between!r} is not legal{similar(between, BETWEEN)}", ", ".join(BETWEEN))
     if algorithm in HIERARCHICAL and nodes is None:
         raise LocalError("nodes", f"{algorithm} needs to know them: a number, or the ranks of each")
     matrix = _matrix(op, size, splits)
@@ -220,10 +220,10 @@ def scheduled(op: str) -> list[str]:
 def maker_of(op: str, algorithm: str) -> Maker:
     """Return the function that makes the schedules of an algorithm. Raises `LocalError` where there are none."""
     if op not in ALGORITHMS:
-        raise LocalError("op", f"{op!r} is none of {', '.join(ALGORITHMS)}")
+        raise LocalError("op", f"{op!r} is not legal{similar(op, ALGORITHMS)}", ", ".join(ALGORITHMS))
     legal = ", ".join(scheduled(op))
     if algorithm not in ALGORITHMS[op]:
-        raise LocalError("algorithm", f"{algorithm!r} is none of {op}'s: {legal}")
+        raise LocalError("algorithm", f"{algorithm!r} of {op}{similar(algorithm, scheduled(op))}", legal)
     make = ALGORITHMS[op][algorithm].make
     if make is None:
         raise LocalError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uetproto.collectives.topology.graph import Topology
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 
 MOST_CABLES = 1 << 18
 """Largest number of cables between switches: a larger number is taken for a mistake."""
@@ -117,7 +117,7 @@ def topology(kind: str, ranks: int, *, places: Sequence[int] | None = None, **pa
     hold.
     """
     if kind not in PARAMETERS:
-        raise LocalError("topology", f"{kind!r}", ", ".join(PARAMETERS))
+        raise LocalError("topology", f"{kind!r} is not legal{similar(kind, PARAMETERS)}", ", ".join(PARAMETERS))
     for name, value in (("ranks", ranks), *parameters.items()):
         if name not in ("ranks", *PARAMETERS[kind]):
             legal = ", ".join(PARAMETERS[kind]) or "no parameter"

@@ -297,7 +297,7 @@ SECTIONS = (
     KeySection("run", "What is to happen: one message, or what rows say.", _RUN),
     KeySection("fabric", "What joins the nodes.", _FABRIC),
     KeySection("nodes.NAME", "One node.", _NODE),
-    KeySection("nodes.NAME.preset", "Numbers that the node would draw otherwise, for its first PDC.", _PRESET),
+    KeySection("preset.NAME", "Numbers that the node would draw otherwise, for its first PDC.", _PRESET),
     KeySection("pds", "Packet delivery of all nodes; [nodes.NAME.pds] for one.", _PDS),
     KeySection("ses", "Semantics of all nodes; [nodes.NAME.ses] for one.", _SES),
     KeySection("security", "One secure domain, of which every node is a member.", SECURITY_KEYS),
@@ -309,11 +309,15 @@ SECTIONS = (
     KeySection("faults.target.match", "The requests that a row of [[faults.target]] is for; by default all.", _MATCH),
     KeySection("path", "The hops of data paths.", _PATH),
     KeySection("tap", "Where the capture is taken.", _TAP),
-    KeySection("operation", "Rows of operations, over UET.", operations.KEYS, operations.__doc__ or ""),
-    KeySection("operation", "Rows of operations, over RoCE.", roce_operations.KEYS, roce_operations.__doc__ or ""),
-    KeySection("step", "Rows of a script, with real SES.", REAL.keys, script_syntax.__doc__ or ""),
-    KeySection("step", "Rows of a script, with scripted SES.", SCRIPTED.keys, script_syntax.__doc__ or ""),
-    KeySection("step", "Rows of a script, over RoCE.", ROCE.keys, roce_script_syntax.__doc__ or ""),
+    KeySection("operation", "Rows of operations, over UET.", operations.KEYS, operations.__doc__ or "", "over UET"),
+    KeySection(
+        "operation", "Rows of operations, over RoCE.", roce_operations.KEYS, roce_operations.__doc__ or "", "over RoCE"
+    ),
+    KeySection("step", "Rows of a script, with real SES.", REAL.keys, script_syntax.__doc__ or "", "with real SES"),
+    KeySection(
+        "step", "Rows of a script, with scripted SES.", SCRIPTED.keys, script_syntax.__doc__ or "", "with scripted SES"
+    ),
+    KeySection("step", "Rows of a script, over RoCE.", ROCE.keys, roce_script_syntax.__doc__ or "", "over RoCE"),
 )
 """Every key of a scenario, for docs/keys.md."""
 
@@ -342,7 +346,9 @@ class _Reader(TomlFile):
         *sections, last = key.split(".")
         if not sections:
             told = harmless(name)
-            raise LocalError(f"--set {told}", f"needs a section, as in pds.{told}; without one: {', '.join(ALIASES)}")
+            known = [f"{one.name}.{key}" for one in SECTIONS if "NAME" not in one.name for key in one.keys]
+            what = f"needs a section, as in pds.{told}{similar(f'.{name}', known) or similar(name, ALIASES)}"
+            raise LocalError(f"--set {told}", what, f"without a section: {', '.join(ALIASES)}")
         self.check_named(name, sections)
         table: Any = self.data
         for section in sections:
@@ -409,7 +415,8 @@ class _Reader(TomlFile):
             except LocalError as error:  # raised by a region: it has the legal values
                 raise self.refuse(where, error.value, error.legal) from None
             except ValueError:
-                raise self.refuse(where, f"{harmless(repr(raw))} is not legal", key.legal) from None
+                wrong = f"{harmless(repr(raw))} is not legal{similar(raw, key.names)}"
+                raise self.refuse(where, wrong, key.legal) from None
         return checked
 
     def scenario(self) -> Scenario:
@@ -591,7 +598,7 @@ class _Reader(TomlFile):
         for key, default in zip(("initiator", "target"), nodes, strict=False):
             name = values.setdefault(key, default)
             if name not in nodes:
-                raise self.refuse(f"run.{key}", f"no such node: {name!r}", ", ".join(nodes))
+                raise self.refuse(f"run.{key}", f"no such node: {name!r}{similar(name, nodes)}", ", ".join(nodes))
         if values["initiator"] == values["target"]:
             raise self.refuse("run.target", "is the initiator", "another node")
         if (transport := values.get("transport", UET)) != UET:
@@ -766,7 +773,8 @@ class _Reader(TomlFile):
         chosen = tuple(dict.fromkeys(name.removesuffix(".0") for name in chosen or ()))
         for name in chosen:
             if name not in nodes:
-                raise self.refuse(path, f"no such node: {name!r}", f"all, {', '.join(nodes)}")
+                known = ("all", *nodes)
+                raise self.refuse(path, f"no such node: {name!r}{similar(name, known)}", ", ".join(known))
         return chosen
 
 

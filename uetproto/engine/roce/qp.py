@@ -26,7 +26,7 @@ from uetproto.engine.roce.dcqcn import Rate
 from uetproto.engine.roce.memory import Regions
 from uetproto.engine.roce.packets import Parsed, RocePath
 from uetproto.engine.roce.psn import MASK
-from uetproto.errors import LocalError, shown
+from uetproto.errors import LocalError, shown, similar
 from uetproto.knobs import knobs_of
 
 S = QpState
@@ -143,7 +143,8 @@ class Attributes:
                 raise LocalError(name, f"must be given to bring a queue pair of type {kind.name} to {new.name}")
         for name, value in given.items():
             if name not in known:
-                raise LocalError(name, f"no attribute of type {kind.name}; there are {', '.join(sorted(known))}")
+                what = f"no attribute of type {kind.name}{similar(name, known)}"
+                raise LocalError(name, what, ", ".join(sorted(known)))
             if name in FIXED and (name not in REQUIRED[kind].get(new, ()) or old is not _BEFORE.get(new)):
                 raise LocalError(name, f"not legal from {old.name} to {new.name}")
             if name == "av":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from uetproto.engine.contract import MILLISECOND
-from uetproto.errors import LocalError, shown
+from uetproto.errors import LocalError, shown, similar
 
 DYNAMIC = 0
 """Value that stands for "dynamic": the quota or limit is not set by the user."""
@@ -217,7 +217,7 @@ class SharpOptions:
         for name, text in {**(presets or {}), **texts}.items():
             option = BY_NAME.get(name)
             if option is None:
-                raise LocalError(shown(name), f"no option of SHARP; there are {', '.join(BY_NAME)}")
+                raise LocalError(shown(name), f"no option of SHARP{similar(name, BY_NAME)}", ", ".join(BY_NAME))
             try:
                 values[option.attribute] = option.kind.read(text)
             except ValueError:

@@ -14,7 +14,7 @@ from pathlib import Path
 from string import hexdigits
 from typing import Any
 
-from uetproto.errors import LocalError, Location, shown, typed
+from uetproto.errors import LocalError, Location, shown, similar, typed
 from uetproto.knobs import BOOL, REQUIRED, check, check_knobs, knob, knobs_of
 from uetproto.textfile import read_bounded
 from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
@@ -255,7 +255,7 @@ def _check_names(row: Mapping[str, object], legal: tuple[str, ...]) -> None:
     for name in row:
         if name not in legal:
             told = name if len(name) <= _SHORT else "a long name"
-            raise LocalError(told, "no such key", ", ".join(legal))
+            raise LocalError(told, f"no such key{similar(told, legal)}", ", ".join(legal))
 
 
 @contextmanager

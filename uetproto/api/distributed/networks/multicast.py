@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from uetproto.api.distributed.errors import invalid
+from uetproto.api.distributed.errors import invalid, unknown
 from uetproto.api.distributed.networks.multicast_end import (
     MOST_GROUPS,
     MOST_SUBGROUPS,
@@ -53,7 +53,7 @@ class MulticastOffload(Offload):
         if isinstance(self._given, Mapping):
             for name in self._given:
                 if name not in _NAMES:
-                    raise invalid("multicast", repr(name), ", ".join(_NAMES))
+                    raise unknown("multicast", name, _NAMES)
         config = self.config(network.size)
         if config.mtu > network.path_mtu:
             raise invalid("multicast", f"mtu {config.mtu}", f"up to the path_mtu of {network.path_mtu}")

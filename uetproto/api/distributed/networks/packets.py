@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from uetproto.api.distributed.errors import invalid
+from uetproto.api.distributed.errors import invalid, unknown
 from uetproto.api.distributed.networks.hosts import PREFER_SAME_NIC, Hosts, hosts_of
 from uetproto.api.network import BURST, EmulatedNetwork, NetworkOptions
 from uetproto.collectives.topology.intra_node import IntraNode
@@ -345,7 +345,7 @@ def options(
     legal = (*_CABLES, *_COMMON, *_INTRA, *own)
     for name in given:
         if name not in legal:
-            raise invalid("network", name, ", ".join(legal))
+            raise unknown("network", name, legal, name)
     cables = NetworkOptions(**{name: given[name] for name in (*_CABLES, *_COMMON) if name in given})
     rest = {name: value for name, value in given.items() if name in own}
     intra = {name: given[name] for name in _INTRA if name in given}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from uetproto.api.distributed.errors import ArgumentError, invalid
+from uetproto.api.distributed.errors import ArgumentError, invalid, unknown
 from uetproto.collectives.algorithms.leaders import spread_over
 from uetproto.collectives.model import ModelNetwork
 from uetproto.collectives.transport import CollectiveNetwork
@@ -28,11 +28,11 @@ def network_of(
             raise invalid("transport", text, f"one of {ranks} ranks, and nothing else")
         return transport
     if transport == "model":
-        unknown = [name for name in options if name not in ("path", "seed")]
-        if unknown:
-            raise invalid(unknown[0], "an unknown argument", "path, seed, for the transport model")
+        strange = [name for name in options if name not in ("path", "seed")]
+        if strange:
+            raise invalid(strange[0], "an unknown argument", "path, seed, for the transport model")
     elif not isinstance(transport, str) or transport not in TRANSPORTS:
-        raise invalid("transport", repr(transport), ", ".join(["model", *TRANSPORTS]))
+        raise unknown("transport", transport, ["model", *TRANSPORTS])
     elif nodes is not None:
         options = {"nodes": nodes, **options}
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from uetproto.api.distributed.errors import invalid
+from uetproto.api.distributed.errors import unknown
 from uetproto.api.distributed.networks.packets import (
     DEPTH,
     RECORD,
@@ -181,9 +181,9 @@ class UetNetwork(PacketNetwork):
         has options by name, to put an aggregation node into every switch (`sharp_fabric.settings`).
         """
         if way not in WAYS:
-            raise invalid("way", repr(way), ", ".join(WAYS))
+            raise unknown("way", way, WAYS)
         if delivery not in DELIVERIES:
-            raise invalid("delivery", repr(delivery), ", ".join(DELIVERIES))
+            raise unknown("delivery", delivery, DELIVERIES)
         cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how", "sharp"))
         sharp = settings(rest.pop("sharp", None), cables, mgid=("none",))
         self.mode = DELIVERIES[delivery]
