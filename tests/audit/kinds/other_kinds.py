@@ -68,6 +68,12 @@ TSS = [
          keys=True),
     Kind("a bit of the TSC", "tss.md §9", "gradient-sealed-direct", at("tss", 2), put("tss", tsc=900), "TSS-ICV",
          keys=True),
+    Kind("the source address of a sealed packet", "tss.md §7.1", "gradient-sealed-direct", at("tss", 3, src=_A),
+         put("ipv4", src=flip(5)), "TSS-ICV", keys=True),
+    Kind("the UDP source port of a sealed packet", "tss.md §7.3", "gradient-sealed-direct", at("tss", 2),
+         raw(_flipped(35)), "TSS-ICV", keys=True),
+    Kind("a sealed packet that is cut", "tss.md §7.4", "gradient-sealed-direct", at("tss", 2),
+         raw(lambda data: data[:300]), "WIRE-LENGTH"),
     Kind("a reserved bit of the security header", "tss.md §2", "gradient-sealed-direct", at("tss", 1), put("tss",
          rsvd=1), "WIRE-RESERVED-BIT"),
     Kind("a server uses a TSC of a client", "tss.md §4", "gradient-sealed-client-server", at("tss.ssi", 0, src=_B),
@@ -134,6 +140,7 @@ _REQUEST = at("sharp", opcode=0x10)
 _UP = at("sharp", 4, opcode=0x10)
 _RESULT = at("sharp", opcode=0x90)
 _JOIN = at("sharp", opcode=0x01)
+_JOINED = at("sharp", opcode=0x81)
 
 
 def _sharp(says: str, section: str, where: object, rule: str, **values: object) -> Kind:
@@ -175,6 +182,17 @@ SHARP = [
     _sharp("a result to a child that is none", "3.2", _RESULT, "SHARP-STRANGER", child_idx=7),
     _sharp("a status in a result", "2.7", _RESULT, "SHARP-HEADER", status=Status.LENGTH),
     _sharp("a request of another tree", "3.1", _REQUEST, "SHARP-STRANGER", tree_id=flip(3)),
+    _sharp("a request to join that names a child", "2.6", _JOIN, "SHARP-HEADER", child_idx=3),
+    _sharp("a response to a join that names another child", "2.6", _JOINED, "SHARP-HEADER", child_idx=flip(2)),
+    _sharp("a grant in a refusal", "2.6", _JOINED, "SHARP-HEADER", status=Status.QUOTA),
+    Kind("a message over UET of another version", "sharp.md §2.2", "collective-sharp-uet", _JOINED, flip_in("sharp", 0,
+         6), "SHARP-HEADER"),
+    Kind("a message over UET with an opcode that is not defined", "sharp.md §2.5", "collective-sharp-uet", _JOINED,
+         flip_in("sharp", 1, 3), "SHARP-HEADER"),
+    Kind("a PDC of SHARP outside the reserved pool", "sharp.md §2.1", "collective-sharp-uet", _JOIN, put("pds",
+         pdc_info=0), "SHARP-OVER-UET"),
+    Kind("a streamed chunk without LOCK", "sharp.md §1.5", "collective-sharp-sat", _REQUEST, put("sharp",
+         flags=flip(14)), "SHARP-HEADER"),
     _sharp("a request of another group", "3.1", _REQUEST, "SHARP-STRANGER", group_id=flip(9)),
     _sharp("a result of another group", "3.1", _RESULT, "SHARP-UNASKED", group_id=flip(9)),
     Kind("a message whose version is another", "sharp.md §2.2", "collective-sharp", at("sharp", 1, opcode=0x10),

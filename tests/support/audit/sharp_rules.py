@@ -11,7 +11,7 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.sharp.rules import RULES
 from uetproto.audit.sharp.tracker import SharpTracker, is_sharp
 from uetproto.wire.headers.roce import Operation, Transport, opcode_of
-from uetproto.wire.headers.sharp import MAGIC, SHARP, Coll, Dtype, Flag, Op, SharpOpcode
+from uetproto.wire.headers.sharp import JOIN_RESP, MAGIC, SHARP, Coll, Dtype, Flag, Op, SharpOpcode
 from uetproto.wire.packet import Layer, Packet
 
 ALL = Options(complete=True, ordered=True)
@@ -52,7 +52,11 @@ def observed(lines: Iterable[Line], carrier: str = "roce") -> list[ObservedPacke
             fields["flags"] |= Flag.LOCK
         layers = [Layer("sharp", fields, 54)]
         if "granted" in others:
-            says = {"granted_osts": others["granted"], "mgid": others.get("mgid", 0)}
+            says = dict.fromkeys(JOIN_RESP.names, 0) | {
+                "granted_osts": others["granted"],
+                "mgid": others.get("mgid", 0),
+            }
+            says |= {"child_idx": fields["child_idx"], "member_count": 1, "group_size": 2, "depth": 1}
             layers.append(Layer("sharp.join_resp", says, 86))
         total = 32 + 4 * fields["ext_words"] + (fields["payload_len"] + 3 & ~3)
         whole = Packet(layers=layers, payload=others.get("payload", b""), pad=others.get("pad", b""))

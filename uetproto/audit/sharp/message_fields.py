@@ -5,9 +5,25 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from uetproto.audit.rule import Violation
-from uetproto.wire.headers.sharp import DTYPE_SIZES, RESERVED_FLAGS, Coll, Dtype, Flag, Op, SharpOpcode, Status
+from uetproto.wire.headers.sharp import (
+    DTYPE_SIZES,
+    FAULT,
+    JOIN_REQ,
+    JOIN_RESP,
+    LOCK,
+    RESERVED_FLAGS,
+    VERSION,
+    Coll,
+    Dtype,
+    Flag,
+    Op,
+    SharpOpcode,
+    Status,
+)
+from uetproto.wire.packet import Packet
 
 _O = SharpOpcode
+_OPCODES = frozenset(SharpOpcode)
 _AGGREGATES = (_O.AGG_REQ, _O.AGG_RESULT)
 _BODIES = {
     _O.GROUP_JOIN_RESP: 40, _O.GROUP_LEAVE_REQ: 0, _O.GROUP_LEAVE_RESP: 0, _O.LOCK_REQ: 16, _O.LOCK_RESP: 16,
@@ -35,8 +51,61 @@ def fault_of(values: Mapping[str, Any]) -> Violation | None:
     return next(_faults(values), None)
 
 
+def fault_of_body(values: Mapping[str, Any], packet: Packet) -> Violation | None:
+    """Return how the body of a message contradicts its header, or itself; None: it does not (sharp.md §2.6)."""
+    for name, faults in _FAULTS.items():
+        if name in packet:
+            return next(faults(values, packet[name]), None)
+    return None
+
+
+def _join_request(values: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
+    if values["child_idx"] != _UNKNOWN_CHILD:
+        yield Violation("child_idx 255 in a request to join", str(values["child_idx"]))
+    yield from _members(body)
+
+
+def _join_response(values: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
+    if values["child_idx"] != body["child_idx"]:
+        yield Violation(f"child_idx {values['child_idx']} in the body", str(body["child_idx"]))
+    if values["status"]:
+        granted = [name for name in ("granted_osts", "member_count", "group_size", "mgid") if body[name]]
+        if granted:
+            yield Violation("no grant with a refusal", granted[0])
+        return
+    yield from _members(body)
+    if not body["depth"] or body["is_root"] > 1:
+        yield Violation("a depth, and is_root 0 or 1", f"depth {body['depth']}, is_root {body['is_root']}")
+
+
+def _members(body: Mapping[str, Any]) -> Iterator[Violation]:
+    if not 0 < body["member_count"] <= body["group_size"]:
+        yield Violation(f"1 … {body['group_size']} members, the size of the group", str(body["member_count"]))
+
+
+def _lock(values: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
+    if values["opcode"] == _O.LOCK_REQ and body["token"]:
+        yield Violation("token 0 in LOCK_REQ", str(body["token"]))
+    if body["sat_tree_id"] == values["tree_id"]:
+        yield Violation("another tree to be locked", f"sat_tree_id {body['sat_tree_id']}")
+
+
+def _fault(values: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
+    if values["status"] != body["code"]:
+        yield Violation(f"code {values['status']:#x}, the status", f"{body['code']:#x}")
+
+
+_FAULTS = {
+    JOIN_REQ.name: _join_request, JOIN_RESP.name: _join_response, LOCK.name: _lock, FAULT.name: _fault,
+}  # fmt: skip
+
+
 def _faults(values: Mapping[str, Any]) -> Iterator[Violation]:
     opcode, flags = values["opcode"], values["flags"]
+    if values["ver"] != VERSION:
+        yield Violation(f"version {VERSION}", str(values["ver"]))
+    if opcode not in _OPCODES:
+        yield Violation("an opcode", f"{opcode:#04x}")
     words = 2 * bool(flags & Flag.UDH) + 6 * bool(flags & Flag.TGT)
     if values["ext_words"] != words:
         yield Violation(f"ext_words {words}, as the flags say", str(values["ext_words"]))

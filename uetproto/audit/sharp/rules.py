@@ -5,7 +5,6 @@ from typing import Any
 
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation, always
-from uetproto.audit.sharp.message_fields import fault_of
 from uetproto.audit.sharp.tracker import AuditedAggregation, AuditedSharpGroup, AuditedSharpMessage, SharpEvent
 from uetproto.wire.headers.roce import BTH
 from uetproto.wire.headers.roce import Operation as RoceOperation
@@ -87,7 +86,7 @@ def _complete(state: AuditedAggregation, _: ObservedPacket) -> Violation | Incon
 
 
 def _header(state: AuditedSharpMessage, _: ObservedPacket) -> Violation | None:
-    return fault_of(state.values)
+    return state.fault
 
 
 def _unlike(state: AuditedAggregation, _: ObservedPacket) -> Violation:
@@ -109,7 +108,8 @@ def _ahead(state: AuditedSharpGroup, seen: ObservedPacket) -> Violation:
 
 
 def _unasked(state: AuditedSharpMessage, _: ObservedPacket) -> Violation:
-    return Violation("a request for it", f"none for opcode {state.values['opcode']:#x}, seq {state.values['seq']}")
+    seen = f"none for opcode {state.values['opcode']:#x}, seq {state.values['seq']}"
+    return Violation("a request for it", seen, state.others)
 
 
 _ON = SharpEvent

@@ -20,7 +20,8 @@ from uetproto.audit.judge import Judge
 from uetproto.audit.reader.address import address_text, ends
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
-from uetproto.audit.sharp.message_fields import fault_of
+from uetproto.audit.rule import Violation
+from uetproto.audit.sharp.message_fields import fault_of, fault_of_body
 from uetproto.wire.headers.roce import BTH, Operation, Transport, opcode_of
 from uetproto.wire.headers.sharp import JOIN_RESP, MAGIC, Flag, SharpOpcode, Status
 from uetproto.wire.serial import diff32
@@ -91,12 +92,20 @@ class SharpEvent(Enum):
 class AuditedSharpMessage:
     """A SHARP message, with the headers of the packet that carries it."""
 
-    __slots__ = ("seen", "values")
+    __slots__ = ("others", "seen", "values")
 
-    def __init__(self, seen: ObservedPacket) -> None:
+    def __init__(self, seen: ObservedPacket, others: tuple[int, ...] = ()) -> None:
         self.seen = seen
+        self.others = others
+        """Numbers of other packets that an event refers to."""
         packet = seen.packet
         self.values: Mapping[str, Any] = packet["sharp"] if packet is not None and "sharp" in packet else {}
+
+    @property
+    def fault(self) -> Violation | None:
+        """What contradicts the rest of the message; None: nothing does."""
+        assert self.seen.packet is not None
+        return fault_of(self.values) or fault_of_body(self.values, self.seen.packet)
 
     def flow(self) -> Flow:
         flow = ends(self.seen.src, self.seen.dst)
@@ -185,8 +194,8 @@ class SharpTracker:
         self._doubted: set[int] = set()
         self.queue_pairs: dict[tuple[int, int, int], int] = {}
         """Number of messages over RoCE, by two hosts and a queue pair."""
-        self._asked: dict[tuple[int, ...], None] = {}
-        """Lists requests other than AGG_REQ: the two hosts, opcode, tree, group and sequence number."""
+        self._asked: dict[tuple[int, ...], int] = {}
+        """Packet numbers of requests other than AGG_REQ, by two hosts, opcode, tree, group and sequence number."""
 
     def see(self, seen: ObservedPacket) -> None:
         """Handle a packet for which `is_sharp` holds."""
@@ -195,6 +204,8 @@ class SharpTracker:
             self._tell[SharpEvent.OVER_UET](message, seen)
         values = message.values
         if not values:
+            self._doubt(seen.src)
+            self._doubt(seen.dst)
             return
         self._tell[SharpEvent.MESSAGE](message, seen)
         if "psn" not in seen.head._fields:
@@ -213,6 +224,7 @@ class SharpTracker:
         pair = seen.src, seen.dst, head.destqp
         if head.opcode in _SENDS and self.queue_pairs.get(pair, 0) >= FEW and seen.size:
             self._tell[SharpEvent.NO_MESSAGE](AuditedSharpMessage(seen), seen)
+            self._doubt(seen.src)
             self._doubt(seen.dst)
 
     def _follow_next(self) -> None:
@@ -222,8 +234,8 @@ class SharpTracker:
             return
         opcode = values["opcode"]
         self._check_asked(seen, values)
-        if fault_of(values) is not None:
-            self._doubt(seen.dst)
+        if AuditedSharpMessage(seen).fault is not None:
+            self._doubt(seen.src if opcode & _DOWN else seen.dst)
             return
         if opcode in _LEAVING or self._begins_again(seen, values):
             self._left(seen, values)
@@ -256,11 +268,18 @@ class SharpTracker:
             return
         of = values["tree_id"], values["group_id"], values["seq"]
         if not opcode & _DOWN:
-            self._asked[seen.src, seen.dst, opcode, *of] = None
+            self._asked[seen.src, seen.dst, opcode, *of] = seen.number
             if len(self._asked) > COPIES:
                 del self._asked[next(iter(self._asked))]
         elif self._complete and (seen.dst, seen.src, opcode - _DOWN, *of) not in self._asked:
-            self._tell[SharpEvent.UNASKED](AuditedSharpMessage(seen), seen)
+            if seen.src in self._doubted:
+                return
+            asked = (seen.dst, seen.src, opcode - _DOWN)
+            known = self._asked if len(self._doubted) < EDGES else {}
+            others = tuple(number for key, number in known.items() if key[:3] == asked)
+            self._tell[SharpEvent.UNASKED](AuditedSharpMessage(seen, others[-1:]), seen)
+            if others:
+                self._doubt(seen.src)  # the request or its response is of another group
 
     def _begins_again(self, seen: ObservedPacket, values: Mapping[str, Any]) -> bool:
         """Tell whether operation 0 repeats, which shows that the group was left although that was not captured."""
@@ -360,7 +379,9 @@ class SharpTracker:
                 del places[next(iter(places))]
             self._tell[SharpEvent.REQUEST](group, seen)
             sure = self._complete and group.key not in self._were_left
-            if child not in group.children and (group.children or sure):
+            if seen.dst in self._doubted:
+                pass
+            elif child not in group.children and (group.children or sure):
                 self._tell[SharpEvent.STRANGER](group, seen)
                 self._doubt(seen.dst)
             elif not values["flags"] & Flag.SAT:
@@ -401,11 +422,12 @@ class SharpTracker:
         group = self._by_key.get(key)
         is_result = values["opcode"] == SharpOpcode.AGG_RESULT and not values["flags"] & Flag.MCAST
         if group is None:
-            if is_result and self._complete and key not in self._were_left:
+            if is_result and self._complete and key not in self._were_left and seen.src not in self._doubted:
                 self._tell[SharpEvent.UNASKED](AuditedSharpMessage(seen), seen)
             return
         group.last_ns = seen.time_ns
-        if is_result and group.children and (seen.dst, values["child_idx"]) not in group.children:
+        is_known = (seen.dst, values["child_idx"]) in group.children or seen.src in self._doubted
+        if is_result and group.children and not is_known:
             group.child = seen.dst, values["child_idx"]
             self._tell[SharpEvent.STRANGER](group, seen)
         for child, places in group.open.items():
