@@ -75,6 +75,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "collectives.multicast": {"collectives"},
     "collectives.topology": {"collectives"},
     "api": {"emulator", "engine", "framing", "toml", "wire"},
+    # api.checks: errors and checks of arguments that both APIs of endpoints share, each with its own error numbers
     "api.fi": {"api.checks", "api.network", "api.node", "engine", "framing", "toml", "wire"},
     "api.verbs": {"api.checks", "api.network", "api.node", "engine", "framing", "toml", "wire"},
     "api.distributed": {"api.distributed.networks", "collectives"},

@@ -115,7 +115,7 @@ def test_taps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ".pcapng" in capsys.readouterr().err
     assert not (tmp_path / "g.pcap").exists()
     assert status("gradient", "--tap", "nobody") == 2
-    assert "--set tap.nodes: no such node: 'nobody'" in capsys.readouterr().err
+    assert capsys.readouterr().err == "uetproto: --tap: no such node: 'nobody'; legal: all, rank0, rank2\n"
 
 
 @pytest.mark.parametrize(
@@ -245,3 +245,12 @@ def test_help_and_imports() -> None:
     assert done.stdout.strip() == "set()"
     done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True, env={**os.environ})
     assert "gradient-lossy" in done.stdout
+
+
+def test_a_script_in_which_no_time_passes_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of a script pass virtual time only where they advance it."""
+    assert status("ladder-L18", "ladder-L01") == 0
+    out = capsys.readouterr().out
+    assert "13 packets, 3 retransmissions, 2 NACKs, no virtual time passes\n" in out
+    assert "0 ps of" not in out
+    assert ", 10.000 ms of virtual time\n" in out

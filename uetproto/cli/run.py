@@ -89,7 +89,9 @@ def command(
         settings = (*settings, f"tap.nodes={tap}")
     if seed is not None:
         settings = (*settings, f"run.seed={seed}")
-    loaded, missing = _loaded(scenario, settings)
+    options = {key: name for key, name, value in (("tap.nodes", "--tap", tap), ("run.seed", "--seed", seed))
+               if value is not None}  # fmt: skip
+    loaded, missing = _loaded(scenario, settings, options)
     inputs = [toml_file("SCENARIO", name) for name in scenario] + [("its input", one.run.input) for one in loaded]
     check_output("-o", output, inputs)
     good = True
@@ -112,13 +114,15 @@ def command(
         raise click.exceptions.Exit(FAULT)
 
 
-def _loaded(names: tuple[str, ...], settings: tuple[str, ...]) -> tuple[list[Scenario], MissingPackageError | None]:
+def _loaded(
+    names: tuple[str, ...], settings: tuple[str, ...], options: Mapping[str, str]
+) -> tuple[list[Scenario], MissingPackageError | None]:
     """Load the scenarios; return those that can run, and one error for those that need a package not installed."""
     loaded, without = [], []
     error: MissingPackageError | None = None
     for name in names:
         try:
-            loaded.append(load(name, settings))
+            loaded.append(load(name, settings, options))
         except MissingPackageError as missing:
             error = missing
             without.append(name)
@@ -158,7 +162,7 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
     yield f"  target  sha256 {result.sha256_target}  {verdict}"
     yield (
         f"  {_many(result.packets, 'packet')}, {_many(result.retransmissions, 'retransmission')},"
-        f" {_many(result.nacks, 'NACK')}, {_time(result.virtual_time_ps)} of virtual time"
+        f" {_many(result.nacks, 'NACK')}, {_passed(result.virtual_time_ps)}"
     )
     if result.memory:
         yield _memory(run_, result.memory)
@@ -232,6 +236,11 @@ def _many(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
+def _passed(picoseconds: int) -> str:
+    """Return the virtual time of a run; in a script it passes only in rows that advance it."""
+    return f"{_time(picoseconds)} of virtual time" if picoseconds else "no virtual time passes"
+
+
 def _time(picoseconds: int) -> str:
     for unit, name in ((10**12, "s"), (10**9, "ms"), (10**6, "µs"), (10**3, "ns")):
         if picoseconds >= unit:
@@ -246,13 +255,12 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn(printable(name), markup=False),
         BarColumn(),
-        DownloadColumn(True),
-        TransferSpeedColumn(),
+        DownloadColumn(True),  # in KiB, as all sizes are
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bar:

@@ -59,6 +59,8 @@ class TomlFile(ABC):
         self.lines = lines_of(text)
         self.given: dict[str, str] = {}
         """Keys that were set by hand, and their text."""
+        self.options: Mapping[str, str] = {}
+        """Options of the command line that set a key, by the name of the key; any other key is set by `--set`."""
 
     def change(self, settings: Iterable[str]) -> None:
         """Set keys given as "key=value"; a value that is not TOML is taken as text. Raises `LocalError`."""
@@ -84,6 +86,10 @@ class TomlFile(ABC):
         """Return the table that holds `key`, which the user wrote as `name`. Raises `LocalError` if no table can hold
         it.
         """
+
+    def option(self, key: str) -> str:
+        """Return the option that set a key, for errors."""
+        return self.options.get(key, f"--set {harmless(key)}")
 
     def check_unit(self, key: str, value: object, legal: KeyType) -> None:
         """Raise `LocalError` for a time or rate that was set by hand as a bare number: 5 would be 5 ps."""

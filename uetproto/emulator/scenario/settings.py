@@ -327,12 +327,16 @@ SECTIONS = (
 names = _FILES.names
 
 
-def load(name: str | PathLike[str], settings: Iterable[str] = ()) -> Scenario:
+def load(
+    name: str | PathLike[str], settings: Iterable[str] = (), options: Mapping[str, str] = MappingProxyType({})
+) -> Scenario:
     """Read the scenario `name`, change keys by `settings` ("key=value"), and check all values.
 
-    Raises `LocalError` for an illegal key or value, `OSError` for a file that cannot be read.
+    `options`: options of the command line that stand for a setting, by key; errors name them. Raises `LocalError` for
+    an illegal key or value, `OSError` for a file that cannot be read.
     """
     reader = _Reader(_FILES.find(name))
+    reader.options = options
     reader.change(settings)
     return reader.scenario()
 
@@ -387,7 +391,7 @@ class _Reader(TomlFile):
             by_hand = next((given for given in self.given if at == given or given.startswith(f"{at}.")), None)
             if by_hand is not None and (at == by_hand or at not in self.lines):
                 told = "" if by_hand == key else f"{harmless(key)}: "
-                return LocalError(f"--set {harmless(by_hand)}", f"{told}{value}", legal)
+                return LocalError(self.option(by_hand), f"{told}{value}", legal)
             if at in self.lines:
                 break
         return super().refuse(key, value, legal)
