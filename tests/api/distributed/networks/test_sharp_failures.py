@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.api.sharp_worlds import FOUR, LEAF_SPINE, bits, fold, network_of, run, sharp_of, world
+from tests.support.effort import effort
 from uetproto.api import distributed as dist
 from uetproto.api.distributed.networks.sharp_errors import SharpError
 from uetproto.engine.contract import SECOND
@@ -197,6 +198,8 @@ def test_only_what_is_there_can_be_killed() -> None:
 # Fall back ----------------------------------------------------------------------------------------------------------
 
 PROBE = {"HCOLL_ENABLE_SHARP": 1}
+COUNTS = (4, 1500) * effort(4, 8, 8)
+"""Elements of operations in a row."""
 
 
 @OVER
@@ -208,7 +211,7 @@ def test_ranks_do_it_by_themselves(transport: str, victim: str, op: str, groups:
 
     def program(rank: int) -> list[list[float]]:
         results = []
-        for count in (4, 1500) * 8:
+        for count in COUNTS:
             x = np.arange(count, dtype=np.float32) + rank
             dist.all_reduce(x, getattr(dist.ReduceOp, op), algorithm="sharp")
             results.append(x[:3].tolist() + [float(x.sum())])
@@ -219,7 +222,7 @@ def test_ranks_do_it_by_themselves(transport: str, victim: str, op: str, groups:
     network.world.clock.at(60_000_000, lambda _: network.kill(victim))
     factor = 1 if op == "AVG" else 4
     wanted = []
-    for count in (4, 1500) * 8:
+    for count in COUNTS:
         x = (np.arange(count, dtype=np.float32) + 1.5) * factor
         wanted.append(x[:3].tolist() + [float(x.sum())])
     told = run(program, made)
