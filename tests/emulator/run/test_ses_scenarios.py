@@ -355,7 +355,7 @@ def test_rows_are_changed_by_hand(tmp_path: Path) -> None:
     rows = 'do = "region"; length = 64\ndo = "write"; length = 64'
     assert play(tmp_path, rows, "operation.1.length=5").bytes == 5
     for setting, message in (
-        ("operation.1.length=-1", "--set operation.1.length: -1 is not legal; legal: a whole number, 0"),
+        ("operation.1.length=-1", "--set operation.1.length: -1 is not legal; legal: bytes, or a text"),
         ("operation.2.length=5", "--set operation.2.length: no such row: 2; legal: a number, 0 … 1"),
         ("operation.x.length=5", "--set operation.x.length: no such row: x; legal: a number, 0 … 1"),
         ("operation.1=5", "--set operation.1: 1 is a row; legal: a key of it, as in operation.1.key"),
@@ -460,7 +460,7 @@ def test_a_transfer_is_refused_too(tmp_path: Path) -> None:
     [
         ("length = 5", f"8: operation.0.do: is missing; legal: {', '.join(KINDS)}"),
         ('do = "put"', "9: operation.0.do: 'put'; legal: write, read"),
-        ('do = "write"', "8: operation.0: write needs length; legal: a whole number, 0 …"),
+        ('do = "write"', "8: operation.0: write needs length; legal: bytes, or a text such as "),
         ('do = "nop"; size = 5', "10: operation.0.size: unknown key; legal: do, node"),
         ('do = "nop"; length = 5', "10: operation.0.length: does not go with nop; legal: do, node"),
         ('do = "nop"; node = "c"', "10: operation.0.node: no end of this run: 'c'; legal: a, b"),
