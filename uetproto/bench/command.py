@@ -21,7 +21,7 @@ from typing import NamedTuple
 import click
 
 from uetproto import LocalError
-from uetproto.bench import api, audit, captures, codec, collective, engine, network, security
+from uetproto.bench import api, audit, captures, codec, collective, engine, network, security, small
 from uetproto.bench.captures import in_a_process
 from uetproto.bench.engine import Figure
 from uetproto.bench.ratio import BenchResult
@@ -29,7 +29,7 @@ from uetproto.errors import similar
 
 MIB = 1 << 20
 ROWS = (
-    "decode", "encode", "columns", "roce", "write", "emulate", *engine.ROWS,
+    "decode", "encode", "columns", "roce", "write", "emulate", *engine.ROWS, *small.ROWS,
     "api", "collective", "in_network", "security", "audit",
 )  # fmt: skip
 
@@ -127,6 +127,7 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
             "audit": ("audit", audit.measure(quick, Path(folder), in_a_process)),
         }
         parts = [_announced("state machines", engine.measure(names, quick))]
+        parts += [_announced("small and many", small.measure(names, quick))]
         parts += [_announced(*figures[name]) for name in figures if name in names]
         for result in chain(results, *parts):
             missed = missed or not result.reached
