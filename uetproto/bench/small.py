@@ -28,7 +28,7 @@ _MANY_RATE = 30_000
 
 
 def message(ranks: int, size: int) -> float:
-    """Return CPU seconds for a message of a ring all_reduce, with packets. Raises `LocalError` if its result is wrong."""
+    """Return CPU seconds for a message of a ring all_reduce. Raises `LocalError` if the result is wrong."""
     prepared = PreparedCase(CollectiveCase(
         op="all_reduce", algorithm="ring", ranks=ranks, length=ranks * size, dtype=dtype("float32")
     ))  # fmt: skip

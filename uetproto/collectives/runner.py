@@ -78,6 +78,7 @@ class Execution:
         self._scratch = self._pool.take(counts.scratch * output.itemsize)
         self._taken = [self._scratch]
         self._arrays: dict[Buffer, Array] = {}
+        self._bytes: dict[Buffer, memoryview] = {}
         self._steps: Iterator[ScheduleStep] = iter(())
         self._folds: list[tuple[ScheduledReceive, Bytes]] = []
         self._open = 0
@@ -98,6 +99,7 @@ class Execution:
         if self.schedule.op == "barrier":
             scratch[...] = 0  # the element that a service barrier sums
         self._arrays = {Buffer.INPUT: source, Buffer.OUTPUT: output, Buffer.SCRATCH: scratch}
+        self._bytes = {buffer: bytes_of(array).data for buffer, array in self._arrays.items()}
         self._steps = self.schedule.steps(self.rank)
         self._go()
 
@@ -133,19 +135,20 @@ class Execution:
             if receive.fold is not Fold.STORE:
                 block = self._pool.take(view.nbytes)
                 self._taken.append(block)
-                view = block[: view.nbytes]
-                self._folds.append((receive, view))
+                arriving = block[: view.nbytes]
+                self._folds.append((receive, arriving))
+                view = arriving.data
             peer, tag = self._message(step, receive.peer, False, pieces)
             self.counted.bytes_received += view.nbytes
             self._open += 1
-            self.transport.receive(peer, tag, view.data, self._completed)
+            self.transport.receive(peer, tag, view, self._completed)
         for send in step.sends:
             view = self._view(send.buffer, send.start, send.count)
             peer, tag = self._message(step, send.peer, True, pieces)
             self.counted.messages += 1
             self.counted.bytes_sent += view.nbytes
             self._open += 1
-            self.transport.send(peer, tag, view.data, self._completed)
+            self.transport.send(peer, tag, view, self._completed)
         self._completed(None)
 
     def _completed(self, failure: TransportError | None) -> None:
@@ -204,8 +207,9 @@ class Execution:
             target = self._arrays[part.target][part.target_start : part.target_start + part.count]
             self.op.fold(target, source, part.fold)
 
-    def _view(self, buffer: Buffer, start: int, count: int) -> Bytes:
-        return bytes_of(self._arrays[buffer][start : start + count])
+    def _view(self, buffer: Buffer, start: int, count: int) -> memoryview:
+        item = self._output.itemsize
+        return self._bytes[buffer][start * item : (start + count) * item]
 
     def _message(
         self, step: ScheduleStep, peer: int, sends: bool, pieces: dict[tuple[bool, int], int]

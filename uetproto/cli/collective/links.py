@@ -8,7 +8,7 @@ from uetproto.collectives.costs.measure import LinkCount
 from uetproto.emulator.network.built import LinkHop
 from uetproto.emulator.network.payload import vector_size
 from uetproto.wire.headers.uet_pds import RUD_REQ
-from uetproto.wire.headers.uet_ses import REQUEST_STD, Opcode
+from uetproto.wire.headers.uet_ses import REQUEST_STD, SENDS, Opcode
 
 _BASE = 14 + 20 + 8
 """Number of bytes of the Ethernet, IPv4 and UDP headers."""
@@ -17,6 +17,8 @@ _KEY = _SES + REQUEST_STD.offset_of("memory_key") // 8
 _RECORD_KEY = bytes(8)
 """Memory key to which UET ranks write their grants."""
 _OPCODE = 0x3F  # bits of the first byte of SES
+_SENDS = frozenset(SENDS)
+"""Opcodes that SHARP messages may have (sharp.md §2.1)."""
 _UD_SEND_IMMEDIATE = 0x65
 _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 """BTH opcodes whose payload counts: RDMA WRITE with and without immediate, RDMA READ response, and chunks of multicast
@@ -54,15 +56,15 @@ class LinkMeter:
         return look
 
     def _uet(self, frame: bytes) -> int:
-        vector = vector_size(frame, _BASE, roce=False)
-        if vector is not None:
-            return vector
         begin = frame[_BASE : _BASE + 2] + frame[_SES : _SES + 2]  # types, flags and the opcode of the SES
         found = self._known.get((len(frame), begin))
         if found is None:
             self._known[len(frame), begin] = found = len(decode(frame).payload)
         if found == RECORD and begin[2] & _OPCODE == Opcode.WRITE and frame[_KEY : _KEY + 8] == _RECORD_KEY:
             return 0
+        if begin[2] & _OPCODE in _SENDS:
+            vector = vector_size(frame, _BASE, roce=False)
+            return found if vector is None else vector
         return found
 
     def _roce(self, frame: bytes) -> int:

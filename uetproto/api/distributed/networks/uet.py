@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from uetproto.api.distributed.errors import unknown
 from uetproto.api.distributed.networks.packets import (
     DEPTH,
@@ -50,7 +52,7 @@ class UetEnd(GrantingEnd):
         super().__init__(network, rank)
         self._node = node
         self._process = node.fep.attach(_JOB, _PID, (_INDEX, _GRANTS))
-        self._mailbox = bytearray(self.size * DEPTH * RECORD)
+        self._mailbox = np.zeros(self.size * DEPTH * RECORD, np.uint8).data  # memory is used where a peer writes
         self._process.register(Region(_MAILBOX, self._mailbox))
         self._told = [0] * self.size
         self._awaited: dict[tuple[int, int], int] = {}
