@@ -171,6 +171,18 @@ def put_on(prefix: str, **values: Value) -> Change:
     return change
 
 
+def without(prefix: str) -> Change:
+    """Remove the first header whose form starts with `prefix`."""
+
+    def change(trace: Trace, index: int) -> int:
+        layer = trace[index].find(prefix)
+        layers = trace[index].packet.layers
+        trace[index] = changed(trace[index], layers=[each for at, each in enumerate(layers) if at != layer])
+        return index
+
+    return change
+
+
 def copy(later: int = 1, *edits: Change) -> Change:
     """Insert a copy of the packet, changed, so many places behind it."""
 

@@ -18,6 +18,7 @@ from tests.audit.kinds.kind import (
     put,
     raw,
     swap,
+    without,
 )  # fmt: skip
 from uetproto.wire.headers.roce import Operation, Transport, opcode_of
 from uetproto.wire.headers.sharp import Dtype, Flag, Op, Status
@@ -46,6 +47,8 @@ WIRE = [
          "WIRE-RESERVED-BIT"),
     Kind("an IPv4 checksum", "wire.md §2", "gradient", at("ses.request_std", 1), raw(_flipped(24)),
          "WIRE-IP-CHECKSUM"),
+    Kind("a UDP checksum", "wire.md §2", "gradient", at("ses.request_std", 1), raw(_flipped(41)),
+         "WIRE-UDP-CHECKSUM"),
     Kind("a request that may be fragmented", "wire.md §2", "gradient", at("ses.request_std", 1), put("ipv4", df=0),
          "WIRE-DF"),
     Kind("a request that is not ECN-capable", "wire.md §2", "gradient", at("ses.request_std", 1), put("ipv4", ecn=0),
@@ -127,6 +130,10 @@ ROCE = [
          "ROCE-PSN-JUMP", certain=True),
     Kind("the PSN of an ONLY packet is far away", "roce.md §7", "roce-fetch-add", at("atomic_eth", 1), put("bth",
          psn=flip(21)), "ROCE-PSN-JUMP", certain=True),
+    Kind("two requests of a queue pair change places", "roce.md §9", "rc", at("bth", 8), swap(1), "ROCE-PSN-ORDER",
+         certain=True),
+    Kind("an ACK in place of a value", "roce.md §8", "roce-fetch-add", at("aeth"), both(without("atomic_ack_eth"),
+         put("bth", opcode=opcode_of(Transport.RC, Operation.ACKNOWLEDGE))), "ROCE-ACK-ALONE", certain=True),
     Kind("an MSN of an atomic answer that skips", "roce.md §7", "roce-fetch-add", at("aeth", 1), put("aeth",
          msn=flip(3)), "ROCE-MSN", certain=True),
     Kind("a congestion notification without a mark", "roce.md §13", "roce-write", at("bth", 1), insert(layer("bth",

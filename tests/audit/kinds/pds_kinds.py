@@ -12,12 +12,14 @@ from tests.audit.kinds.kind import (
     drop,
     elsewhere,
     flip,
+    flip_in,
     insert,
     layer,
     payload,
     plus,
     put,
     put_on,
+    swap,
 )  # fmt: skip
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode
 from uetproto.wire.packet import Layer
@@ -53,6 +55,9 @@ NUMBERS = [
          "PDS-PSN-JUMP"),
     Kind("CLOSE_CMD leaves a PSN out", "pds 20", "gradient", _CLOSE, both(at_other(at("pds.ack", 2), put("pds",
          cack_psn=plus(1))), put("pds", psn=plus(1))), "PDS-FIRST-CONSECUTIVE"),
+    Kind("two packets of ROD change places", "pds 20", "long-rod", at("pds.rod_req", 20), swap(1), "PDS-ROD-ORDER"),
+    Kind("a type that is reserved", "pds.md §6.3", "gradient", at("ses.request_std", 1), flip_in("pds", 0, 7),
+         "PDS-RESERVED-TYPE"),
     Kind("a PSN has two contents", "pds 20", "ladder-L18", at("pds.rod_req", 4),
          payload(lambda data: data[:-1] + b"!"), "PDS-PSN-TWO-CONTENTS"),
     Kind("a packet has the PSN of the one before", "pds 20", "long-rud", _WRITE, put("pds", psn=plus(-1)),
