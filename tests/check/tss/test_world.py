@@ -1,7 +1,6 @@
 """The simulator of two members of a secure domain and an attacker: what its steps do, and what its invariants see."""
 
 import random
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 pytest.importorskip("cryptography")
 
 from uetproto.check.registry import InvariantViolation
+from uetproto.check.tss import invariants
 from uetproto.check.tss.endpoint import LONGEST, OfferedMemory, TssOperation, content
 from uetproto.check.tss.invariants import tss_6_outcome, tss_8_opened_once
 from uetproto.check.tss.simulator import Terms, TssSimulator
@@ -252,7 +252,7 @@ def test_what_a_message_must_not_do_is_seen() -> None:
         tss_6_outcome(w, read, well)
     with pytest.raises(InvariantViolation, match="a read other bytes than there are"):
         tss_6_outcome(w, TssOperation(0, 0, 8, into=bytearray(content(0, 0, 8))), well)
-    tss_6_outcome(w, TssOperation(0, 0, 8, into=bytearray(8)), replace(well, return_code=ReturnCode.UNDELIVERABLE))
+    tss_6_outcome(w, TssOperation(0, 0, 8, into=bytearray(8)), well._replace(return_code=ReturnCode.UNDELIVERABLE))
     pdc: Any = SimpleNamespace(peer_id=7, rx=SimpleNamespace(start=5000))
     tss_8_opened_once(w, w.ends[0], pdc)
     tss_8_opened_once(w, w.ends[1], pdc)
@@ -274,3 +274,12 @@ def test_simpler_steps_say_less() -> None:
     assert TssStep("forge", 1, 8, 4, "clear", b"") in list(simpler(step))
     assert str(step) == "forge    node 1 number 8 at 4 how clear data 61626364"
     assert str(TssStep("install")) == "install"
+
+
+def test_every_invariant_is_registered() -> None:
+    """The simulator checks what is in the register, so that none can be forgotten."""
+    named = {name for name in vars(invariants) if name.startswith("tss_")}
+    assert {entry.name for entry in invariants.TSS.entries.values()} == named
+    assert list(invariants.TSS.entries) == list(range(1, len(named) + 1))
+    assert {entry.scope for entry in invariants.TSS.entries.values()} == set(invariants.TssScope)
+    assert all(entry.statement for entry in invariants.TSS.entries.values())

@@ -31,7 +31,7 @@ from uetproto.wire.capture.pcap import open_capture
 KEYS = [
     "op", "algorithm", "ranks", "bytes", "steps", "bytes_per_rank_tx", "bytes_on_links", "payload_on_links",
     "virtual_time_ps", "formula", "correct", "drops", "trims", "marks", "retransmissions", "transport", "topology",
-    "dtype", "seed",
+    "dtype", "seed", "ports",
 ]  # fmt: skip
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -94,13 +94,14 @@ def test_a_run_that_lost_something_says_so(transport: str) -> None:
 def test_what_was_run_is_told() -> None:
     (found,) = objects(
         "all_reduce", "--topology", "rails:gpus_per_node=2", "--dtype", "int16", "--seed", "7", "--bytes", "4KiB",
+        "--ports", "2",
     )  # fmt: skip
-    assert {name: found[name] for name in KEYS[-8:]} == {
+    assert {name: found[name] for name in KEYS[-9:]} == {
         "drops": 0, "trims": 0, "marks": 0, "retransmissions": {}, "transport": "uet",
-        "topology": "rails:gpus_per_node=2", "dtype": "int16", "seed": 7,
+        "topology": "rails:gpus_per_node=2", "dtype": "int16", "seed": 7, "ports": 2,
     }  # fmt: skip
     (planned,) = objects("all_reduce", "--algorithm", "ring", "--schedule")
-    assert [planned[name] for name in KEYS[-8:-4]] == [None] * 4
+    assert [planned[name] for name in KEYS[-9:-5]] == [None] * 4
 
 
 EVERY = [(op, name) for op in ALGORITHMS for name in scheduled(op)]

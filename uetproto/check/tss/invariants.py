@@ -3,9 +3,10 @@
 The docstring of each function states its invariant. The functions raise `InvariantViolation`.
 """
 
+from enum import Enum, auto
 from typing import Protocol
 
-from uetproto.check.registry import InvariantViolation
+from uetproto.check.registry import Registry
 from uetproto.check.tss.endpoint import TssEndpoint, TssOperation, content
 from uetproto.check.tss.terms import Terms
 from uetproto.check.tss.wire import SealedPacket
@@ -31,16 +32,38 @@ class TssState(Protocol):
     def name(self, end: TssEndpoint) -> str: ...
 
 
+class TssScope(Enum):
+    """A scope is what an invariant is about: when it is checked, and with which arguments behind the simulator."""
+
+    ARRIVED = auto()
+    """An end took a packet: the end, and the packets that it had counted and refused before."""
+    OPENED = auto()
+    """A packet opened: the end and the packet."""
+    SETTLED = auto()
+    """An end has sent and reported all that it had ready: the end."""
+    COMPLETED = auto()
+    """A message completed: the operation and the completion."""
+    PDC_OPENED = auto()
+    """A target that keeps Expected_PSN opened a PDC: the end and the PDC."""
+    ENDED = auto()
+    """The attacker has stopped and nothing is left to do: no further argument."""
+
+
+TSS: Registry[TssScope] = Registry("tss", lambda: True)
+
+
 def _need(condition: bool, number: int, text: str) -> None:
     if not condition:
-        raise InvariantViolation(f"tss {number}", text)
+        raise TSS.broken(number, text)
 
 
+@TSS.invariant(1, TssScope.OPENED)
 def tss_1_authentic(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None:
     """A packet that opens is as an endpoint sealed it, from source address to ICV, for a PDC in use (tss.md §7)."""
     _need(packet in state.genuine, 1, f"{state.name(end)} accepts a packet that no endpoint sealed")
 
 
+@TSS.invariant(2, TssScope.OPENED)
 def tss_2_fresh(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None:
     """A packet that opens has a live epoch, and a key that was not removed (tss.md §9 step 6, §10)."""
     header = packet.header
@@ -49,22 +72,26 @@ def tss_2_fresh(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None
     _need(age <= state.terms.lifetime or age >= NEWER, 2, f"{state.name(end)} accepts a packet {age} epochs old")
 
 
+@TSS.invariant(3, TssScope.ARRIVED)
 def tss_3_counted(state: TssState, end: TssEndpoint, counted: int, refused: int) -> None:
     """Every packet that is refused is counted, and in one counter only (tss.md §9)."""
     _need(end.counted - counted == end.refused - refused, 3,
           f"{state.name(end)} refuses {end.refused - refused} packets and counts {end.counted - counted}")  # fmt: skip
 
 
+@TSS.invariant(4, TssScope.SETTLED)
 def tss_4_once(state: TssState, end: TssEndpoint) -> None:
     """Message bytes are delivered once, unchanged, and where they belong (tss.md §10, §11, §14 properties 13–15)."""
     _need(not end.memory.harm, 4, f"{state.name(end)}: {end.memory.harm}")
 
 
-def tss_5_nonces(state: TssState) -> None:
+@TSS.invariant(5, TssScope.SETTLED)
+def tss_5_nonces(state: TssState, _: TssEndpoint) -> None:
     """No nonce is used twice with one key (tss.md §6, §14 property 4)."""
     _need(not state.ledger.repeated, 5, "a nonce is used twice")
 
 
+@TSS.invariant(6, TssScope.COMPLETED)
 def tss_6_outcome(state: TssState, operation: TssOperation, completion: Completion) -> None:
     """A message completes once; the bytes of a successful message are all in memory."""
     operation.outcomes += 1
@@ -79,6 +106,7 @@ def tss_6_outcome(state: TssState, operation: TssOperation, completion: Completi
         _need(state.ends[1 - operation.node].memory.has(*place), 6, f"a write of {name} is not there")
 
 
+@TSS.invariant(7, TssScope.ENDED)
 def tss_7_ends(state: TssState) -> None:
     """When the attacker stops, every message completes, or fails with an error."""
     for end in state.ends:
@@ -86,6 +114,7 @@ def tss_7_ends(state: TssState) -> None:
         _need(not left, 7, f"{len(left)} messages of {state.name(end)} have no outcome")
 
 
+@TSS.invariant(8, TssScope.PDC_OPENED)
 def tss_8_opened_once(state: TssState, end: TssEndpoint, pdc: Pdc) -> None:
     """Where the target keeps Expected_PSN, no replayed SYN opens a PDC again (tss.md §11, §14 property 14)."""
     instance = end.node, pdc.peer_id, pdc.rx.start

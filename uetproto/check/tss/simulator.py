@@ -7,10 +7,9 @@ it hands out new keys only, and moves epochs for all members at once (tss.md §1
 
 from typing import Any
 
-from uetproto.check.registry import InvariantViolation
 from uetproto.check.simulator import TRANSIT, Simulator
-from uetproto.check.tss import invariants
 from uetproto.check.tss.endpoint import JOB, KEY, LONGEST, OTHER_SDI, SDI, TssEndpoint, TssOperation
+from uetproto.check.tss.invariants import TSS, TssScope
 from uetproto.check.tss.steps import ACTIONS, CUTS, DRESSES, FIELDS, MODES, RESTARTS, TssStep
 from uetproto.check.tss.terms import Terms, generation
 from uetproto.check.tss.wire import SealedPacket, SealedWire
@@ -34,6 +33,9 @@ _HALF = 1 << 47
 """Where the counters of a server begin (tss.md §4)."""
 _INSIDER, _GUESS = DomainKey(b"\x11" * KEY_SIZE), DomainKey(b"\x22" * KEY_SIZE)
 """The key of the other domain, and a guessed one that is not the key of this domain."""
+
+
+_CHECKS = {scope: [one for one in TSS.entries.values() if one.scope is scope] for scope in TssScope}
 
 
 class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
@@ -90,11 +92,15 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
                 self.wire.send(sealed, self.now)
         for event in end.fep.events():
             if isinstance(event, Completion):
-                invariants.tss_6_outcome(self, event.context, event)
+                self._check(TssScope.COMPLETED, event.context, event)
             elif isinstance(event, PdcOpened) and self._is_new_target(end, event):
-                invariants.tss_8_opened_once(self, end, end.fep.pds.pdcs[event.pdcid])
-        invariants.tss_4_once(self, end)
-        invariants.tss_5_nonces(self)
+                self._check(TssScope.PDC_OPENED, end, end.fep.pds.pdcs[event.pdcid])
+        self._check(TssScope.SETTLED, end)
+
+    def _check(self, scope: TssScope, *subject: Any) -> None:
+        """Check the invariants of a scope. Raises `InvariantViolation`."""
+        for invariant in _CHECKS[scope]:
+            invariant.check(self, *subject)
 
     def _is_new_target(self, end: TssEndpoint, event: PdcOpened) -> bool:
         return self.terms.start == "expected" and not event.initiator and event.pdcid in end.fep.pds.pdcs
@@ -107,12 +113,11 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
             if end.address == packet.dst:
                 counted, refused = end.counted, end.refused
                 opened = end.open(packet)
-                invariants.tss_3_counted(self, end, counted, refused)
+                self._check(TssScope.ARRIVED, end, counted, refused)
                 if opened is None:
                     return
                 if not opened.trimmed:
-                    invariants.tss_1_authentic(self, end, packet)
-                    invariants.tss_2_fresh(self, end, packet)
+                    self._check(TssScope.OPENED, end, packet)
                 end.fep.receive(opened, self.now)
                 self._settle(end)
 
@@ -315,5 +320,5 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
             else:
                 self._run_timers(due)
         else:
-            raise InvariantViolation("tss 7", f"not quiet after {MOST_ARRIVALS} packets")
-        invariants.tss_7_ends(self)
+            raise TSS.broken(7, f"not quiet after {MOST_ARRIVALS} packets")
+        self._check(TssScope.ENDED)

@@ -306,7 +306,7 @@ class PreparedCase:
         shape = ",".join(f"{name}={value}" for name, value in case.shape.items())
         return {
             "transport": case.transport, "topology": f"{case.kind}:{shape}" if shape else case.kind,
-            "dtype": case.dtype.name, "seed": case.seed,
+            "dtype": case.dtype.name, "seed": case.seed, "ports": case.ports,
         }  # fmt: skip
 
     def run(

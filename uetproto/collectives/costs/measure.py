@@ -222,6 +222,8 @@ class MeasuredCollective:
     """Topology, with the parameters that differ from its defaults, as `--topology` takes it."""
     dtype: str
     seed: int
+    ports: int = 1
+    """Number of ports of each NIC."""
     counts: NetworkCounts | None = None
     """Frames that were lost and packets that were sent again, from the start until all ranks are done; None: nothing
     was run."""
@@ -307,6 +309,7 @@ class MeasuredCollective:
             "topology": self.topology,
             "dtype": self.dtype,
             "seed": self.seed,
+            "ports": self.ports,
         }
         if self.network is not None:
             found["in_network"] = self.network.as_dict()
