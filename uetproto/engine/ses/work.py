@@ -1,4 +1,7 @@
-"""Work of the application becomes SES messages, with opcode, header form and fields (ses.md §4.1, §5, §13.5)."""
+"""This module turns the application's work (`Write`, `Send`, …) into SES messages (ses.md §4.1, §5, §13.5).
+
+It checks the arguments and chooses opcode, header form and header fields.
+"""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -42,11 +45,12 @@ _SHORT = (1 << 14) - 1
 
 
 OnRead: TypeAlias = Callable[[int, int], None]
-"""Function to call when a peer has read and acknowledged bytes: {number of bytes, now}."""
+"""Function to call when a peer has read bytes and acknowledged them: it takes their number and the time (ps)."""
 
 
 class SesOperation:
-    """An operation in progress has one completion, and one message, or several if it is longer than `max_msg_size`."""
+    """An operation in progress is one piece of work of the application. It has one SES message, or several messages if
+    it is longer than `max_msg_size`, and ends with one completion."""
 
     __slots__ = (
         "base", "code", "context", "count", "datatype", "error", "expose", "fetches", "first_id", "length", "limit",
@@ -60,7 +64,7 @@ class SesOperation:
         self.pdc_context = work.pdc_context
         self.reserved = work.reserved
         self.base = base
-        """The plan of the operation as one message, of which `plan_of` makes the plans of its messages."""
+        """The plan of the operation as if it were one message; `plan_of` derives the plan of each message from it."""
         self.length = length
         self.limit = limit
         self.count = max(1, -(-length // limit))
@@ -77,9 +81,11 @@ class SesOperation:
         """Whether the operation is a fetching atomic, whose data is one element in wire order."""
         self.datatype = 0
         self.expose: Callable[[OnRead], Callable[[], None]] | None = None
-        """Function that makes the source of a rendezvous readable, and returns a function that ends this."""
+        """Function that makes the source buffer of a rendezvous send readable, and returns a function that revokes
+        this."""
         self.on_end: Callable[[Completion, int], None] | None = None
-        """Function that takes the completion, if the engine itself began the operation; None: it becomes an event."""
+        """Function that takes the completion of an operation that the engine itself began. It is None for an operation
+        of the application, whose completion becomes an event."""
 
     def take_end(self, transfer: "MessageTransfer", failed: bool) -> None:
         """Add the result of an ended message to the result of the operation."""
@@ -94,12 +100,13 @@ class SesOperation:
         self.timed_out = self.timed_out or transfer.timed_out
 
     def from_wire(self, data: Any) -> bytes:
-        """Return an element in host order."""
+        """Convert an element from the byte order of the wire to that of the host."""
         return ses_atomics.wire_order(data, self.datatype)
 
 
 def plan_of(operation: SesOperation, piece: int) -> MessagePlan:
-    """Return the plan of message `piece` of an operation; the last carries the completion data (ses.md §8.4)."""
+    """Return the plan of the message with index `piece` in an operation. Only the last message carries the completion
+    data (ses.md §8.4)."""
     if operation.count == 1:
         return operation.base
     base, at = operation.base, piece * operation.limit
@@ -136,9 +143,9 @@ def _check_mode(work: Addressed, legal: tuple[Mode, ...]) -> None:
 
 
 def stretch(memory: Memory, start: object, length: object) -> int:
-    """Return the number of bytes from `start`: `length`, or if that is None all up to the end of the memory.
+    """Return `length`, or the number of bytes from `start` to the end of the memory if `length` is None.
 
-    Raises `LocalError` when the part is not inside the memory.
+    Raises `LocalError` if these bytes are not all inside the memory.
     """
     if type(start) is not int or not 0 <= start <= memory.length:
         raise LocalError("start", f"{start!r} is not legal", f"0 … {memory.length}")
@@ -330,13 +337,14 @@ _SEND_OPCODES = {
 
 
 def rendezvous(plan: MessagePlan, work: Send, key: int) -> MessagePlan:
-    """Return the plan with the rendezvous extension, which names the region from which the target reads the rest."""
+    """Return the plan of a send with its rendezvous extension. The extension names the sender's memory region from
+    which the target reads the bytes that the send does not carry."""
     header = SesExtRendezvousHeader.pack(plan.body, 0, work.local_pid, work.local_index, plan.body, key)
     return plan.moved(extension=header)
 
 
 def source_of(plan: MessagePlan) -> Memory:
-    """Return the part of the memory of a send that holds its bytes."""
+    """Return the part of the application's memory that holds the bytes of a send."""
     assert plan.memory is not None
     return MemoryWindow(plan.memory, plan.start, plan.request_length)
 
@@ -357,7 +365,8 @@ _ENDS = {
 
 
 def operation_of(work: Addressed, config: SesConfig) -> SesOperation:
-    """Return the operation for some work. Raises `LocalError` naming the illegal field and its legal values."""
+    """Check the work that an application submits and return an operation for it. Raises `LocalError`, which names the
+    illegal field and its legal values."""
     _check_fields(work)
     operation = _KINDS[type(work)](work, config)
     if operation.count > 1 and operation.base.offset + operation.length > 1 << 64:

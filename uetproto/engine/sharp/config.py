@@ -1,7 +1,7 @@
-"""`SharpConfig` holds timers (sharp.md §3.4), limits (sharp.md §1.7), the project's own parameters (sharp.md §5), and
-choices.
+"""`SharpConfig` holds the timers (sharp.md §3.4), the limits (sharp.md §1.7) and the project's own parameters
+(sharp.md §5) of SHARP.
 
-Times are integer picoseconds. The options that have published names (sharp.md §5) are in `options`.
+Times are integer picoseconds. The module `options` has the options with published names (sharp.md §5).
 """
 
 from dataclasses import dataclass
@@ -11,26 +11,27 @@ from uetproto.knobs import BOOL, TIME, check_knobs, knob
 from uetproto.wire.headers.sharp import SHARP
 
 MAX_CHUNK = 4064
-"""Greatest number of bytes of a SAT chunk, which has at most 4096 with its header (sharp.md §2.8 rule 5)."""
+"""Greatest number of data bytes of a SAT chunk: a chunk and its header of 32 bytes have at most 4096 bytes (sharp.md
+§2.8 rule 5)."""
 MAX_SAT_MESSAGE = 1_073_741_792
 """Greatest number of bytes of a SAT vector: 1 GiB − 32 B (sharp.md §1.1)."""
 MAX_LLT_DATA = 1024
-"""Greatest user data of an OST (sharp.md §1.7)."""
+"""Greatest number of bytes of user data in an OST (sharp.md §1.7)."""
 MAX_RADIX = 252
 MAX_SAT_ID = 1022
 MAX_OSTS = 2**15
-"""Greatest number of OSTs of one group, its window W. It is far below 2^31, so that serial arithmetic tells seqs in the
-window from old ones (sharp.md §3.2)."""
+"""Greatest number of OSTs of one group, which is the window W of the group. It is far below 2^31, so that a comparison
+modulo 2^32 tells the seqs in the window from older seqs (sharp.md §3.2)."""
 GRANULE = 32
-"""Unit of a SAT chunk in bytes: every chunk but the last is a multiple of it (sharp.md §2.8 rule 5)."""
+"""The length of every SAT chunk but the last is a multiple of so many bytes (sharp.md §2.8 rule 5)."""
 
 _TIME = range(60 * SECOND + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharpConfig:
-    """The parameters that one aggregation node or host has. Raises `LocalError` naming the parameter
-    and its legal values."""
+    """These are the parameters of one aggregation node or host. An illegal value raises `LocalError`, which names the
+    parameter and its legal values."""
 
     # fmt: off
     # Timers (sharp.md §3.4)
@@ -121,7 +122,7 @@ class SharpConfig:
 
     @property
     def children(self) -> int:
-        """Return how many children an aggregation node may have."""
+        """Return the greatest number of children of an aggregation node."""
         return self.lab_radix or self.radix
 
     def multicasts(self, user_data: int) -> bool:
@@ -130,7 +131,8 @@ class SharpConfig:
 
 
 def buffer_bytes(config: SharpConfig, user_data: int, children: int, *, reproducible: bool) -> int:
-    """Return the buffer bytes of one OST (sharp.md §1.7); with `reproducible` the operand of each child needs space."""
+    """Return the number of buffer bytes that one OST takes (sharp.md §1.7). If `reproducible`, the OST stores the
+    operand of each child."""
     line = config.line_size
     lines = -(-user_data // line)
     if reproducible:

@@ -1,29 +1,30 @@
 """A carrier and an element exchange whole messages by connection, without carrier headers (sharp.md §3).
 
-An `Element` is an aggregation node or a host. A carrier delivers messages to it and sends those that it returns. A
-connection is a number that the carrier allocated: a queue pair, or a pair of reserved PDCIDs of UET.
+An `Element` is an aggregation node or a host. A carrier delivers messages to the element and sends
+the messages that the element returns. A connection is a number that the carrier allocated: a queue pair, or a pair of
+reserved PDCIDs of UET.
 """
 
 from typing import Any, NamedTuple, Protocol
 
 
 class OutgoingMessage(NamedTuple):
-    """A message that an element sends, and where it goes."""
+    """An outgoing message is a message that an element sends, with its destination."""
 
     conn: int | None
     """Connection to send on; None sends to a multicast group."""
     data: bytes
     """The whole message, header and padding included."""
     handle: int = 0
-    """Number with which `acknowledged` is called later; 0: no acknowledgement is needed."""
+    """Number with which the carrier later calls `acknowledged`; it is 0 if the element needs no such call."""
     group: int = 0
     """MGID to send to if `conn` is None."""
 
 
 class Element(Protocol):
-    """An aggregation node or a host, which a carrier drives.
+    """An element is an aggregation node or a host, which a carrier drives.
 
-    It is sans-IO; `now` is in picoseconds; received bytes never raise.
+    It does no I/O itself. `now` is the time in picoseconds. No received bytes make a method raise.
     """
 
     def message(self, conn: int | None, data: bytes, now: int) -> None:
@@ -39,14 +40,14 @@ class Element(Protocol):
         """Fire the timers that are due and return what is to be sent."""
 
     def deadline(self) -> int | None:
-        """Return when to poll at the latest; None if no timer runs."""
+        """Return the time at which `poll` is due at the latest; None if no timer runs."""
 
     def events(self) -> list[Any]:
         """Return the events since the last call."""
 
 
 class Ports(Protocol):
-    """A carrier has these calls to manage connections."""
+    """These are the methods by which connections of a carrier are managed."""
 
     def allocate(self) -> int:
         """Allocate a connection that is not connected yet and return its number."""
@@ -54,13 +55,13 @@ class Ports(Protocol):
     def connect(
         self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int, flow_label: int = 0
     ) -> None:  # fmt: skip
-        """Connect to the connection `remote` at `address`. Only queue pairs use the PSNs; PDCs choose their own.
+        """Connect to the connection `remote` at `address`. Only queue pairs use the PSNs; PDCs choose their own PSNs.
 
-        `flow_label` selects the entropy value of all packets (`carrier.entropy_of`); 0: the engine chooses.
+        `flow_label` selects the entropy value of all packets (`carrier.entropy_of`); if it is 0, the engine chooses.
         """
 
     def release(self, conn: int, now: int) -> None:
-        """Release a connection without a call of `lost`."""
+        """Release a connection, without a call of `Element.lost`."""
 
     def join(self, group: int, qkey: int, now: int) -> None:
-        """Receive messages to a multicast group from now on."""
+        """Join a multicast group, so that the element receives the messages to it."""

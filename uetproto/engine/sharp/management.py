@@ -1,4 +1,7 @@
-"""A management agent gives trees and quotas to an aggregation node and gets traps from it (sharp.md §1.8, §2.9)."""
+"""A management agent gives trees and quotas to an aggregation node and gets traps from the node (sharp.md §1.8, §2.9).
+
+This module has the types that they exchange.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +19,7 @@ OTHER_PORT = 253
 
 
 class Quota(NamedTuple):
-    """A QuotaConfig says what one job may use on one tree (sharp.md §2.9)."""
+    """A quota says how much of an aggregation node one job may use on one tree; QuotaConfig sets it (sharp.md §2.9)."""
 
     job_id: int
     tree_id: int
@@ -35,7 +38,8 @@ class Quota(NamedTuple):
 
 
 class TrapRaised(NamedTuple):
-    """A trap for the manager, with the job, tree, connection, group and seq that it is about (sharp.md §1.8)."""
+    """A raised trap reports an error to the manager, with the job, tree, connection, group and seq of the error
+    (sharp.md §1.8)."""
 
     trap: Trap
     syndrome: int
@@ -43,14 +47,15 @@ class TrapRaised(NamedTuple):
     job_id: int
     tree_id: int
     conn: int
-    """Connection that the trap is about; 0 if the trap is not about a single connection."""
+    """Connection of the error; 0 if the error does not belong to a single connection."""
     group_id: int
     seq: int
 
 
 @dataclass(slots=True)
 class NodeTree:
-    """A TreeConfig says which parent and children this node has in one tree (sharp.md §2.9)."""
+    """A node tree holds the parent and the children of an aggregation node in one tree; TreeConfig sets it (sharp.md
+    §2.9)."""
 
     tree_id: int
     mode: int
@@ -61,7 +66,7 @@ class NodeTree:
     children: Mapping[int, int]
     """Connections to the children by child_idx."""
     depth: int = 1
-    """Level of the node: 1 is a leaf, whose children are hosts."""
+    """Level of the node; level 1 is a leaf, whose children are hosts."""
     enabled: bool = True
     child_of: dict[int, int] = field(default_factory=dict)
 
@@ -70,14 +75,15 @@ class NodeTree:
 
 
 class ManagedPorts(Protocol):
-    """The counters of the ports of a node, as the agent reads them."""
+    """The agent reads the counters of the ports of an aggregation node by this protocol."""
 
     def of(self, port: int) -> Counter[str]:
-        """Return the counters of a port by published name; for `ALL_PORTS` the sums over all ports."""
+        """Return the counters of a port by published name. The port `ALL_PORTS` has the sums over all ports."""
 
 
 class ManagedNode(Protocol):
-    """The calls to an aggregation node by the agent; `node.aggregation_node.SharpNode` says what each call does."""
+    """The agent controls an aggregation node by these calls; `node.aggregation_node.SharpNode` says what each call
+    does."""
 
     an_id: int
     config: SharpConfig

@@ -1,4 +1,4 @@
-"""A carrier has connections, and messages that wait for the engine (sharp.md §2.1)."""
+"""A carrier keeps SHARP connections, and queues their messages until the engine accepts them (sharp.md §2.1)."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -11,20 +11,20 @@ from uetproto.engine.sharp.messages import HEADER_SIZE
 from uetproto.errors import LocalError
 
 LONGEST = 4096
-"""Greatest number of bytes of a message: a header and the longest chunk (sharp.md §2.8 rule 5)."""
+"""Greatest number of bytes of a SHARP message: a header and the longest SAT chunk (sharp.md §2.8 rule 5)."""
 WORD = 4
-"""Unit of the length of a message in bytes (sharp.md §2.1)."""
+"""The length of a SHARP message is a multiple of so many bytes (sharp.md §2.1)."""
 
 
 def entropy_of(flow_label: int) -> int:
-    """Return the entropy value of a connection's packets: the UDP source port that roce.md §1 derives from the
+    """Return the entropy value of a connection's packets. It is the UDP source port that roce.md §1 derives from a flow
     label."""
     return source_port(flow_label, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
 class CarrierConnection:
-    """The local end of a connection, or the queue pair that sends multicast messages."""
+    """This is the local end of a connection, or the queue pair that sends multicast messages."""
 
     number: int
     up: bool = False
@@ -36,10 +36,11 @@ class CarrierConnection:
 
 
 class Carrier(Ports):
-    """A carrier connects an element with the engine that moves its messages. There is a subclass for each engine."""
+    """A carrier connects an element (an aggregation node or a host) with the engine that sends its messages. There is a
+    subclass for each engine."""
 
     def __init__(self, element: Element, depth: int) -> None:
-        """`depth` limits the messages of a connection that the engine has at a time."""
+        """`depth` is the number of messages of one connection that the engine may have at a time."""
         if type(depth) is not int or depth < 1:
             raise LocalError("depth", f"{depth!r} is not legal", "1 and more")
         self.element = element
@@ -51,7 +52,7 @@ class Carrier(Ports):
     # What a subclass does
 
     def send(self, connection: CarrierConnection, message: OutgoingMessage, now: int) -> None:
-        """Hand a message to the engine; `ended` or `broken` follows."""
+        """Hand a message to the engine. The carrier calls `ended` or `broken` when the engine reports the result."""
         raise NotImplementedError
 
     def multicast(self, message: OutgoingMessage, now: int) -> CarrierConnection:
@@ -75,27 +76,27 @@ class Carrier(Ports):
         self.feed(connection, now)
 
     def forget(self, connection: CarrierConnection) -> None:
-        """Drop a connection that is released; the element is not told."""
+        """Forget a connection that is released, without a call of `Element.lost`."""
         connection.lost = True
         connection.waiting.clear()
         del self.connections[connection.number]
 
     def deliver(self, connection: CarrierConnection | None, data: bytes, now: int) -> None:
-        """Deliver a message to the element; a `connection` of None stands for multicast."""
+        """Deliver a message to the element; `connection` is None for a message that came by multicast."""
         if connection is None:
             self.element.message(None, data, now)
         elif not connection.lost:
             self.element.message(connection.number, data, now)
 
     def ended(self, connection: CarrierConnection, handle: int, now: int) -> None:
-        """Handle the acknowledgement of a message by the other end."""
+        """Handle the acknowledgement of a message by the other end of the connection."""
         connection.in_flight -= 1
         if handle and not connection.lost:
             self.element.acknowledged(connection.number, handle, now)
         self.feed(connection, now)
 
     def broken(self, connection: CarrierConnection, now: int) -> None:
-        """Handle the failure of a connection; the element is told once."""
+        """Handle the failure of a connection; `Element.lost` is called for the first failure only."""
         if not connection.lost:
             connection.lost = True
             connection.waiting.clear()
@@ -104,7 +105,8 @@ class Carrier(Ports):
     # Sending
 
     def pump(self, now: int) -> None:
-        """Hand the messages of the element to the engine, as many as the engine accepts."""
+        """Take the messages that the element has to send, and hand them to the engine, up to `depth` at a time for each
+        connection."""
         for message in self.element.poll(now):
             check(message.data)
             if message.conn is None:

@@ -1,4 +1,6 @@
-"""SHARP runs over queue pairs: RC for connections, UD for multicast results (sharp.md §1.4, §2.1; roce.md §6, §11)."""
+"""This carrier sends SHARP messages over RoCE: connections are RC queue pairs, and UD queue pairs carry multicast
+results (sharp.md §1.4, §2.1; roce.md §6, §11).
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,10 +37,11 @@ _FLAGS = SendFlags.INLINE | SendFlags.SIGNALED
 
 
 class Receives:
-    """Posted buffers of one size; each buffer is posted again as soon as it has been read."""
+    """This class keeps receive buffers of one size posted: each buffer is posted again as soon as it has been read."""
 
     def __init__(self, hca: Hca, pd: int, count: int, size: int, work: Callable[..., Receive]) -> None:
-        """`work` returns the work that posts a buffer, given wr_id and sg_list."""
+        """`work` takes wr_id and sg_list and returns the work that posts a buffer; `count` buffers have `size` bytes
+        each."""
         self._hca = hca
         self._size = size
         self._memory = memoryview(bytearray(count * size))
@@ -51,7 +54,7 @@ class Receives:
         self._hca.submit(self._works[number], 0)  # which asks for no time
 
     def take(self, number: int, start: int, end: int) -> bytes:
-        """Return the bytes received in a buffer and post the buffer again."""
+        """Return the bytes from `start` to `end` of a buffer and post the buffer again."""
         at = number * self._size
         data = bytes(self._memory[at + start : at + end])
         self.post(number)
@@ -66,18 +69,20 @@ class _UdConnection(CarrierConnection):
 
 
 class RoceCarrier(Carrier):
-    """This class carries SHARP over a RoCE adapter, which may carry other traffic as well; implements
+    """A RoCE carrier sends SHARP messages over a RoCE adapter, which may carry other traffic as well. It implements
     `contract.Ports`."""
 
     def __init__(
         self, hca: Hca, element: Element, *, receives: int = 64, depth: int = 128, timeout: int = 18,
         retry_cnt: int = 7, min_rnr_timer: int = 12, rnr_retry: int = 7, qkey: int = 0x53485250,
     ) -> None:  # fmt: skip
-        """`receives` is the number of buffers for all connections, and for each Q_Key; `depth` that of a send queue.
+        """`receives` is the number of receive buffers for all connections together, and again for each Q_Key; `depth`
+        is the number of entries of a send queue.
 
-        With a path MTU below 4096, `receives` must be at least one a connection, as a partly received message keeps its
-        buffer. The attributes of queue pairs are those of SHARP_COLL_IB_TIMEOUT, _RETRY_COUNT, _RNR_TIMER and
-        _RNR_RETRY (sharp.md §5). `qkey` is the Q_Key of messages to groups that were not joined here.
+        If the path MTU is below 4096, there must be at least one receive buffer for each connection, as a partly
+        received message keeps its buffer. The other arguments are attributes of queue pairs, which SHARP names
+        SHARP_COLL_IB_TIMEOUT, _RETRY_COUNT, _RNR_TIMER and _RNR_RETRY (sharp.md §5). `qkey` is the Q_Key of messages to
+        groups that were not joined here.
         """
         super().__init__(element, depth)
         if type(receives) is not int or receives < 1:

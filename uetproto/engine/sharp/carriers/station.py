@@ -1,7 +1,7 @@
 """A station joins an engine and a SHARP element, and is an `Engine` itself (sharp.md §3).
 
-Every driver of engines can therefore drive it. One `poll` returns the packets of the engine, with the messages of the
-element.
+Every driver of engines can therefore drive a station. Its `poll` returns the packets of the engine, which include those
+that carry the messages of the element.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,8 @@ from uetproto.engine.contract import NEVER, Datagram, Engine
 from uetproto.engine.sharp.carriers.carrier import Carrier
 
 Task: TypeAlias = Callable[[int], Any]
-"""A function that acts on the element at a given time; its messages are sent at once."""
+"""A function that takes the time (picoseconds) and acts on the element; the station sends the resulting messages at
+once."""
 
 
 class SharpStation:

@@ -1,7 +1,9 @@
-"""SHARP runs over UET by SES SENDs on reserved PDCs, two in each direction (sharp.md §2.1).
+"""This carrier sends SHARP messages over UET, as SES SENDs on reserved PDCs, two in each direction (sharp.md §2.1).
 
-A connection has two PDCIDs of the reserved pool, and its number is the even one: the ROD PDC has this PDCID, the RUD
-PDC the next one. The SPDCID of a packet therefore tells the peer which connection the packet belongs to.
+A connection has two consecutive PDCIDs of the reserved pool. The even PDCID is the number of the connection and belongs
+to the ROD PDC; the odd PDCID belongs to the RUD PDC. The SPDCID of a packet therefore tells the peer to which
+connection
+the packet belongs.
 """
 
 from typing import Any, NamedTuple
@@ -35,7 +37,7 @@ _SAT, _MCAST = int(Flag.SAT), int(Flag.MCAST)
 
 
 class HeaderValues(NamedTuple):
-    """The values of UET header fields that a SHARP message determines (sharp.md §2.1)."""
+    """These are the values of UET header fields that a SHARP message determines (sharp.md §2.1)."""
 
     mode: Mode
     job_id: int
@@ -44,13 +46,14 @@ class HeaderValues(NamedTuple):
     match_bits: int
     """group_id and seq of the message."""
     header_data: int
-    """"SHRP", tree_id, opcode and version."""
+    """The four letters SHRP, then tree_id, opcode and version of the message."""
     multicast: bool
     """Whether the flag MCAST is set, which is not legal over UET."""
 
 
 def values_of(data: bytes) -> HeaderValues:
-    """Return the header fields of a message: control messages and SAT use ROD, LLT uses RUD (in any order)."""
+    """Return the UET header values of a SHARP message. Control messages and messages of a SAT use ROD; requests and
+    results of an LLT use RUD, as their order does not matter."""
     _, opcode, tree_id, job_id, group_id, seq, *_, child_idx, _, flags = HEADER.unpack_from(data)
     streams = opcode not in _OPERATIONS or flags & _SAT
     return HeaderValues(
@@ -82,16 +85,17 @@ class _Sent(NamedTuple):
 
 
 class UetCarrier(Carrier):
-    """A UET carrier carries SHARP over a UET endpoint, which may carry other traffic as well; implements
+    """A UET carrier sends SHARP messages over a UET endpoint, which may carry other traffic as well. It implements
     `contract.Ports`.
 
-    A connection takes four PDCs of `PdsConfig.reserved_pdcs`: two that it opens, and two that its peer opens.
+    A connection takes four of the `PdsConfig.reserved_pdcs`: two PDCs that this end opens, and two that the peer opens.
     """
 
     def __init__(self, fep: Fep, element: Element, *, receives: int = 64, depth: int = 128) -> None:
-        """`receives` is the number of buffers for all connections; `depth` limits a connection's messages in flight.
+        """`receives` is the number of receive buffers for all connections together; `depth` is the number of messages
+        that one connection may have in flight.
 
-        A message that finds no buffer is held by the endpoint, if there is room (`unexpected_policy`).
+        The endpoint stores a message for which no buffer is free, if it has room (`unexpected_policy`).
         """
         super().__init__(element, depth)
         if type(receives) is not int or not 1 <= receives <= fep.config.rx_size:
@@ -117,7 +121,8 @@ class UetCarrier(Carrier):
     def connect(
         self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int, flow_label: int = 0
     ) -> None:  # fmt: skip
-        """Connect to PDC `remote` at `address`; the PSNs are not used: PDCs choose their own (pds.md §2.2)."""
+        """Connect to the connection `remote`, an even PDCID, at `address`. The PSNs are ignored, as PDCs choose their
+        own PSNs (pds.md §2.2)."""
         connection = self._end(conn)
         if connection.up:
             raise LocalError("conn", f"{conn} is connected already")

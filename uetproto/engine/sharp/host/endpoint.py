@@ -1,4 +1,4 @@
-"""The SHARP endpoint of a rank on one rail (sharp.md §3.4): an `Element` that joins groups and runs collectives."""
+"""`SharpHost` is the SHARP endpoint of a rank on one rail: it joins groups and runs collectives (sharp.md §3.4)."""
 
 from collections import Counter
 from typing import Any
@@ -21,7 +21,7 @@ _LOCATED = frozenset({Op.MINLOC, Op.MAXLOC})
 
 
 class SharpHost:
-    """A host, or one rank of it, that runs collectives on one rail.
+    """A SHARP host is an `Element` that runs the collectives of a host, or of one rank of a host, on one rail.
 
     It makes no connections itself: `JoinGroup` names connections that exist.
     """
@@ -136,7 +136,7 @@ class SharpHost:
         """Do nothing: the host waits for results, not for acknowledgements."""
 
     def lost(self, conn: int, now: int) -> None:
-        """Handle the failure of a connection: all groups on it fail."""
+        """Handle the failure of a connection: all groups that use the connection fail."""
         for group in list(self.groups.values()):
             if any(flow.conn == conn for flow in group.flows):
                 group.lost(now)
@@ -158,7 +158,8 @@ class SharpHost:
         return out
 
     def deadline(self) -> int | None:
-        """Return when to poll at the latest; 0 if something is to be sent now."""
+        """Return the time at which `poll` is due at the latest: 0 if a message waits to be sent, and None if no timer
+        runs."""
         if self._out or any(group.out for group in self.groups.values()):
             return 0
         nearest = min((group.deadline() for group in self.groups.values()), default=NEVER)
@@ -177,7 +178,8 @@ class SharpHost:
 
 
 def check(work: Aggregate, rank: int, group_size: int) -> None:
-    """Check that the arguments of a call agree with each other. Raises `LocalError` naming field and legal values."""
+    """Check that the arguments of a collective agree with each other. Raises `LocalError`, which names the field and
+    its legal values."""
     if work.coll not in (Coll.BARRIER, Coll.ALLREDUCE, Coll.REDUCE, Coll.BCAST):
         raise LocalError("coll", f"{shown(work.coll)}; BARRIER, ALLREDUCE, REDUCE or BCAST")
     rooted = work.coll in (Coll.REDUCE, Coll.BCAST)
@@ -197,7 +199,8 @@ def check(work: Aggregate, rank: int, group_size: int) -> None:
 
 
 def unsupported(work: Aggregate) -> Status | None:
-    """Return the reason why a call cannot be aggregated (sharp.md §2.8 rule 3); None if a host knows no reason."""
+    """Return the status for a collective that no aggregation node can run (sharp.md §2.8 rule 3); None if the host
+    finds no obstacle."""
     if work.coll in (Coll.BARRIER, Coll.BCAST):
         return None
     if work.op == Op.NULL:

@@ -1,8 +1,9 @@
 """A host sends vectors up one tree in pieces; at most a window of pieces has no result yet (sharp.md §3.4).
 
 A piece is a fragment of an LLT, which has a seq of its own, or a chunk of a SAT, which shares the seq of its operation
-and is identified by `vec_off`. Pieces of a tree are numbered without wrap, across operations; the number of a fragment
-is its seq. LLT and SAT count separately, as their aggregation nodes do (**choice**).
+and is identified by `vec_off`. The pieces that a group sends on a tree are numbered across operations, without wrap;
+the seq of a fragment is its number modulo 2^32. LLT and SAT count separately, as their aggregation nodes do
+(**choice**).
 """
 
 from collections import deque
@@ -19,7 +20,7 @@ _FIRST, _LAST, _RETX, _NODATA = int(Flag.FIRST), int(Flag.LAST), int(Flag.RETX),
 
 
 class HostOperation:
-    """A collective that was submitted, with its progress."""
+    """A host operation is a collective that was submitted, with its progress."""
 
     __slots__ = (
         "deadline", "element", "expects", "finished", "first", "flags", "head", "instead", "multicast_deadline",
@@ -33,9 +34,9 @@ class HostOperation:
         self.streams = streams
         """Whether the operation is to use the SAT tree."""
         self.instead = False
-        """Whether the operation uses the LLT because the lock was refused."""
+        """Whether the operation uses the LLT instead of the SAT because the lock was refused."""
         self.deadline = deadline
-        """Time at which COLL_TIMEOUT expires."""
+        """Time at which the host gives up the collective (`coll_timeout`)."""
         sends = self.nbytes > 0 and (work.coll != Coll.BCAST or work.root == rank)
         self.view = memoryview(work.data).cast("B") if sends else None
         self.expects = self.nbytes > 0 and (work.coll != Coll.REDUCE or work.root == rank)
@@ -44,20 +45,22 @@ class HostOperation:
         self.first = self.pieces = self.size = self.seq = self.finished = 0
         self.flags = 0
         self.head = b""
-        """Packed target extension."""
+        """Packed target extension of the requests; empty if they have none."""
         self.multicast_deadline = NEVER
-        """Time at which results that no multicast has delivered are requested again; NEVER: not by multicast."""
+        """Time at which results that no multicast has delivered are requested again; it is NEVER if no results are
+        awaited by multicast."""
         self.repeats = 0
 
     @property
     def target(self) -> int:
-        """Return the rank that a lock for the operation names (sharp.md §4.3)."""
+        """Return the rank that gets the result of a REDUCE, otherwise `EVERY_RANK`; LOCK_REQ names this rank (sharp.md
+        §4.3)."""
         root = self.work.root
         return root if self.work.coll == Coll.REDUCE and root is not None else EVERY_RANK
 
 
 class TreeFlow:
-    """A flow keeps the pieces sent and the results received on one tree of a group."""
+    """A flow keeps track of the pieces that a host has sent on one tree of a group, and of their results."""
 
     def __init__(self, tree_id: int, conn: int, job_id: int, group_id: int, *, sat: bool) -> None:
         self.tree_id = tree_id
@@ -68,12 +71,14 @@ class TreeFlow:
         self.child_idx = 0
         self.window = 0
         self.most = 0
-        """Limit of open operations on a SAT, the granted_osts; `window` limits its chunks."""
+        """Greatest number of open operations on a SAT, which JOIN_RESP has in granted_osts; `window` limits the open
+        chunks."""
         self.room = 0
         """Greatest number of bytes of a piece."""
         self.joined = False
         self.base = self.next = self.end = 0
-        """Piece numbers: the oldest piece without a result, the next to be sent, the first of the next operation."""
+        """Three piece numbers: of the oldest piece without a result, of the next piece to be sent, and of the first
+        piece of the next operation."""
         self.seq = 0
         """seq of the next operation on a SAT."""
         self.operations: deque[HostOperation] = deque()
@@ -86,7 +91,7 @@ class TreeFlow:
         """Maps each piece to the number of NACKs that refused it."""
 
     def begin(self, operation: HostOperation, flags: int) -> None:
-        """Give numbers to the pieces of an operation; `flags` are the flags of all pieces."""
+        """Divide an operation into pieces and number them; `flags` are the flags of every piece."""
         step = lcm(GRANULE, operation.element or 1) if self.sat else operation.element or 1
         operation.size = max(self.room // step * step, step)
         operation.pieces = max(1, -(-operation.nbytes // operation.size))
@@ -108,7 +113,7 @@ class TreeFlow:
         return min(self.end, self.base + self.window) - self.next
 
     def send(self) -> list[bytes]:
-        """Return the next requests, as far as the window allows."""
+        """Return the AGG_REQs of the next pieces, as many as the window allows, and count them as sent."""
         sent: list[bytes] = []
         last = self.next + self.sendable
         for operation in self.operations:
@@ -120,7 +125,7 @@ class TreeFlow:
         return sent
 
     def request(self, operation: HostOperation, number: int, extra: int = 0) -> bytes:
-        """Return the AGG_REQ of a piece."""
+        """Return the AGG_REQ of the piece with a given number; `extra` are additional flags."""
         work = operation.work
         index = number - operation.first
         offset = index * operation.size
@@ -143,7 +148,8 @@ class TreeFlow:
         return b"".join((header, operation.head, view[offset : offset + length], bytes(-length % 4)))
 
     def piece_of(self, message: SharpMessage) -> tuple[HostOperation, int] | None:
-        """Return the operation and the piece number that a message is about; None if that piece is not open."""
+        """Return the operation and the number of the piece to which a message refers; None if that piece awaits no
+        result."""
         if not self.sat:
             number = self.base + (message.seq - self.base & _MASK)
             if number in self.missing:
@@ -160,7 +166,7 @@ class TreeFlow:
         return None
 
     def is_old(self, seq: int) -> bool:
-        """Tell whether a seq is lower than the seqs of all open operations."""
+        """Tell whether a seq is older than the seqs of all open operations, modulo 2^32."""
         oldest = (self.operations[0].seq if self.operations else self.seq) if self.sat else self.base
         return (seq - oldest & _MASK) >> 31 == 1
 
@@ -183,7 +189,7 @@ class TreeFlow:
         return True
 
     def refuse(self, number: int, at: int) -> int:
-        """Store a NACK and the time of the retransmission; return the number of NACKs for this piece."""
+        """Schedule the retransmission of a piece that a NACK refused; return the number of NACKs for this piece."""
         self.again[number] = at
         self.refusals[number] = self.refusals.get(number, 0) + 1
         return self.refusals[number]

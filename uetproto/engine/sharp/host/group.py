@@ -1,7 +1,7 @@
-"""A group at a host follows the table `states.GROUP` (sharp.md §3.4).
+"""A group at a host follows the state table `states.GROUP` (sharp.md §3.4).
 
-Collectives begin in the order of submission. A collective that waits for a lock holds back all later ones, so that all
-members number them alike. Collectives that have begun run concurrently, on the LLT and on the SAT.
+Collectives begin in the order of submission. A collective that waits for a lock holds back all later ones, so that
+all members give the same seq to a collective. Collectives that have begun run concurrently, on the LLT and on the SAT.
 """
 
 from collections import deque
@@ -58,7 +58,7 @@ class HostGroup(TableMachine, table=GROUP):
         self.options = options
         self.emit = emit
         self.control = control
-        """Returns a packed control message of a flow."""
+        """Function that returns a packed control message of a flow."""
         self.state = HostGroupState.JOINING
         self.out: list[OutgoingMessage] = []
         self.llt = self._flow(work.llt.tree_id, work.llt.conn, sat=False)
@@ -70,14 +70,14 @@ class HostGroup(TableMachine, table=GROUP):
             self.flows.append(self.sat)
             self.lock = HostLock(work.sat.tree_id, config, options, self._send_lock)
         self.answer = JoinResponse()
-        """Grant of the LLT."""
+        """JOIN_RESP of the LLT, with what the LLT grants to the group."""
         self.waiting: deque[HostOperation] = deque()
         """Collectives that have not begun."""
         self.timer = NEVER
         """Time at which the host gives up waiting for JOIN_RESP, UNLOCK_RESP or LEAVE_RESP: 2 · T_join after the
         request."""
         self.to_leave: set[int] = set()
-        """Lists the trees whose LEAVE_RESP is awaited."""
+        """Numbers of the trees whose LEAVE_RESP is awaited."""
         self.trouble: Trouble | None = None
 
     def _flow(self, tree_id: int, conn: int, *, sat: bool) -> TreeFlow:
@@ -93,7 +93,7 @@ class HostGroup(TableMachine, table=GROUP):
     # Joining
 
     def join(self, now: int) -> None:
-        """Send JOIN_REQ on all trees. A SAT has no user data of its own (sharp.md §1.9)."""
+        """Send JOIN_REQ on all trees. The one on the SAT requests 0 bytes of user data (sharp.md §1.9)."""
         work, options = self.work, self.options
         features = Feature.LLT | (Feature.REPRODUCIBLE if self.config.repro else Feature(0))
         if self.sat is not None:
@@ -124,7 +124,7 @@ class HostGroup(TableMachine, table=GROUP):
             self.step(HostGroupInput.ALL_JOINED, now)
 
     def joined(self, now: int) -> None:
-        """Report GroupJoined; request the lock early if the options say so."""
+        """Report `GroupJoined`, and request the lock of the SAT already now if `lock_on_comm_init` is set."""
         self.timer = NEVER
         answer = self.answer
         mgid = answer.mgid if self.by_multicast else 0
@@ -138,8 +138,8 @@ class HostGroup(TableMachine, table=GROUP):
 
     @property
     def by_multicast(self) -> bool:
-        """Tell whether LLT results are requested by multicast: carrier and option permit it, and the group has an
-        MGID."""
+        """Tell whether LLT results are requested by multicast: the carrier and the options permit multicast, and the
+        group has an MGID."""
         return bool(self.work.multicast and self.options.mcast_target and self.answer.mgid)
 
     # Collectives
@@ -150,7 +150,7 @@ class HostGroup(TableMachine, table=GROUP):
             raise LocalError("group_id", f"{work.group_id} is {self.state.name}; collectives need READY or BUSY")
 
     def begin(self, now: int, work: Aggregate) -> None:
-        """Queue a collective."""
+        """Queue a collective. A vector that is too long for a SAT fails the group."""
         operation = HostOperation(work, self.rank, False, now + self.config.coll_timeout)
         threshold = self.options.sat_threshold
         operation.streams = self.sat is not None and operation.nbytes >= threshold and work.coll != Coll.BARRIER
@@ -161,12 +161,12 @@ class HostGroup(TableMachine, table=GROUP):
         self.pump(now)
 
     def refuse(self, now: int, work: Aggregate) -> None:
-        """Report that a collective of a failed group fails."""
+        """Report `AggregateFailed` for a collective that is called in a failed group."""
         assert self.trouble is not None
         self.emit(AggregateFailed(work.op_id, self.trouble))
 
     def pump(self, now: int) -> None:
-        """Begin the collectives that can begin and send what the windows allow."""
+        """Begin the waiting collectives that may begin, and send as many pieces as the windows allow."""
         while self.waiting and (flow := self._flow_for(self.waiting[0], now)) is not None:
             operation = self.waiting.popleft()
             flow.begin(operation, self._flags(flow) | (Flag.LE if operation.work.little_endian else 0))
@@ -205,7 +205,7 @@ class HostGroup(TableMachine, table=GROUP):
         return flags | Flag.SAT | Flag.LOCK if flow.sat else flags
 
     def result(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
-        """Handle an AGG_RESULT; return False if it matches no open piece."""
+        """Handle an AGG_RESULT; return False if it is the result of no open piece."""
         piece = flow.piece_of(message)
         if piece is None or not flow.take(*piece, message):
             return False
@@ -225,7 +225,7 @@ class HostGroup(TableMachine, table=GROUP):
 
     @property
     def in_progress(self) -> bool:
-        """Tell whether a collective waits or has begun."""
+        """Tell whether any collective is waiting or running."""
         return bool(self.waiting) or any(flow.operations for flow in self.flows)
 
     def idle(self, now: int) -> None:
@@ -251,17 +251,18 @@ class HostGroup(TableMachine, table=GROUP):
     # NACK and ERROR
 
     def nack(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
-        """Handle a NACK; return False if it matches no open piece."""
+        """Handle a NACK; return False if it refuses no open piece."""
         piece = flow.piece_of(message)
         return piece is not None and self.step(HostGroupInput.NACK, now, flow, piece[1], message)
 
     def wait(self, now: int, flow: TreeFlow, number: int, message: SharpMessage) -> None:
-        """Wait T_rnr before the retransmission; fail the group after `rnr_retry` NACKs."""
+        """Wait T_rnr before the retransmission of a piece; fail the group if the piece gets more than `rnr_retry`
+        NACKs."""
         if flow.refuse(number, now + self.config.t_rnr) > self.config.rnr_retry:
             self.step(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
     def error(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
-        """Handle an ERROR; return False if it concerns completed operations."""
+        """Handle an ERROR; return False if it concerns only operations that are complete."""
         if message.status not in _GROUP_IS_DEAD and flow.is_old(message.seq):
             return False
         return self.step(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
@@ -274,7 +275,8 @@ class HostGroup(TableMachine, table=GROUP):
         self.emit(GroupFailed(self.work.group_id, trouble))
 
     def time_out(self, now: int) -> None:
-        """Send ERROR up the trees, so that the other members do not wait for this one (**choice**), and fail."""
+        """Fail the group because a collective timed out. First send ERROR up the trees, so that the other members do
+        not wait for this member (**choice**)."""
         for flow in self.flows:
             if flow.operations:
                 oldest = flow.operations[0]
@@ -333,7 +335,7 @@ class HostGroup(TableMachine, table=GROUP):
             self.step(HostGroupInput.ALL_LEFT, now)
 
     def left(self, now: int) -> None:
-        """Report GroupLeft."""
+        """Report `GroupLeft`."""
         self.timer = NEVER
         self.emit(GroupLeft(self.work.group_id))
 
@@ -369,7 +371,7 @@ class HostGroup(TableMachine, table=GROUP):
         return [queue[0] for queue in queues if queue]
 
     def deadline(self) -> int:
-        """Return when to poll at the latest."""
+        """Return the time at which `poll` is due at the latest; `NEVER` if no timer runs."""
         nearest = self.timer
         if self.lock is not None:
             nearest = min(nearest, self.lock.retry_at)

@@ -1,4 +1,4 @@
-"""The lock of a SAT tree at a host (sharp.md §3.3, §3.4), which is requested and released over the paired LLT."""
+"""A host requests and releases the lock of a SAT tree over the paired LLT (sharp.md §3.3, §3.4)."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,8 @@ Send = Callable[[SharpOpcode, LockBody], None]
 
 
 class HostLock(TableMachine, table=LOCK):
-    """The lock as one member sees it; all members receive the same answers in the same order."""
+    """A host lock is the lock of a SAT tree as one member of the group sees it. All members receive the same answers in
+    the same order."""
 
     state: HostLockState
 
@@ -31,16 +32,16 @@ class HostLock(TableMachine, table=LOCK):
         """Rank that gets the results of operations under the lock, or `EVERY_RANK`."""
         self.token = 0
         self.left = 0
-        """Number of operations that may still begin under the lock; `UNLIMITED` does not change."""
+        """Number of operations that may still begin under the lock; the value `UNLIMITED` is not counted down."""
         self.retries = 0
         self.retry_at = NEVER
         self.early = False
         """Whether the lock was requested when the group joined, before any operation; a refusal is ignored then."""
         self.given_up: Status | None = None
-        """Status of a refusal that the group has not handled yet."""
+        """Status of a refusal that the group has not handled yet; None if there is no such refusal."""
 
     def want(self, target: int, now: int, *, early: bool = False) -> None:
-        """Request the lock, unless it is requested or held already."""
+        """Request the lock for operations with a given target rank, unless it is requested or held already."""
         if self.state is HostLockState.FREE:
             self.early = early
             self.target = target
@@ -84,7 +85,7 @@ class HostLock(TableMachine, table=LOCK):
         self.left = self.options.lock_batch
 
     def wait(self, now: int) -> None:
-        """Start the retry timer."""
+        """Use up one retry and start the retry timer."""
         self.retries -= 1
         self.given_up = None
         self.retry_at = now + self.options.lock_retry_time
@@ -92,8 +93,8 @@ class HostLock(TableMachine, table=LOCK):
     def give_up(self, now: int) -> None:
         """Keep the refusal in `given_up`, unless the lock was requested early.
 
-        After an early request some members have an operation that waits for the lock, and other members do not have one
-        yet; as all members must act alike, the refusal must not move an operation to the LLT.
+        After an early request, some members may have an operation that waits for the lock while other members have none
+        yet. As all members must act alike, the refusal must not move that operation to the LLT.
         """
         if self.early:
             self.given_up = None
@@ -103,7 +104,7 @@ class HostLock(TableMachine, table=LOCK):
         self.send(SharpOpcode.UNLOCK_REQ, self._body(token=self.token))
 
     def drop(self, now: int) -> None:
-        """Forget the token."""
+        """Forget the token of a lock that is no longer held."""
         self.token = self.left = 0
 
     def _body(self, token: int) -> LockBody:

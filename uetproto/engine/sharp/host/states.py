@@ -1,8 +1,10 @@
-"""A group at a host and its lock have a table each (sharp.md §3.4): (state, input) → (action, next state).
+"""This module has two state tables, of a group at a host and of its SAT lock (sharp.md §3.4). A table maps (state,
+input)
+to (action, next state).
 
 An action is the name of a method of `group.HostGroup` in `GROUP` and of `lock.HostLock` in `LOCK`, which compile the
-tables at import. The states IDLE and JOBBED of sharp.md are not here, as the manager keeps them. For a pair that is not
-in a table, a message is dropped and a local call raises `LocalError`.
+tables at import. The states IDLE and JOBBED of sharp.md are not here, as the manager keeps them. If a table has no
+entry for a pair of state and input, a message is dropped and a local call raises `LocalError`.
 """
 
 from enum import Enum, auto
@@ -43,7 +45,7 @@ class HostGroupInput(Enum):
     """LEAVE_RESP has been received on all trees."""
     TIME = auto()
     """The host has waited 2 · T_join for JOIN_RESP or LEAVE_RESP; an aggregation node gives up after T_join and
-    answers, so that the host normally has an answer before (**choice**)."""
+    answers, so that the host normally has an answer before that (**choice**)."""
     NOT_UNLOCKED = auto()
     """The host has waited 2 · T_join for UNLOCK_RESP; it sends LEAVE_REQ, which ends the lock as well."""
 
@@ -86,7 +88,7 @@ class HostLockInput(Enum):
     """The inputs that a lock handles."""
 
     WANT = auto()
-    """An operation is to stream, or `SHARP_COLL_LOCK_ON_COMM_INIT` is set."""
+    """An operation is to use the SAT tree, or `SHARP_COLL_LOCK_ON_COMM_INIT` is set."""
     OK = auto()
     BUSY = auto()
     """LOCK_BUSY or LOCK_TIMEOUT was received, and retries are left."""

@@ -9,7 +9,7 @@ from uetproto.wire.headers.sharp import COUNTERPARTS, Coll, Dtype, LibsharpStatu
 
 
 class Attachment(NamedTuple):
-    """An attachment says where a host is connected to one tree."""
+    """An attachment is the connection of a host to one tree."""
 
     tree_id: int
     conn: int
@@ -21,7 +21,7 @@ class Attachment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """Work: join a group; `GroupJoined` or `GroupFailed` follows."""
+    """This work joins a group; the event `GroupJoined` or `GroupFailed` follows."""
 
     group_id: int
     job_id: int
@@ -32,16 +32,16 @@ class JoinGroup:
     sat: Attachment | None = None
     """Attachment to the SAT tree; None if the group never streams."""
     want_osts: int = 0
-    """OSTs to request; 0 stands for what the options say."""
+    """Number of OSTs to request; 0 stands for `SharpOptions.osts_per_group`."""
     user_data: int = 0
-    """Bytes of user data of an OST to request; 0 stands for what the options say."""
+    """Number of bytes of user data to request for an OST; 0 stands for `SharpOptions.user_data`."""
     multicast: bool = False
     """Whether the carrier can deliver results by multicast, which UET cannot (sharp.md §2.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """Work: one collective of a group; `AggregateDone` or `AggregateFailed` follows.
+    """This work is one collective of a group; the event `AggregateDone` or `AggregateFailed` follows.
 
     All members submit the same collectives in the same order. `data` is not copied and must not change until the event.
     """
@@ -54,17 +54,18 @@ class Aggregate:
     dtype: Dtype = Dtype.NULL
     tag_dtype: Dtype = Dtype.NULL
     data: Buffer = b""
-    """The vector; empty at the members of a BCAST that are not its root."""
+    """The vector of this rank. It is empty for a BARRIER, and for a BCAST at every rank but the root."""
     count: int = 0
     """Number of elements; for MINLOC and MAXLOC the number of pairs."""
     root: int | None = None
-    """Rank that gets the result (REDUCE) or has the data (BCAST)."""
+    """Rank that gets the result of a REDUCE or has the data of a BCAST; other collectives ignore it."""
     little_endian: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """Work: a member leaves a group. Open collectives are cancelled and a lock is released; `GroupLeft` follows."""
+    """This work leaves a group: open collectives are cancelled, and a lock that is held is released. The event
+    `GroupLeft` follows."""
 
     group_id: int
 
@@ -76,17 +77,17 @@ Work: TypeAlias = JoinGroup | Aggregate | LeaveGroup
 
 @dataclass(frozen=True, slots=True)
 class GroupJoined:
-    """Event: all trees have accepted the member."""
+    """This event says that all trees of a group have accepted the member."""
 
     group_id: int
     osts: int
-    """W, the number of fragments that may be open."""
+    """W, the number of LLT fragments that may be without a result at a time."""
     user_data: int
-    """Bytes of user data of a fragment."""
+    """Greatest number of bytes of user data in an LLT fragment."""
     child_idx: int
     """Index of the host at the leaf aggregation node, on the LLT."""
     streams: bool
-    """Whether the group may stream over a SAT tree."""
+    """Whether the group may use a SAT tree."""
     mgid: int = 0
     """Multicast group of results, which the carrier is to join; 0 if results do not come by multicast."""
     qkey: int = 0
@@ -94,42 +95,43 @@ class GroupJoined:
 
 @dataclass(frozen=True, slots=True)
 class GroupLeft:
-    """Event: the group has been left."""
+    """This event says that the member has left the group."""
 
     group_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateDone:
-    """Event: a collective is complete."""
+    """This event says that a collective is complete."""
 
     op_id: int
     status: Status
     """Status of the collective, which is always OK here."""
     data: bytearray
-    """The result; empty at a rank that gets no result."""
+    """The result. It is empty at a rank that gets no result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The reason of a failure, and whether the mode (`HCOLL_ENABLE_SHARP`, sharp.md §5) permits a fallback."""
+    """This class holds the reason of a failure and says whether the mode (`HCOLL_ENABLE_SHARP`, sharp.md §5) permits a
+    fallback."""
 
     status: Status
     fall_back: bool
-    """Whether to run an algorithm of the hosts instead; otherwise the job aborts."""
+    """Whether the hosts are to run an algorithm without SHARP instead; otherwise the job aborts."""
     fault: SharpFault | None = None
-    """The body of the ERROR or NACK; None if the host itself or a JOIN_RESP is the source."""
+    """The body of the ERROR or NACK that caused the failure; None if the host itself or a JOIN_RESP caused it."""
 
     @property
     def code(self) -> LibsharpStatus:
-        """Return the published code of the status; ERROR (-1) for a status without one (sharp.md §2.7)."""
+        """Return the libsharp code that is published for the status, or ERROR (-1) if none is (sharp.md §2.7)."""
         codes = (one for one in COUNTERPARTS.get(self.status, ()) if isinstance(one, LibsharpStatus))
         return next(codes, LibsharpStatus.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateFailed:
-    """Event: a collective failed and has no result."""
+    """This event says that a collective failed and has no result."""
 
     op_id: int
     trouble: Trouble
@@ -141,7 +143,7 @@ class AggregateFailed:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailed:
-    """Event: a group cannot be joined or has failed; the member can only leave the group."""
+    """This event says that a group could not be joined or has failed; the member can only leave the group."""
 
     group_id: int
     trouble: Trouble
