@@ -10,7 +10,9 @@ import pytest
 from tests.support import source
 from tests.support.paths import ROOT
 from uetproto.api.fi import Errno, FiError
+from uetproto.engine.pds.messages import parse
 from uetproto.errors import LocalError, Location, RemoteError, UetError, missing_package, similar
+from uetproto.wire.headers.uet_pds import PdsType
 
 READS = {"split", "rsplit", "partition", "rpartition", "removeprefix", "removesuffix", "find", "index", "replace",
          "startswith", "endswith", "strip", "lstrip", "rstrip"}  # fmt: skip
@@ -135,4 +137,21 @@ def test_what_is_missing_is_installed_from_a_clone() -> None:
     assert named == set(known) - {"test"}
     assert str(missing_package("--plot a.svg", "matplotlib", "plot")) == (
         "--plot a.svg: needs the package matplotlib; in the clone of uetproto: pip install -e '.[plot]'"
+    )
+
+
+def test_errors_of_the_peer_have_fields() -> None:
+    """No call gives one text: each names the part of the packet that is wrong."""
+    found = ((path.name, node) for path in source.files() for node in source.nodes(path))
+    calls = [
+        (name, call) for name, call in found if isinstance(call, ast.Call) and ast.unparse(call.func) == "RemoteError"
+    ]
+    assert len(calls) > 8
+    assert [name for name, call in calls if {one.arg for one in call.keywords} != {"name", "legal"}] == []
+    with pytest.raises(RemoteError) as caught:
+        parse(bytes([PdsType.ACK << 3, 0]))
+    assert (caught.value.name, caught.value.value, caught.value.legal) == (
+        "ACK",
+        "cut short: 2 bytes",
+        "12 bytes and more",
     )

@@ -6,6 +6,7 @@ the wire (CLEAR_PSN, ACK_PSN, SACK base) are whole PSNs here (UE 1.0.1 §3.5.11.
 as zero and ignored on receipt.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from uetproto.engine.contract import Buffer, Mode, Trim
@@ -197,45 +198,46 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
     """
     length = len(data)
     if length < 1:
-        raise RemoteError("empty packet", 0)
+        raise cut_short("packet", length, 1)
     kind = data[0] >> 3
     found = _REQUEST_MODE.get(kind)
     if found is not None:
         mode, size = found
         if length < size:
-            raise RemoteError("request cut short", 0)
+            raise cut_short("request", length, size)
         _, next_hdr, _, retx, ar, syn, _, clear, psn, spdcid, dpdcid = PdsRudReqHeader.unpack(data)
         if next_hdr not in IN_REQUEST:
-            raise RemoteError(f"next_hdr {next_hdr} in a request", 0)
+            raise _wrong_next_hdr("request", next_hdr, IN_REQUEST)
         if length < size + SES_SIZE[next_hdr] and not trimmed:
-            raise RemoteError("SES header cut short", 0)
+            raise cut_short("SES header", length - size, SES_SIZE[next_hdr])
         clear_psn = (psn + clear) & _M32
         if not syn:
             return Request(mode, next_hdr, retx, ar, 0, clear_psn, psn, spdcid, dpdcid, 0, size)
         if not spdcid:
-            raise RemoteError("spdcid 0 in a SYN packet", 0)  # no answer could name its PDC (pds.md §1)
+            raise RemoteError(0, 0, name="spdcid of a SYN packet", legal="1 … 65535")
         head = PdsRudReqSynHeader.read(data)
         start = (psn - head.psn_offset) & _M32
         return Request(mode, next_hdr, retx, ar, 1, clear_psn, psn, spdcid, 0, start, size, _reserved(head.pdc_info))
     if kind in _ACK_SIZE:
         return _parse_ack(data, kind, length, trimmed)
     if kind in (PdsType.NACK, PdsType.NACK_CCX):
-        if length < PdsNackHeader.size + (uet_pds.NACK_CCX_STATE.size if kind == PdsType.NACK_CCX else 0):
-            raise RemoteError("NACK cut short", 0)
+        needed = PdsNackHeader.size + (uet_pds.NACK_CCX_STATE.size if kind == PdsType.NACK_CCX else 0)
+        if length < needed:
+            raise cut_short("NACK", length, needed)
         nack = PdsNackHeader.read(data)
         if nack.next_hdr != NextHdr.NONE:
-            raise RemoteError(f"next_hdr {nack.next_hdr} in a NACK", 0)
+            raise _wrong_next_hdr("NACK", nack.next_hdr, (NextHdr.NONE,))
         return Nack(
             nack.nack_code, nack.nt, nack.retx, nack.m, nack.nack_psn, nack.spdcid, nack.dpdcid, nack.nack_payload
         )
     if kind == PdsType.CP:
         if length < PdsCpHeader.size:
-            raise RemoteError("control packet cut short", 0)
+            raise cut_short("control packet", length, PdsCpHeader.size)
         cp = PdsCpHeader.read(data)
         dpdcid, start, reserved = cp.dpdcid, 0, 0
         if cp.syn:
             if not cp.spdcid:
-                raise RemoteError("spdcid 0 in a SYN packet", 0)
+                raise RemoteError(0, 0, name="spdcid of a SYN packet", legal="1 … 65535")
             head_syn = PdsCpSynHeader.read(data)
             dpdcid, start, reserved = 0, (cp.psn - head_syn.psn_offset) & _M32, _reserved(head_syn.pdc_info)
         return Control(
@@ -246,10 +248,24 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
         return _parse_rudi(data, kind == PdsType.RUDI_RESP, length, trimmed)
     if kind == PdsType.UUD_REQ:
         next_hdr = PdsUudReqHeader.read(data).next_hdr if length >= PdsUudReqHeader.size else NextHdr.NONE
-        if next_hdr not in REQUESTS or length < PdsUudReqHeader.size + SES_SIZE[next_hdr]:
-            raise RemoteError("UUD request cut short, or without a SES request", 0)
+        if next_hdr not in REQUESTS:
+            raise _wrong_next_hdr("UUD request", next_hdr, REQUESTS)
+        if length < PdsUudReqHeader.size + SES_SIZE[next_hdr]:
+            raise cut_short("UUD request", length, PdsUudReqHeader.size + SES_SIZE[next_hdr])
         return Uud(next_hdr, PdsUudReqHeader.size)
-    raise RemoteError(f"type {kind}", 0)
+    raise RemoteError(kind, 0, name="type", legal=", ".join(str(int(one)) for one in PdsType))
+
+
+def cut_short(name: str, length: int, needed: int) -> RemoteError:
+    """Return the error for a header of `length` bytes that needs more; it is not answered."""
+    return RemoteError(f"cut short: {length} bytes", 0, name=name, legal=f"{needed} bytes and more")
+
+
+def _wrong_next_hdr(where: str, next_hdr: int, legal: Iterable[int]) -> RemoteError:
+    """Return the error for a next_hdr that is not legal in a packet; it is not answered."""
+    return RemoteError(
+        next_hdr, 0, name=f"next_hdr of a {where}", legal=", ".join(str(int(one)) for one in sorted(legal))
+    )
 
 
 def _reserved(info: int) -> int:
@@ -259,20 +275,21 @@ def _reserved(info: int) -> int:
 
 def _parse_rudi(data: Buffer, response: bool, length: int, trimmed: Trim) -> Rudi:
     if length < PdsRudiReqHeader.size:
-        raise RemoteError("RUDI header cut short", 0)
+        raise cut_short("RUDI header", length, PdsRudiReqHeader.size)
     head = PdsRudiReqHeader.read(data)  # a response has the same layout
     next_hdr = head.next_hdr
-    if next_hdr not in (IN_RUDI_RESPONSE if response else REQUESTS):
-        raise RemoteError(f"next_hdr {next_hdr} in a RUDI {'response' if response else 'request'}", 0)
+    legal = IN_RUDI_RESPONSE if response else REQUESTS
+    if next_hdr not in legal:
+        raise _wrong_next_hdr(f"RUDI {'response' if response else 'request'}", next_hdr, legal)
     if length < head.size + SES_SIZE[next_hdr] and not trimmed:
-        raise RemoteError("SES header cut short", 0)
+        raise cut_short("SES header", length - head.size, SES_SIZE[next_hdr])
     return Rudi(response, next_hdr, head.m, head.retx, head.pkt_id, head.size)
 
 
 def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
     size = _ACK_SIZE[kind]
     if length < size:
-        raise RemoteError("ACK cut short", 0)
+        raise cut_short("ACK", length, size)
     expected = None
     if kind == PdsType.ACK:
         _, next_hdr, epsn, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid = PdsAckHeader.unpack(data)
@@ -281,16 +298,16 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
         if epsn and next_hdr == NextHdr.NONE and not probe:  # else the flag is reserved
             size = PdsAckEpsnHeader.size
             if length < size:
-                raise RemoteError("ACK cut short", 0)
+                raise cut_short("ACK", length, size)
             expected = PdsAckEpsnHeader.read(data).expected_psn
     else:  # ACK_CCX has the same layout as ACK_CC
         (_, next_hdr, _, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid,
          _, _, mpr, base_offset, bitmap) = PdsAckCcHeader.unpack(data)  # fmt: skip
         base = (cack + base_offset) & _M32
     if next_hdr not in IN_ACK:
-        raise RemoteError(f"next_hdr {next_hdr} in an ACK", 0)
+        raise _wrong_next_hdr("ACK", next_hdr, IN_ACK)
     if length < size + SES_SIZE[next_hdr] and not trimmed:
-        raise RemoteError("SES response cut short", 0)
+        raise cut_short("SES response", length - size, SES_SIZE[next_hdr])
     opaque, ack_psn = (offset & 0xFFFF, cack) if probe else (None, (cack + offset) & _M32)
     return Ack(
         kind, next_hdr, marked, retx, req, ack_psn, opaque, cack, spdcid, dpdcid, mpr, base, bitmap, size, expected

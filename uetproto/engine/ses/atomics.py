@@ -339,12 +339,13 @@ def execute(
     """
     code = check(opcode, datatype)
     if code is not None:
-        raise RemoteError(f"AMO {opcode:#04x} on datatype {datatype:#04x} is not supported", code)
+        told = f"{opcode:#04x} on datatype {datatype:#04x} is not supported"
+        raise RemoteError(told, code, name="AMO", legal="those of ses.md §6.3")
     amo, type_ = _A(opcode), _T(datatype)
     size = ELEMENT_SIZE[type_]
     if len(memory) % size:
-        text = f"{len(memory)} bytes are no whole number of elements of {type_.name}, {size} bytes each"
-        raise RemoteError(text, ReturnCode.AMO_UNSUPPORTED_SIZE)
+        code = ReturnCode.AMO_UNSUPPORTED_SIZE
+        raise RemoteError(f"{len(memory)} bytes", code, name=type_.name, legal=f"whole elements of {size} bytes")
     if byteorder not in ("little", "big"):
         raise LocalError("byteorder", f"{byteorder!r} is not legal", "'little', 'big'")
     swaps = amo in COMPARE_AND_SWAPS
@@ -385,8 +386,8 @@ def operand_from_128(value: int, datatype: int) -> bytes:
     """
     size = ELEMENT_SIZE[_T(datatype)] if datatype in ELEMENT_SIZE else None
     if size is None or size > 16:
-        text = f"datatype {datatype:#04x} does not go into a compare-and-swap extension"
-        raise RemoteError(text, ReturnCode.AMO_UNSUPPORTED_DT)
+        code, legal = ReturnCode.AMO_UNSUPPORTED_DT, "a type of at most 16 bytes, in a compare-and-swap extension"
+        raise RemoteError(f"{datatype:#04x}", code, name="datatype", legal=legal)
     return value.to_bytes(16, "big")[-size:]
 
 

@@ -118,7 +118,7 @@ def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
             small.ri_generation, small.job_id, small.pid_on_fep, index, small.buffer_offset, 0, OPTIMIZED_KEY | index,
             0, None, 0, small.request_length,
         )  # fmt: skip
-    raise RemoteError(f"next_hdr {next_hdr} is not a request", ReturnCode.OP_VIOLATION)
+    raise RemoteError(next_hdr, ReturnCode.OP_VIOLATION, name="next_hdr", legal="that of a request")
 
 
 # Extensions (ses.md §4.2) --------------------------------------------------------------------------------------------
@@ -184,7 +184,8 @@ def parse_extensions(opcode: int, data: Buffer) -> Extensions:
 
 def _need(data: Buffer, size: int) -> None:
     if len(data) < size:
-        raise RemoteError(f"extension cut short: {len(data)} of {size} bytes", ReturnCode.OP_VIOLATION)
+        what = f"cut short: {len(data)} bytes"
+        raise RemoteError(what, ReturnCode.OP_VIOLATION, name="extension", legal=f"{size} bytes and more")
 
 
 def build_extensions(*, atomic: AtomicExtension | None = None, sync: SesExtSyncHeader | None = None) -> bytes:
@@ -225,7 +226,8 @@ class SesResponse:
 def parse_ses_response(data: Buffer, next_hdr: int) -> SesResponse:
     """Parse the SES response at the start of `data`. Raises `RemoteError` if it is cut short or has another version."""
     if next_hdr == NextHdr.NONE or len(data) < SES_SIZE.get(next_hdr, 0):
-        raise RemoteError("SES response cut short", 0)
+        needed = SES_SIZE.get(next_hdr, SesResponseHeader.size) or SesResponseHeader.size
+        raise RemoteError(f"cut short: {len(data)} bytes", 0, name="SES response", legal=f"{needed} bytes and more")
     if next_hdr == NextHdr.RESPONSE_DATA:
         full = SesResponseDataHeader.read(data)
         version = full.version
@@ -244,7 +246,7 @@ def parse_ses_response(data: Buffer, next_hdr: int) -> SesResponse:
         which, opcode, version, code, message_id, generation, job, length = SesResponseHeader.unpack(data)
         answer = SesResponse(which, opcode, code, message_id, job, length, generation, size=SesResponseHeader.size)
     if version != 0:
-        raise RemoteError(f"SES version {version}", ReturnCode.UNCOR)
+        raise RemoteError(version, ReturnCode.UNCOR, name="version", legal="0")
     return answer
 
 
