@@ -25,7 +25,7 @@ def forms(frames: list[bytes]) -> set[str]:
 
 
 def test_mixed_traffic_has_every_form_in_clear() -> None:
-    frames = mixed(3000)
+    frames = mixed(1500)
     assert set(UET_FORMS) - forms(frames) == {"tss", "tss.ssi", "pds.cc_state.other"}
     controls = [packet["pds.cp"]["ctl_type"] for packet in map(decode, frames) if "pds.cp" in packet]
     assert set(controls) == set(CtlType)
@@ -34,7 +34,7 @@ def test_mixed_traffic_has_every_form_in_clear() -> None:
 
 
 def test_mixed_roce_has_every_opcode_but_those_of_rd() -> None:
-    frames = mixed_roce(1500)
+    frames = mixed_roce(1000)
     assert {decode(frame)["bth"]["opcode"] for frame in frames} == set(SEQUENCES) - set(RD_OPCODES)
     assert set(ROCE_FORMS) - forms(frames) == {"lrh", "grh", "rdeth"}
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import cache
 from itertools import product
 from random import Random
 from typing import Any
@@ -75,10 +76,15 @@ def mixed(count: int) -> list[bytes]:
     These are all PDS requests, ACKs, NACKs and control packets, with each SES header and extension that pds.md §3 and
     `NEXT` let them carry. Two thirds of the frames have UDP, two thirds IPv4, the others IPv6; all have a CRC32C.
     """
-    rng = Random(1)
-    stacks = [[stack for stack in _stacks(((first,),), ()) if _frame(stack, rng)] for first in FIRST]
-    carried = [group for group in stacks if group]  # a security header carries no header that can be read
-    return [_frame(rng.choice(rng.choice(carried)), rng) for _ in range(count)]
+    rng, groups = Random(1), _groups()
+    return [_frame(rng.choice(rng.choice(groups)), rng) for _ in range(count)]
+
+
+@cache
+def _groups() -> list[list[tuple[Header, ...]]]:
+    """Return, for each PDS header, the stacks of headers that begin with it."""
+    groups = [[stack for stack in _stacks(((first,),), ()) if _frame(stack, Random(1))] for first in FIRST]
+    return [group for group in groups if group]  # a security header carries no header that can be read
 
 
 def _stacks(todo: tuple[Candidates, ...], before: tuple[Header, ...]) -> Iterator[tuple[Header, ...]]:
