@@ -6,8 +6,12 @@ and to native IP. `bind_roce()`, `bind_sharp()` and `bind_mcast()` bind the othe
 
 from typing import TYPE_CHECKING, Any
 
+from uetproto.layers import uet
+from uetproto.layers.base import LayerError
+from uetproto.layers.messages import UetPackets, uet_message
 from uetproto.layers.uet import *  # noqa: F403
-from uetproto.layers.uet import __all__ as __all__
+
+__all__ = [*uet.__all__, "LayerError", "UetPackets", "uet_message"]
 
 if TYPE_CHECKING:
 

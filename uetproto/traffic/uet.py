@@ -26,7 +26,7 @@ from uetproto.engine.fep import Fep
 from uetproto.engine.memory import IDEMPOTENT_SAFE, Region
 from uetproto.engine.pds.nacks import nacks_of
 from uetproto.engine.pds.states import Role
-from uetproto.engine.ses.atomics import ELEMENT_SIZE, LEGAL
+from uetproto.engine.ses.atomics import LEGAL
 from uetproto.engine.ses.headers import OPTIMIZED_KEY
 from uetproto.engine.tss.ledger import GrowingLedger
 from uetproto.framing.tss import Secured
@@ -41,6 +41,7 @@ from uetproto.wire.headers.uet_ses import (
     ATOMICS,
     COMPARE_AND_SWAPS,
     DEFERRABLES,
+    ELEMENT_SIZE,
     OPCODE_PROFILES,
     RENDEZVOUS,
     SYNCS,

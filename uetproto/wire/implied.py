@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 
 from uetproto.wire.headers import uet_pds
-from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, OPCODE_PROFILES, AtomicOpcode, Opcode
+from uetproto.wire.headers.uet_ses import NO_OPERANDS, OPCODE_PROFILES, Opcode
 from uetproto.wire.packet import Layer
 
 _OPEN_ENDED = frozenset(h.name for h in (*uet_pds.REQUESTS, uet_pds.REQ_CC_STATE, uet_pds.RUDI_REQ, uet_pds.UUD_REQ))
 _NO_PAYLOAD = frozenset(code for code, row in OPCODE_PROFILES.items() if not row.payload)
-_NO_OPERANDS = frozenset({AtomicOpcode.READ, AtomicOpcode.INVAL, *COMPARE_AND_SWAPS})  # in the payload (ses.md §6.3)
 
 DECIDING = ("opcode", "som", "eom", "atomic_opcode")
 """Fields whose values `implied_by` compares; they lie in the first two bytes of their headers."""
@@ -39,7 +38,7 @@ def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
     if "request_length" not in values:
         return None if form in _OPEN_ENDED else 0  # responses without data, NACKs and control packets carry nothing
     opcode, amo = values["opcode"], extension.get("atomic_opcode")
-    if opcode in _NO_PAYLOAD or amo in _NO_OPERANDS:
+    if opcode in _NO_PAYLOAD or amo in NO_OPERANDS:
         return 0
     if opcode == Opcode.MSG_ERROR or not (values["som"] and values["eom"]):
         return None

@@ -45,10 +45,17 @@ from uetproto.engine.contract import (
     SesWork,
     Write,
 )
-from uetproto.engine.ses.atomics import ELEMENT_SIZE
 from uetproto.engine.ses.atomics import check as check_amo
 from uetproto.errors import LocalError
-from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcode, Opcode, ReturnCode, Space
+from uetproto.wire.headers.uet_ses import (
+    COMPARE_AND_SWAPS,
+    ELEMENT_SIZE,
+    AtomicDatatype,
+    AtomicOpcode,
+    Opcode,
+    ReturnCode,
+    Space,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from uetproto.api.fi.domain import Domain

@@ -32,10 +32,9 @@ from uetproto.engine.contract import (
 from uetproto.engine.memory import Region
 from uetproto.engine.pds.states import Role
 from uetproto.engine.ses import atomics as ses_atomics
-from uetproto.engine.ses.atomics import ELEMENT_SIZE
 from uetproto.engine.ses.received import RxMessage
 from uetproto.errors import LocalError
-from uetproto.wire.headers.uet_ses import AtomicOpcode, Opcode, ReturnCode
+from uetproto.wire.headers.uet_ses import ELEMENT_SIZE, AtomicOpcode, Opcode, ReturnCode
 
 _TAGGED_ATOMICS = (Opcode.TSEND_ATOMIC, Opcode.TSEND_FETCH_ATOMIC)
 _NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)

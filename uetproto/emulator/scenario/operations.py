@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 
 from uetproto.emulator.scenario.script_syntax import MODES, Refuse
 from uetproto.engine.contract import Mode, SendKind
-from uetproto.engine.ses.atomics import ELEMENT_SIZE
 from uetproto.errors import Location
 from uetproto.knobs import KeyType
 from uetproto.toml.values import BOOLEAN, MEMORY_KEY, TEXT, choice, integer, one_of, size, time
 from uetproto.wire.headers.uet_ses import (
+    ELEMENT_SIZE,
     EXT_ATOMIC,
     EXT_RENDEZVOUS,
     EXT_SYNC,

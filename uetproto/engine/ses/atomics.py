@@ -12,19 +12,11 @@ from typing import Any, Literal, NamedTuple
 
 from uetproto.engine.contract import Buffer
 from uetproto.errors import LocalError, RemoteError
-from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, ELEMENT_SIZE, AtomicDatatype, AtomicOpcode, ReturnCode
 
 # 1 What is legal with what (ses.md §6.1, §6.2) -----------------------------------------------------------------------
 
 _A, _T = AtomicOpcode, AtomicDatatype
-
-ELEMENT_SIZE: dict[AtomicDatatype, int] = {
-    _T.INT8: 1, _T.INT16: 2, _T.INT32: 4, _T.INT64: 8, _T.INT128: 16,
-    _T.UINT8: 1, _T.UINT16: 2, _T.UINT32: 4, _T.UINT64: 8, _T.UINT128: 16,
-    _T.FP16: 2, _T.BF16: 2, _T.FLOAT: 4, _T.DOUBLE: 8, _T.LONG_DOUBLE: 16,
-    _T.FLOAT_COMPLEX: 8, _T.DOUBLE_COMPLEX: 16, _T.LONG_DOUBLE_COMPLEX: 32,
-}  # fmt: skip
-"""Size of one element in bytes; the address of an element must be a multiple of its size."""
 
 _INTEGERS = frozenset({
     _T.INT8, _T.INT16, _T.INT32, _T.INT64, _T.INT128, _T.UINT8, _T.UINT16, _T.UINT32, _T.UINT64, _T.UINT128,

@@ -22,6 +22,7 @@ from uetproto.wire.headers.uet_ses import (
     ATOMICS,
     COMPARE_AND_SWAPS,
     DEFERRABLES,
+    ELEMENT_SIZE,
     OPCODE_PROFILES,
     SYNCS,
     AtomicOpcode,
@@ -251,7 +252,7 @@ def target_length(j: Judgement) -> int:
     """Return the number of bytes of target memory that the message accesses."""
     atomic = j.extensions.atomic if j.extensions else None
     if atomic is not None and atomic.opcode in COMPARE_AND_SWAPS:
-        return ses_atomics.ELEMENT_SIZE.get(atomic.datatype, CAS_LENGTH)  # type: ignore[call-overload, no-any-return]
+        return ELEMENT_SIZE.get(atomic.datatype, CAS_LENGTH)  # type: ignore[call-overload, no-any-return]
     return j.request.request_length
 
 
@@ -290,7 +291,7 @@ def _atomic(j: Judgement) -> _Verdict:
     code = ses_atomics.check(atomic.opcode, atomic.datatype)
     if code is not None or atomic.opcode == AtomicOpcode.INVAL:
         return code
-    size = ses_atomics.ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
+    size = ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
     length = target_length(j)
     if atomic.opcode == AtomicOpcode.READ and not j.row.fetches:
         return ReturnCode.AMO_UNSUPPORTED_OP  # fetching only (ses.md §6.1)

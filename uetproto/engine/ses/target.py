@@ -44,6 +44,7 @@ from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import (
     ATOMICS,
     COMPARE_AND_SWAPS,
+    ELEMENT_SIZE,
     OPCODE_PROFILES,
     REQUEST_STD,
     AtomicOpcode,
@@ -372,7 +373,7 @@ class SesTarget:
             if message.sync is not None:
                 return self._end_group(message, packet, lambda: None)
             return self._finish(message)
-        size = ses_atomics.ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
+        size = ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
         operands, compare = bytes(packet.payload), b""
         length = len(operands) or size
         if atomic.opcode in COMPARE_AND_SWAPS:

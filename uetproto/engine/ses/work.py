@@ -30,6 +30,7 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import (
     COMPARE_AND_SWAPS,
+    ELEMENT_SIZE,
     OPCODE_PROFILES,
     AtomicOpcode,
     Opcode,
@@ -240,7 +241,7 @@ def _atomic(work: Atomic, config: SesConfig) -> SesOperation:
         value = getattr(work, name)
         if not isinstance(value, int) or not 0 <= value < 256:
             raise LocalError(name, f"{value!r} is not legal", "0 … 0xff")
-    data, size = bytes(work.data), ses_atomics.ELEMENT_SIZE.get(work.datatype)  # type: ignore[call-overload]
+    data, size = bytes(work.data), ELEMENT_SIZE.get(work.datatype)  # type: ignore[call-overload]
     swaps = work.opcode in COMPARE_AND_SWAPS
     if swaps != (work.compare is not None):
         raise LocalError("compare", f"not legal {'without' if swaps else 'with'} a value for opcode {work.opcode:#04x}")

@@ -246,6 +246,18 @@ COMPARE_AND_SWAPS = (
     AtomicOpcode.CSWAP_GE, AtomicOpcode.CSWAP_GT, AtomicOpcode.MSWAP,
 )  # fmt: skip
 
+_T = AtomicDatatype
+ELEMENT_SIZE: dict[AtomicDatatype, int] = {
+    _T.INT8: 1, _T.INT16: 2, _T.INT32: 4, _T.INT64: 8, _T.INT128: 16,
+    _T.UINT8: 1, _T.UINT16: 2, _T.UINT32: 4, _T.UINT64: 8, _T.UINT128: 16,
+    _T.FP16: 2, _T.BF16: 2, _T.FLOAT: 4, _T.DOUBLE: 8, _T.LONG_DOUBLE: 16,
+    _T.FLOAT_COMPLEX: 8, _T.DOUBLE_COMPLEX: 16, _T.LONG_DOUBLE_COMPLEX: 32,
+}  # fmt: skip
+"""Size of one element in bytes (ses.md §6.2); the address of an element must be a multiple of its size."""
+
+NO_OPERANDS = frozenset({AtomicOpcode.READ, AtomicOpcode.INVAL, *COMPARE_AND_SWAPS})
+"""Atomic operations without operands in the payload (ses.md §6.3)."""
+
 # 4 Requests: the common rows -----------------------------------------------------------------------------------------
 
 
