@@ -1,8 +1,8 @@
 """A carrier and an element exchange whole messages by connection, without carrier headers (sharp.md §3).
 
-An `Element` is an aggregation node or a host. A carrier delivers messages to the element and sends
-the messages that the element returns. A connection is a number that the carrier allocated: a queue pair, or a pair of
-reserved PDCIDs of UET.
+An `Element` is an aggregation node or a host. A carrier delivers messages to the element and sends the messages that
+the element returns. A connection is a number that the carrier allocated: a queue pair, or a pair of reserved PDCIDs of
+UET.
 """
 
 from typing import Any, NamedTuple, Protocol

@@ -17,12 +17,13 @@ HEADER = struct.Struct(">BBHIIIIHHBBBBBBH")
 HEADER_SIZE = HEADER.size
 
 NONE = 12
-"""Value of `op`, `dtype` and `tag_dtype` that stands for none."""
+"""Value of `op`, `dtype` and `tag_dtype` in a message that has no operation or no such data type."""
 NOT_APPLICABLE = 0xFF
-"""Value of `coll` that stands for not applicable, and of `child_idx` for unknown, multicast or ERROR."""
+"""Value of `coll` in a message that belongs to no collective, and of `child_idx` if the child is not known or the
+message is a multicast or an ERROR."""
 
 CHILD_AT, FLAGS_AT = 28, 30
-"""Offsets of the two fields in which the results to several children differ."""
+"""Byte offsets of child_idx and flags, the two header fields in which the results to several children differ."""
 
 _KNOWN = frozenset(int(opcode) for opcode in SharpOpcode)
 _UDH, _TGT = int(Flag.UDH), int(Flag.TGT)
@@ -34,7 +35,7 @@ class SharpTarget(NamedTuple):
     type: int
     """Type of the target: 0 GROUP, 1 SINGLE, 2 MCAST."""
     rank: int
-    """Rank of the target; 0xFFFF stands for all."""
+    """Rank of the target; 0xFFFF stands for all ranks."""
     service_level: int = 0
     qpn: int = 0
     gid: int = 0
@@ -51,7 +52,7 @@ _TARGET = struct.Struct(">BBHI16s")
 class SharpMessage:
     """A SHARP message holds header, extensions and body.
 
-    Its numbers are plain integers, as received ones need not be members of an enumeration.
+    The numbers are plain integers, as a received number need not be a member of an enumeration.
     """
 
     opcode: int
@@ -90,7 +91,8 @@ class SharpMessage:
 
 
 def parse(data: Buffer) -> SharpMessage | Status:
-    """Return the message, or a status that tells why the bytes are not valid (sharp.md §2.8 rule 1). Never raises."""
+    """Return the message, or a status that says why the bytes are not valid (sharp.md §2.8 rule 1). No bytes make it
+    raise."""
     length = len(data)
     if length < HEADER_SIZE:
         return Status.BAD_HEADER
@@ -130,7 +132,7 @@ def parse(data: Buffer) -> SharpMessage | Status:
 
 
 def status_or(code: int, default: Status) -> Status:
-    """Return a received status code as a `Status`; `default` for a code that is not known."""
+    """Return a received status code as a `Status`, or `default` if the code is not known."""
     return Status(code) if code in _STATUSES else default
 
 
@@ -140,14 +142,14 @@ _STATUSES = frozenset(int(status) for status in Status)
 
 
 class JoinRequest(NamedTuple):
-    """The body that GROUP_JOIN_REQ has."""
+    """This is the body of GROUP_JOIN_REQ."""
 
     group_size: int
     want_osts: int
     user_data_per_ost: int
     features: int
     qpn: int
-    """Queue pair number, or PDCID."""
+    """Connection of the sender: a queue pair number, or a PDCID over UET."""
     ranks: tuple[int, ...]
 
     def pack(self) -> bytes:
@@ -162,7 +164,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinResponse(NamedTuple):
-    """The body that GROUP_JOIN_RESP has."""
+    """This is the body of GROUP_JOIN_RESP."""
 
     member_count: int = 0
     """Number of members below the aggregation node that answers."""
@@ -189,16 +191,16 @@ class JoinResponse(NamedTuple):
 
 
 class LockBody(NamedTuple):
-    """The body that LOCK_REQ, LOCK_RESP, UNLOCK_REQ and UNLOCK_RESP have."""
+    """This is the body of LOCK_REQ, LOCK_RESP, UNLOCK_REQ and UNLOCK_RESP."""
 
     sat_tree_id: int
     batch: int = 0xFFFF
-    """Number of operations; 0xFFFF stands for unlimited."""
+    """Number of operations that may begin under the lock; 0xFFFF stands for no limit."""
     token: int = 0
     """Token of the lock; 0 in LOCK_REQ."""
     timeout_ms: int = 0
     target_rank: int = 0xFFFF
-    """Rank that gets the results; 0xFFFF stands for all."""
+    """Rank that gets the results; 0xFFFF stands for all ranks."""
 
     def pack(self) -> bytes:
         return _LOCK.pack(*self, 0)
@@ -209,7 +211,7 @@ class LockBody(NamedTuple):
 
 
 class SharpFault(NamedTuple):
-    """The body that NACK and ERROR have."""
+    """This is the body of NACK and ERROR."""
 
     code: int
     """Error code, which equals `status` of the header."""
@@ -219,7 +221,7 @@ class SharpFault(NamedTuple):
     """Opcode of the offending message."""
     an_id: int = 0
     children: frozenset[int] = frozenset()
-    """Children that are missing or at fault, a bitmap on the wire."""
+    """child_idx of each child that is missing or at fault; on the wire they are a bitmap."""
 
     def pack(self) -> bytes:
         return _FAULT.pack(self.code, self.origin_depth, self.opcode, 0, self.an_id, bitmap_of(self.children))
@@ -231,7 +233,7 @@ class SharpFault(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """The body that HEARTBEAT and HEARTBEAT_RESP have."""
+    """This is the body of HEARTBEAT and HEARTBEAT_RESP."""
 
     sender: int
     counter: int

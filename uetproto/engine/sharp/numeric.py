@@ -1,6 +1,6 @@
-"""The arithmetic of an aggregation node: operands are folded one after another, in the order given (sharp.md §3.5).
+"""An aggregation node reduces operands one after another, in the order given (sharp.md §3.5).
 
-This is the only file of the engine that uses NumPy: every step works on whole vectors. Results do not depend on the
+This is the only file of the engine that uses NumPy, as it works on whole vectors. Results do not depend on the
 machine: a NaN in a result is the canonical quiet one (**choice**; IEEE 754 leaves its payload open), and -0 is below +0
 in MIN, MAX, MINLOC and MAXLOC.
 """
@@ -52,7 +52,8 @@ _STEPS: dict[int, UfuncStep] = {
 
 
 def element_size(op: int, dtype: int, tag_dtype: int) -> int:
-    """Return the size of one element in bytes, for MINLOC and MAXLOC that of a pair (sharp.md §2.8 rule 4)."""
+    """Return the size of one element in bytes; for MINLOC and MAXLOC, an element is a pair of value and tag (sharp.md
+    §2.8 rule 4)."""
     size = DTYPE_SIZES[Dtype(dtype)]
     return size + DTYPE_SIZES[Dtype(tag_dtype)] if op in LOC else size
 
@@ -60,7 +61,8 @@ def element_size(op: int, dtype: int, tag_dtype: int) -> int:
 def fold(
     op: int, dtype: int, tag_dtype: int, operands: Sequence[Buffer], *, little_endian: bool, acc_native: bool = False
 ) -> bytes:
-    """Fold one or more operands of equal length from the left; operation and types are a legal pair (sharp.md §2.8)."""
+    """Return the reduction of one or more operands of equal length, from the first to the last. The caller has checked
+    that the operation permits the data types (sharp.md §2.8)."""
     if op == Op.NULL:
         return bytes(operands[0])  # BCAST: there is one
     order = "<" if little_endian else ">"

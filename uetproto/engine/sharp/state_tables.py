@@ -11,13 +11,14 @@ CompiledTable: TypeAlias = dict[tuple[Any, Any], tuple[Callable[..., None], Any]
 def compile_table(table: StateTable, owner: type) -> CompiledTable:
     """Return `table` with the methods of `owner` in place of their names.
 
-    The classes call it at import, so that a name which is no method of `owner` raises `AttributeError` there.
+    This is called when a class is defined, so that a name which is no method of `owner` raises `AttributeError` at
+    import.
     """
     return {pair: (getattr(owner, action), after) for pair, (action, after) in table.items()}
 
 
 class TableMachine:
-    """A state machine takes its steps by a table, which is compiled when the class is defined."""
+    """A table machine is a state machine with a state table, which is compiled when the class is defined."""
 
     state: Any
     compiled: ClassVar[CompiledTable]
@@ -26,7 +27,8 @@ class TableMachine:
         cls.compiled = compile_table(table, cls)
 
     def step(self, event: Enum, *details: Any) -> bool:
-        """Take one step, in which the action gets the details; return False if the pair has no row."""
+        """Enter the next state for an input and call its action with the details; return False if the table has no
+        entry for state and input."""
         row = self.compiled.get((self.state, event))
         if row is None:
             return False

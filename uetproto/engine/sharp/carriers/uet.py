@@ -2,8 +2,7 @@
 
 A connection has two consecutive PDCIDs of the reserved pool. The even PDCID is the number of the connection and belongs
 to the ROD PDC; the odd PDCID belongs to the RUD PDC. The SPDCID of a packet therefore tells the peer to which
-connection
-the packet belongs.
+connection the packet belongs.
 """
 
 from typing import Any, NamedTuple

@@ -1,6 +1,5 @@
 """This module has two state tables, of a group at a host and of its SAT lock (sharp.md §3.4). A table maps (state,
-input)
-to (action, next state).
+input) to (action, next state).
 
 An action is the name of a method of `group.HostGroup` in `GROUP` and of `lock.HostLock` in `LOCK`, which compile the
 tables at import. The states IDLE and JOBBED of sharp.md are not here, as the manager keeps them. If a table has no

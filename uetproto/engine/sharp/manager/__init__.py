@@ -1,1 +1,1 @@
-"""The SHARP aggregation manager: trees, jobs, grants and the agents that it programs."""
+"""This package has the SHARP aggregation manager, and the agents by which it configures aggregation nodes."""

@@ -1,8 +1,8 @@
 """The management agent turns MADs into calls of a `ManagedNode` (sharp.md §1.7, §2.9).
 
-`SERVED` lists the attributes. Choices: a wrong AM_Key is answered with BAD_FIELD; `record_locator` of TreeConfig
-carries the level of the node in the tree; UPDATE keeps the groups, except those of a child that it removes; SET ends
-all groups of the tree.
+`SERVED` lists the attributes. Choices: a SET with a wrong AM_Key is answered with BAD_FIELD; `record_locator` of
+TreeConfig carries the level of the node in the tree; TreeConfig UPDATE keeps the groups of the tree, except those of a
+child that it removes; TreeConfig SET ends all groups of the tree.
 """
 
 from collections.abc import Callable
@@ -30,13 +30,13 @@ class SharpAgent:
         self.ports = ports
         self.am_key = am_key
         self.qps: dict[int, int] = {}
-        """Maps each allocated connection to its job; 0 stands for a tree."""
+        """Maps each allocated connection to its job; job 0 stands for a connection between aggregation nodes."""
         self.active: set[int] = set()
         """Lists the allocated connections that are connected."""
         self._traps: list[bytes] = []
 
     def handle(self, data: bytes, now: int) -> bytes:
-        """Return the answer to a request; b"" if the bytes are not a request. Never raises."""
+        """Return the answer to a MAD, or b"" if the bytes are no SHARP MAD. No bytes make it raise."""
         mad = read(data)
         if mad is None or mad.method not in (AmMethod.GET, AmMethod.SET):
             return b"" if mad is None else self._answer(mad, {}, MadStatus.BAD_METHOD)
@@ -71,7 +71,7 @@ class SharpAgent:
         self._traps.append(Mad(method=AmMethod.TRAP, attribute=AmAttribute.NOTICE, values=values).pack())
 
     def traps(self) -> list[bytes]:
-        """Return the trap MADs since the last call."""
+        """Return the trap MADs that were queued since the last call."""
         traps, self._traps = self._traps, []
         return traps
 
@@ -218,4 +218,4 @@ SERVED: dict[tuple[int, int], Callable[[SharpAgent, Values, int], tuple[Values, 
     (AmMethod.GET, _A.PERFORMANCE_COUNTERS): SharpAgent.get_performance_counters,
     (AmMethod.GET, _A.AN_ACTIVE_JOBS): SharpAgent.get_an_active_jobs,
 }
-"""Maps MAD method and attribute to the Python method that serves them."""
+"""Maps the method and the attribute of a MAD to the Python method that serves them."""

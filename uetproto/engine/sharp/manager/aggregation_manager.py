@@ -1,11 +1,11 @@
 """The aggregation manager discovers aggregation nodes (ANs), configures trees and runs jobs (sharp.md §1.3, §4.2).
 
-Every step on an AN is a MAD, which is handed to `send`. The GUID of an AN, and of the port of a host, is also its
-address for the carrier (**choice**). With `dynamic_tree_allocation` a tree is configured when its first job begins and
-removed with its last job; otherwise all trees are configured at the start. The port of a host is in at most one job of
-a tree, as a port has one connection to a tree (sharp.md §1.3). The quota of a SAT in percent is a share of the groups
-of an AN, and each group may use a whole window of chunks (**choice**): the pool of the AN gives the OSTs of a stream
-only when the stream is locked.
+Every action on an AN is a MAD, which the manager hands to `send`. The GUID of an AN, and of the port of a host, is also
+its address for the carrier (**choice**). With `dynamic_tree_allocation` a tree is configured when its first job begins
+and removed with its last job; otherwise all trees are configured at the start. The port of a host is in at most one job
+of a tree, as a port has one connection to a tree (sharp.md §1.3). On a SAT, the quota in percent is a share of the
+groups of an AN, and each group may use a whole window of chunks (**choice**), as the pool of the AN gives OSTs to a
+group on a SAT only while the group holds the lock.
 """
 
 from collections import Counter
@@ -31,17 +31,17 @@ from uetproto.wire.headers.sharp import (
 from uetproto.wire.headers.sharp_am import MOST_QPS, AllocationOp, CleanupOp, QuotaFlag, QuotaOp, TreeOp
 
 Send = Callable[[int, bytes], bytes]
-"""A function that brings a MAD to an aggregation node, by GUID, and returns the answer; b"" stands for none."""
+"""A function that sends a MAD to the aggregation node with a GUID and returns the answer, or b"" if there is none."""
 
 DEFAULT_USER_DATA = 128
 """Default size of the user data of an OST in bytes, as published logs show it (sharp.md §1.9)."""
 TREES_PER_JOB = 4
 REQUIRED = 2
-"""Value of SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE."""
+"""Value of SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE with which a job is refused if it cannot have an exclusive lock."""
 
 
 class JobRefusedError(Exception):
-    """A job is refused, with a published code."""
+    """This error refuses a job; `status` is the published code."""
 
     def __init__(self, status: LibsharpStatus) -> None:
         super().__init__(status.name)
@@ -58,8 +58,9 @@ class SharpManager:
         self, fabric: FabricGraph, send: Send, config: SharpConfig | None = None, options: SharpOptions | None = None,
         am_key: int = 0, psn: Callable[[], int] | None = None, roots: Collection[int] | None = None,
     ) -> None:  # fmt: skip
-        """`psn` draws the first PSNs of connections between aggregation nodes; None begins them at 0. `roots`: GUIDs of
-        the ANs that alone may be roots (`root_guids_file`); None: the switches of the highest level.
+        """`psn` returns a first PSN for a connection between aggregation nodes; if it is None, PSNs begin at 0. `roots`
+        has the GUIDs of the ANs that may be roots (`root_guids_file`); if it is None, those on the highest level may be
+        roots.
         """
         self.fabric = fabric
         self.send = send
@@ -74,14 +75,15 @@ class SharpManager:
         """Fields of each Notice, in the order of arrival."""
         self.jobs: dict[int, KnownJob] = {}
         self._configured: dict[int, list[tuple[int, int]]] = {}
-        """Maps each configured LLT to the (aggregation node, connection) of its edges, of both trees."""
+        """Maps the number of each configured LLT to the (aggregation node, connection) pairs of its edges and of those
+        of its SAT."""
         self._tid = 0
         self._next_job = 1
 
     # MADs
 
     def ask(self, an: int, method: AmMethod, attribute: AmAttribute, **values: int) -> Mad | None:
-        """Send a request to an AN and return its answer; None if there is none."""
+        """Send a request to an AN and return the answer; None if the AN does not answer."""
         self._tid += 1
         mad = Mad(method=method, attribute=attribute, values=values, am_key=self.am_key, tid=self._tid)
         answer = read(self.send(an, mad.pack()))
@@ -223,7 +225,7 @@ class SharpManager:
     def begin_job(self, hosts: Sequence[Sequence[int]], job_id: int | None = None) -> JobGrant | LibsharpStatus:
         """Begin a job and return its grant, or the code with which it is refused; a refusal changes nothing.
 
-        `hosts` has for each rail the ports, by GUID, in the order of the ranks.
+        `hosts` has, for each rail, the GUIDs of the host ports in the order of the ranks.
         """
         if not 1 <= len(hosts) <= TREES_PER_JOB:
             raise LocalError("hosts", f"{len(hosts)} rails; 1 … {TREES_PER_JOB}, one tree each")
@@ -417,7 +419,7 @@ class SharpManager:
                 self._remove(rail.tree)
 
     def active_jobs(self, an: int) -> list[int]:
-        """Return the job_ids, modulo 1536, of the active jobs of an AN (ANActiveJobs is a bitmap of 1536 bits)."""
+        """Return the job_ids of the active jobs of an AN, modulo 1536, as ANActiveJobs is a bitmap of 1536 bits."""
         answer = self.ask(an, AmMethod.GET, AmAttribute.AN_ACTIVE_JOBS)
         words = [answer.values[f"jobs{word}"] for word in range(48)] if answer else []
         return [32 * at + bit for at, word in enumerate(words) for bit in range(32) if word >> 31 - bit & 1]

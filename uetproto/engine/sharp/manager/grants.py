@@ -1,4 +1,4 @@
-"""The grants of an aggregation manager, and its records of ANs and jobs (sharp.md §4.2)."""
+"""This module has the grants of an aggregation manager, and its records of ANs and jobs (sharp.md §4.2)."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from uetproto.wire.codec import Values
 
 @dataclass(frozen=True, slots=True)
 class AttachPoint:
-    """The point where a host connects to one tree."""
+    """An attach point is a connection of a leaf AN, to which a host connects for one tree."""
 
     tree_id: int
     an: int
@@ -26,14 +26,14 @@ class Rail:
     part: Subtree
     llt: tuple[AttachPoint, ...]
     sat: tuple[AttachPoint, ...]
-    """Attach points on the SAT; empty if the job does not stream."""
+    """Attach points on the SAT. It is empty if the job does not use the SAT."""
     osts: int
     groups: int
 
 
 @dataclass(frozen=True, slots=True)
 class JobGrant:
-    """The resources that a job was granted."""
+    """A job grant holds the resources that a job was granted."""
 
     job_id: int
     rails: tuple[Rail, ...]
@@ -44,21 +44,22 @@ class JobGrant:
 
 @dataclass(slots=True)
 class KnownAn:
-    """A record that the manager keeps of an AN: its capabilities and what is left to be granted."""
+    """This is the record that the manager keeps of an AN: its capabilities, and the resources that are left to be
+    granted."""
 
     info: Values
     osts: int
     buffers: int
     groups: int
     qps: int
-    """Number of queue pairs left to be granted; `osts`, `buffers` and `groups` are such numbers of OSTs, buffer bytes
-    and groups."""
+    """Number of queue pairs that are left to be granted. `osts`, `buffers` and `groups` say how many OSTs, buffer bytes
+    and groups are left."""
     shared: int = 0
     """Number of jobs that share the semaphores of this AN."""
     exclusive: int = 0
     """Number of jobs that have a semaphore of this AN exclusively."""
     flows: int = 0
-    """Number of trees on which the jobs with an exclusive semaphore stream, summed over these jobs."""
+    """Number of (job, tree) pairs in which a job with an exclusive semaphore may use the SAT of the tree."""
     reserved: int = 0
     """Number of OSTs of the LLT groups of all jobs; a job has a group for each tree."""
 
@@ -70,7 +71,7 @@ class KnownAn:
 
 @dataclass(slots=True)
 class Share:
-    """The share of one AN that a job has on one tree."""
+    """A share is the part of the resources of one AN that a job has on one tree."""
 
     guid: int
     osts: int
@@ -81,13 +82,13 @@ class Share:
 
 @dataclass(slots=True)
 class KnownJob:
-    """A record that the manager keeps of a job."""
+    """This is the record that the manager keeps of a job."""
 
     grant: JobGrant
     shares: list[Share] = field(default_factory=list)
     qps: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Connections of hosts: (AN, tree, child_idx, connection)."""
+    """Connections of ANs to hosts, as (GUID of the AN, tree number, child_idx, connection)."""
     semaphores: dict[int, bool] = field(default_factory=dict)
-    """Maps each AN on which the job has a semaphore to True if it has it exclusively."""
+    """Maps each AN on which the job has a semaphore to whether the job has this semaphore exclusively."""
     flows: Counter[int] = field(default_factory=Counter)
-    """Number of trees on which the job streams, by AN."""
+    """Maps each AN to the number of trees on which the job may use the SAT there."""

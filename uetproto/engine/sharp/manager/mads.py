@@ -15,15 +15,15 @@ _NAMED = {int(attribute): codec_of(header) for attribute, header in ATTRIBUTES.i
 
 @dataclass(slots=True, kw_only=True)
 class Mad:
-    """A datagram, which holds its fields by name.
+    """A MAD holds the fields of a management datagram by name.
 
-    Its numbers are plain integers, as received ones need not be members of an enumeration.
+    The numbers are plain integers, as a received number need not be a member of an enumeration.
     """
 
     method: int
     attribute: int
     values: Values = field(default_factory=dict)
-    """Fields of the attribute."""
+    """Fields of the attribute, by name."""
     am_key: int = 0
     tid: int = 0
     status: int = 0
@@ -31,7 +31,7 @@ class Mad:
     mgmt_class: int = AM_CLASS
 
     def pack(self) -> bytes:
-        """Return the 256 bytes; the body of an attribute without a table is zero."""
+        """Return the 256 bytes of the MAD; an attribute whose layout is not known gets a body of zeros."""
         head = _HEAD.encode({
             "mgmt_class": self.mgmt_class, "class_version": self.class_version, "method": self.method,
             "status": self.status, "tid": self.tid, "attr_id": self.attribute, "am_key": self.am_key,
@@ -41,7 +41,7 @@ class Mad:
 
 
 def read(data: Buffer) -> Mad | None:
-    """Return the datagram; None for bytes that are no datagram of this class. Never raises."""
+    """Return the MAD that the bytes hold; None if they hold no MAD of the SHARP class. No bytes make it raise."""
     if len(data) != SIZE:
         return None
     head = _HEAD.decode(data)
@@ -55,12 +55,12 @@ def read(data: Buffer) -> Mad | None:
 
 
 def children_of(values: Values) -> dict[int, int]:
-    """Return the child list of a TreeConfig: connections by child_idx."""
+    """Return the child list of a TreeConfig, as a map from child_idx to connection."""
     return {values[f"child{at}_idx"]: values[f"child{at}_qpn"] for at in range(values["n_children"])}
 
 
 def child_rows(children: dict[int, int]) -> Values:
-    """Return the fields of a TreeConfig for a child list."""
+    """Return the fields of a TreeConfig for a child list, which maps child_idx to connection."""
     rows = {"n_children": len(children)}
     for at, (index, qpn) in enumerate(children.items()):
         rows |= {f"child{at}_idx": index, f"child{at}_qpn": qpn}

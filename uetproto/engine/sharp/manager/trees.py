@@ -20,7 +20,7 @@ LEAVES_WEIGHT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricSwitch:
-    """A switch of the fabric: its cables, and whether it has an AN."""
+    """A fabric switch has cables to other switches and to hosts, and may have an AN."""
 
     guid: int
     ports: Mapping[int, int]
@@ -33,7 +33,7 @@ class FabricSwitch:
 
 
 class TreeChild(NamedTuple):
-    """A child of an AN; its child_idx is its index in `TreeNode.children`."""
+    """A tree child is a host or an AN below an AN; its child_idx is its index in `TreeNode.children`."""
 
     guid: int
     is_host: bool
@@ -41,13 +41,14 @@ class TreeChild(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """An AN that belongs to one tree."""
+    """A tree node is an AN in one tree, with its parent and its children."""
 
     guid: int
     parent: int | None
     """GUID of the parent; None for the root."""
     children: tuple[TreeChild, ...]
-    """Children: hosts first, by port; then ANs, by (port, GUID)."""
+    """Children in the order of child_idx: first the hosts in the order of their ports, then the ANs in the order of
+    (port, GUID)."""
 
     def index_of(self, guid: int) -> int:
         """Return the child_idx of a child."""
@@ -56,16 +57,16 @@ class TreeNode:
 
 @dataclass(frozen=True, slots=True)
 class AggregationTree:
-    """The shape that an LLT and its paired SAT have."""
+    """An aggregation tree is the shape that an LLT and its paired SAT have in common."""
 
     tree_id: int
     """Number of the LLT."""
     sat_id: int
     root: int
     nodes: Mapping[int, TreeNode]
-    """ANs by GUID, parents before children."""
+    """Maps GUIDs to ANs; every parent stands before its children."""
     partial: bool
-    """Whether a leaf switch is missing in the tree."""
+    """Whether the tree does not reach every switch that has hosts."""
 
     def leaf_of(self, host: int) -> int | None:
         """Return the leaf AN of a host's port; None if the tree does not reach the port."""
@@ -82,7 +83,8 @@ class AggregationTree:
         return path
 
     def part_for(self, hosts: Iterable[int]) -> "Subtree | None":
-        """Return the ANs that these hosts need, up to the lowest common one; None if a host is not reached."""
+        """Return the ANs that connect these hosts, up to their lowest common AN; None if the tree does not reach a
+        host."""
         leaves = [self.leaf_of(host) for host in hosts]
         paths = [self.path(leaf) for leaf in dict.fromkeys(leaves) if leaf is not None]
         if None in leaves or not paths:
@@ -94,12 +96,12 @@ class AggregationTree:
 
 
 class Subtree(NamedTuple):
-    """The part of a tree on which a job runs."""
+    """A subtree is the part of a tree on which a job runs."""
 
     root: int
     """Lowest common AN of the leaves, which is the job's root."""
     ans: tuple[int, ...]
-    """All ANs of the part, parents before children."""
+    """All ANs of the subtree; every parent stands before its children."""
 
 
 class FabricGraph:
@@ -181,9 +183,11 @@ class _TreeShape(NamedTuple):
 def build_trees(
     fabric: FabricGraph, n: int, radix: int, allowed: Collection[int] | None = None
 ) -> list[AggregationTree]:
-    """Return the trees 0 … n - 1 with at most `radix` children for each AN; an empty result if no switch has an AN.
+    """Return the trees 0 … n - 1, in which an AN has at most `radix` children. The list is empty if no switch has an
+    AN.
 
-    `allowed`: the ANs that may be roots, of any level; None: those of the highest level.
+    `allowed` has the GUIDs of the ANs that may be roots, on any level; if it is None, those on the highest level may be
+    roots.
     """
     if n < 1:
         raise LocalError("n", f"{shown(n)} trees; at least 1")

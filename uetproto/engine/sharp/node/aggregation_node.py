@@ -38,7 +38,7 @@ _BODY_OF_REFUSED_JOIN = bytes(12) + b"\xff" + bytes(27)
 
 
 class SharpNode:
-    """An aggregation node, which is an `Element`."""
+    """This class is an aggregation node, an `Element` that a carrier drives."""
 
     def __init__(self, an_id: int, config: SharpConfig, rng: Rng | None = None) -> None:
         self.an_id = an_id
@@ -74,7 +74,7 @@ class SharpNode:
         self, tree_id: int, *, mode: int, llt_tree_id: int, parent: int | None, children: Mapping[int, int],
         depth: int = 1,
     ) -> None:  # fmt: skip
-        """Serve TreeConfig SET; `depth` is the level of the node, 1 for a leaf (**choice**: the manager says it)."""
+        """Serve TreeConfig SET; `depth` is the level of the node, 1 for a leaf (**choice**: the manager names it)."""
         limit = self.config.children
         if not 0 <= tree_id <= MAX_SAT_ID:
             raise LocalError("tree_id", f"{tree_id} is not legal", f"0 … {MAX_SAT_ID}")
@@ -91,7 +91,7 @@ class SharpNode:
         self.dead.difference_update(children.values(), () if parent is None else (parent,))
 
     def update_tree(self, tree_id: int, children: Mapping[int, int]) -> None:
-        """Serve TreeConfig UPDATE: add children, or remove those whose connection is 0, and their groups."""
+        """Serve TreeConfig UPDATE: add children; a child whose connection is 0 is removed, and its groups end."""
         tree = self.trees[tree_id]
         gone = {index for index, conn in children.items() if not conn}
         for group in list(self.groups.values()):
@@ -110,7 +110,7 @@ class SharpNode:
             del self.quotas[key]
 
     def disable_tree(self, tree_id: int) -> None:
-        """Serve TreeConfig DISABLE: refuse the requests on a tree."""
+        """Serve TreeConfig DISABLE: refuse all further requests on a tree."""
         if tree_id in self.trees:
             self.trees[tree_id].enabled = False
 
@@ -121,12 +121,13 @@ class SharpNode:
         self.quotas[quota.job_id, quota.tree_id] = quota
 
     def clear_quota(self, job: int, tree: int) -> None:
-        """Serve QuotaConfig CLEAR: end the groups of a job on a tree and its quota."""
+        """Serve QuotaConfig CLEAR: end the groups of a job on a tree, and remove the quota."""
         self.cleanup(job, tree)
         self.quotas.pop((job, tree), None)
 
     def cleanup(self, job: int | None = None, tree: int | None = None) -> None:
-        """Serve ResourceCleanup: end the groups of a job, of a tree, or all, with ERROR CANCELLED to their children."""
+        """Serve ResourceCleanup: end the groups of a job on a tree and send ERROR CANCELLED to their children. None
+        stands for every job, or for every tree."""
         for group in list(self.groups.values()):
             if job in (None, group.job_id) and tree in (None, group.tree_id):
                 group.handle(GroupInput.CLEANUP)
@@ -211,7 +212,7 @@ class SharpNode:
             op.owner.acknowledged(op, child)
 
     def lost(self, conn: int, now: int) -> None:
-        """Handle the failure of a connection: children and parents on it are down."""
+        """Handle the failure of a connection: the child or parent at its other end counts as down."""
         self.now = now
         if conn in self.dead:
             return
@@ -231,7 +232,7 @@ class SharpNode:
         return out
 
     def deadline(self) -> int | None:
-        """Return when to poll at the latest; None if no timer runs and nothing is to be sent."""
+        """Return the time at which `poll` is due at the latest; None if no timer runs and nothing is to be sent."""
         if self._out:
             return self.now
         first = self._timers.nearest()
@@ -297,20 +298,21 @@ class SharpNode:
         port.rcds_sent_bytes += len(data)
 
     def expect(self, op: OstEntry, child: int) -> int:
-        """Return a handle whose acknowledgement says that the child has the result."""
+        """Return a new handle for the result of an operation that a child gets; its acknowledgement says that the child
+        has the result."""
         self._handles += 1
         self._awaited[self._handles] = op, child
         return self._handles
 
     def start(self, timed: Timed, delay: int) -> None:
-        """Start a timer, or restart it; a delay of 0 stops it."""
+        """Start or restart the timer of an object, with a delay in picoseconds; a delay of 0 stops the timer."""
         if delay:
             self._timers.start(timed, self.now + delay)
         else:
             self.stop(timed)
 
     def stop(self, timed: Timed) -> None:
-        """Stop a timer."""
+        """Stop the timer of an object."""
         timed.deadline = NEVER
 
     def watch(self) -> None:
@@ -333,7 +335,7 @@ class SharpNode:
         return min(self.config.first_mlid + self._mlids - 1, 0xFFFE)
 
     def discard(self) -> None:
-        """Count a message that no row of a table takes."""
+        """Count a message that is dropped without an answer."""
         self.counters["sharp_discards"] += 1
         if self._source is not None:
             self._source.sharp_discards += 1
@@ -360,7 +362,7 @@ class SharpNode:
     # Locks: each is on an LLT group, for a SAT tree (sharp.md §3.3)
 
     def may_lock(self, group: GroupContext, sat_tree_id: int) -> Status:
-        """Return OK if a group may lock a SAT tree, else what forbids it."""
+        """Return OK if a group may lock a SAT tree, otherwise the status of the refusal."""
         tree = self.trees.get(sat_tree_id)
         quota = self.quotas.get((group.job_id, sat_tree_id))
         if tree is None or not tree.mode or tree.llt_tree_id != group.tree_id:
@@ -371,13 +373,14 @@ class SharpNode:
         return Status.LOCK_DENIED if quota.prevent_lock or (own is not None and own.prevent_lock) else Status.OK
 
     def lock_of(self, group: GroupContext) -> GroupLock | None:
-        """Return the lock that permits the stream of a group of a SAT tree."""
+        """Return the lock that permits the operations of a group on a SAT tree; the paired LLT group owns it. None if
+        no lock is for this SAT tree."""
         paired = self.groups.get((group.tree.llt_tree_id, group.group_id))
         if paired is None or paired.job_id != group.job_id or paired.lock.body.sat_tree_id != group.tree_id:
             return None
         return paired.lock
 
     def stream_of(self, sat_tree_id: int, group_id: int) -> SatOperations | None:
-        """Return the streaming operations of a group of a SAT tree."""
+        """Return the operations of a group on a SAT tree; None if there is no such group."""
         group = self.groups.get((sat_tree_id, group_id))
         return group.operations if group is not None and isinstance(group.operations, SatOperations) else None

@@ -1,4 +1,4 @@
-"""The checks of an aggregation request in their order: rules 3 to 5 (sharp.md §2.8)."""
+"""An aggregation node checks an AGG_REQ by rules 3, 4 and 5, in this order (sharp.md §2.8)."""
 
 from functools import cache
 
@@ -12,7 +12,8 @@ _NODATA, _SAT, _LOCK, _LAST, _TGT = (int(flag) for flag in (Flag.NODATA, Flag.SA
 
 @cache
 def element_or_status(coll: int, op: int, dtype: int, tag_dtype: int, prod: bool) -> tuple[int, Status]:
-    """Apply rule 3 of sharp.md §2.8: return the bytes of an element and OK, or 0 and the status of the refusal."""
+    """Apply rule 3 of sharp.md §2.8: return the size of an element (bytes) and OK, or 0 and the status of the
+    refusal."""
     if coll > Coll.BCAST or op > NONE or (op == Op.PROD and not prod):
         return 0, Status.OP_UNSUPPORTED
     if dtype > NONE or tag_dtype > NONE:
@@ -30,9 +31,10 @@ def element_or_status(coll: int, op: int, dtype: int, tag_dtype: int, prod: bool
 
 
 def check_request(message: SharpMessage, *, user_data: int, prod: bool, sat: bool, locked: bool) -> Status:
-    """Apply rules 3, 4 and 5 of sharp.md §2.8; `sat`: on a SAT tree; `locked`: the lock is held.
+    """Return OK, or the status with which rule 3, 4 or 5 of sharp.md §2.8 refuses a request.
 
-    `sat_operations` checks what the chunks of an operation must have in common.
+    `user_data` is the greatest number of bytes on an LLT, `sat` says whether the tree is a SAT, and `locked` whether
+    the group holds the lock of the SAT. `sat_operations` checks what the chunks of an operation must have in common.
     """
     size, status = element_or_status(message.coll, message.op, message.dtype, message.tag_dtype, prod)
     if status:

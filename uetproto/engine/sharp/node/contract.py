@@ -1,4 +1,4 @@
-"""Protocols say what the parts of an aggregation node use of each other: node services, group, lock, stream.
+"""These protocols name the attributes and methods by which the parts of an aggregation node use each other.
 
 The methods are described in the classes that implement the protocols, which are in `aggregation_node`, `group`, `lock`
 and `sat_operations`.
@@ -19,7 +19,7 @@ from uetproto.wire.headers.sharp import Status
 
 
 class Timed(Protocol):
-    """The owner of a timer has these parts."""
+    """An object that has a timer has these members: the deadline in picoseconds, and the method to call at expiry."""
 
     deadline: int
 
@@ -27,7 +27,7 @@ class Timed(Protocol):
 
 
 class GroupContext(Protocol):
-    """A group has these parts for its operations, its lock and the heartbeats."""
+    """These are the members of a group that its operations, its lock and the heartbeats use."""
 
     tree: NodeTree
     state: GroupState
@@ -57,7 +57,7 @@ class GroupContext(Protocol):
 
 
 class StreamLock(Protocol):
-    """The lock that permits streaming operations has these parts for them and their group."""
+    """These are the members of the lock of a SAT tree that the operations on this tree and their group use."""
 
     body: LockBody
 
@@ -68,7 +68,7 @@ class StreamLock(Protocol):
 
 
 class LockedStream(Protocol):
-    """Streaming operations have these parts for the lock that permits them."""
+    """These are the members of the operations on a SAT tree that the lock of this tree uses."""
 
     @property
     def busy(self) -> bool: ...
@@ -76,7 +76,7 @@ class LockedStream(Protocol):
 
 
 class NodeServices(Protocol):
-    """An aggregation node has these services for its parts."""
+    """These are the members of an aggregation node that its groups, operations, locks and heartbeats use."""
 
     an_id: int
     now: int

@@ -14,7 +14,7 @@ from uetproto.engine.sharp.management import ALL_PORTS, OTHER_PORT, PARENT_PORT,
 
 @dataclass(slots=True)
 class PortCounters:
-    """A port of an aggregation node has these counters."""
+    """These are the counters of one port of an aggregation node."""
 
     packets_sent: int = 0
     """Number of messages sent; also published as `rcds_sent_packets`."""
@@ -29,12 +29,12 @@ class PortCounters:
     rnr_naks: int = 0
     """Number of NACKs with OST_EXHAUSTED received from this port."""
     out_of_sequence_naks: int = 0
-    """Number of other NACKs received from this port: SEQ_AHEAD, SEQ_STALE."""
+    """Number of NACKs with SEQ_AHEAD or SEQ_STALE received from this port."""
     timeout_events: int = 0
-    """Number of times that T_ost expired (no request of this child), that T_result expired (no result of the parent),
-    or that missed heartbeats ended the connection."""
+    """Number of times that T_ost expired without a request of this child, that T_result expired without a result of the
+    parent, or that missed heartbeats ended the connection."""
     sharp_discards: int = 0
-    """Number of messages from this port that were discarded because no row of a state table takes them."""
+    """Number of messages from this port that were dropped without an answer."""
 
     def read(self) -> dict[str, int]:
         """Return the counters by published name."""
@@ -42,13 +42,13 @@ class PortCounters:
 
 
 class PortsByConnection(dict[int | None, PortCounters]):
-    """A map from each connection to the counters of its port; None stands for multicast groups."""
+    """This dict maps each connection to the counters of its port; the key None stands for multicast groups."""
 
     def __init__(self, trees: Mapping[int, NodeTree]) -> None:
         super().__init__()
         self._trees = trees
         self.by_port: dict[int, PortCounters] = {}
-        """Counters by port; they outlive connections, as those of a switch do."""
+        """Maps port numbers to counters, which outlive the connections, as the counters of a switch do."""
 
     def __missing__(self, conn: int | None) -> PortCounters:
         found = self[conn] = self.by_port.setdefault(self._port_of(conn), PortCounters())
@@ -63,7 +63,7 @@ class PortsByConnection(dict[int | None, PortCounters]):
         return OTHER_PORT
 
     def of(self, port: int) -> Counter[str]:
-        """Return the counters of a port by published name; for `ALL_PORTS` the sums over all ports."""
+        """Return the counters of a port by published name. The port `ALL_PORTS` has the sums over all ports."""
         total: Counter[str] = Counter()
         for number, counters in self.by_port.items():
             if port in (number, ALL_PORTS):

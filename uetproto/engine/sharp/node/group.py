@@ -1,8 +1,9 @@
-"""A group at an aggregation node follows the table `states.GROUP` (sharp.md §3.1).
+"""A group at an aggregation node follows the state table `states.GROUP` (sharp.md §3.1).
 
 The root of a group is the node that QuotaConfig names. If only one child of that node takes part, the node may make the
-child the root instead (group trim): it sends JOIN_RESP with is_root = 1, and the child has all ranks of the group. With
-a single child and without group trim it sends is_root = 0 (**choice**: sharp.md has is_root = 1 there as well).
+child the root instead (group trim): it sends JOIN_RESP with is_root = 1, and the child has all ranks of the group. If
+a node has a single child and may not trim, it sends is_root = 0 (**choice**: sharp.md has is_root = 1 in this case as
+well).
 """
 
 from typing import Any
@@ -26,7 +27,8 @@ _MGID_IPV4 = 0xFFFF << 32 | 239 << 24
 
 
 class AggregationGroup(TableMachine, table=GROUP):
-    """A group holds the state of one (tree, group) at a node: its ranks, its grant, its operations and its lock."""
+    """An aggregation group is the part of a group on one tree at one node: its ranks, its grant, its operations and its
+    lock."""
 
     state: GroupState
 
@@ -53,9 +55,9 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.depth = tree.depth
         self.granted = JoinResponse()
         self.code = Status.OK
-        """Reason why the group FAILED or was given up; OK: it was not."""
+        """Reason why the group FAILED or was given up; OK if neither happened."""
         self.refusal = Status.OK
-        """Reason why the last JOIN_REQ was refused, or would be."""
+        """Status to send if the last JOIN_REQ is refused."""
         self._seqs: dict[int, int] = {}
         """Maps each child to the seq of its last control request, which the response repeats."""
         self._joins: dict[int, int] = {}
@@ -71,7 +73,7 @@ class AggregationGroup(TableMachine, table=GROUP):
 
     @property
     def window(self) -> int:
-        """Return the window W, the number of operations that may be open."""
+        """Return the window W, the number of operations that may be open at a time."""
         return self.granted.granted_osts
 
     def conn_of(self, child: int) -> int:
@@ -112,7 +114,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         return self._message(SharpOpcode.ERROR, seq, status=code, body=body)
 
     def nack(self, child: int, message: SharpMessage, code: Status) -> None:
-        """Send a NACK for a request of a child; the NACK carries the vec_off as well (**choice**)."""
+        """Send a NACK for a request of a child; the NACK carries the vec_off of the request as well (**choice**)."""
         body = SharpFault(code, self.depth, message.opcode, self.node.an_id, frozenset((child,))).pack()
         self.node.counters["nacks"] += 1
         self.node.ports[self.conn_of(child)].rnr_events += 1
@@ -155,7 +157,8 @@ class AggregationGroup(TableMachine, table=GROUP):
     # Inputs
 
     def handle(self, event: GroupInput, child: int | None = None, message: SharpMessage | None = None) -> None:
-        """Take one step of the table; a group that enters NONE is removed from the node, with all it holds."""
+        """Take the step of the state table for an input. A group that enters NONE is removed from the node, with
+        everything that it holds."""
         if not self.step(event, child, message):
             self.node.discard()
         elif self.state is GroupState.NONE:
@@ -228,13 +231,13 @@ class AggregationGroup(TableMachine, table=GROUP):
             self.handle(GroupInput.LEAVE_LAST, child)
 
     def parent_lost(self) -> None:
-        """Handle the failure of the connection to the parent; a READY group that has its root here does not need it."""
+        """Handle the failure of the connection to the parent; a READY group that has its root here needs no parent."""
         if not (self.is_root and self.state is GroupState.READY):
             self.code = self.code or Status.PARENT_DOWN
             self.handle(GroupInput.PARENT_LOST)
 
     def fatal(self, code: Status) -> None:
-        """Handle the end of an operation with a code that ends the group."""
+        """Fail the group, because an operation failed with a status that ends the group."""
         if self.state is GroupState.READY:
             self.code = code
             self.handle(GroupInput.FATAL)
@@ -319,7 +322,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.respond(child, SharpOpcode.GROUP_JOIN_RESP, Status.OK, body)
 
     def refuse_join(self, child: int, _: object) -> None:
-        """Send JOIN_RESP with the refusal to a child."""
+        """Send JOIN_RESP with the reason of the refusal to a child."""
         code = self.code or self.refusal
         self.respond(child, SharpOpcode.GROUP_JOIN_RESP, code, JoinResponse(child_idx=child).pack())
 
@@ -334,8 +337,8 @@ class AggregationGroup(TableMachine, table=GROUP):
         self._refuse_all(self.code)
 
     def give_up(self, child: int | None, message: SharpMessage | None) -> None:
-        """Send JOIN_RESP with the reason to the children and LEAVE_REQ to the parent: the group will not be
-        complete."""
+        """Give up a group that will not become complete: send JOIN_RESP with the reason to the children, and LEAVE_REQ
+        to the parent."""
         if message is not None and child is not None:
             self.respond(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
         self._refuse_all(self.code, child)

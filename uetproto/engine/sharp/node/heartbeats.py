@@ -23,7 +23,7 @@ class HeartbeatMonitor:
             self.node.start(self, self.node.config.heartbeat)
 
     def receive(self, conn: int, message: SharpMessage) -> None:
-        """Answer a HEARTBEAT; an answer resets the count of its connection."""
+        """Answer a HEARTBEAT; a HEARTBEAT_RESP resets the number of missed heartbeats of its connection."""
         if message.opcode == SharpOpcode.HEARTBEAT:
             body = Heartbeat(self.node.an_id, Heartbeat.unpack(message.body).counter).pack()
             self.node.send(conn, SharpMessage(

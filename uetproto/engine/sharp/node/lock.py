@@ -1,9 +1,9 @@
-"""The lock of a SAT tree for one group follows the table `states.LOCK` (sharp.md §3.3).
+"""The lock of a SAT tree for one group follows the state table `states.LOCK` (sharp.md §3.3).
 
 Lock messages are sent on the paired LLT, so every group of an LLT has a lock. A node never waits for a semaphore: if
 none is free, its LOCK_REQ to the parent carries a status other than OK (a mark), and the root refuses the lock. Other
-obstacles, such as two targets, are marked in the same way (**choice**: sharp.md answers two targets with ERROR, not
-LOCK_RESP).
+obstacles, such as two different target ranks, are marked in the same way (**choice**: sharp.md answers two targets with
+ERROR, not LOCK_RESP).
 """
 
 from uetproto.engine.contract import MILLISECOND, NEVER
@@ -15,7 +15,8 @@ from uetproto.wire.headers.sharp import EVERY_RANK, UNLIMITED, SharpOpcode, Stat
 
 
 class GroupLock(TableMachine, table=LOCK):
-    """The lock of a group: which children request it, whether it is held, and how many operations are left."""
+    """A group lock records which children of a group request the lock of a SAT tree, whether the group holds the lock,
+    and how many operations are left."""
 
     state: LockState
 
@@ -33,11 +34,11 @@ class GroupLock(TableMachine, table=LOCK):
         self.next: list[tuple[int, SharpMessage]] = []
         """LOCK_REQs for the next lock, from children that have unlocked before all children have unlocked."""
         self.mark = Status.OK
-        """Reason why the lock cannot be granted; OK: no obstacle is known."""
+        """Reason why the lock cannot be granted; OK if no obstacle is known."""
         self.holds = False
         """Whether a semaphore of the SAT tree is held, tentatively or committed."""
         self.remaining = 0
-        """Number of operations that are left of the batch; `UNLIMITED` is not counted."""
+        """Number of operations that are left of the batch; the value `UNLIMITED` is not counted down."""
 
     @property
     def held(self) -> bool:
@@ -45,7 +46,8 @@ class GroupLock(TableMachine, table=LOCK):
         return self.state is LockState.L_HELD
 
     def handle(self, event: LockInput, child: int | None = None, message: SharpMessage | None = None) -> None:
-        """Take one step of the table."""
+        """Take the step of the state table for an input; a message for which the table has no entry is counted and
+        dropped."""
         if not self.step(event, child, message):
             self.node.discard()
 
@@ -81,8 +83,8 @@ class GroupLock(TableMachine, table=LOCK):
     def operation_finished(self, unlock: bool) -> None:
         """Count an operation whose LAST result was sent, or that failed.
 
-        A failed operation counts too (**choice**), so that all nodes agree. `unlock`: a request of the operation had
-        the flag UNLOCK.
+        A failed operation counts too (**choice**), so that all nodes agree. `unlock` says whether a request of the
+        operation had the flag UNLOCK.
         """
         used_up = unlock or self.remaining == 1
         self.handle(LockInput.USED_UP if used_up else LockInput.OPERATION_DONE)
@@ -97,7 +99,7 @@ class GroupLock(TableMachine, table=LOCK):
                 self.handle(LockInput.UNLOCK_ALL)
 
     def end(self) -> None:
-        """End the lock with its group; the open operations of the stream fail."""
+        """End the lock with its group; the operations that are open on the SAT tree fail."""
         self.next.clear()
         if self.state is LockState.L_HELD:
             stream = self._stream()
@@ -131,7 +133,8 @@ class GroupLock(TableMachine, table=LOCK):
         self.asked.add(child)
 
     def hold_tentatively(self, *_: object) -> None:
-        """Reserve a semaphore, or note LOCK_BUSY if none is free; a node other than the root sends LOCK_REQ up."""
+        """Reserve a semaphore, or note LOCK_BUSY if none is free; a node other than the root sends LOCK_REQ to its
+        parent."""
         group, target = self.group, self.body.target_rank
         if group.is_root and target != EVERY_RANK and group.child_of_rank(target) < 0:
             self.mark = self.mark or Status.SAT_NO_DEST
@@ -147,7 +150,8 @@ class GroupLock(TableMachine, table=LOCK):
         self._hold()
 
     def commit(self, _: object, message: SharpMessage) -> None:
-        """Hold the lock and forward LOCK_RESP OK; a node without a semaphore gives the lock back and refuses it."""
+        """Hold the lock and forward LOCK_RESP OK. A node without a semaphore sends the parent UNLOCK_REQ and its
+        children LOCK_BUSY instead."""
         body = LockBody.unpack(message.body)
         if not self.holds:
             self.give_back(None, message)
@@ -237,13 +241,13 @@ class GroupLock(TableMachine, table=LOCK):
             self.remaining -= 1
 
     def collect_unlock(self, child: int, message: SharpMessage) -> None:
-        """Count a child that does not need the lock any more."""
+        """Record that a child has sent UNLOCK_REQ."""
         self.unlocking.add(child)
         if message.status:
             self.returned.add(child)
 
     def unlock(self, *_: object) -> None:
-        """Send UNLOCK_REQ up and UNLOCK_RESP down, and release the lock."""
+        """Send UNLOCK_REQ to the parent and UNLOCK_RESP to the children, and release the lock."""
         if not self.group.is_root:
             self.group.ask_parent(SharpOpcode.UNLOCK_REQ, self.body.pack())
         self.release()

@@ -1,7 +1,8 @@
-"""An aggregation node runs the operations of a group by the table `states.OPERATION` (sharp.md §3.2).
+"""An aggregation node runs the operations of a group by the state table `states.OPERATION` (sharp.md §3.2).
 
-`GroupOperations` has what LLT and SAT share: requests up, results down, NACK and ERROR. `LltOperations` adds the window
-of a low-latency tree; `sat_operations.SatOperations` adds the windows of a streaming tree.
+`GroupOperations` has what LLT and SAT share: it sends requests to the parent and results to the children, and handles
+NACK and ERROR. `LltOperations` adds the window of a low-latency tree, and `sat_operations.SatOperations` the windows of
+a streaming tree.
 """
 
 from abc import ABC, abstractmethod
@@ -23,13 +24,13 @@ _NODATA, _MCAST, _LE, _REPRO, _FINAL, _LOCK, _UNLOCK = (
 )
 
 FATAL = frozenset({Status.DATA_CORRUPT, Status.CHILD_DOWN, Status.PARENT_DOWN})
-"""Codes of failed operations that end the group as well."""
+"""If an operation fails with one of these statuses, its group fails as well."""
 
 
 class GroupOperations(ABC):
-    """The operations that one group has: open, finished and failed ones.
+    """This class holds the operations of one group that are open, finished or failed.
 
-    Subclasses say where a request belongs, when results leave and what the window is.
+    Subclasses decide to which operation a request belongs, when results are sent, and what the window is.
     """
 
     sat: ClassVar[bool]
@@ -148,7 +149,8 @@ class GroupOperations(ABC):
         self, op: OstEntry, event: OpInput, child: int | None = None, message: SharpMessage | None = None,
         data: bytes = b"",
     ) -> None:  # fmt: skip
-        """Take one step of the table."""
+        """Take the step of the state table for an input; a message for which the table has no entry is counted and
+        dropped."""
         row = self.compiled.get((op.state, event))
         if row is None:
             return self.node.discard()
@@ -236,7 +238,7 @@ class GroupOperations(ABC):
         self.store(op, child, message, data)
 
     def store(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Store the operand of a child; the last one ends the collection."""
+        """Store the operand of a child; the operand of the last child ends the collection."""
         flags = message.flags
         op.operands[child] = None if flags & _NODATA else message.body
         op.raw[child] = data
@@ -275,7 +277,7 @@ class GroupOperations(ABC):
         self.node.start(op, self.node.config.t_result)
 
     def send_again(self, op: OstEntry, *_: object) -> None:
-        """Retransmit the request with RETX."""
+        """Retransmit the request to the parent, with the flag RETX."""
         op.tries += not op.rnr
         op.rnr = False
         self.node.counters["retries"] += 1
@@ -283,17 +285,18 @@ class GroupOperations(ABC):
         self.node.start(op, self.node.config.t_result)
 
     def wait_rnr(self, op: OstEntry, *_: object) -> None:
-        """Wait T_rnr before the retransmission."""
+        """Wait T_rnr before the retransmission of a request that the parent refused."""
         op.refused += 1
         op.rnr = True
         self.node.start(op, self.node.config.t_rnr)
 
     def hold_back(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Hold a request until this node has the result that the child has (**choice**; by sharp.md it is refused)."""
+        """Hold a request from a child that has received an earlier result by multicast, until this node has that result
+        too (**choice**; by sharp.md the request is refused)."""
         self.ops[add32(op.seq, -self.group.window)].early[child] = message, data
 
     def drop_duplicate(self, *_: object) -> None:
-        """Drop and count a duplicate; the result will answer it."""
+        """Drop and count a duplicate request, which the result will answer."""
         self.node.counters["dup"] += 1
 
     # Actions of the table: results
@@ -362,7 +365,8 @@ class GroupOperations(ABC):
         self.node.send(self.group.conn_of(child), bytes(data), self.node.expect(op, child))
 
     def repeat_result(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Retransmit the result to a child; if only a multicast had the payload, request it from the parent first."""
+        """Retransmit the result to a child. If this node does not have the payload, because it came by multicast,
+        request it from the parent first."""
         op = self.cached.get(op.seq, op) if op.head is None else op
         self.node.counters["dup"] += 1
         if op.result is None or not op.answered:
@@ -434,7 +438,8 @@ class GroupOperations(ABC):
 
 
 class LltOperations(GroupOperations):
-    """The operations that a group has on a low-latency tree; at most W = granted_osts of them are open."""
+    """This class holds the operations of a group on a low-latency tree, of which at most W = granted_osts are open at a
+    time."""
 
     sat = False
 

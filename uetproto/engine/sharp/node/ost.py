@@ -37,7 +37,7 @@ class OstEntry:
     """First request of the operation; the signatures of all other requests are compared with its signature."""
     signature: tuple[object, ...] = ()
     length: int = 0
-    """Number of bytes of the vector that the chunk represents, also with NODATA."""
+    """Number of bytes of the vector that the chunk represents, even if its request carries no data (NODATA)."""
     operands: dict[int, bytes | None] = field(default_factory=dict)
     """Maps each child, in the order of arrival, to its operand; None stands for NODATA."""
     raw: dict[int, bytes] = field(default_factory=dict)
@@ -45,9 +45,10 @@ class OstEntry:
     cookies: dict[int, bytes] = field(default_factory=dict)
     """Maps each child to the UDH extension of its request, which its result repeats."""
     merged: list[int] = field(default_factory=lambda: [int(Flag.MCAST), 0])
-    """Flags that all requests have, and the flags that any request has."""
+    """Two flag words: the first has MCAST if all requests have MCAST, the second has UNLOCK if any request has
+    UNLOCK."""
     up: bytes = b""
-    """Request to the parent."""
+    """Packed request to the parent; empty if there is none."""
     tries: int = 0
     """Number of retransmissions after T_result."""
     refused: int = 0
@@ -80,7 +81,7 @@ class OstEntry:
 
     @property
     def message(self) -> SharpMessage:
-        """Return the first request of an operation that has one."""
+        """Return the first request of the operation, which must have one."""
         assert self.head is not None
         return self.head
 

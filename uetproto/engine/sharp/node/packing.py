@@ -13,7 +13,8 @@ def pack_for(
     head: SharpMessage, opcode: int, vector: bytes | None, child_idx: int, flags: int, *,
     target: SharpTarget | None = None,
 ) -> bytes:  # fmt: skip
-    """Return a message for the operation of the request `head`; a `vector` of None sets NODATA."""
+    """Return a packed message of the operation to which the request `head` belongs. If `vector` is None, the message
+    has the flag NODATA."""
     return SharpMessage(
         opcode, head.tree_id, head.job_id, head.group_id, head.seq, head.vec_off, head.count, head.op, head.dtype,
         head.tag_dtype, head.coll, child_idx, 0, flags | (_NODATA if vector is None else 0), b"", target, vector or b"",
@@ -21,7 +22,8 @@ def pack_for(
 
 
 def pack_result(result: SharpMessage, child_idx: int, *, without: bool = False, extra: int = 0) -> bytearray:
-    """Return a result for one child, without extensions; `without` replaces the payload by NODATA."""
+    """Return the packed result for one child, without extensions. `without` replaces the payload by the flag NODATA;
+    `extra` are additional flags."""
     body = b"" if without else result.body
     flags = result.flags & _PASSING | extra | (_NODATA if without else 0)
     data = bytearray(HEADER.pack(
@@ -35,7 +37,7 @@ def pack_result(result: SharpMessage, child_idx: int, *, without: bool = False, 
 
 
 def address_result(data: bytearray, child: int, cookie: bytes | None, *, again: bool) -> None:
-    """Write the child's index and cookie into a packed result; `again` sets RETX."""
+    """Write the index of a child and its cookie (UDH extension) into a packed result; `again` sets the flag RETX."""
     data[CHILD_AT] = child
     if again:
         data[_LOW_FLAGS] |= _RETX

@@ -18,7 +18,7 @@ DYNAMIC_OSTS = 2
 
 
 class PoolUser(Protocol):
-    """The parts of a group that the pool uses."""
+    """These are the members of a group that the pool uses."""
 
     tree: NodeTree
     tree_id: int
@@ -32,7 +32,7 @@ class PoolUser(Protocol):
 
 
 class Used(NamedTuple):
-    """The numbers of units of each resource of a node that are in use."""
+    """This tuple says how much of each resource of a node is in use."""
 
     osts: int
     groups: int
@@ -61,7 +61,7 @@ class ResourcePool:
     # Groups
 
     def admit(self, group: PoolUser, request: JoinRequest) -> Status:
-        """Reserve the requested OSTs for a new group within the limits, and return OK; otherwise return the refusal."""
+        """Reserve the requested OSTs for a new group within the limits, and return OK; otherwise return the reason."""
         config, quota, key = self.config, group.quota, (group.job_id, group.tree_id)
         if quota is None:
             return Status.UNKNOWN_JOB
@@ -103,7 +103,8 @@ class ResourcePool:
     # OSTs by the lazy policy
 
     def allocate_ost(self) -> bool:
-        """Allocate an OST and return whether one was left; True without the lazy policy, as the group reserved it."""
+        """Allocate an OST and return whether one was left. Without `lazy_ost` return True, as the group has reserved
+        its OSTs."""
         if not self.config.lazy_ost:
             return True
         if self.osts >= self.config.osts:
@@ -112,13 +113,14 @@ class ResourcePool:
         return True
 
     def release_ost(self) -> None:
-        """Release the OST of an operation."""
+        """Release the OST of an operation, if `lazy_ost` is set; otherwise the group keeps it."""
         self.osts -= self.config.lazy_ost
 
     # Semaphores of SAT trees
 
     def acquire_semaphore(self, sat_tree_id: int) -> bool:
-        """Acquire a semaphore of a SAT tree and the OSTs of its stream; return whether all were available."""
+        """Acquire a semaphore of a SAT tree and the OSTs for its window of chunks; return whether all were
+        available."""
         config = self.config
         streams = 0 if config.lazy_ost else config.sat_window
         if (
@@ -131,6 +133,6 @@ class ResourcePool:
         return True
 
     def release_semaphore(self, sat_tree_id: int) -> None:
-        """Release a semaphore of a SAT tree and the OSTs of its stream."""
+        """Release a semaphore of a SAT tree and the OSTs for its window of chunks."""
         self.holders[sat_tree_id] -= 1
         self.osts -= 0 if self.config.lazy_ost else self.config.sat_window

@@ -1,7 +1,7 @@
 """A group on a SAT tree runs its operations chunk by chunk (sharp.md §3.3).
 
-Each chunk has an OST of its own and follows the table of sharp.md §3.2; it is sent to the parent as soon as all
-children have delivered it. A `ChunkStream` holds the state that the chunks of one seq share. Results are sent in
+Each chunk has an OST of its own and follows the state table of sharp.md §3.2. A chunk is sent to the parent as soon as
+all children have delivered it. A `ChunkStream` holds the state that the chunks of one seq share. Results are sent in
 ascending vec_off. The first error of a chunk ends the whole operation.
 """
 
@@ -24,7 +24,7 @@ _OPEN = (OpState.COLLECT, OpState.UP)
 
 @dataclass(slots=True, eq=False)
 class ChunkStream:
-    """A stream holds the state that the chunks of one seq share."""
+    """A chunk stream holds the state that the chunks of one operation (one seq) share."""
 
     chunk: int = 0
     """Size in bytes of every chunk but the last; 0 until a chunk has been received."""
@@ -35,7 +35,7 @@ class ChunkStream:
     furthest: int = 0
     """Greatest vec_off received."""
     done: int = 0
-    """Lowest vec_off that is not DONE, where the window begins."""
+    """Lowest vec_off whose chunk is not DONE; the window of chunks begins there."""
     ready: dict[int, OstEntry] = field(default_factory=dict)
     """Results, by vec_off, that wait until the results of all lower vec_offs have been sent."""
     out: deque[OstEntry] = field(default_factory=deque)
@@ -46,7 +46,8 @@ class ChunkStream:
 
 
 class SatOperations(GroupOperations):
-    """The operations that a group has on a streaming tree; one window limits the streams, another the chunks."""
+    """This class holds the operations of a group on a streaming tree. One window limits the open operations, and
+    another window limits their open chunks."""
 
     sat = True
 
@@ -153,7 +154,7 @@ class SatOperations(GroupOperations):
     # Actions that differ
 
     def allocate(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Allocate an OST of the stream."""
+        """Allocate an OST for a chunk, and count the chunk as open."""
         self.open += 1
         op.length = _length(message)
         super().allocate(op, child, message, data)

@@ -1,4 +1,5 @@
-"""The timers of an aggregation node: one heap, in which a timer that was restarted or stopped leaves a stale entry."""
+"""An aggregation node keeps its timers in one heap, where a timer that was restarted or stopped leaves a stale
+entry."""
 
 from heapq import heappop, heappush
 
@@ -7,7 +8,8 @@ from uetproto.engine.sharp.node.contract import Timed
 
 
 class TimerQueue:
-    """A queue of timers; an owner has one timer, whose deadline is `owner.deadline`."""
+    """A timer queue holds the timers of a node. An owner has one timer, whose deadline (picoseconds) is
+    `owner.deadline`."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timed]] = []
