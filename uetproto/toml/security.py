@@ -39,7 +39,7 @@ from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.port import CLEAR_NACKS, PLAIN
 from uetproto.errors import LocalError, MissingPackageError
 from uetproto.framing.security import KeyRotation, RekeyTrigger, Security, SecurityMember, tx_an
-from uetproto.knobs import KeyType, knobs_of
+from uetproto.knobs import KeyType, knobs_of, time_text, with_defaults
 from uetproto.toml.file import SectionReader, harmless
 from uetproto.toml.values import NAMES, SECRET, TEXT, integer, key_of, one_of, time
 
@@ -63,18 +63,22 @@ def _clear_nacks(value: Any) -> frozenset[int]:
     return frozenset(CLEAR_NACKS[name] for name in names)
 
 
+_GUARD = 2 * SECOND
+"""Guard time of the reference provider's rotation (tss.md §10)."""
+_START = "expected"
+"""Policy of secure start in a secure domain (tss.md §11)."""
 _TURN = KeyType(_turn, 'a number of packets that a node has sealed, or a virtual time such as "5 us"')
 _DOMAIN = {name: key_of(one) for name, one in knobs_of(DomainConfig).items()}
-_HABITS = {
-    "epoch": integer(0, 2**16 - 1).says("The epoch of the first packets.", "0", "tss.md §4"),
+_HABITS = with_defaults({
+    "epoch": integer(0, 2**16 - 1).says("The epoch of the first packets.", source="tss.md §4"),
     **{name: _DOMAIN.pop(name) for name in (
         "rx_max_epoch_lifetime", "auth_fail_threshold", "invoke_fatal_threshold", "strict_tsc_halves",
     )},
-    "plain": one_of(PLAIN).says("What becomes of packets in clear.", "drop", "tss.md §9"),
+    "plain": one_of(PLAIN).says("What becomes of packets in clear.", source="tss.md §9"),
     "clear_nacks": KeyType(_clear_nacks, f"a list of some of {', '.join(CLEAR_NACKS)}").says(
         "The NACKs that are sent in clear, and accepted so.", "[]", "observed.md"
     ),
-}  # fmt: skip
+}, SecurityMember)  # fmt: skip
 """Keys that may differ from node to node."""
 SECURITY_KEYS = {
     **{name: _DOMAIN[name] for name in ("sdi", "mode")},
@@ -83,17 +87,15 @@ SECURITY_KEYS = {
     "server": KeyType(TEXT.check, "the name of a node").says(
         "The node that is the server, in mode client-server.", "the target"
     ),
-    "start": one_of(("off", "expected", "random")).says("pds.secure_start of all nodes.", "expected", "tss.md §11"),
+    "start": one_of(("off", "expected", "random")).says("pds.secure_start of all nodes.", _START, "tss.md §11"),
     "rotate_at": _TURN.says("When a node changes to the other AN.", source="tss.md §10"),
-    "rotate_guard": time().says("The old key is forgotten after so long.", "2 s", "tss.md §10"),
+    "rotate_guard": time().says("The old key is forgotten after so long.", time_text(_GUARD), "tss.md §10"),
     "epoch_at": _TURN.says("When a node moves on to the next epoch.", source="tss.md §4"),
     **_HABITS,
 }
 _KEY_ROW = {"an": integer(0, 1), "key": SECRET}
 OWN_KEYS = {"key": SECRET.says("The key of AN 0 of this node; or `keys`."), **_HABITS}
 _LEGAL = 'key = "64 hexadecimal digits", or keys = [{an = 0, key = "…"}, {an = 1, key = "…"}]'
-_GUARD = 2 * SECOND
-"""Guard time of the reference provider's rotation (tss.md §10)."""
 _PLACES = {"servers": "server", "ssis": "mode"}
 """Names in the file of what a `DomainConfig` names otherwise."""
 
@@ -112,7 +114,7 @@ def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[st
     pds = reader.data.get("pds")
     if "start" in values and isinstance(pds, dict) and "secure_start" in pds:
         raise reader.refuse("security.start", "does not go with pds.secure_start", "one of them")
-    return {"secure_start": values.get("start", "expected")}
+    return {"secure_start": values.get("start", _START)}
 
 
 def security_of(

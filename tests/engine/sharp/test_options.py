@@ -2,6 +2,7 @@
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,3 +136,9 @@ def test_the_plugin_of_nccl_has_presets() -> None:
     options = by_name(NCCL_COLLNET_ENABLE="1", SHARP_COLL_LOG_LEVEL="1")
     assert (options.lock_on_comm_init, options.log_level) == (True, 1)
     assert not by_name(NCCL_COLLNET_ENABLE="0").lock_on_comm_init
+
+
+@pytest.mark.parametrize("value", [1, None, True])
+def test_a_value_is_a_text(value: Any) -> None:
+    with pytest.raises(LocalError, match=r"SHARP_COLL_SAT_THRESHOLD: .* is not legal; legal: a text: 0 … 4294967295"):
+        SharpOptions.of({"SHARP_COLL_SAT_THRESHOLD": value})

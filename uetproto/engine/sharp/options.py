@@ -10,28 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from uetproto.engine.contract import MILLISECOND
-from uetproto.errors import LocalError, shown, similar
+from uetproto.errors import LocalError, shown, similar, typed
+from uetproto.knobs import KeyType
 
 DYNAMIC = 0
 """Value that stands for "dynamic": the quota or limit is not set by the user."""
 
 
-class OptionKind(NamedTuple):
-    """A kind of option values has a parser of their text and the legal values."""
-
-    read: Callable[[str], Any]
-    """Converts a text to the value. Raises `ValueError` for a text that is not legal."""
-    legal: str
-
-
-def _whole(low: int, high: int) -> OptionKind:
+def _whole(low: int, high: int) -> KeyType:
     def read(text: str) -> int:
         value = int(text, 0)
         if not low <= value <= high:
             raise ValueError
         return value
 
-    return OptionKind(read, f"{low} … {high}")
+    return KeyType(read, f"{low} … {high}")
 
 
 _SWITCHES = {"0": False, "n": False, "no": False, "off": False, "false": False,
@@ -45,13 +38,13 @@ def _switch(text: str) -> bool:
         raise ValueError from None
 
 
-def _dynamic(low: int, high: int) -> OptionKind:
+def _dynamic(low: int, high: int) -> KeyType:
     whole = _whole(low, high)
-    return OptionKind(lambda text: DYNAMIC if text == "dynamic" else whole.read(text), f"dynamic, {whole.legal}")
+    return KeyType(lambda text: DYNAMIC if text == "dynamic" else whole.check(text), f"dynamic, {whole.legal}")
 
 
-def _unset_or(kind: OptionKind) -> OptionKind:
-    return OptionKind(lambda text: kind.read(text) if text else False, f"empty, {kind.legal}")
+def _unset_or(kind: KeyType) -> KeyType:
+    return KeyType(lambda text: kind.check(text) if text else False, f"empty, {kind.legal}")
 
 
 SUBGROUPS = ("basesmsocket", "basesmuma", "p2p")
@@ -59,24 +52,24 @@ SUBGROUPS = ("basesmsocket", "basesmuma", "p2p")
 _BCOLS = ("basesmuma", "ucx_p2p")
 
 
-def _names(legal: tuple[str, ...], accepts: Callable[[tuple[str, ...]], bool], text: str) -> OptionKind:
+def _names(legal: tuple[str, ...], accepts: Callable[[tuple[str, ...]], bool], text: str) -> KeyType:
     def read(given: str) -> tuple[str, ...]:
         found = tuple(given.split(",")) if given else ()
         if not set(found) <= set(legal) or (found and not accepts(found)):
             raise ValueError
         return found
 
-    return OptionKind(read, text)
+    return KeyType(read, text)
 
 
 def _is_hierarchy(names: tuple[str, ...]) -> bool:
     return names[-1] == "p2p" and list(names) == [name for name in SUBGROUPS if name in names]
 
 
-SWITCH = OptionKind(_switch, "0, 1 (no, yes; off, on; false, true)")
-TEXT = OptionKind(str, "any text")
+SWITCH = KeyType(_switch, "0, 1 (no, yes; off, on; false, true)")
+TEXT = KeyType(str, "any text")
 COUNT = _whole(0, 2**32 - 1)
-PAYLOAD = OptionKind(lambda text: int(text, 0) and _whole(4, 1024).read(text), "0, 4 … 1024")
+PAYLOAD = KeyType(lambda text: int(text, 0) and _whole(4, 1024).check(text), "0, 4 … 1024")
 
 
 def _is_on(text: str | None) -> bool:
@@ -88,7 +81,7 @@ class Option(NamedTuple):
 
     name: str
     attribute: str
-    kind: OptionKind
+    kind: KeyType
     default: Any
     meaning: str
 
@@ -218,8 +211,9 @@ class SharpOptions:
             option = BY_NAME.get(name)
             if option is None:
                 raise LocalError(shown(name), f"no option of SHARP{similar(name, BY_NAME)}", ", ".join(BY_NAME))
+            typed(name, text, str, f"a text: {option.kind.legal}")
             try:
-                values[option.attribute] = option.kind.read(text)
+                values[option.attribute] = option.kind.check(text)
             except ValueError:
                 raise LocalError(name, f"{shown(text)} is not legal", option.kind.legal) from None
         if (bcol := values.get("bcol")) and len(bcol) != len(sbgp := values.get("sbgp") or SUBGROUPS):
