@@ -38,7 +38,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.found: dict[str, Finding] = {}
-        self._note = Judge._note
+        self._note = Judge.note
 
     def pytest_sessionstart(self) -> None:
         collector, note = self, self._note
@@ -49,7 +49,7 @@ class Collector:
             for finding in judge.findings[before:]:
                 collector.found.setdefault(finding.rule.id, finding)
 
-        Judge._note = kept  # type: ignore[method-assign]
+        Judge.note = kept  # type: ignore[method-assign]
 
 
 def main() -> int:

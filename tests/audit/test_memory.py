@@ -12,10 +12,10 @@ from random import Random
 import pytest
 
 from tests.support.audit.build import A, B, head, packet
+from tests.support.audit.judge import OnlyJudge
 from tests.support.effort import effort
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.flows import SWEEP
-from uetproto.audit.judge import Judge
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
@@ -141,7 +141,7 @@ def test_ranges_are_bounded() -> None:
 
 def test_a_tracker_of_counters_is_bounded() -> None:
     """A thousand counters more or less make no difference, with gaps and without."""
-    tracker = TssTracker(Judge(TSS_RULES), Options())
+    tracker = TssTracker(OnlyJudge(TSS_RULES), Options())
     for seen in sealed(range(0, 6 * max(RANGES, CONTENTS), 3)):
         tracker.see(seen)
     before = objects()

@@ -6,22 +6,23 @@ packet to the tracker of its conversation. Trackers report events to the `Judge`
 """
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from operator import attrgetter
+from typing import Any, Protocol
 
 from uetproto.audit.finding import merged
-from uetproto.audit.flows import SWEEP
-from uetproto.audit.judge import Judge, RuleTally
-from uetproto.audit.listeners import ListenerFactory, PacketListener, call_both
-from uetproto.audit.pds.tracker import PdsTracker
+from uetproto.audit.flows import PER_PACKET, SWEEP, Bounded, choose_surplus
+from uetproto.audit.judge import Heard, Judge, RuleTable
+from uetproto.audit.listeners import ListenerFactory, call_both
+from uetproto.audit.pds.tracker import HEADS, PdsTracker
 from uetproto.audit.pds.tracker_rudi import RudiTracker
 from uetproto.audit.personality import excused_by
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
-from uetproto.audit.reader.records import Reading
-from uetproto.audit.report import NO_KEYS, AuditReport
+from uetproto.audit.reader.records import Readers, Reading
+from uetproto.audit.report import NO_KEYS, AuditReport, PacketCounts
 from uetproto.audit.roce.tracker import RoceTracker
 from uetproto.audit.rule import Rule
 from uetproto.audit.rules import chosen_rules
@@ -29,13 +30,14 @@ from uetproto.audit.ses.tracker import SesTracker
 from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.sharp.tracker import SharpTracker, is_sharp
 from uetproto.audit.tss.tracker import TssTracker
-from uetproto.audit.wire.tracker import DamagedPlace, WireTracker
+from uetproto.audit.wire.tracker import DamagedPlace, WireTracker, report_damage
 from uetproto.errors import LocalError, shown, typed
 from uetproto.garbage import seldom_collected
 from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import ETHERNET, CaptureReader, Record, open_capture
 from uetproto.wire.headers.roce import BTH
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
+from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 
 _BTH = head_class(BTH.name)
 
@@ -73,64 +75,31 @@ def audit(
     typed("options", options, Options, "Options()")
     if isinstance(files, str | bytes) or not isinstance(files, Iterable):
         raise LocalError("files", f"{shown(files)} is not legal", "a list of paths and open files")
-    rules = chosen_rules(options.rules)
-    excused_by(options.personality)
-    report = AuditReport({rule.id: RuleTally(rule) for rule in rules})
+    rules = rule_table(options, chosen_rules(options.rules), None if listen is None else listen.heard)
+    report = AuditReport(rules.tallies)
     with seldom_collected():
         for file in files:
             if interrupt:
                 report.partial = True
                 break
-            _audit_file(file, options, rules, report, progress, listen, interrupt)
+            opened = open_capture(file) if interrupt is None else interrupt.wait(partial(open_capture, file))
+            if opened is None:
+                report.partial = True
+                break
+            with opened as reader:
+                capture = _Capture(_name_of(file), reader, options, rules, listen)
+                capture.read(progress, interrupt)
+                capture.end(report, interrupt)
+        rules.end()
     report.findings = merged(report.findings)
     return report
 
 
-def _audit_file(
-    file: Source,
-    options: Options,
-    rules: tuple[Rule, ...],
-    report: AuditReport,
-    progress: Callable[[int], None] | None,
-    listen: ListenerFactory | None,
-    interrupt: EarlyEnd | None,
-) -> None:
-    places: dict[int, _Place] = {}
-    take_at: dict[int, Callable[[Record], None]] = {}
-    damage: list[DamagedPlace] = []
-    record: Record | None = None
-    known = 0
-    opened = open_capture(file) if interrupt is None else interrupt.wait(partial(open_capture, file))
-    if opened is None:
-        report.partial = True
-        return
-    with opened as reader:
-        found = reader.damage
-        for record in reader if interrupt is None else interrupt.until(reader):
-            if len(found) != known:
-                damage += [DamagedPlace(record.index, record.time_ns, "before", *each) for each in found[known:]]
-                known = len(found)
-            take = take_at.get(record.interface)
-            if take is None:
-                name = reader.interfaces[record.interface].name or str(record.interface or "")
-                place = places[record.interface] = _Place(
-                    _name_of(file), name, record.interface, record.link, options, rules, listen
-                )
-                take = take_at[record.interface] = place.take
-            take(record)
-            if progress is not None and not record.index % SWEEP:
-                progress(record.index)
-    last = (0, 0, "") if record is None else (record.index, record.time_ns, "behind")
-    report.packets += 0 if record is None else record.index + 1
-    damage += [DamagedPlace(*last, *each) for each in found[known:]]
-    missing = "the capture is damaged" if damage else None
-    if interrupt:
-        report.partial, missing = True, "the audit was interrupted"
-    if damage and not places:
-        places[0] = _Place(_name_of(file), "", 0, ETHERNET, options, rules, listen)
-    for place in places.values():
-        place.end(report, damage, missing)
-        damage = []  # damage concerns the file, so only the first interface reports it
+def rule_table(options: Options, rules: Iterable[Rule], heard: Heard | None = None) -> RuleTable:
+    """Return rules with the promises of `options`. Raises `LocalError` for a personality that is not known."""
+    return RuleTable(
+        rules, complete=options.complete, ordered=options.ordered, excused=excused_by(options.personality), heard=heard
+    )
 
 
 def _name_of(file: Source) -> str:
@@ -138,42 +107,178 @@ def _name_of(file: Source) -> str:
     return os.fspath(file) if isinstance(file, str | os.PathLike) else str(getattr(file, "name", "-"))
 
 
+class _Capture:
+    """Audits a capture while it is read."""
+
+    def __init__(
+        self, name: str, reader: CaptureReader, options: Options, rules: RuleTable, listen: ListenerFactory | None
+    ) -> None:
+        self._name, self._reader, self._options, self._rules, self._listen = name, reader, options, rules, listen
+        self._places: dict[int, _Place] = {}
+        """Maps the number of an interface to its vantage point, also of interfaces of earlier sections."""
+        self._readers: dict[int, Readers] = {}
+        """Maps a link type to what its interfaces share."""
+        self._open: dict[int, _Place] = {}
+        """Holds the vantage points of the present section."""
+        self._section = 0
+        self._due = SWEEP
+        """Number of the record at which all vantage points are swept next."""
+        self._damage: list[DamagedPlace] = []
+        self._last: Record | None = None
+
+    def read(self, progress: Callable[[int], None] | None, interrupt: EarlyEnd | None) -> None:
+        """Read the capture; `audit` has the same arguments."""
+        reader, places, found = self._reader, self._open, self._reader.damage
+        record: Record | None = None
+        known = 0
+        present = -1
+        for record in reader if interrupt is None else interrupt.until(reader):
+            if len(found) != known:
+                self._damage += [DamagedPlace(record.index, record.time_ns, "before", *each) for each in found[known:]]
+                known = len(found)
+            if record.interface != present:
+                present = record.interface
+                if record.index >= self._due:
+                    self._sweep(record)
+                place = places.get(present) or self._opened(record)
+                place.enter()
+                take = place.take
+            take(record)
+            if not record.index % SWEEP and progress is not None:
+                progress(record.index)
+        self._last = record
+        last = (0, 0, "") if record is None else (record.index, record.time_ns, "behind")
+        self._damage += [DamagedPlace(*last, *each) for each in found[known:]]
+
+    def _opened(self, record: Record) -> "_Place":
+        """Return a new vantage point. No packet of an earlier section follows, so that its vantage points end."""
+        reader, number = self._reader, record.interface
+        if reader.section != self._section:
+            self._section = reader.section
+            self._close()
+        name = reader.interfaces[number].name or str(number or "")
+        return self._add(name, number, record.link)
+
+    def _add(self, name: str, number: int, link: int) -> "_Place":
+        if link not in self._readers:
+            self._readers[link] = Readers(link, self._options)
+        place = _Place(self._name, name, number, link, self._options, self._rules, self._readers[link], self._listen)
+        self._places[number] = self._open[number] = place
+        return place
+
+    def _sweep(self, record: Record) -> None:
+        """Drop what vantage points hold that see no packets any more, and surplus conversations of all together."""
+        places = list(self._open.values())
+        tables: defaultdict[str, list[Bounded]] = defaultdict(list)
+        for place in places:
+            for kind, table in place.tables:
+                tables[kind].append(table)
+        for of_a_kind in tables.values():
+            choose_surplus(of_a_kind)
+        for place in places:
+            place.trim(record.time_ns)
+        flows = sum(len(table) for of_a_kind in tables.values() for table in of_a_kind)
+        self._due = record.index + max(SWEEP, 2 * len(places), flows // PER_PACKET)
+
+    def _close(self, missing: str | None = None) -> None:
+        for place in self._open.values():
+            place.end(missing)
+        self._open.clear()
+
+    def end(self, report: AuditReport, interrupt: EarlyEnd | None) -> None:
+        """Add what was found to `report`: the capture was read, or the audit was interrupted."""
+        damage = self._damage
+        missing = "the capture is damaged" if damage else None
+        if interrupt:
+            report.partial, missing = True, "the audit was interrupted"
+        if damage and not self._places:
+            self._add("", 0, ETHERNET)
+        self._close(missing)
+        report.packets += 0 if self._last is None else self._last.index + 1
+        for place in self._places.values():
+            place.report(report, damage, missing)
+            damage = []  # damage concerns the file, so only the first interface reports it
+
+
 class _Place:
     """This class audits one interface of a capture while it is read."""
 
+    __slots__ = (
+        "_auditor", "_counts", "_file", "_interface", "_judge", "_listener", "_options", "_packets", "_reading", "take",
+    )  # fmt: skip
+
     def __init__(
-        self, file: str, interface: str, number: int, link: int, options: Options, rules: Iterable[Rule],
+        self, file: str, interface: str, number: int, link: int, options: Options, rules: RuleTable, readers: Readers,
         listen: ListenerFactory | None,
     ) -> None:  # fmt: skip
-        self._file, self._interface = file, interface
-        self._has_keys = options.keys is not None
-        listener: PacketListener | None = None
+        self._file, self._interface, self._options = file, interface, options
+        judge = self._judge = Judge(rules)
+        listener = self._listener = None if listen is None else listen(judge, file, interface, number)
+        auditor = self._auditor = Auditor(options, judge)
+        see = auditor.see if listener is None else self._see_both
+        reading = self._reading = Reading(link, options, see, truncated_fast=listen is None, readers=readers)
+        self.take = reading.take if listener is None else self._take_both
+        """Takes the next record."""
+        self._packets = 0
 
-        def subscribe(judge: Judge) -> None:
-            nonlocal listener
-            listener = None if listen is None else listen(judge, file, interface, number)
+    def _see_both(self, seen: ObservedPacket) -> None:
+        self._listener.see(seen)  # type: ignore[union-attr]  # called with a listener alone
+        self._auditor.see(seen)
 
-        self._auditor = Auditor(options, rules=rules, listen=subscribe)
-        see = self._auditor.see if listener is None else call_both(listener.see, self._auditor.see)
-        self._reading = Reading(link, options, see, truncated_fast=listener is None)
-        self.take = self._reading.take if listener is None else call_both(listener.take, self._reading.take)
-        """Function that takes the next record."""
+    def _take_both(self, record: Record) -> None:
+        self._listener.take(record)  # type: ignore[union-attr]
+        self._reading.take(record)
 
-    def end(self, report: AuditReport, damage: Sequence[DamagedPlace], missing: str | None) -> None:
-        """Add what was found to `report`. `damage`: damaged places. `missing`: why the capture may lack packets."""
+    def enter(self) -> None:
+        """Note that the next records are of this interface."""
+        self._judge.enter()
+        self._reading.enter()
+
+    @property
+    def tables(self) -> Iterator[tuple[str, Bounded]]:
+        """Yield the tables of conversations, each with its kind."""
+        yield from self._auditor.tables
+        for number, table in enumerate(() if self._listener is None else self._listener.tables):
+            yield f"listener {number}", table
+
+    def trim(self, now: int) -> None:
+        """Drop conversations that are over or silent if no packet came since the last call, and surplus ones."""
+        packets = self._auditor.packets
+        if packets == self._packets or any(table.since is not None for _, table in self.tables):
+            self.enter()
+            self._auditor.trim(now)
+            if self._listener is not None:
+                self._listener.sweep(now)
+        self._packets = packets
+
+    def end(self, missing: str | None) -> None:
+        """Finish the audit of this interface, and drop all state but the results. `missing`: why packets may lack."""
+        self.enter()
         auditor, reading = self._auditor, self._reading
         reading.end()
-        auditor.wire.end(reading, damage)
-        auditor.judge.missing = missing or reading.missing
+        auditor.wire.end(reading)
+        judge = self._judge
+        judge.missing = missing or reading.missing
         auditor.end()
-        report.add(auditor.judge, self._file, self._interface)
-        report.others += reading.others
-        report.copies += reading.copies
-        report.forgotten.update(auditor.forgotten)
-        report.unopened.update(reading.unopened)
-        report.opened += reading.opened
-        if auditor.tss.packets and not self._has_keys:
-            report.unopened[NO_KEYS] += auditor.tss.packets
+        unopened = reading.unopened
+        if auditor.sealed and self._options.keys is None:
+            unopened = {NO_KEYS: auditor.sealed}
+        self._counts = PacketCounts(reading.others, reading.copies, reading.opened, auditor.forgotten, unopened)
+        if self._listener is not None:
+            self._listener.end()
+        judge.listener = self._listener = None
+        reading.close()
+        auditor.close()
+        del self._auditor, self._reading, self.take
+
+    def report(self, report: AuditReport, damage: Sequence[DamagedPlace], missing: str | None) -> None:
+        """Add what was found to `report`. `damage`: damaged places. `missing`: why the capture may lack packets."""
+        judge = self._judge
+        judge.enter()
+        report_damage(judge, damage)
+        if missing is not None:
+            judge.withdraw_absence(missing)
+        report.add(judge, self._file, self._interface, self._counts)
 
 
 # One vantage point ----------------------------------------------------------------------------------------------------
@@ -191,93 +296,162 @@ class Forgetful(Protocol):
 class Auditor:
     """This class passes every packet of a vantage point to the tracker of its conversation."""
 
-    def __init__(
-        self, options: Options, *, rules: Iterable[Rule] | None = None, listen: Callable[[Judge], None] | None = None,
-    ) -> None:  # fmt: skip
-        """Make the trackers. `rules` are the rules to be applied, by default those that the options choose. `listen`
-        may subscribe to events before any tracker is made."""
-        self.judge = Judge(
-            chosen_rules(options.rules) if rules is None else rules,
-            complete=options.complete,
-            ordered=options.ordered,
-            excused=excused_by(options.personality),
-        )
-        if listen is not None:
-            listen(self.judge)
+    __slots__ = ("_handlers", "_options", "_owns_rules", "_swept", "_trackers", "_until_sweep", "judge", "wire")
+
+    def __init__(self, options: Options, judge: Judge | None = None, *, rules: Iterable[Rule] | None = None) -> None:
+        """Make an auditor without trackers: each is made when its first packet comes. `judge`: the judge of the vantage
+        point. Without it `rules` are asked, by default those that the options choose, and `end` completes their
+        tallies.
+        """
+        self._owns_rules = judge is None
+        if judge is None:
+            judge = Judge(rule_table(options, chosen_rules(options.rules) if rules is None else rules))
+        self.judge = judge
+        self._options = options
         self.wire = WireTracker(self.judge, options)
-        ses = SesTracker(self.judge, options)
-        pds = PdsTracker(self.judge, options, ses)
-        self.judge.subjects[SesEvent] = pds.subject_of
-        rudi = RudiTracker(self.judge, options, ses)
-        roce = RoceTracker(self.judge, options)
-        self._sharp = SharpTracker(self.judge, options)
-        self.tss = TssTracker(self.judge, options)
-        self._sweeps = (pds.sweep, ses.sweep, rudi.sweep, roce.sweep, self._sharp.sweep, self.tss.sweep)
-        self._ends = (ses.end, roce.end, self._sharp.end, self.tss.end)
-        """Functions that finish the trackers which report events at the end of the capture."""
-        self._kept: dict[str, Forgetful] = {
-            "PDCs": pds.table, "RUDI and UUD": rudi.flows, "queue pairs": roce.flows,
-            "SHARP groups": self._sharp.groups, "secure domains": self.tss.flows,
-            "nonces of a key": self.tss.spaces,
-        }  # fmt: skip
-        self._pdc_handlers: Mapping[type, Handler] = pds.see_by_class
-        self._handlers: dict[type, Handler] = {**pds.see_by_class, **roce.see_by_class}
-        """Maps the class of the first header to the tracker."""
-        self._handlers |= dict.fromkeys(self.tss.see_by_class, self._see_sealed)
-        self._handlers |= {head_class(header.name): rudi.see for header in (RUDI_REQ, RUDI_RESP, UUD_REQ)}
+        self._trackers: dict[type, Any] = {}
+        """Maps the class of each tracker that was needed to the tracker."""
+        self._handlers: dict[type, Handler | None] = {}
+        """Maps the classes of first headers seen to what follows such packets; None: nothing does."""
         self._until_sweep = SWEEP
+        self._swept = 0
+
+    @property
+    def packets(self) -> int:
+        """Return the number of packets seen."""
+        return self._swept + SWEEP - self._until_sweep
 
     def see(self, seen: ObservedPacket) -> None:
         """Pass the next packet to the trackers that it concerns. From time to time also drop conversations that have
         been silent for long."""
+        is_message = False
         if seen.packet is not None:
             believed = self.wire.see(seen)
             if believed is None:
                 return
             seen = believed
             if is_sharp(seen):
-                self._sharp.see(seen)
-            elif self._sharp.queue_pairs and type(seen.head) is _BTH:
-                self._sharp.see_roce(seen)
-        elif self._sharp.queue_pairs and type(seen.head) is _BTH:
-            self._sharp.see_roce(seen)
-        handler = self._handlers.get(type(seen.head))
+                self._tracker(SharpTracker).see(seen)
+                is_message = True
+        head = type(seen.head)
+        if head is _BTH and not is_message and (sharp := self._trackers.get(SharpTracker)) and sharp.queue_pairs:
+            sharp.see_roce(seen)
+        try:
+            handler = self._handlers[head]
+        except KeyError:
+            handler = self._handlers[head] = self._handler(head)
         if handler is not None:
             handler(seen)
         self._until_sweep -= 1
         if not self._until_sweep:
             self._until_sweep = SWEEP
-            for sweep in self._sweeps:
-                sweep(seen.time_ns)
+            self._swept += SWEEP
+            self.sweep(seen.time_ns)
+
+    def sweep(self, now: int) -> None:
+        """Drop conversations that are over, silent or too many; to be called after enough packets."""
+        for kind in _SWEPT:
+            if kind in self._trackers:
+                self._trackers[kind].sweep(now)
+
+    def trim(self, now: int) -> None:
+        """Drop conversations that are over, silent or too many, and the trackers if they hold nothing then."""
+        for kind in _SWEPT:
+            if kind in self._trackers:
+                tracker = self._trackers[kind]
+                (tracker.trim if kind is RoceTracker else tracker.sweep)(now)
+        is_plain = self._trackers.keys() == _WITH_PDCS and not self.judge.contradictions
+        if is_plain and all(tracker.is_idle for tracker in self._trackers.values()):
+            self.close()
+
+    def _tracker(self, kind: type) -> Any:
+        """Return the tracker of a class, which is made if it does not exist."""
+        tracker = self._trackers.get(kind)
+        if tracker is None:
+            ses = (self._tracker(SesTracker),) if kind in _WITH_MESSAGES else ()
+            tracker = self._trackers[kind] = kind(self.judge, self._options, *ses)
+            if kind is PdsTracker:
+                self.judge.rules.doubtful.add(SesEvent)
+        return tracker
+
+    def _handler(self, head: type) -> Handler | None:
+        """Return what follows packets whose first header has this class."""
+        if head in HEADS:
+            of_pdc: Handler = self._tracker(PdsTracker).handler(head)
+            if TssTracker not in self._trackers:
+                return of_pdc
+            return call_both(self._tracker(TssTracker).see_inside, of_pdc)
+        if head in _SEALED:
+            return self._see_sealed
+        handler: Handler | None = self._tracker(_OTHERS[head]).see if head in _OTHERS else None
+        return handler
 
     def _see_sealed(self, seen: ObservedPacket) -> None:
         """Follow a sealed packet. After the first one, packets in the clear are judged by the rules of TSS, too."""
-        if not self.tss.any_sealed:
-            self._handlers |= dict.fromkeys(self._pdc_handlers, self._see_of_pdc)
-        self.tss.see(seen)
-
-    def _see_of_pdc(self, seen: ObservedPacket) -> None:
-        self.tss.see_inside(seen)
-        self._pdc_handlers[type(seen.head)](seen)
+        if TssTracker not in self._trackers:
+            self._handlers.clear()
+        tracker = self._tracker(TssTracker)
+        tracker.see(seen)
 
     def end(self) -> None:
-        """Finish the audit of the vantage point after its last packet."""
-        for end in self._ends:
-            end()
-        if self.judge.missing is None and self._has_dropped:
-            self.judge.missing = "conversations were dropped"
+        """Finish the audit: no packet follows."""
+        for kind in _ENDED:
+            if kind in self._trackers:
+                self._trackers[kind].end()
+        if self.judge.missing is None and any(not dropped.endswith("silent") for dropped in self.forgotten):
+            self.judge.missing = "conversations were dropped"  # those that were silent for long seldom continue
         self.judge.end()
+        if self._owns_rules:
+            self.judge.rules.end()
 
     @property
-    def _has_dropped(self) -> bool:
-        """Tell whether conversations were dropped that may continue; those that were silent for long seldom do."""
-        return any(number for each in self._kept.values() for why, number in each.forgotten.items() if why != "silent")
+    def tables(self) -> Iterator[tuple[str, Bounded]]:
+        """Yield the tables of conversations, each with its kind."""
+        for what, kind, kept in _KEPT:
+            if kind in self._trackers:
+                table: Any = kept(self._trackers[kind])
+                yield what, table.flows if kind is PdsTracker else table
+
+    def close(self) -> None:
+        """Drop all trackers: no packet follows, or they hold nothing."""
+        self.judge.subject_of = None
+        if PdsTracker in self._trackers:
+            self._trackers[PdsTracker].table.close()
+        self._trackers.clear()
+        self._handlers.clear()
 
     @property
-    def forgotten(self) -> Counter[str]:
-        """Return how many conversations the trackers have dropped, under names such as "PDCs: silent" of their kind and
-        reason."""
-        found: Counter[str] = Counter()
-        for what, kept in self._kept.items():
-            found += Counter({f"{what}: {why}": number for why, number in kept.forgotten.items()})
-        return found
+    def sealed(self) -> int:
+        """Return the number of packets with a security header."""
+        return self._trackers[TssTracker].packets if TssTracker in self._trackers else 0
+
+    @property
+    def forgotten(self) -> dict[str, int]:
+        """Return how many conversations the trackers dropped, by kind and reason."""
+        return {
+            f"{what}: {why}": number
+            for what, kind, table in _KEPT
+            if kind in self._trackers
+            for why, number in table(self._trackers[kind]).forgotten.items()
+            if number
+        }
+
+
+_SEALED = frozenset(head_class(header.name) for header in (TSS, TSS_SSI))
+_OTHERS: dict[type, type] = {head_class(header.name): RudiTracker for header in (RUDI_REQ, RUDI_RESP, UUD_REQ)}
+_OTHERS[head_class(BTH.name)] = RoceTracker
+"""Maps the classes of first headers to the class of their tracker, but for those of PDCs and sealed packets."""
+_WITH_MESSAGES = frozenset({PdsTracker, RudiTracker})
+"""Trackers that hand packets on to the tracker of messages."""
+_WITH_PDCS = frozenset({PdsTracker, SesTracker})
+_SWEPT = (PdsTracker, SesTracker, RudiTracker, RoceTracker, SharpTracker, TssTracker)
+_ENDED = (SesTracker, RoceTracker, SharpTracker, TssTracker)
+"""Trackers that report events at the end of the capture."""
+_KEPT: tuple[tuple[str, type, Callable[[Any], Forgetful]], ...] = (
+    ("PDCs", PdsTracker, attrgetter("table")),
+    ("RUDI and UUD", RudiTracker, attrgetter("flows")),
+    ("queue pairs", RoceTracker, attrgetter("flows")),
+    ("SHARP groups", SharpTracker, attrgetter("groups")),
+    ("secure domains", TssTracker, attrgetter("flows")),
+    ("nonces of a key", TssTracker, attrgetter("spaces")),
+)

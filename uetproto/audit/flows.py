@@ -1,6 +1,7 @@
 """This module limits the number of open conversations: those that are silent or too many are dropped and counted."""
 
-from collections.abc import Callable, Hashable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 SILENT = 60 * 10**9
@@ -21,6 +22,29 @@ class Flowing(Protocol):
         """Return the time of the last packet of the conversation in nanoseconds."""
 
 
+class Bounded(Protocol):
+    """Describes a table of flows of one kind at one vantage point."""
+
+    most: int
+    """Number of flows of this kind that all vantage points together keep."""
+    since: int | None
+    """Time of the oldest flow that the next sweep keeps; None: it keeps each."""
+
+    def __len__(self) -> int: ...
+
+    def times(self) -> Iterable[int]:
+        """Return the time of the last packet of each flow."""
+
+
+def choose_surplus(tables: Sequence[Bounded]) -> None:
+    """Make the tables of one kind drop the least recent of their flows at the next sweep, if there are too many."""
+    most = tables[0].most
+    if sum(map(len, tables)) > most:
+        times = sorted((time for table in tables for time in table.times()), reverse=True)
+        for table in tables if len(times) > most else ():
+            table.since = times[most - 1]
+
+
 K = TypeVar("K", bound=Hashable)
 F = TypeVar("F", bound=Flowing)
 
@@ -28,9 +52,12 @@ F = TypeVar("F", bound=Flowing)
 class Flows(Generic[K, F]):
     """A map from keys to flows; several keys may lead to one flow. `sweep` limits the number of flows."""
 
+    __slots__ = ("_forgotten", "_waited", "by_key", "evicted", "most", "silent", "since")
+
     def __init__(self, most: int, forgotten: Callable[[F], None] = lambda _: None) -> None:
         """Make an empty table. `most`: flows that are kept. `forgotten` is called with each flow that is dropped."""
-        self._most = most
+        self.most = most
+        self.since: int | None = None
         self._forgotten = forgotten
         self.by_key: dict[K, F] = {}
         self.silent = 0
@@ -46,10 +73,18 @@ class Flows(Generic[K, F]):
         """Yield every flow once."""
         return iter({id(flow): flow for flow in self.by_key.values()}.values())
 
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return len(self.by_key)
+
+    def times(self) -> Iterator[int]:
+        """Yield the time of the last packet of each flow."""
+        return (flow.last_ns for flow in self)
+
     def is_due(self) -> bool:
         """Return whether enough packets have passed for a sweep to cost little; called every `SWEEP` packets."""
         self._waited += SWEEP
-        if self._waited * PER_PACKET < len(self.by_key):
+        if self._waited * PER_PACKET < len(self.by_key) and self.since is None:
             return False
         self._waited = 0
         return True
@@ -58,11 +93,14 @@ class Flows(Generic[K, F]):
         """Drop flows that are silent, and of the other flows the least recent ones if there are too many."""
         over = [flow for flow in self if flow.last_ns < now - SILENT]
         self.silent += len(over)
-        if len(self.by_key) > self._most:  # several keys may lead to one flow
+        if len(self.by_key) > self.most or self.since is not None:  # several keys may lead to one flow
             heard = sorted((flow for flow in self if flow.last_ns >= now - SILENT), key=lambda flow: flow.last_ns)
-            evicted = heard[: max(0, len(heard) - self._most)]
-            self.evicted += len(evicted)
-            over += evicted
+            surplus = max(0, len(heard) - self.most)
+            if self.since is not None:
+                surplus = max(surplus, bisect_left(heard, self.since, key=lambda flow: flow.last_ns))
+                self.since = None
+            self.evicted += surplus
+            over += heard[:surplus]
         if over:
             gone = {id(flow) for flow in over}
             self.by_key = {key: flow for key, flow in self.by_key.items() if id(flow) not in gone}

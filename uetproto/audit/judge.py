@@ -7,13 +7,14 @@ Where a rule has not judged an event, its tally says why:
     when it is asked   an earlier finding obscures the conversation (`Rule.obscures`): what is missing follows from it
     at the end         the conversation may have been another one (`Subject.doubt`): its findings are withdrawn
     at the end         packets were missing, though none should be (`Judge.missing`): findings of absence are withdrawn
+    at the end         the capture cut the end of the packet (`RuleTable.lost`)
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from uetproto.audit.finding import Finding, Flow
 from uetproto.audit.reader.observed import ObservedPacket
@@ -24,6 +25,10 @@ MOST = 10_000
 
 Tell = Callable[[Any, ObservedPacket], None]
 """Type of the functions that a tracker calls at an event, with the state of the conversation and the packet."""
+Heard = Mapping[Enum, Callable[[Any, Any, ObservedPacket], None]]
+"""Maps an event to the function that is called at it with `Judge.listener` and the arguments of `Tell`."""
+CUT = "cut by the capture"
+"""Says why a rule could not judge the end of a packet."""
 
 
 Place = tuple[object, ...]
@@ -46,6 +51,14 @@ class Subject(Protocol):
     @property
     def doubt(self) -> str | None:
         """Return why the packets may belong to two conversations, None if they belong to one; called at the end."""
+
+
+class ExpectedEvents(NamedTuple):
+    """Lists the events of packets that are as expected, of which no tracker tells."""
+
+    judged: tuple[Enum, ...]
+    lost: tuple[Enum, ...]
+    """Lists the events that are not judged, because the capture cut the end of the packets."""
 
 
 @dataclass(slots=True)
@@ -73,18 +86,31 @@ class RuleTally:
         return self.judged - self.failed
 
 
-class Judge:
-    """This class asks the rules at one vantage point."""
+class RuleTable:
+    """Holds the rules of an audit, subscribed to events, and their tallies over all vantage points.
+
+    Everything that is the same for each vantage point is here, so that another vantage point costs little.
+    """
 
     def __init__(
         self, rules: Iterable[Rule], *, complete: bool = False, ordered: bool = False,
-        excused: Mapping[str, str] | None = None,
+        excused: Mapping[str, str] | None = None, heard: Heard | None = None,
     ) -> None:  # fmt: skip
-        """Subscribe the rules. `excused`: rules that a personality departs from, and how; their findings are notes."""
+        """Subscribe the rules. `excused`: rules that a personality departs from, and how; their findings are notes.
+        `heard`: the functions that are called at events, with the listener of the vantage point."""
         promised = {Requires.PRESENCE: True, Requires.ABSENCE: complete, Requires.ORDER: ordered}
         self._promised = {requires for requires, is_promised in promised.items() if is_promised}
-        self._excused = excused or {}
+        self._heard = heard or {}
+        self.excused = excused or {}
         self.tallies = {rule.id: RuleTally(rule) for rule in rules}
+        self.judge: Judge
+        """The judge of the vantage point of the present packet."""
+        self.expected: dict[int, tuple[ExpectedEvents, list[int]]] = {}
+        """Counts the packets that are as expected, by the `id` of their events."""
+        self.doubtful: set[type[Enum]] = set()
+        """Holds the classes of events that may be of two conversations."""
+        self.lost: Counter[Enum] = Counter()
+        """Counts, by event, the packets that were not judged because the capture cut their end."""
         self._judged: defaultdict[Enum, list[RuleTally]] = defaultdict(list)
         """Maps an event to the rules that are asked at it."""
         self._counted: defaultdict[Enum, list[RuleTally]] = defaultdict(list)
@@ -92,31 +118,22 @@ class Judge:
         for tally in self.tallies.values():
             self._judged[tally.rule.on].append(tally)
             self._counted[tally.rule.of or tally.rule.on].append(tally)
-        self.findings: list[Finding] = []
-        self.subjects: dict[type[Enum], Callable[[ObservedPacket], Subject | None]] = {}
-        """Maps the event class of a tracker to a function that returns the conversation of a packet; None: the
-        conversation is certain."""
-        self.missing: str | None = None
-        """Reason why packets are missing, though `complete` promised that the capture has all; None: no packet is known
-        to be missing."""
-        self._contradictions: list[tuple[Finding, RuleTally, Subject]] = []
-        """Findings that may be withdrawn at the end."""
-        self._obscured: set[Place] = set()
-        """Ends of conversations in which findings of absence and order may follow from an earlier finding."""
-        self._listeners: dict[Enum, list[Tell]] = {}
-        self._events: list[tuple[list[int], list[RuleTally]]] = []
-        """Number of times that each event occurred, with the rules that each occurrence counts as judged."""
+        self._tell: dict[type[Enum], Mapping[Any, Tell]] = {}
+        self._counts: dict[Enum, list[int]] = {}
+        """Counts how often each event was told."""
 
-    def listen(self, event: Enum, listener: Tell) -> None:
-        """Call `listener` at every `event`; to be called before any tracker is made."""
-        self._listeners.setdefault(event, []).append(listener)
+    def tell(self, events: type[Enum]) -> Mapping[Any, Tell]:
+        """Return the functions that trackers call at these events."""
+        known = self._tell.get(events)
+        if known is None:
+            known = self._tell[events] = {event: self._on(event) for event in events}
+        return known
 
-    def on(self, event: Enum) -> Tell:
-        """Return the function that a tracker calls at `event`; without rules and listeners it only counts."""
+    def _on(self, event: Enum) -> Tell:
+        """Return the function that is called at `event`; without rules and listeners it only counts."""
         judged = [(tally, tally.rule.check) for tally in self._judged[event] if tally.rule.requires in self._promised]
-        listeners = tuple(self._listeners.get(event, ()))
-        count = [0]
-        self._events.append((count, self._counted[event]))
+        heard = self._heard.get(event)
+        count = self._counts[event] = [0]
 
         def count_it(_state: Any, _seen: ObservedPacket) -> None:
             count[0] += 1
@@ -126,13 +143,75 @@ class Judge:
             for tally, check in judged:
                 verdict = check(state, seen)
                 if verdict is not None:
-                    self._note(tally, verdict, state, seen)
-            for listener in listeners:
-                listener(state, seen)
+                    self.judge.note(tally, verdict, state, seen)
+            if heard is not None and (listener := self.judge.listener) is not None:
+                heard(listener, state, seen)
 
-        return tell if judged or listeners else count_it
+        return tell if judged or heard is not None else count_it
 
-    def _note(self, tally: RuleTally, verdict: Violation | Inconclusive, state: Any, seen: ObservedPacket) -> None:
+    def count(self, events: ExpectedEvents, number: int) -> None:
+        """Count packets that are as expected."""
+        known = self.expected.get(id(events))
+        if known is None:
+            known = self.expected[id(events)] = events, [0]
+        known[1][0] += number
+
+    def end(self) -> None:
+        """Add the counts of events to the tallies; to be called after the judges of all vantage points have ended."""
+        asked: Counter[Enum] = Counter()
+        for events, (number,) in self.expected.values():
+            asked.update(dict.fromkeys(events.judged, number))
+            self.lost.update(dict.fromkeys(events.lost, number))
+        for event, tallies in self._counted.items():
+            count = self._counts.get(event, [0])
+            told, lost = count[0] + asked[event], self.lost[event]
+            count[0] = 0
+            for tally in tallies:
+                tally.asked += told + lost
+                if tally.rule.requires not in self._promised and told:
+                    tally.not_judged[tally.rule.requires.value] += told
+                if lost:
+                    tally.not_judged[CUT] += lost
+        self.expected.clear()
+        self.lost.clear()
+        for tally in self.tallies.values():  # a failed check counts as judged even if `of` never happened
+            tally.asked = max(tally.asked, tally.failed + tally.not_judged.total())
+
+
+class Judge:
+    """Notes the answers of the rules at one vantage point."""
+
+    __slots__ = ("_obscured", "_unseen", "contradictions", "findings", "listener", "missing", "rules", "subject_of")
+
+    def __init__(self, rules: RuleTable) -> None:
+        """Make the judge of the present packet's vantage point; `enter` says that another one's packets follow."""
+        self.rules = rules
+        self.listener: Any = None
+        """First argument of the functions that are called at events; None: they are not called."""
+        self.findings: list[Finding] = []
+        self.subject_of: Callable[[ObservedPacket], Subject | None] | None = None
+        """Returns the conversation of an event in `RuleTable.doubtful`; None: the conversation is certain."""
+        self.missing: str | None = None
+        """Says why packets are missing, though `complete` promised that none are; None: none are known to be."""
+        self.contradictions: list[tuple[Finding, RuleTally, Subject]] = []
+        """Findings that may be withdrawn at the end."""
+        self._obscured: dict[Place, None] = {}
+        """Holds ends of conversations in which findings of absence and order may follow from an earlier finding."""
+        self._unseen: dict[str, int] = {}
+        """Counts the failures of each rule of absence."""
+        self.enter()
+
+    def enter(self) -> None:
+        """Note that the next packets are of this vantage point."""
+        self.rules.judge = self
+
+    @property
+    def tallies(self) -> dict[str, RuleTally]:
+        """Return the tallies over all vantage points."""
+        return self.rules.tallies
+
+    def note(self, tally: RuleTally, verdict: Violation | Inconclusive, state: Any, seen: ObservedPacket) -> None:
+        """Count the answer of a rule, and keep the finding if it is one."""
         if isinstance(verdict, Inconclusive):
             tally.not_judged[verdict.why] += 1
             return
@@ -140,49 +219,47 @@ class Judge:
         flow: Flow = state.flow()
         if rule.obscures or rule.requires is not Requires.PRESENCE:
             hosts, places = _places(flow)
-            if rule.requires is not Requires.PRESENCE and not self._obscured.isdisjoint((*hosts, *places)):
+            if rule.requires is not Requires.PRESENCE and any(place in self._obscured for place in (*hosts, *places)):
                 tally.not_judged[FOLLOWS] += 1
                 return
             if rule.obscures and len(self._obscured) < MOST:
-                self._obscured.update(places or hosts)
-        severity = Severity.NOTE if rule.id in self._excused else rule.severity
+                self._obscured |= dict.fromkeys(places or hosts)
+        severity = Severity.NOTE if rule.id in self.rules.excused else rule.severity
         tally.failed += 1
+        if rule.requires is Requires.ABSENCE:
+            self._unseen[rule.id] = self._unseen.get(rule.id, 0) + 1
         if tally.failed > MOST:
             return
         packets = (*verdict.others, seen.number)
         finding = Finding(rule, severity, packets, seen.time_ns, flow, verdict.expected, verdict.seen)
         self.findings.append(finding)
-        find = self.subjects.get(type(rule.on)) if verdict.others and severity is not Severity.NOTE else None
-        if find is not None and (subject := find(seen)) is not None:
-            self._contradictions.append((finding, tally, subject))
+        if self.subject_of is None or not verdict.others or severity is Severity.NOTE:
+            return
+        if type(rule.on) in self.rules.doubtful and (subject := self.subject_of(seen)) is not None:
+            self.contradictions.append((finding, tally, subject))
 
     def end(self) -> None:
-        """Add the counts of events to the tallies, and withdraw findings that are in doubt."""
-        for count, tallies in self._events:
-            for tally in tallies:
-                tally.asked += count[0]
-                if tally.rule.requires not in self._promised and count[0]:
-                    tally.not_judged[tally.rule.requires.value] += count[0]
-            count[0] = 0
-        self._withdraw_doubtful()
-        if self.missing is not None:
-            self._withdraw_absence(self.missing)
-        for tally in self.tallies.values():  # a failed check counts as judged even if `of` never happened
-            tally.asked = max(tally.asked, tally.failed + tally.not_judged.total())
-
-    def _withdraw_absence(self, missing: str) -> None:
-        for tally in self.tallies.values():
-            if tally.rule.requires is Requires.ABSENCE and tally.failed:
-                tally.not_judged[missing] += tally.failed
-                tally.failed = 0
-        self.findings = [finding for finding in self.findings if finding.rule.requires is not Requires.ABSENCE]
-
-    def _withdraw_doubtful(self) -> None:
+        """Withdraw findings that are in doubt."""
         doubtful = set()
-        for finding, tally, subject in self._contradictions:
+        for finding, tally, subject in self.contradictions:
             if subject.doubt is not None:
                 doubtful.add(id(finding))
                 tally.failed -= 1
                 tally.not_judged[subject.doubt] += 1
-        self.findings = [finding for finding in self.findings if id(finding) not in doubtful]
-        self._contradictions.clear()
+                if finding.rule.requires is Requires.ABSENCE:
+                    self._unseen[finding.rule.id] -= 1
+        if doubtful:
+            self.findings = [finding for finding in self.findings if id(finding) not in doubtful]
+        self.contradictions.clear()
+        if self.missing is not None:
+            self.withdraw_absence(self.missing)
+
+    def withdraw_absence(self, missing: str) -> None:
+        """Withdraw findings of absence. `missing`: why packets are missing."""
+        for name, failed in self._unseen.items():
+            tally = self.tallies[name]
+            tally.not_judged[missing] += failed
+            tally.failed -= failed
+        if self._unseen:
+            self.findings = [finding for finding in self.findings if finding.rule.requires is not Requires.ABSENCE]
+            self._unseen.clear()

@@ -1,9 +1,10 @@
 """This module defines listeners of an audit: they make measurements and tables in the same pass."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from uetproto.audit.judge import Judge
+from uetproto.audit.flows import Bounded
+from uetproto.audit.judge import Heard, Judge
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.capture.pcap import Record
 
@@ -22,10 +23,27 @@ class PacketListener(Protocol):
     def see(self, seen: ObservedPacket) -> None:
         """Take a packet of UET or RoCE, before the trackers see it."""
 
+    @property
+    def tables(self) -> Sequence[Bounded]:
+        """Return the tables of flows that the listener holds, one of each kind."""
 
-ListenerFactory = Callable[[Judge, str, str, int], PacketListener | None]
-"""Type of the functions that return the listener of a vantage point, or None. The arguments are the judge, the file,
-and name and number of the interface. The function is called before anything is read, and may subscribe to events."""
+    def sweep(self, now: int) -> None:
+        """Drop flows that are over or too many."""
+
+    def end(self) -> None:
+        """Finish: no packet follows, and the trackers have ended."""
+
+
+class ListenerFactory(Protocol):
+    """Makes the listeners of all vantage points."""
+
+    @property
+    def heard(self) -> Heard:
+        """Return the functions that are called at events of every vantage point whose judge has a `listener`."""
+
+    def __call__(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
+        """Return the listener of a vantage point, or None; it may set `judge.listener`. `interface`, `number`: name and
+        number of the interface."""
 
 
 class ListenerPair:
@@ -34,6 +52,22 @@ class ListenerPair:
     def __init__(self, one: PacketListener, other: PacketListener) -> None:
         self.take = call_both(one.take, other.take)
         self.see = call_both(one.see, other.see)
+        self._both = one, other
+
+    @property
+    def tables(self) -> list[Bounded]:
+        """Return the tables of both listeners."""
+        return [table for listener in self._both for table in listener.tables]
+
+    def sweep(self, now: int) -> None:
+        """Sweep both listeners."""
+        for listener in self._both:
+            listener.sweep(now)
+
+    def end(self) -> None:
+        """End both listeners."""
+        for listener in self._both:
+            listener.end()
 
 
 def call_both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[[T], None]:
@@ -49,6 +83,8 @@ def call_both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[
 class Lengths(dict[int, int]):
     """A map from the number of a record to its length on the wire in bytes, which is needed because `ObservedPacket`
     has no length."""
+
+    __slots__ = ()
 
     def take(self, record: Record) -> None:
         self[record.index] = record.length

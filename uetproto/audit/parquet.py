@@ -7,13 +7,15 @@ A packet of UET or RoCE is one row, written while the capture is read: memory ho
 imports pyarrow, and only when there is something to write.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Judge
+from uetproto.audit.flows import Bounded
+from uetproto.audit.judge import Heard, Judge
 from uetproto.audit.listeners import Lengths
 from uetproto.audit.reader.address import address_text
 from uetproto.audit.reader.observed import Head, ObservedPacket
@@ -186,6 +188,9 @@ class PacketTable:
         folder.mkdir(exist_ok=True)
         self._table = _Table(folder / PACKETS, PACKET_COLUMNS, "packets of UET and RoCE, as uetproto audit saw them")
 
+    heard: Heard = MappingProxyType({})
+    """No function is called at events."""
+
     def __call__(self, judge: Judge, file: str, interface: str, number: int) -> "_Packets":
         return _Packets(self._table.add, file, interface)
 
@@ -206,6 +211,15 @@ class _Packets:
 
     def take(self, record: Record) -> None:
         self._lengths.take(record)
+
+    tables: Sequence[Bounded] = ()
+    """No flows are kept."""
+
+    def sweep(self, now: int) -> None:
+        """Do nothing: no flows are kept."""
+
+    def end(self) -> None:
+        """Do nothing: the rows are written."""
 
     def see(self, seen: ObservedPacket) -> None:
         head, ses = seen.head, seen.ses

@@ -1,13 +1,25 @@
 """This module collects findings and counts of an audit over all vantage points."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge, RuleTally
 
 NO_KEYS = "no keys"
 """Reason why no sealed packet was opened."""
+
+
+class PacketCounts(NamedTuple):
+    """Counts packets and conversations of a vantage point that were left out; `AuditReport` has their sums."""
+
+    others: int
+    copies: int
+    opened: int
+    forgotten: Mapping[str, int]
+    unopened: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -41,11 +53,16 @@ class AuditReport:
         """Tell whether there were keys and sealed packets, and no key opened any packet."""
         return not self.opened and any(number for reason, number in self.unopened.items() if reason != NO_KEYS)
 
-    def add(self, judge: Judge, file: str, interface: str) -> None:
-        """Add what the rules found at one vantage point."""
+    def add(self, judge: Judge, file: str, interface: str, counts: PacketCounts) -> None:
+        """Add what was found at one vantage point, and what was left out there."""
         for finding in judge.findings:
             finding.file, finding.interface, finding.vantage = file, interface, len(self.vantages)
         self.findings += sorted(judge.findings, key=lambda finding: finding.packet)
-        for name, tally in judge.tallies.items():
-            self.tallies[name].add(tally)
         self.vantages.append((file, interface))
+        self.others += counts.others
+        self.copies += counts.copies
+        if counts.forgotten:
+            self.forgotten.update(counts.forgotten)
+        if counts.unopened:
+            self.unopened.update(counts.unopened)
+        self.opened += counts.opened

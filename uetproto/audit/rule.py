@@ -17,6 +17,12 @@ CHOICE = "uetproto choice"
 """Source of a rule that no specification states: its findings are notes at most."""
 
 
+class Event(Enum):
+    """Names what a tracker tells the judge."""
+
+    __hash__ = object.__hash__  # that of Enum hashes the name, in Python
+
+
 class Severity(Enum):
     """This enumeration tells how severe a finding is. Only findings of rules that cite a source can be more than
     notes."""

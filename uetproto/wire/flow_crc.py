@@ -51,6 +51,8 @@ class _Queue:
 class KnownFlows(dict[Flow, bool]):
     """This table keeps whether the packets of a flow have a CRC. When it is full, all flows are forgotten."""
 
+    __slots__ = ()
+
     def __setitem__(self, flow: Flow, there: bool) -> None:
         if len(self) >= _FLOWS:
             self.clear()
@@ -60,14 +62,18 @@ class KnownFlows(dict[Flow, bool]):
 class FlowCrc:
     """This object decides for each flow of one vantage point whether its packets have a CRC."""
 
+    __slots__ = ("_always", "_in_order", "_most", "_number", "_of_flow", "_out", "_without", "crc32c", "held", "icrc")
+
     def __init__(
-        self, mode: str, out: Callable[[UndecidedPacket], None], *, in_order: bool = False, of_flow: int = _HELD
-    ) -> None:
+        self, mode: str, out: Callable[[UndecidedPacket], None], *, in_order: bool = False, of_flow: int = _HELD,
+        held: list[int] | None = None,
+    ) -> None:  # fmt: skip
         """Hand each packet to `out`, when the CRCs of its flow are decided by `mode`.
 
         "on": UET packets end with a CRC32C, and ICRCs are as sent. "off": no packet has a CRC32C. "auto": each flow is
         decided by its packets. Packets between the same two addresses keep their order; with `in_order` all do. At most
-        `of_flow` packets of a flow are held.
+        `of_flow` packets of a flow are held. `held`, whose only item is the number of packets that are held, bounds
+        them for all vantage points that share it.
         """
         self.crc32c = KnownFlows()
         self.icrc = KnownFlows()
@@ -79,7 +85,7 @@ class FlowCrc:
         self._without: dict[tuple[Flow, bool], list[int]] = {}
         """Number of packets of undecided flows that lack a right CRC, and of those that are long enough for one."""
         self.held: dict[frozenset[Any], _Queue] = {}
-        self._number = 0
+        self._number = [0] if held is None else held
 
     def take(self, waiting: UndecidedPacket) -> None:
         """Take a packet, in the order of capture."""
@@ -95,7 +101,7 @@ class FlowCrc:
             queue = self.held.setdefault(self._key(flow), _Queue())
         queue.packets.append(waiting)
         queue.of_flow[flow] += 1
-        self._number += 1
+        self._number[0] += 1
         if undecided:
             queue.undecided.add((flow, roce))
             votes = self._without.setdefault((flow, roce), [0, 0])
@@ -108,7 +114,7 @@ class FlowCrc:
                 self._settle(undecided_flow, of_roce)
         if all(self.decided(*each) is not None for each in queue.undecided):
             self._release(self._key(flow))
-        elif self._number >= _HELD:
+        elif self._number[0] >= _HELD:
             self.end()
 
     def end(self) -> None:
@@ -138,7 +144,7 @@ class FlowCrc:
 
     def _release(self, key: frozenset[Any]) -> None:
         queue = self.held.pop(key)
-        self._number -= len(queue.packets)
+        self._number[0] -= len(queue.packets)
         for flow, roce in queue.undecided:
             self._without.pop((flow, roce), None)
         for waiting in queue.packets:

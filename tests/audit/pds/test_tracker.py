@@ -74,9 +74,9 @@ def test_numbers_wrap() -> None:
 
 
 def test_ack_is_told_with_the_request_it_answers() -> None:
-    answered = []
-    audit = PdsAudit(listen=lambda judge: judge.listen(
-        PdsEvent.ACKED, lambda state, seen: answered.append((state.was.number, seen.number))))  # fmt: skip
+    answered: list[tuple[int, int]] = []
+    heard = {PdsEvent.ACKED: lambda numbers, state, seen: numbers.append((state.was.number, seen.number))}
+    audit = PdsAudit(heard=heard, listener=answered)
     audit.see(packets((*TWO, ack(START, START + 1))))
     assert answered == [(0, 2), (1, 3)]
 

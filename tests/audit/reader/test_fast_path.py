@@ -14,6 +14,7 @@ from uetproto.audit.auditor import audit
 from uetproto.audit.reader.address import IPV6
 from uetproto.audit.reader.expected_values import is_expected
 from uetproto.audit.reader.fast_path import FastReader
+from uetproto.audit.reader.fast_path_codegen import ReadFlows
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.slow_path import observe
@@ -35,7 +36,7 @@ def long_way(data: bytes, link: str = "ethernet", crc: str = "auto", number: int
 
 def taught(frames: list[bytes], link: str = "ethernet", crc: str = "auto") -> FastReader:
     """A reader that has met these frames several times."""
-    reader = FastReader(crc, NoCrc(), {})
+    reader = FastReader(crc, ReadFlows(NoCrc(), {}))
     for data in frames * 5:
         if reader.read(data, 0, 0) is None and long_way(data, link, crc).packet is None:
             reader.learn(data, decode(data, link=link, crc=crc))
@@ -121,7 +122,7 @@ def cut_long_way(data: bytes, size: int, link: str = "ethernet") -> ObservedPack
 
 def taught_cut(frames: list[bytes], size: int) -> FastReader:
     """A reader that has met these frames several times, of which `size` bytes were captured."""
-    reader = FastReader("auto", NoCrc(), {})
+    reader = FastReader("auto", ReadFlows(NoCrc(), {}))
     for data in frames * 5:
         packet = decode(data[:size], length=len(data))
         if is_expected(packet, data[:size]):
@@ -195,7 +196,7 @@ def test_usual_packets_are_counted_whichever_way_they_take() -> None:
     data = f.frame(*f.LOWER["ipv4"], f.REQUEST, f.WRITE)
     reader = taught([data])
     reader.read(data, 0, 0)
-    [(kind, number)] = reader.counts.items()
+    [(kind, number)] = reader.counts(reader.here.flows).items()
     assert kind == (("ethernet", "ipv4", "udp", "pds.rud_req", "ses.request_std.som"), "crc32c", True)
     assert number == 6
 

@@ -10,6 +10,7 @@ from tests.support.audit import frames as f
 from tests.support.audit.reader_fast_path import NoCrc, assert_same
 from uetproto.audit.reader.expected_values import code_fields, is_expected, is_vendors, reserved_fields
 from uetproto.audit.reader.fast_path import FastReader
+from uetproto.audit.reader.fast_path_codegen import ReadFlows
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.slow_path import observe
 from uetproto.wire.fields import Header
@@ -98,7 +99,7 @@ def test_every_form_cut_anywhere(first: str) -> None:
 
 
 def compare(cases: list[tuple[bytes, int]], link: str, rng: random.Random) -> None:
-    reader = FastReader("auto", NoCrc(), {})
+    reader = FastReader("auto", ReadFlows(NoCrc(), {}))
     usual = [(data, size) for data, size in cases if is_expected(decoded(data, size, link), data[:size])]
     for data, size in usual * 5:
         reader.learn(data[:size], decoded(data, size, link))

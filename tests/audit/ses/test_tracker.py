@@ -137,9 +137,7 @@ def test_message_of_one_size_begins_with_any_packet() -> None:
 
 def test_usual_responses_are_counted_and_nothing_else() -> None:
     answered: list[int] = []
-    bench = Bench(
-        listen=lambda judge: judge.listen(SesEvent.ANSWERED, lambda state, seen: answered.append(seen.number))
-    )
+    bench = Bench(heard={SesEvent.ANSWERED: lambda numbers, _, seen: numbers.append(seen.number)}, listener=answered)
     assert bench.see([*whole(), *(rsp(START + k) for k in range(4)), rsp(modified_length=0)]) == []
     assert counted(bench, "SES-RESPONSE-WRONG-ID") == 5
     assert answered == [8]

@@ -16,7 +16,7 @@ from uetproto import Layer, Packet, Trailer, decode, encode
 from uetproto.audit.reader.options import Options
 from uetproto.audit.roce.tracker_state import SILENCE
 from uetproto.audit.stats.flow import MESSAGES, NOTES, FlowMeter
-from uetproto.audit.stats.measure import Measure, measure
+from uetproto.audit.stats.measure import Measure, Measures, measure
 from uetproto.audit.stats.message import MessageMeter
 from uetproto.audit.stats.meters import Measurements
 from uetproto.audit.stats.rows import FlowRow, MessageRow
@@ -500,7 +500,7 @@ def short_pdc(number: int, at: int) -> list[Any]:
 
 def run(pdcs: int, rows: int) -> tuple[Measure, Measurements, int]:
     kept = Measure("a", "b", most=65_536, rows=rows)
-    audit = PdsAudit(listen=kept.listen, rules=())
+    audit = PdsAudit(heard=Measures.heard, listener=kept.meters, rules=())
     largest = 0
     for number in range(pdcs):
         for seen in short_pdc(number, 4 * number):
@@ -509,7 +509,8 @@ def run(pdcs: int, rows: int) -> tuple[Measure, Measurements, int]:
             if not seen.number % 4_096:
                 audit.tracker.sweep(seen.time_ns)
         largest = max(largest, len(kept.meters.flows))
-    return kept, kept.end(), largest
+    kept.end()
+    return kept, kept.measured, largest
 
 
 def test_what_is_over_is_a_row_and_no_more() -> None:
@@ -532,8 +533,8 @@ def test_rows_that_are_summed_are_in_the_sums() -> None:
 
 def test_requests_that_nobody_acknowledges_are_given_up() -> None:
     kept = Measure("a", "b", most=65_536)
-    kept.meters.most = 128
-    audit = PdsAudit(listen=kept.listen, rules=())
+    kept.meters.requests = 128
+    audit = PdsAudit(heard=Measures.heard, listener=kept.meters, rules=())
     for number in range(1_000):
         form = "pds.rud_req.syn" if not number else "pds.rud_req"
         leads = head(form, psn=number, spdcid=7, clear_psn_offset=-1, **({"dpdcid": 3} if number else {}))
@@ -543,15 +544,16 @@ def test_requests_that_nobody_acknowledges_are_given_up() -> None:
     (flow,) = kept.meters.flows.values()
     assert len(flow.outstanding) <= 128
     assert flow.outstanding_bytes == 10 * len(flow.outstanding)
-    (row,) = kept.end().flows.kept
+    kept.end()
+    (row,) = kept.measured.flows.kept
     assert (row.packets, row.payload, row.window) == (1_000, 10_000, None)
 
 
 class Few:
     """Keeps what is over."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, requests: int) -> None:
+        self.requests = requests
         self.messages: list[MessageMeter] = []
 
     def over(self, flow: FlowMeter, message: MessageMeter) -> None:
@@ -698,7 +700,7 @@ def test_another_connection_is_measured_from_its_beginning(tmp_path: Path) -> No
 
 def test_notes_are_bounded() -> None:
     kept = Measure("a", "b", most=65_536)
-    audit = PdsAudit(listen=kept.listen, rules=())
+    audit = PdsAudit(heard=Measures.heard, listener=kept.meters, rules=())
     audit.see([packet(0, A, B, head("pds.rud_req.syn", psn=0, spdcid=7, clear_psn_offset=-1))])
     for number in range(1, NOTES + 100):
         refusal = head("pds.nack", nack_code=1, nack_psn=number, spdcid=3, dpdcid=7)

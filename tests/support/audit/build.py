@@ -1,15 +1,16 @@
 """This module makes observed packets from captures, from frames, or by hand, and audits PDCs alone."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.support import paths
+from tests.support.audit.judge import OnlyJudge
 from uetproto.audit.contract import MessageDirection, MessageTracker, OrderedDirection
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Judge
+from uetproto.audit.judge import Heard
 from uetproto.audit.pds.rules import RULES
-from uetproto.audit.pds.tracker import PdsTracker
+from uetproto.audit.pds.tracker import HEADS, PdsTracker
 from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
@@ -98,17 +99,18 @@ class PdsAudit:
 
     def __init__(
         self, options: Options = PLAIN, rules: tuple[Rule, ...] = RULES, ses: MessageTracker | None = None,
-        listen: Callable[[Judge], None] = lambda _: None,
+        heard: Heard | None = None, listener: Any = None,
     ) -> None:  # fmt: skip
-        self.judge = Judge(rules, complete=options.complete, ordered=options.ordered)
-        listen(self.judge)
+        self.judge = OnlyJudge(
+            rules, complete=options.complete, ordered=options.ordered, heard=heard, listener=listener
+        )
         self.ses: Any = ses or NoMessages()
         self.tracker = PdsTracker(self.judge, options, self.ses)
 
     def see(self, packets: Iterable[ObservedPacket]) -> list[Finding]:
         """Audit these packets, and return all findings so far."""
         for seen in packets:
-            if type(seen.head) in self.tracker.see_by_class:
+            if type(seen.head) in HEADS:
                 self.tracker.see(seen)
         return self.judge.findings
 

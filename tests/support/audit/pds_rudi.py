@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tests.support.audit.build import A, B, head, packet
+from tests.support.audit.judge import OnlyJudge
 from tests.support.audit.ses_rules import part, rsp
 from uetproto.audit.finding import Finding
 from uetproto.audit.flows import SILENT
-from uetproto.audit.judge import Judge
 from uetproto.audit.pds.rules_rudi import IDEMPOTENT_SAFE, RULES
 from uetproto.audit.pds.tracker_rudi import RudiTracker
 from uetproto.audit.reader.observed import Head
@@ -33,7 +33,7 @@ class Bench:
     """This class audits RUDI and UUD alone."""
 
     def __init__(self, options: Options = ALL) -> None:
-        self.judge = Judge(RULES + SES_RULES, complete=options.complete)
+        self.judge = OnlyJudge(RULES + SES_RULES, complete=options.complete)
         self.tracker = RudiTracker(self.judge, options, SesTracker(self.judge, options))
 
     def see(self, lines: Sequence[Line]) -> list[Finding]:

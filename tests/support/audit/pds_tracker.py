@@ -6,7 +6,6 @@ from typing import Any
 
 from tests.support.audit.build import PdsAudit
 from tests.support.audit.pds_rules import Line, packets
-from uetproto.audit.judge import Judge
 from uetproto.audit.pds.tracker_state import PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
@@ -15,17 +14,20 @@ from uetproto.wire.packet import Packet
 TRIMMED = {"packet": Packet(notes=("trimmed",)), "content": None, "size": -1}
 
 
+def _noted(name: str, log: "Log", state: Any, seen: ObservedPacket) -> None:
+    log.note(name, state, seen)
+
+
+HEARD = {event: partial(_noted, event.name) for event in PdsEvent}
+
+
 class Log:
     """A log keeps the events of the tracker, with the numbers of the PDC and of the packet."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int, int]] = []
 
-    def listen(self, judge: Judge) -> None:
-        for event in PdsEvent:
-            judge.listen(event, partial(self._note, event.name))
-
-    def _note(self, name: str, state: Any, seen: ObservedPacket) -> None:
+    def note(self, name: str, state: Any, seen: ObservedPacket) -> None:
         self.told.append((name, state.number if isinstance(state, PdcDirection) else 0, seen.number))
 
     def of(self, name: str) -> list[tuple[int, int]]:
@@ -34,6 +36,6 @@ class Log:
 
 def follow(lines: Iterable[Line], options: Options | None = None) -> tuple[Log, PdsAudit]:
     log = Log()
-    audit = PdsAudit(options or Options(), listen=log.listen)
+    audit = PdsAudit(options or Options(), heard=HEARD, listener=log)
     audit.see(packets(lines))
     return log, audit

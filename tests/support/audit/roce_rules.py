@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.support.audit.build import A, B, head, packet
+from tests.support.audit.judge import OnlyJudge
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Judge
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.roce.rules import RULES
@@ -106,7 +106,7 @@ class RoceAudit:
     """This class audits queue pairs alone."""
 
     def __init__(self, options: Options = ALL) -> None:
-        self.judge = Judge((*WIRE_RULES, *RULES), complete=options.complete, ordered=options.ordered)
+        self.judge = OnlyJudge((*WIRE_RULES, *RULES), complete=options.complete, ordered=options.ordered)
         self.tracker = RoceTracker(self.judge, options)
 
     def see(self, packets: Iterable[ObservedPacket]) -> list[Finding]:

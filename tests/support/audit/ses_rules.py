@@ -1,11 +1,12 @@
 """This module makes lists of SES messages on one PDC, and audits them with the SES rules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tests.support.audit.build import A, B, head, packet
+from tests.support.audit.judge import OnlyJudge
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Judge
+from uetproto.audit.judge import Heard
 from uetproto.audit.pds.tracker_state import PsnRecord
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.reader.options import Options
@@ -49,9 +50,10 @@ class Direction:
 class Bench:
     """A bench hands the packets of a PDC to the tracker of messages, and audits them."""
 
-    def __init__(self, options: Options = ALL, listen: Callable[[Judge], None] = lambda _: None) -> None:
-        self.judge = Judge(RULES, complete=options.complete, ordered=options.ordered)
-        listen(self.judge)
+    def __init__(self, options: Options = ALL, heard: Heard | None = None, listener: Any = None) -> None:
+        self.judge = OnlyJudge(
+            RULES, complete=options.complete, ordered=options.ordered, heard=heard, listener=listener
+        )
         self.tracker = SesTracker(self.judge, options)
         self.forward, self.back = Direction(), Direction()
         for one, other in ((self.forward, self.back), (self.back, self.forward)):

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.support.audit.build import head, packet
+from tests.support.audit.judge import OnlyJudge
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Judge
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.sharp.rules import RULES
@@ -79,7 +79,7 @@ class SharpAudit:
     def __init__(self, options: Options = ALL, *, asked: str = "") -> None:
         """`asked`: a rule of `LEFT_OUT` that is asked, although requests to join are left out of most tests."""
         rules = [rule for rule in RULES if rule.id not in LEFT_OUT or rule.id == asked]
-        self.judge = Judge(rules, complete=options.complete, ordered=options.ordered)
+        self.judge = OnlyJudge(rules, complete=options.complete, ordered=options.ordered)
         self.tracker = SharpTracker(self.judge, options)
 
     def see(self, packets: Iterable[ObservedPacket]) -> list[Finding]:

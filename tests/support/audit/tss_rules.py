@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.support.audit.build import A, B, head, packet
+from tests.support.audit.judge import OnlyJudge
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Judge
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.tss.rules import RULES
@@ -39,12 +39,12 @@ def observed(lines: Iterable[Line]) -> list[ObservedPacket]:
 
 class TssAudit:
     def __init__(self, options: Options = ALL) -> None:
-        self.judge = Judge(RULES, complete=options.complete, ordered=options.ordered)
+        self.judge = OnlyJudge(RULES, complete=options.complete, ordered=options.ordered)
         self.tracker = TssTracker(self.judge, options)
 
     def see(self, packets: Iterable[ObservedPacket]) -> list[Finding]:
         for seen in packets:
-            if type(seen.head) in self.tracker.see_by_class:
+            if getattr(seen.head, "form", "").startswith("tss"):
                 self.tracker.see(seen)
             elif self.tracker.any_sealed:
                 self.tracker.see_inside(seen)

@@ -155,7 +155,7 @@ def _after_close(state: PdcDirection, seen: ObservedPacket) -> Violation:
 def _consecutive(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     if state.start is None:
         return Inconclusive("no SYN seen")
-    missing = [psn for psn in state.holes - state.trimmed if diff32(psn, seen.head.psn) < 0]
+    missing = [psn for psn, trimmed in state.holes.items() if not trimmed and diff32(psn, seen.head.psn) < 0]
     if not missing:
         return None
     lowest = min(missing, key=lambda psn: diff32(psn, seen.head.psn))

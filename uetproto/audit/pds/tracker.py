@@ -5,6 +5,9 @@ Most packets are as expected and take the fast path through `see`. All others ta
 follows what an end sends, `tracker_replies.py` what the other end answers.
 """
 
+from collections.abc import Callable
+from operator import attrgetter
+
 from uetproto.audit.contract import MessageTracker
 from uetproto.audit.judge import Judge
 from uetproto.audit.pds.tracker_ends import PdcTable
@@ -23,8 +26,13 @@ _MOST_OPEN = 0xFFFF
 class PdsTracker:
     """This class follows the PDCs of one vantage point."""
 
+    __slots__ = (
+        "_ack", "_acked", "_by_key", "_complete", "_first", "_is_certain", "_most", "_replies", "_rod_first", "_sack",
+        "_sent", "_ses", "table",
+    )  # fmt: skip
+
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
-        tell = {event: judge.on(event) for event in PdsEvent}
+        tell = judge.rules.tell(PdsEvent)
         self._ses = ses
         self.table = PdcTable(
             options.max_flows, self._opened, self._closed, certain=options.ordered and options.complete
@@ -37,21 +45,24 @@ class PdsTracker:
         self._replies = PdcReplies(self.table, tell, ses, options.complete)
         self._by_key = self.table.by_key
         self._most = self.table.most
-        judge.subjects[PdsEvent] = self.subject_of
+        judge.rules.doubtful.add(PdsEvent)
+        judge.subject_of = self.subject_of
         self._is_certain = options.ordered and options.complete
-        handlers = (
-            [(header.name, self._request) for header in REQUESTS if not header.name.endswith(".syn")]
-            + [(header.name, self._sent.syn) for header in REQUESTS if header.name.endswith(".syn")]
-            + [(header.name, self._acknowledge) for header in ACKS if not header.name.endswith(".probe")]
-            + [(header.name, self._replies.probe) for header in ACKS if header.name.endswith(".probe")]
-            + [(header.name, self._replies.nack) for header in NACKS if not header.name.endswith(".rudi")]
-            + [(header.name, self._sent.control) for header in (CP, CP_SYN)]
-        )  # fmt: skip
-        self.see_by_class = {head_class(name): handler for name, handler in handlers}
 
     def see(self, seen: ObservedPacket) -> None:
         """Follow a packet of a PDC."""
-        self.see_by_class[type(seen.head)](seen)
+        self.handler(type(seen.head))(seen)
+
+    def handler(self, head: type) -> Callable[[ObservedPacket], None]:
+        """Return the function that follows packets with this class of header, one of `HEADS`."""
+        handler: Callable[[ObservedPacket], None] = HEADS[head](self)
+        return handler
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether a new tracker would do the same: no PDC is known, and none was dropped."""
+        table = self.table
+        return not (table.certain or table.by_key or table.again or table.flows.silent or table.flows.evicted)
 
     def subject_of(self, seen: ObservedPacket) -> PdcConversation | None:
         """Return the PDC of a packet; None if a promise of order and completeness makes it certain."""
@@ -172,5 +183,18 @@ class PdsTracker:
         return True
 
 
+HEADS = {
+    head_class(header.name): attrgetter(handler)
+    for headers, handler in (
+        ([header for header in REQUESTS if not header.name.endswith(".syn")], "_request"),
+        ([header for header in REQUESTS if header.name.endswith(".syn")], "_sent.syn"),
+        ([header for header in ACKS if not header.name.endswith(".probe")], "_acknowledge"),
+        ([header for header in ACKS if header.name.endswith(".probe")], "_replies.probe"),
+        ([header for header in NACKS if not header.name.endswith(".rudi")], "_replies.nack"),
+        ([CP, CP_SYN], "_sent.control"),
+    )
+    for header in headers
+}
+"""Maps the class of each first header of a PDC to what gets the function that follows it."""
 _PLAIN = len(head_class("pds.ack")._fields)
 _SACKS = frozenset({"pds.ack_cc", "pds.ack_ccx"})

@@ -22,12 +22,14 @@ and dropped ends."""
 class PdcTable:
     """The table has the PDCs that are open. A PDC has two ends, and each end sends in one direction."""
 
+    __slots__ = ("_begun", "_closed", "_dropped", "_opened", "_starts", "again", "certain", "flows", "most")
+
     def __init__(
         self, most: int, opened: Callable[[PdcDirection], None], closed: Callable[[PdcDirection], None],
         *, certain: bool = False,
     ) -> None:  # fmt: skip
         """`certain`: the capture is said to be complete and ordered."""
-        self._flows: Flows[Key, PdcDirection] = Flows(2 * most, self._forgotten)
+        self.flows: Flows[Key, PdcDirection] = Flows(2 * most, self._forgotten)
         self._opened = opened
         self._closed = closed
         self.certain = certain
@@ -37,7 +39,7 @@ class PdcTable:
         """Whether a SYN packet came first, by pair of hosts; only where the capture is `certain`."""
         self._dropped: dict[Key, None] = {}
         """Ends that were dropped, to which late packets may still come."""
-        self.again: set[Hosts] = set()
+        self.again: dict[Hosts, None] = {}
         """Pairs of hosts between which a PDC uses PSNs of the PDC before it."""
         self.most = MOST
         """PSN records that a direction keeps."""
@@ -45,11 +47,19 @@ class PdcTable:
     @property
     def by_key(self) -> dict[Key, PdcDirection]:
         """Return the known ends; each `sweep` may replace the dictionary by a new one."""
-        return self._flows.by_key
+        return self.flows.by_key
 
     @property
     def forgotten(self) -> dict[str, int]:
-        return {"silent": self._flows.silent // 2, "evicted": (self._flows.evicted + 1) // 2}
+        return {"silent": self.flows.silent // 2, "evicted": (self.flows.evicted + 1) // 2}
+
+    def close(self) -> None:
+        """Drop all PDCs, as no packet follows. References between both directions, and to methods, would keep them."""
+        for direction in self.flows:
+            direction.ses = direction.other.ses = direction.pdc.initiator = direction.before = direction.after = None
+        for direction in self.flows:
+            del direction.other
+        del self._opened, self._closed, self.flows
 
     # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
 
@@ -178,11 +188,11 @@ class PdcTable:
     def note_again(self, hosts: Hosts) -> None:
         """Note that a PDC uses PSNs of the closed or refused PDC before it."""
         if len(self.again) < PAIRS:
-            self.again.add(hosts)
+            self.again[hosts] = None
 
     def sweep(self, now: int) -> None:
         """Drop PDCs that were closed at the last sweep, are silent, or are too many."""
-        flows = self._flows
+        flows = self.flows
         if not flows.is_due():
             return
         for direction in list(flows):
@@ -244,7 +254,9 @@ class PdcTable:
         direction.fast = NEVER
 
     def _forgotten(self, direction: PdcDirection) -> None:
-        direction.pdc.over = True
+        if direction.pdc.forgotten:
+            return  # as the other end
+        direction.pdc.over = direction.pdc.forgotten = True
         for end in (direction, direction.other):
             self._drop(end)
             if self.certain:
@@ -253,6 +265,9 @@ class PdcTable:
             if end.before is not None:
                 self._closed(end.before)
                 end.before = None
+        direction.pdc.initiator = None
+        for end in (direction, direction.other):
+            end.forget_other()
 
 
 def _has_another_start(direction: PdcDirection, head: Head, start: int) -> bool:

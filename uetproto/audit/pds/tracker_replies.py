@@ -14,6 +14,8 @@ from uetproto.wire.serial import diff32
 class PdcReplies:
     """This class follows ACKs on the slow path, and NACKs."""
 
+    __slots__ = ("_complete", "_ses", "_table", "_tell")
+
     def __init__(self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
         self._table = table
         self._tell = tell
@@ -174,11 +176,11 @@ class PdcReplies:
                 self._check_holes(direction, seen, cack)
 
     def _check_holes(self, direction: PdcDirection, seen: ObservedPacket, cack: int) -> None:
-        for psn in direction.holes - direction.trimmed:
-            if diff32(psn, cack) <= 0:
+        for psn, trimmed in direction.holes.items():
+            if not trimmed and diff32(psn, cack) <= 0:
                 direction.subject = psn
                 self._tell[PdsEvent.CACK_HOLE](direction, seen)
-                direction.holes.discard(psn)
+                del direction.holes[psn]
                 return
 
     def _check_sack(self, direction: PdcDirection, seen: ObservedPacket) -> None:

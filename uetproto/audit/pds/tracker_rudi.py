@@ -4,7 +4,7 @@ The tracker of messages follows what RUDI requests carry, with pkt_id in place o
 """
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import auto
 from typing import Any, NamedTuple
 
 from uetproto.audit.contract import MessageTracker
@@ -14,13 +14,14 @@ from uetproto.audit.judge import Judge
 from uetproto.audit.reader.address import ends
 from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
+from uetproto.audit.rule import Event
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 PKT_IDS = 4_096
 """Greatest number of requests of a flow that are kept."""
 
 
-class RudiEvent(Enum):
+class RudiEvent(Event):
     """This enumeration has the events of packets without a PDC. The state is a `RudiExchange`, or for UUD an
     `AuditedDatagram`."""
 
@@ -88,8 +89,10 @@ class AuditedDatagram(NamedTuple):
 class RudiTracker:
     """This class follows RUDI and UUD. A response finds its request by addresses and pkt_id."""
 
+    __slots__ = ("_complete", "_request", "_response", "_ses", "_tell", "flows")
+
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
-        self._tell = tell = {event: judge.on(event) for event in RudiEvent}
+        self._tell = tell = judge.rules.tell(RudiEvent)
         self._request, self._response = tell[RudiEvent.REQUEST], tell[RudiEvent.RESPONSE]
         self._ses = ses
         self._complete = options.complete
@@ -145,6 +148,7 @@ class RudiTracker:
     def _gone(self, rudi: RudiFlow) -> None:
         for exchange in rudi.exchanges.values():
             self._over(exchange)
+        rudi.exchanges.clear()
         self._ses.close(rudi)
 
     def sweep(self, now_ns: int) -> None:

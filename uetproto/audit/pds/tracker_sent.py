@@ -39,6 +39,8 @@ _ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
 class SentPackets:
     """This class follows requests and control packets on the slow path."""
 
+    __slots__ = ("_complete", "_ses", "_table", "_tell")
+
     def __init__(self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
         self._table = table
         self._tell = tell
@@ -143,7 +145,7 @@ class SentPackets:
         elif kind == CtlType.CLEAR_CMD and not reaches(direction.cleared, head.ctl_payload):
             direction.cleared = head.ctl_payload
         elif kind == CtlType.ACK_REQ and len(direction.asked) < HOLES:
-            direction.asked.add(head.psn)
+            direction.asked[head.psn] = None
         self._tell[PdsEvent.CONTROL](direction, seen)
         if kind == CtlType.CLOSE_CMD:
             self._closing(direction, seen)
@@ -258,9 +260,8 @@ class SentPackets:
             if head.psn in direction.records:
                 direction.note_copy(head.psn, seen.time_ns)
             else:
-                if len(direction.trimmed) < HOLES:
-                    direction.holes.add(head.psn)
-                    direction.trimmed.add(head.psn)
+                if len(direction.holes) < 2 * HOLES:
+                    direction.holes[head.psn] = True
                 if head.psn == direction.next:
                     direction.next = (head.psn + 1) & M32
             self._tell[PdsEvent.TRIMMED](direction, seen)
@@ -305,9 +306,7 @@ class SentPackets:
         if was is None:
             if newest:
                 direction.next = (psn + 1) & M32
-            direction.holes.discard(psn)
-            was_trimmed = psn in direction.trimmed
-            direction.trimmed.discard(psn)
+            was_trimmed = direction.holes.pop(psn, False)
             first = newest or direction.floor is None or diff32(psn, direction.floor) >= 0
             if first:
                 direction.records[psn] = PsnRecord(seen.number, seen.time_ns, content, clear, head)
@@ -396,8 +395,9 @@ def _differ(was: PsnRecord, seen: ObservedPacket) -> bool:
 
 def _neighbour(direction: PdcDirection, psn: int, step: int) -> PsnRecord | None:
     """Return the next first transmission above or below that has a CLEAR_PSN."""
-    records = direction.records
-    for distance in range(1, NEIGHBOURS):
+    records, lowest = direction.records, direction.lowest
+    most = (direction.next - 1 - psn if step > 0 else psn - (psn if lowest is None else lowest)) & M32
+    for distance in range(1, min(most + 1, NEIGHBOURS)):
         record = records.get((psn + step * distance) & M32)
         if record is not None and not record.head.retx and record.clear is not None:
             return record

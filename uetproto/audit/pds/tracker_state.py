@@ -2,12 +2,13 @@
 
 from collections.abc import Container
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import auto
 from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.reader.address import ends
 from uetproto.audit.reader.observed import Head, ObservedPacket
+from uetproto.audit.rule import Event
 from uetproto.wire.serial import diff32
 
 M32 = 0xFFFFFFFF
@@ -31,7 +32,7 @@ Hosts = tuple[int, int]
 """Addresses of two hosts, the lower first."""
 
 
-class PdsEvent(Enum):
+class PdsEvent(Event):
     """This enumeration has the events of PDCs. The state is the `PdcDirection` of the requests, if nothing else is
     said."""
 
@@ -161,6 +162,8 @@ class AuditedPdc:
     swept: bool = False
     over: bool = False
     """Whether another instance has the PDCIDs now."""
+    forgotten: bool = False
+    """Whether the table dropped the PDC."""
 
 
 class PdcConversation(NamedTuple):
@@ -228,13 +231,10 @@ class PdcDirection:
     """PSN below which all records were dropped."""
     copies: dict[int, list[int]] = field(default_factory=dict)
     """Maps a PSN to the times at which it was seen again."""
-    asked: set[int] = field(default_factory=set)
-    """PSNs that an ACK_REQ named: an ACK of such a PSN may answer the ACK_REQ instead of the request."""
-    holes: set[int] = field(default_factory=set)
-    """PSNs that were not seen although higher and lower ones were, in a complete capture, and PSNs of trimmed
-    packets."""
-    trimmed: set[int] = field(default_factory=set)
-    """PSNs of `holes` that were seen trimmed."""
+    asked: dict[int, None] = field(default_factory=dict)
+    """Holds PSNs that an ACK_REQ named: an ACK of such a PSN may answer the ACK_REQ instead of the request."""
+    holes: dict[int, bool] = field(default_factory=dict)
+    """Holds PSNs between those seen, where the capture is complete, and PSNs that were seen trimmed: these are true."""
     plain: int | None = None
     """Oldest PSN of a first transmission with syn = 0."""
     synned: int | None = None
@@ -319,7 +319,7 @@ class PdcDirection:
     def unseen(self, psn: int) -> bool:
         """Return whether no packet with this PSN was seen, not even a trimmed one; False if its record may have been
         dropped."""
-        return diff32(psn, self.next) >= 0 or (psn in self.holes and psn not in self.trimmed)
+        return diff32(psn, self.next) >= 0 or self.holes.get(psn) is False
 
     def has_gap(self, psn: int) -> bool:
         """Return whether a PSN above `psn` was not seen: it may be the PSN of CLOSE_CMD."""
@@ -342,11 +342,10 @@ class PdcDirection:
         """Make `psn` the next PSN. In a complete capture the PSNs in between become holes."""
         ahead = diff32(psn, self.next)
         if complete and ahead <= HOLES:
-            self.holes.update((self.next + step) & M32 for step in range(ahead))
+            self.holes |= {hole: False for step in range(ahead) if (hole := (self.next + step) & M32) not in self.holes}
         self.next = psn
         if len(self.holes) > 2 * HOLES:
-            self.holes = {hole for hole in self.holes if diff32(psn, hole) <= HOLES}
-            self.trimmed &= self.holes
+            self.holes = {hole: trimmed for hole, trimmed in self.holes.items() if diff32(psn, hole) <= HOLES}
 
     def acknowledged(self) -> int:
         """Return the oldest PSN for which no ACK was seen: all PSNs below may be cleared."""
@@ -377,6 +376,11 @@ class PdcDirection:
             return self.cleared if self.clear is None else self.clear
         return self.clear if diff32(self.clear, self.cleared) > 0 else self.cleared
 
+    def forget_other(self) -> None:
+        """Keep only address and PDCID of the other end: two objects that refer to each other would not be freed."""
+        other = self.other
+        self.other = PdcDirection(other.pdc, other.sender, other.id)
+
     def shorten(self, most: int) -> None:
         """Drop the oldest records, down to `most`."""
         records = self.records
@@ -387,9 +391,8 @@ class PdcDirection:
                 self.floor = (psn + 1) & M32
         floor = self.floor
         if floor is not None:
-            self.holes = {psn for psn in self.holes if diff32(psn, floor) > 0}
-            self.trimmed &= self.holes
-            self.asked = {psn for psn in self.asked if diff32(psn, floor) > 0}
+            self.holes = {psn: trimmed for psn, trimmed in self.holes.items() if diff32(psn, floor) > 0}
+            self.asked = dict.fromkeys(psn for psn in self.asked if diff32(psn, floor) > 0)
             self.nacked = {psn: at for psn, at in self.nacked.items() if diff32(psn, floor) > 0}
             self.held = {psn: at for psn, at in self.held.items() if diff32(psn, floor) > 0}
 

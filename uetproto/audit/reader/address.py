@@ -3,6 +3,7 @@
 An IPv4 address is represented by its number alone; every other address has a mark above its bits.
 """
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
@@ -24,6 +25,7 @@ def bits_of(address: int) -> int:
     return address & (IPV6 - 1)
 
 
+@lru_cache(4_096)
 def address_text(address: int) -> str:
     """Return the address as text."""
     if address & IPV6:

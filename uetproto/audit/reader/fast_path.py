@@ -6,14 +6,20 @@ a packet takes the slow path, which alone decides what a frame means. A test com
 """
 
 import struct
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from uetproto.audit.reader.fast_path_codegen import Reader, classes_of, exact_of, following_of, reader_of
+from uetproto.audit.reader.fast_path_codegen import (
+    Here,
+    Reader,
+    ReadFlows,
+    classes_of,
+    exact_of,
+    following_of,
+    reader_of,
+)
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.slow_path import awaited, is_cut_short
-from uetproto.wire.flow_crc import Flow
 from uetproto.wire.forms import FORMS, LOWER_FORMS, ROCE_FORMS, UET_FORMS
 from uetproto.wire.headers.roce import BTH_FOLLOWS
 from uetproto.wire.packet import Layer, Packet
@@ -46,18 +52,18 @@ class Branch(NamedTuple):
 
 
 class FastReader:
-    """A fast reader holds the compiled shapes of one vantage point, and counts the packets of each shape."""
+    """A fast reader holds the compiled shapes of all vantage points with the same first header."""
 
-    def __init__(self, crc: str, with_crc: dict[Flow, bool], with_icrc: dict[Flow, bool]) -> None:
-        """Take two tables that say which flows have a CRC32C, and which a right ICRC; readers add flows to them."""
+    def __init__(self, crc: str, flows: ReadFlows) -> None:
+        """Make a reader without shapes. `flows` notes what it reads, until `here` refers to another `ReadFlows`."""
         self._crc = crc
-        self._with_crc = with_crc
-        self._with_icrc = with_icrc
+        self.here = Here(flows)
         self._by_hint: tuple[dict[Hint, Branch], dict[Hint, Branch]] = ({}, {})  # of whole packets, of truncated ones
         self._hints = 0
         self._by_shape: dict[tuple[Any, ...], Reader] = {}
         self._met: dict[tuple[Any, ...], int] = {}
-        self._counts: dict[Kind, list[int]] = defaultdict(lambda: [0])
+        self._kinds: dict[Kind, int] = {}
+        """Numbers the kinds of expected packets."""
 
     def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> ObservedPacket | None:
         """Return the packet if it is expected and its shape is known, else None; only headers of a `cut` packet are
@@ -77,8 +83,10 @@ class FastReader:
         """Remember the shape of an expected packet that took the slow path, and count the packet if it is whole."""
         layers = packet.layers
         whole = "truncated" not in packet.notes
-        kind, count = self._counter(packet)
-        count[0] += whole
+        kind = _kind_of(packet)
+        number = self._kinds.setdefault(kind, len(self._kinds))
+        if whole:
+            self.here.flows.counts[number] += 1
         if layers[0].offset or not _READ.issuperset(layer.form for layer in layers):
             return
         following = None if whole else following_of(layers, packet.raw)
@@ -94,8 +102,7 @@ class FastReader:
             if len(self._by_shape) >= _MOST or len(self._met) > 16 * _MOST:
                 for known in (self._by_shape, *self._by_hint, self._met):
                     known.clear()
-            flows = self._with_icrc if "bth" in kind.forms else self._with_crc
-            reader = self._by_shape[key] = reader_of(packet, following, self._crc, count, flows)
+            reader = self._by_shape[key] = reader_of(packet, following, self._crc, number, self.here)
         if self._hints >= _HINTS:
             self._hints = 0
             for by_hint in self._by_hint:
@@ -106,18 +113,18 @@ class FastReader:
             self._hints += not readers
             branch.readers[data[branch.ses]] = (reader, *readers)[:_TRIED]
 
-    def _counter(self, packet: Packet) -> tuple[Kind, list[int]]:
-        trailer = packet.trailer.kind if packet.trailer else None
-        forms = [layer.form for layer in packet.layers]
-        if is_cut_short(packet):
-            forms = [form for form in forms if not form.startswith("ses.")]
-        kind = Kind(tuple(forms), trailer, "truncated" not in packet.notes)
-        return kind, self._counts[kind]
+    def counts(self, flows: ReadFlows) -> dict[Kind, int]:
+        """Return the number of expected packets of each kind at a vantage point, whichever path they took."""
+        kinds = list(self._kinds)
+        return {kinds[number]: count for number, count in flows.counts.items()}
 
-    @property
-    def counts(self) -> dict[Kind, int]:
-        """Return the number of expected packets of each kind, whichever path they took."""
-        return {kind: count[0] for kind, count in self._counts.items() if count[0]}
+
+def _kind_of(packet: Packet) -> Kind:
+    trailer = packet.trailer.kind if packet.trailer else None
+    forms = [layer.form for layer in packet.layers]
+    if is_cut_short(packet):
+        forms = [form for form in forms if not form.startswith("ses.")]
+    return Kind(tuple(forms), trailer, "truncated" not in packet.notes)
 
 
 _READ = (LOWER_FORMS.keys() | UET_FORMS.keys() | ROCE_FORMS.keys()) - {"lrh", "erf"}

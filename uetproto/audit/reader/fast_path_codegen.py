@@ -1,6 +1,8 @@
 """This module makes the readers of expected packets: one function for each shape, compiled by `wire.shapes`."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -24,6 +26,28 @@ from uetproto.wire.shapes import Shape, compile_shape, exact_fields, shape_of
 from uetproto.wire.stack import TRIMMED_DSCP
 
 Reader = Callable[[bytes, int, int], ObservedPacket | None]
+
+
+@dataclass(slots=True)
+class ReadFlows:
+    """Holds what readers note of one vantage point."""
+
+    with_crc: dict[Flow, bool]
+    """Says which flows of UET have a CRC32C."""
+    with_icrc: dict[Flow, bool]
+    """Says which flows of RoCE have a right ICRC."""
+    counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """Counts expected packets, by the number of their kind."""
+
+
+class Here:
+    """Refers to the vantage point whose packets are read; all readers share it."""
+
+    __slots__ = ("flows",)
+
+    def __init__(self, flows: ReadFlows) -> None:
+        self.flows = flows
+
 
 _BEGINNINGS = 1_024
 """Number of different beginnings of SES headers of one shape that are kept."""
@@ -123,9 +147,8 @@ _WITHOUT_CRC = f"""
 # Readers --------------------------------------------------------------------------------------------------------------
 
 
-def reader_of(packet: Packet, following: str | None, crc: str, count: list[int], with_crc: dict[Flow, bool]) -> Reader:
-    """Compile a reader that counts packets of the shape of `packet`; a truncated packet ends within the header
-    `following`."""
+def reader_of(packet: Packet, following: str | None, crc: str, kind: int, here: Here) -> Reader:
+    """Compile a reader that counts packets of this shape as `kind`; truncated ones end in the header `following`."""
     layers = packet.layers
     forms = [layer.form for layer in layers]
     whole, sealed, roce = "truncated" not in packet.notes, forms[-1].startswith("tss"), "bth" in forms
@@ -147,9 +170,9 @@ def reader_of(packet: Packet, following: str | None, crc: str, count: list[int],
     shape = shape._replace(
         implied=None,
         guards=shape.guards + guards + _inside_guards(layers, shape),
-        check=shape.check + _count_statements(layers, shape, ending),
+        check=shape.check + _count_statements(layers, shape, ending, kind),
     )
-    scope |= heads | {"ObservedPacket": ObservedPacket, "count": count, "with_crc": with_crc}
+    scope |= heads | {"ObservedPacket": ObservedPacket, "here": here}
     reader: Reader = compile_shape(shape, seen, "seen " + " ".join(forms), ", number_, time_ns", **scope)
     return reader
 
@@ -290,13 +313,16 @@ def _roce_guards(layers: list[Layer], shape: Shape) -> Sequence[str]:
     return wrong
 
 
-def _count_statements(layers: list[Layer], shape: Shape, ending: str) -> str:
+def _count_statements(layers: list[Layer], shape: Shape, ending: str, kind: int) -> str:
     """Return statements that count the packet and note a CRC of its flow; without one, the flow must have none."""
-    counted = "\n    count[0] += 1"
+    flows = "\n    flows = here.flows"
+    counted = f"\n    flows.counts[{kind}] += 1"
     network = max((i for i, layer in enumerate(layers) if layer.form in ("ipv4", "ipv6", "grh")), default=None)
     if network is None or ending == "unchecked":
-        return counted
+        return flows + counted
     flow = f"({', '.join(_ends(layers[network].form, shape.fields[network]))})"
     if ending != "none":
-        return f"\n    if {flow} not in with_crc:\n        with_crc[{flow}] = True{counted}"
-    return f"\n    if with_crc.get({flow}) is not False:\n        return None{counted}"
+        table = "with_icrc" if any(layer.form == "bth" for layer in layers) else "with_crc"
+        noted = f"\n    if {flow} not in flows.{table}:\n        flows.{table}[{flow}] = True"
+        return flows + noted + counted
+    return f"{flows}\n    if flows.with_crc.get({flow}) is not False:\n        return None{counted}"

@@ -15,6 +15,7 @@ from uetproto.audit.reader.crc_of_packet import (
 )
 from uetproto.audit.reader.expected_values import is_expected
 from uetproto.audit.reader.fast_path import FastReader, Kind
+from uetproto.audit.reader.fast_path_codegen import ReadFlows
 from uetproto.audit.reader.mirror import Copies
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
@@ -27,25 +28,47 @@ from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode
 
 
+class Readers:
+    """Readers are what all interfaces of one link type share: compiled shapes of packets, and keys."""
+
+    def __init__(self, link: int, options: Options) -> None:
+        self.link = LINK_NAMES.get(link)
+        self.quick = FastReader(options.crc, ReadFlows({}, {}))
+        self.inner = FastReader("on", ReadFlows({}, {}))
+        """Reader of packets that were opened."""
+        self.opener = _opener(options, self.link)
+        self.held = [0]
+        """Number of packets that wait until it is decided whether their flow has a CRC."""
+
+
 class Reading:
     """A reading holds the packets of one interface of one capture."""
 
+    __slots__ = (
+        "_copies", "_cut_quickly", "_flows", "_flows_opened", "_flows_read", "_held", "_inner", "_link", "_opener",
+        "_options", "_quick", "_read", "_see", "_take_one", "copies", "longest", "missing", "opened", "others", "take",
+        "unopened",
+    )  # fmt: skip
+
     def __init__(
-        self, link: int, options: Options, see: Callable[[ObservedPacket], None], *, truncated_fast: bool = True
-    ) -> None:
+        self, link: int, options: Options, see: Callable[[ObservedPacket], None], *, truncated_fast: bool = True,
+        readers: Readers | None = None,
+    ) -> None:  # fmt: skip
         """`link` is the link type. `see` gets every packet of UET and RoCE, and every malformed one.
-        `truncated_fast` says that truncated packets which are otherwise as expected need no `ObservedPacket.packet`."""
-        self._link = LINK_NAMES.get(link)
+        `truncated_fast` says that truncated packets which are otherwise as expected need no `ObservedPacket.packet`.
+        `readers` are shared with other interfaces; `enter` then says that packets of this one follow."""
+        readers = readers or Readers(link, options)
+        self._link = readers.link
         self._options = options
         self._see = see
-        self._flows = FlowCrc(options.crc, self._hand_on)
+        self._flows = FlowCrc(options.crc, self._hand_on, held=readers.held)
         self._held = self._flows.held
-        self._quick = FastReader(options.crc, self._flows.crc32c, self._flows.icrc)
+        self._quick, self._inner, self._opener = readers.quick, readers.inner, readers.opener
+        self._flows_read = ReadFlows(self._flows.crc32c, self._flows.icrc)
+        self._flows_opened = None if self._opener is None else ReadFlows({}, {})
         self._read = self._quick.read
         self._cut_quickly = truncated_fast
         self._copies = Copies(self._link or "") if options.mirror else None
-        self._opener = _opener(options, self._link)
-        self._inner = FastReader("on", {}, {})
         self._take_one = self._take if self._opener is None else self._take_and_open
         self.take = self._take_one if self._copies is None else self._take_once
         """Function that takes the next record."""
@@ -57,17 +80,26 @@ class Reading:
         """Reason why the headers of some captured packets cannot be read; None if all can be read."""
         self.copies = 0
         """Number of packets that are copies made by a mirror port."""
-        self.unopened: Counter[str] = Counter()
+        self.unopened: dict[str, int] = {}
         """Number of sealed packets that the keys do not open, by reason."""
         self.opened = 0
         """Number of sealed packets that the keys open."""
+        self.enter()
+
+    def enter(self) -> None:
+        """Note that the next records are of this interface."""
+        self._quick.here.flows = self._flows_read
+        if self._flows_opened is not None:
+            self._inner.here.flows = self._flows_opened
 
     @property
     def expected(self) -> dict[Kind, int]:
         """Return the number of packets that are as expected, by kind."""
-        expected = Counter(self._quick.counts)
-        for kind, number in self._inner.counts.items():
-            expected[kind._replace(trailer=None)] += number  # their trailer was made when they were opened
+        expected = self._quick.counts(self._flows_read)
+        if self._flows_opened is not None:
+            expected = Counter(expected)
+            for kind, number in self._inner.counts(self._flows_opened).items():
+                expected[kind._replace(trailer=None)] += number  # their trailer was made when they were opened
         return expected
 
     @property
@@ -117,6 +149,10 @@ class Reading:
     def end(self) -> None:
         """Hand on the packets that still wait, after the last record."""
         self._flows.end()
+
+    def close(self) -> None:
+        """Drop references to this object's own methods, which would keep it."""
+        del self.take, self._take_one, self._flows, self._see
 
     def _take_behind(self, seen: ObservedPacket, record: Record) -> None:
         """Queue an expected packet, while others wait for the decision whether their flow has a CRC."""
@@ -178,7 +214,7 @@ class Reading:
         self._see(seen._replace(opening=opened))
         frame: bytes | None = getattr(opened, "plain_frame", None)
         if frame is None:
-            self.unopened[opened.reason] += 1
+            self.unopened[opened.reason] = self.unopened.get(opened.reason, 0) + 1
             self.missing = "sealed packets do not open"
             return
         self.opened += 1

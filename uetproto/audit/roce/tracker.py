@@ -8,7 +8,7 @@ it from the PSNs of answers.
 
 from uetproto.audit.flows import SILENT, Flows
 from uetproto.audit.judge import Judge
-from uetproto.audit.reader.observed import ObservedPacket, head_class
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.roce.tracker_answers import Answers
 from uetproto.audit.roce.tracker_requests import Requests, conflicts
@@ -31,7 +31,7 @@ from uetproto.audit.roce.tracker_state import (
     is_silent,
 )
 from uetproto.wire.headers.ethernet import Ecn
-from uetproto.wire.headers.roce import BTH, PMTUS, RESPONSES, Transport
+from uetproto.wire.headers.roce import PMTUS, RESPONSES, Transport
 
 Key = tuple[int, int, int]
 """Key of a `QpStream`: source address, destination address, and one number for queue pair and transport."""
@@ -49,8 +49,13 @@ _new = tuple.__new__
 class RoceTracker:
     """This class follows the queue pairs of one vantage point."""
 
+    __slots__ = (
+        "_answers", "_by_hosts", "_by_key", "_by_port", "_certain", "_marked", "_packet", "_request",
+        "_requests", "_tell", "flows",
+    )  # fmt: skip
+
     def __init__(self, judge: Judge, options: Options) -> None:
-        tell = {event: judge.on(event) for event in RoceEvent}
+        tell = judge.rules.tell(RoceEvent)
         self._tell = tell
         self._packet, self._request = tell[RoceEvent.PACKET], tell[RoceEvent.REQUEST]
         self.flows: Flows[Key, QpStream] = Flows(options.max_flows, self._over)
@@ -65,7 +70,6 @@ class RoceTracker:
         self._answers = Answers(
             judge, tell, self._by_hosts, self._requests, ordered=options.ordered, complete=options.complete
         )
-        self.see_by_class = {head_class(BTH.name): self.see}
 
     def see(self, seen: ObservedPacket) -> None:
         """Follow a packet with a BTH whose ICRC is not wrong."""
@@ -115,6 +119,15 @@ class RoceTracker:
         for stream in flows:
             if stream.unsent or stream.doubts:
                 self._answers.settle(stream, seen_since=True)
+        self._drop(now)
+
+    def trim(self, now: int) -> None:
+        """Drop queue pairs as `sweep` does, where few packets or none came since."""
+        if self.flows.is_due():
+            self._drop(now)
+
+    def _drop(self, now: int) -> None:
+        flows = self.flows
         before = len(flows.by_key)
         flows.sweep(now)
         self._by_key = flows.by_key

@@ -1,6 +1,8 @@
 """This module follows answers: finds the requests that they answer, and compares PSNs, MSNs and the lengths of
 READs."""
 
+from collections.abc import Mapping
+
 from uetproto.audit.judge import Judge, Tell
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.roce.tracker_requests import Contradicted, Requests, if_sure
@@ -37,8 +39,10 @@ _SOON = 10**9
 class Answers:
     """This class follows the answers of queue pairs."""
 
+    __slots__ = ("_by_hosts", "_certain", "_length", "_ordered", "_requests", "_response", "_tell")
+
     def __init__(
-        self, judge: Judge, tell: dict[RoceEvent, Tell], by_hosts: dict[tuple[int, int], list[QpStream]],
+        self, judge: Judge, tell: Mapping[RoceEvent, Tell], by_hosts: dict[tuple[int, int], list[QpStream]],
         requests: Requests, *, ordered: bool, complete: bool,
     ) -> None:  # fmt: skip
         """`ordered`: the order of capture is that of sending; `complete`: no packet is missing."""
@@ -46,7 +50,7 @@ class Answers:
         self._ordered = ordered
         self._certain = ordered and complete
         self._response = tell[RoceEvent.RESPONSE]
-        self._length = judge.on(WireEvent.ROCE_LENGTH)
+        self._length = judge.rules.tell(WireEvent)[WireEvent.ROCE_LENGTH]
         self._by_hosts = by_hosts
         self._requests = requests
 

@@ -1,6 +1,7 @@
 """This module follows requests on the slow path: copies, first requests, and requests ahead of the next PSN or behind
 it."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from uetproto.audit.finding import Flow
@@ -62,13 +63,15 @@ def if_sure(stream: QpStream, number: int) -> QpStream | Contradicted:
 class Requests:
     """This class follows requests on the slow path."""
 
-    def __init__(self, judge: Judge, tell: dict[RoceEvent, Tell], *, complete: bool, ordered: bool) -> None:
+    __slots__ = ("_certain", "_complete", "_length", "_tell")
+
+    def __init__(self, judge: Judge, tell: Mapping[RoceEvent, Tell], *, complete: bool, ordered: bool) -> None:
         """`complete`: no packet is missing, so that the first copy of a request is its first transmission; `ordered`:
         the order of capture is that of sending."""
         self._tell = tell
         self._complete = complete
         self._certain = complete and ordered
-        self._length = judge.on(WireEvent.ROCE_LENGTH)
+        self._length = judge.rules.tell(WireEvent)[WireEvent.ROCE_LENGTH]
 
     def see(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
         """Follow a request that does not have the next PSN, or cannot follow the last request."""

@@ -1,7 +1,7 @@
 """The state of queue pairs has the requests that one queue pair sends to another, and the answers to them."""
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import auto
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Tell
 from uetproto.audit.reader.address import address_text, ends
 from uetproto.audit.reader.observed import ObservedPacket
+from uetproto.audit.rule import Event
 from uetproto.wire.headers.roce import OPERATIONS, PMTUS, Load, Operation, Transport
 
 M24 = 0xFFFFFF
@@ -66,7 +67,7 @@ NOTED = frozenset({Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST, *WRI
 """Operations of requests for which the tracker stores more than a `RequestRecord`."""
 
 
-class RoceEvent(Enum):
+class RoceEvent(Event):
     """This enumeration has the events of queue pairs. The state is the `QpStream` of the sender, if nothing else is
     said."""
 

@@ -29,9 +29,13 @@ _M32 = 0xFFFFFFFF
 class SesTracker:
     """This class follows the messages of one vantage point; implements `MessageTracker` of `audit/contract.py`."""
 
+    __slots__ = (
+        "_complete", "_disputed", "_edge", "_groups", "_later", "_opened", "_tell", "_tokens", "data", "response",
+    )  # fmt: skip
+
     def __init__(self, judge: Judge, options: Options) -> None:
         self._complete = options.complete
-        tell = self._tell = {event: judge.on(event) for event in SesEvent}
+        tell = self._tell = judge.rules.tell(SesEvent)
         self._opened, self._later, self._edge = tell[SesEvent.OPENED], tell[SesEvent.LATER], tell[SesEvent.EDGE]
         self._tokens = Tokens(tell)
         self._groups = SyncGroups(tell)
@@ -42,6 +46,11 @@ class SesTracker:
         """Follows read data in the return direction."""
         self._disputed: dict[int, AuditedMessage] = {}
         """Maps its `id()` to each message of which two packets contradict each other."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing is kept but the messages of open directions."""
+        return not self._disputed and self._tokens.is_empty and self._groups.is_empty
 
     def open(self, direction: MessageDirection, *, ordered: bool = True) -> MessageSender:
         """Return a new `MessageSender`, the value of `direction.ses`."""
@@ -344,6 +353,7 @@ class SesTracker:
                 self._tell[SesEvent.UNFINISHED](message, message.first)
         sender.messages.clear()
         sender.sent.clear()
+        sender.current = None
         self._groups.close(sender)
 
     def sweep(self, now_ns: int) -> None:

@@ -4,10 +4,12 @@ Events of nearly every packet (OPENED, LATER, EDGE, RESPONSE, RETURNED) are only
 packet with what is expected. If the packet differs, the tracker reports a second, rarer event for it.
 """
 
-from enum import Enum, auto
+from enum import auto
+
+from uetproto.audit.rule import Event
 
 
-class SesEvent(Enum):
+class SesEvent(Event):
     """This enumeration has the events of messages. The state is an `AuditedMessage`; for answers an `AuditedAnswer`,
     for read data a `ReturnedData`, for some events another class, which the event names."""
 

@@ -52,9 +52,16 @@ class SyncGroups:
     """This class follows the sync groups of one vantage point. A source numbers its groups for each target (ses.md
     §5.14)."""
 
+    __slots__ = ("_group", "_kept")
+
     def __init__(self, tell: Mapping[SesEvent, Tell]) -> None:
         self._group = tell[SesEvent.GROUP]
         self._kept: dict[tuple[int, int, int], _GroupRecord] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether no group is kept."""
+        return not self._kept
 
     def note(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         """Note a message when its packet with SOM comes."""

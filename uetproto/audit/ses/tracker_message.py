@@ -74,8 +74,8 @@ class MessageSender:
     rod: bool = False
     successes: dict[int, int] = field(default_factory=dict)
     """Maps a PSN to the number of the packet with its default response, if SES made the response, not PDS."""
-    echoed: set[int] = field(default_factory=set)
-    """Reads whose data had the id of the read as response_message_id; two at most."""
+    echoed: tuple[int, ...] = ()
+    """Holds reads whose data had the id of the read as response_message_id; two at most."""
     refused: dict[tuple[int, ...], tuple[int, int, int]] = field(default_factory=dict)
     """Maps an index to the generation refused last with DISABLED_GEN, the PSN refused, and the response's number."""
 

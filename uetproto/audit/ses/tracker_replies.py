@@ -24,6 +24,8 @@ from uetproto.wire.headers.uet_ses import DEFERRABLES, ResponseList, ResponseOpc
 class MessageReplies:
     """This class follows responses and read data of one vantage point."""
 
+    __slots__ = ("_answered", "_complete", "_responded", "_returned", "_returned_oddly", "_tokens")
+
     def __init__(self, tell: Mapping[SesEvent, Tell], tokens: Tokens, complete: bool) -> None:
         self._tokens = tokens
         self._complete = complete
@@ -137,7 +139,9 @@ class MessageReplies:
         if message is not None and message.returned_in_ack is None and returned.sure:
             message.returned_in_ack = returned.in_ack
         if message is not None and returned.response_id == message.message_id and len(returned.sender.echoed) < 2:
-            returned.sender.echoed.add(returned.response_id)
+            echoed = returned.sender.echoed
+            if returned.response_id not in echoed:
+                returned.sender.echoed = (*echoed, returned.response_id)
         self._returned(returned, seen)
         if message is not None and message.returned is None:
             message.returned = {}

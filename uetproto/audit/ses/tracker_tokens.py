@@ -59,12 +59,19 @@ class Restart(AboutMessage):
 class Tokens:
     """This class follows the tokens of one vantage point."""
 
+    __slots__ = ("_deferred", "_ready", "_restart", "_rtr")
+
     def __init__(self, tell: Mapping[SesEvent, Tell]) -> None:
         self._rtr, self._restart = tell[SesEvent.RTR], tell[SesEvent.RESTART]
         self._deferred: dict[Key, Deferred] = {}
         """Maps the token of the initiator to its send."""
         self._ready: dict[Key, Ready] = {}
         """Maps the token of the target to its DEFERRABLE_RTR."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether no token is kept."""
+        return not self._deferred and not self._ready
 
     def note(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         """Note the tokens of a message, if it has any, at its first packet."""

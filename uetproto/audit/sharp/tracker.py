@@ -10,7 +10,7 @@ is clear whether a flow has a CRC are late; so the tracker sorts messages by tim
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import auto
 from heapq import heappop, heappush
 from typing import Any
 
@@ -20,7 +20,7 @@ from uetproto.audit.judge import Judge
 from uetproto.audit.reader.address import address_text, ends
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
-from uetproto.audit.rule import Violation
+from uetproto.audit.rule import Event, Violation
 from uetproto.audit.sharp.message_fields import fault_of, fault_of_body
 from uetproto.wire.headers.roce import BTH, Operation, Transport, opcode_of
 from uetproto.wire.headers.sharp import JOIN_RESP, MAGIC, Flag, SharpOpcode, Status
@@ -58,7 +58,7 @@ Edge = tuple[int, int, int, int]
 """Source, destination and opcode of a message, with the index of the child."""
 
 
-class SharpEvent(Enum):
+class SharpEvent(Event):
     """The events of groups; the state is an `AuditedSharpMessage`, `AuditedAggregation` or `AuditedSharpGroup`."""
 
     MESSAGE = auto()
@@ -179,7 +179,7 @@ class SharpTracker:
     """The tracker follows the groups in the packets of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
-        self._tell = {event: judge.on(event) for event in SharpEvent}
+        self._tell = judge.rules.tell(SharpEvent)
         self._complete = options.complete
         self.groups: Flows[GroupKey, AuditedSharpGroup] = Flows(options.max_flows, self._over)
         self._by_key = self.groups.by_key

@@ -4,7 +4,7 @@ A request is *open* from its first copy until an ACK covers it. A meter keeps th
 those that are closed, it keeps counts and histograms.
 """
 
-from collections import Counter
+from collections import defaultdict
 from typing import Any, NamedTuple, Protocol
 
 from uetproto.audit.stats.message import MessageMeter, OpenRequest
@@ -25,7 +25,7 @@ so that the timer may have expired, or the source inferred a loss; nothing was s
 class MeterOwner(Protocol):
     """This protocol describes the part of `Meters` that a flow's meter uses."""
 
-    most: int
+    requests: int
     """Greatest number of requests that a meter keeps open; when there are more, the older half is dropped."""
 
     def over(self, flow: "FlowMeter", message: "MessageMeter") -> None:
@@ -61,8 +61,8 @@ class FlowMeter:
         """Hold times of packets and ACKs; `busy_ns` is the last time at which payload was sent or acknowledged."""
         self.packets = self.bytes = self.payload = self.returned = 0
         self.duplicates = self.trimmed = self.marked = self.acks = 0
-        self.resent: Counter[str] = Counter()
-        self.refusals: Counter[str] = Counter()
+        self.resent: defaultdict[str, int] = defaultdict(int)
+        self.refusals: defaultdict[str, int] = defaultdict(int)
 
         self.newest: int | None = None
         """Newest PSN of a first transmission."""
@@ -125,7 +125,7 @@ class FlowMeter:
         outstanding[psn] = request
         request.is_open = True
         self.outstanding_bytes += size
-        if len(outstanding) > self.owner.most:  # no window is so wide
+        if len(outstanding) > self.owner.requests:  # no window is so wide
             self._drop_oldest()
         elif len(outstanding) > self.window_packets:
             self.window_packets = len(outstanding)
@@ -312,10 +312,13 @@ class FlowMeter:
 
     # The end ----------------------------------------------------------------------------------------------------------
 
-    def end(self) -> FlowRow:
-        """Close the flow and return its row."""
+    def end(self) -> None:
+        """Close the open messages."""
         for message in list(self.messages.values()):
             self._close(message)
+
+    def row(self) -> FlowRow:
+        """Return the row of the closed flow."""
         return FlowRow(
             kind=self.kind, flow=self.state.flow(), number=getattr(self.state, "number", 1),
             mode=getattr(self.state, "mode", None), first_ns=self.first_ns, last_ns=self.last_ns, busy_ns=self.busy_ns,

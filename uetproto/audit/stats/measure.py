@@ -12,18 +12,18 @@ times.py, trace.py       histograms; traces for a picture
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from uetproto.audit.auditor import EarlyEnd, audit
-from uetproto.audit.flows import SWEEP
-from uetproto.audit.judge import Judge
+from uetproto.audit.flows import SWEEP, Bounded
+from uetproto.audit.judge import Heard, Judge
 from uetproto.audit.listeners import Lengths
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
+from uetproto.audit.stats import roce, uet
 from uetproto.audit.stats.meters import Measurements, Meters
-from uetproto.audit.stats.roce import RoceListener
-from uetproto.audit.stats.rows import ROWS, RowTable
-from uetproto.audit.stats.uet import UetListener
+from uetproto.audit.stats.rows import ALL_ROWS, ROWS, RowTable
 from uetproto.errors import typed
 from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import Record
@@ -58,6 +58,8 @@ def measure(
 class Measures:
     """This class makes a `Measure` for every vantage point; it is a `ListenerFactory`."""
 
+    heard: Heard = MappingProxyType({**uet.HEARD, **roce.HEARD})
+
     def __init__(
         self, options: Options, *, interface: str | None = None, number: int | None = None, draw: bool = False,
         rows: int = ROWS,
@@ -65,40 +67,39 @@ class Measures:
         self._interface = interface
         crc = options.crc != "off"
         self._measure = partial(Measure, most=options.max_flows, rows=rows, wanted=number, draw=draw, crc=crc)
-        self._measures: list[Measure] = []
+        self._measured: list[Measurements] = []
+        self._room = [ALL_ROWS], [ALL_ROWS]
 
     def __call__(self, judge: Judge, file: str, interface: str, number: int) -> "Measure | None":
         if self._interface not in (None, interface, str(number)):
             return None
-        measure = self._measure(file, interface)
-        measure.listen(judge)
-        self._measures.append(measure)
+        measure = self._measure(file, interface, room=self._room)
+        judge.listener = measure.meters
+        self._measured.append(measure.measured)
         return measure
 
     def end(self) -> list[Measurements]:
-        """Close all flows and return the measurements; to be called once."""
-        return [measure.end() for measure in self._measures]
+        """Return the measurements of the vantage points, which have ended."""
+        return self._measured
 
 
 class Measure:
-    """This class measures one vantage point; it is a `PacketListener`, and `listen` subscribes it to events."""
+    """Measures one vantage point; it is a `PacketListener`."""
+
+    __slots__ = ("_lengths", "_until_sweep", "measured", "meters")
 
     def __init__(
         self, file: str, interface: str, *, most: int, rows: int = ROWS, wanted: int | None = None,
-        draw: bool = False, crc: bool = True,
+        draw: bool = False, crc: bool = True, room: tuple[list[int], list[int]] | None = None,
     ) -> None:  # fmt: skip
         """Open the meters. `most`: flows that are open at a time. `wanted`: measure only flows of this PDCID or queue
-        pair. `draw`: keep traces for a picture. `crc`: truncated packets had a CRC32C."""
-        self.measured = Measurements(file, interface, RowTable(rows), RowTable(rows))
+        pair. `draw`: keep traces for a picture. `crc`: truncated packets had a CRC32C. `room`:
+        rows of flows and of messages that all vantage points may still keep."""
+        flows, messages = room or ([ALL_ROWS], [ALL_ROWS])
+        self.measured = Measurements(file, interface, RowTable(rows, flows), RowTable(rows, messages))
         self.meters = Meters(self.measured, most=most, wanted=wanted, draw=draw, crc=crc)
         self._lengths = Lengths()
         self._until_sweep = SWEEP
-
-    def listen(self, judge: Judge) -> None:
-        """Subscribe to the events that the meters use."""
-        for listener in (UetListener(self.meters), RoceListener(self.meters)):
-            for event, tell in listener.events.items():
-                judge.listen(event, tell)
 
     def take(self, record: Record) -> None:
         """Note the length of a record, before it is read."""
@@ -125,7 +126,16 @@ class Measure:
             meters.sweep()
             self._until_sweep = max(SWEEP, len(meters.flows))
 
-    def end(self) -> Measurements:
-        """Close all flows and return the measurements."""
+    @property
+    def tables(self) -> list[Bounded]:
+        """Return the open meters."""
+        return [self.meters]
+
+    def sweep(self, now: int) -> None:
+        """Close the meters of flows that are over or too many."""
+        self.meters.now = now
+        self.meters.sweep()
+
+    def end(self) -> None:
+        """Close all flows."""
         self.meters.end()
-        return self.measured

@@ -1,6 +1,6 @@
 """This module measures a message while it is open, and its requests: a request is *open* until an ACK covers it."""
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +51,7 @@ class MessageMeter:
     packets: int = 0
     bytes: int = 0
     payload: int = 0
-    resent: Counter[str] = field(default_factory=Counter)
+    resent: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, request: OpenRequest) -> None:
         """Add a packet of the message."""

@@ -4,7 +4,9 @@ row.
 `uet.py` and `roce.py` translate the events of the trackers for the meters.
 """
 
-from collections import Counter
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -52,8 +54,8 @@ class Measurements:
     interface: str
     flows: RowTable
     messages: RowTable
-    kinds: Counter[str] = field(default_factory=Counter)
-    """Numbers of packets by their first header of UET or RoCE."""
+    kinds: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Counts packets by their first header of UET or RoCE."""
     packets: int = 0
     bytes: int = 0
     first_ns: int | None = None
@@ -64,25 +66,31 @@ class Measurements:
     latency: dict[str, Times] = field(default_factory=dict)
     """Latency of messages over all flows, by opcode."""
     drawn: list[Drawn] = field(default_factory=list)
-    unwanted: set[int] = field(default_factory=set)
-    """Some of the PDCIDs and queue pairs that occur but were not chosen."""
+    unwanted: frozenset[int] = frozenset()
+    """Holds some of the PDCIDs and queue pairs that occur but were not chosen."""
 
 
 class Meters:
     """The meters of one vantage point: an open conversation has a meter, which is found by the tracker's state of that
     conversation."""
 
+    __slots__ = (
+        "_crc", "_draw", "_number", "_swept", "_traced", "flows", "length", "measured", "most", "now", "requests",
+        "since",
+    )  # fmt: skip
+
     def __init__(self, measured: Measurements, *, most: int, wanted: int | None, draw: bool, crc: bool) -> None:
         """Make the meters of a `Measure`, with its parameters. Rows of closed flows are added to `measured`."""
         self.measured = measured
         self.flows: dict[Any, FlowMeter] = {}
-        self.most = MOST_OPEN
+        self.requests = MOST_OPEN
         """Requests that a meter keeps open."""
         self.length = 0
         """Bytes of the present packet, counted on the wire."""
         self.now = 0
-        """Time of the present packet."""
-        self._most_flows = most
+        """Holds the time of the present packet."""
+        self.most = 2 * most
+        self.since: int | None = None
         self._number = wanted
         self._draw = draw
         self._crc = CRC_SIZE if crc else 0
@@ -114,24 +122,37 @@ class Meters:
 
     def over(self, flow: FlowMeter, message: MessageMeter) -> None:
         """Add the row of a closed message."""
-        said = flow.state.flow()
-        if not self._is_wanted(said):
+        if self._number is not None and not self._is_wanted(flow.state.flow()):
             return
-        self.measured.messages.add(message.row(said))
+        self.measured.messages.add(
+            message.packets, message.bytes, message.payload + message.returned, message.resent,
+            lambda: message.row(flow.state.flow()),
+        )  # fmt: skip
         latency = message.latency
         if latency is not None:
             self.measured.latency.setdefault(message.opcode, Times()).add(latency)
+
+    def __len__(self) -> int:
+        return len(self.flows)
+
+    def times(self) -> Iterator[int]:
+        """Yield the time of the last packet of each open flow."""
+        return (flow.last_ns for flow in self.flows.values())
 
     def sweep(self) -> None:
         """Close flows: PDCs that are silent since they were closed, flows that are long silent, and surplus flows."""
         flows = self.flows
         for state in [state for state, flow in flows.items() if self._is_over(flow)]:
             self._close(state)
-        if len(flows) > 2 * self._most_flows:
+        if len(flows) > self.most or self.since is not None:
             oldest = sorted(flows, key=lambda state: flows[state].last_ns)
-            for state in oldest[: len(flows) - 2 * self._most_flows]:
+            surplus = max(0, len(flows) - self.most)
+            if self.since is not None:
+                surplus = max(surplus, bisect_left(oldest, self.since, key=lambda state: flows[state].last_ns))
+                self.since = None
+            for state in oldest[:surplus]:
                 self._close(state)
-        self.most = max(LEAST_OPEN, min(MOST_OPEN, REQUESTS // max(1, len(flows))))
+        self.requests = max(LEAST_OPEN, min(MOST_OPEN, REQUESTS // max(1, len(flows))))
         self._swept = self.now
 
     def end(self) -> None:
@@ -155,13 +176,13 @@ class Meters:
         return flow
 
     def _close(self, state: Any) -> None:
-        row = self.flows[state].end()
+        self.flows[state].end()
         flow = self.flows.pop(state)
-        if self._is_wanted(row.flow):
-            self.measured.flows.add(row)
+        if self._number is None or self._is_wanted(flow.state.flow()):
+            self.measured.flows.add(flow.packets, flow.bytes, flow.payload, flow.resent, flow.row)
             self.measured.answered.merge(flow.answered)
         elif len(self.measured.unwanted) < _UNWANTED:
-            self.measured.unwanted |= _numbers_of(row.flow)
+            self.measured.unwanted |= _numbers_of(flow.state.flow())
 
     def _is_over(self, flow: FlowMeter) -> bool:
         if flow.last_ns < self.now - SILENT:

@@ -1,8 +1,6 @@
 """This module translates events of queue pairs for the meters."""
 
-from enum import Enum
-
-from uetproto.audit.judge import Tell
+from uetproto.audit.judge import Heard
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.roce.tracker_state import AFTER, BEFORE, IDLE, M24, READ_RESPONSES, QpStream, RoceEvent
 from uetproto.audit.stats.flow import FlowMeter
@@ -18,83 +16,79 @@ _SAY_LENGTH = frozenset({
 })  # fmt: skip
 
 
-class RoceListener:
-    """This class calls the meters of one vantage point for the events of queue pairs."""
+def _packet(meters: Meters, stream: QpStream, seen: ObservedPacket) -> None:
+    flow = meters.counted("qp", stream, M24, seen)
+    opcode = seen.head.opcode
+    if opcode & 0x1F in READ_RESPONSES or opcode >> 5 == Transport.UD:
+        flow.carried(meters.size(seen), seen.time_ns)
 
-    def __init__(self, meters: Meters) -> None:
-        self._meters = meters
 
-    @property
-    def events(self) -> dict[Enum, Tell]:
-        """Return the events to subscribe to, each with the function that it calls."""
-        return {
-            RoceEvent.PACKET: self._packet, RoceEvent.ANEW: self._anew, RoceEvent.REQUEST: self._request,
-            RoceEvent.AGAIN: self._again, RoceEvent.IN_READ: self._again, RoceEvent.RESPONSE: self._response,
-        }  # fmt: skip
-
-    def _packet(self, stream: QpStream, seen: ObservedPacket) -> None:
-        flow = self._meters.counted("qp", stream, M24, seen)
-        opcode = seen.head.opcode
-        if opcode & 0x1F in READ_RESPONSES or opcode >> 5 == Transport.UD:
-            flow.carried(self._meters.size(seen), seen.time_ns)
-
-    def _anew(self, stream: QpStream, _: ObservedPacket) -> None:
-        for each in (stream, stream.other):
-            flow = self._meters.flows.get(each)
-            if flow is not None:
-                flow.begin_again()
-
-    def _request(self, stream: QpStream, seen: ObservedPacket) -> None:
-        meters = self._meters
-        flow = meters.of("qp", stream, M24)
-        psn, operation, now = seen.head.psn, seen.head.opcode & 0x1F, seen.time_ns
-        size = meters.size(seen)
-        flow.first(psn, meters.length, size, now, flow.is_rewound(psn))
-        if BEFORE[operation] == IDLE:
-            meter = MessageMeter(psn, psn, _opcode_of(operation), now)
-            meter.begun = True
-            if operation in _SAY_LENGTH:
-                meter.length = seen.more[0].dmalen
-            elif AFTER[operation] == IDLE:
-                meter.length = size
-            if operation == Operation.RDMA_READ_REQUEST:
-                meter.expected = meter.length or 0
-            flow.begin(meter)
-        else:
-            found = _around(flow, psn)
-            if found is None:
-                return
-            meter = found
-        if AFTER[operation] == IDLE:
-            meter.end = psn
-        flow.carry(meter)
-
-    def _again(self, stream: QpStream, seen: ObservedPacket) -> None:
-        flow = self._meters.flows.get(stream)
+def _anew(meters: Meters, stream: QpStream, _: ObservedPacket) -> None:
+    for each in (stream, stream.other):
+        flow = meters.flows.get(each)
         if flow is not None:
-            flow.again(seen.head.psn, self._meters.length, seen.time_ns, True)
+            flow.begin_again()
 
-    def _response(self, stream: QpStream, seen: ObservedPacket) -> None:
-        """Follow an answer; `stream` is that of its sender."""
-        flow = None if stream.other is None else self._meters.flows.get(stream.other)
-        if flow is None:
+
+def _request(meters: Meters, stream: QpStream, seen: ObservedPacket) -> None:
+    flow = meters.of("qp", stream, M24)
+    psn, operation, now = seen.head.psn, seen.head.opcode & 0x1F, seen.time_ns
+    size = meters.size(seen)
+    flow.first(psn, meters.length, size, now, flow.is_rewound(psn))
+    if BEFORE[operation] == IDLE:
+        meter = MessageMeter(psn, psn, _opcode_of(operation), now)
+        meter.begun = True
+        if operation in _SAY_LENGTH:
+            meter.length = seen.more[0].dmalen
+        elif AFTER[operation] == IDLE:
+            meter.length = size
+        if operation == Operation.RDMA_READ_REQUEST:
+            meter.expected = meter.length or 0
+        flow.begin(meter)
+    else:
+        found = _around(flow, psn)
+        if found is None:
             return
-        psn, operation, now = seen.head.psn, seen.head.opcode & 0x1F, seen.time_ns
-        flow.acks += 1
-        if operation in READ_RESPONSES:
-            flow.acknowledged_to(psn, now)
-            meter = _around(flow, psn)
-            if meter is not None and meter.expected:
-                flow.add_returned(meter, self._meters.size(seen), now)
-            return
-        syndrome = seen.more[0].syndrome & 0x7F
-        if operation == Operation.ACKNOWLEDGE and syndrome >= _REFUSES:
-            code = f"NAK {name_in(Nak, syndrome)}" if syndrome >= Nak.PSN_SEQUENCE_ERROR else "RNR NAK"
-            flow.acknowledged_to((psn - 1) & M24, now)
-            flow.refuse(code, psn, now)
-            flow.rewind(code, psn, now)
-        else:
-            flow.acknowledged_to(psn, now)
+        meter = found
+    if AFTER[operation] == IDLE:
+        meter.end = psn
+    flow.carry(meter)
+
+
+def _again(meters: Meters, stream: QpStream, seen: ObservedPacket) -> None:
+    flow = meters.flows.get(stream)
+    if flow is not None:
+        flow.again(seen.head.psn, meters.length, seen.time_ns, True)
+
+
+def _response(meters: Meters, stream: QpStream, seen: ObservedPacket) -> None:
+    """Follow an answer; `stream` is that of its sender."""
+    flow = None if stream.other is None else meters.flows.get(stream.other)
+    if flow is None:
+        return
+    psn, operation, now = seen.head.psn, seen.head.opcode & 0x1F, seen.time_ns
+    flow.acks += 1
+    if operation in READ_RESPONSES:
+        flow.acknowledged_to(psn, now)
+        meter = _around(flow, psn)
+        if meter is not None and meter.expected:
+            flow.add_returned(meter, meters.size(seen), now)
+        return
+    syndrome = seen.more[0].syndrome & 0x7F
+    if operation == Operation.ACKNOWLEDGE and syndrome >= _REFUSES:
+        code = f"NAK {name_in(Nak, syndrome)}" if syndrome >= Nak.PSN_SEQUENCE_ERROR else "RNR NAK"
+        flow.acknowledged_to((psn - 1) & M24, now)
+        flow.refuse(code, psn, now)
+        flow.rewind(code, psn, now)
+    else:
+        flow.acknowledged_to(psn, now)
+
+
+HEARD: Heard = {
+    RoceEvent.PACKET: _packet, RoceEvent.ANEW: _anew, RoceEvent.REQUEST: _request,
+    RoceEvent.AGAIN: _again, RoceEvent.IN_READ: _again, RoceEvent.RESPONSE: _response,
+}  # fmt: skip
+"""Maps events to the functions that tell the meters of a vantage point of them."""
 
 
 def _opcode_of(operation: int) -> str:

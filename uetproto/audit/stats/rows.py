@@ -1,16 +1,15 @@
 """This module makes the rows of `uetproto stats`: a closed conversation becomes a row, and rows beyond a limit are
 summed."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.stats.times import Quantiles
 
-ROWS = 10_000
-"""Number of rows that are kept of each kind and vantage point; all further rows are only summed."""
+ROWS, ALL_ROWS = 10_000, 20_000
+"""Rows of each kind that are kept of a vantage point, and of all together; the others are summed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,27 +119,34 @@ class RowTable:
     """A table has the first rows of one kind, and the sums over the other rows."""
 
     most: int = ROWS
+    room: list[int] = field(default_factory=lambda: [ALL_ROWS])
+    """Holds the number of rows that all vantage points may still keep."""
     kept: list[Any] = field(default_factory=list)
     packets: int = 0
     bytes: int = 0
     payload: int = 0
-    resent: Counter[str] = field(default_factory=Counter)
-    """Numbers of retransmissions by cause. This field and the three fields above are sums over all rows."""
-    others: Counter[str] = field(default_factory=Counter)
-    """Sums over the rows that were not kept: number of rows, packets, bytes, payload bytes and retransmissions."""
+    resent: dict[str, int] = field(default_factory=dict)
+    """Counts retransmissions by cause; this and the three fields before are sums over all rows."""
+    others: dict[str, int] = field(default_factory=dict)
+    """Counts the rows that were not kept, and sums the same values over these rows."""
 
-    def add(self, row: Row) -> None:
-        self.packets += row.packets
-        self.bytes += row.bytes
-        self.payload += row.payload
-        self.resent.update(row.resent)
-        if len(self.kept) < self.most:
-            self.kept.append(row)
+    def add(self, packets: int, size: int, payload: int, resent: Mapping[str, int], row: Callable[[], Row]) -> None:
+        """Add the values of a row, and the row itself, which `row` makes, if there is room. `size`: bytes sent."""
+        self.packets += packets
+        self.bytes += size
+        self.payload += payload
+        for cause, number in resent.items():
+            self.resent[cause] = self.resent.get(cause, 0) + number
+        if len(self.kept) < self.most and self.room[0]:
+            self.room[0] -= 1
+            self.kept.append(row())
             return
-        resent = sum(row.resent.values())
-        self.others.update(
-            {"rows": 1, "packets": row.packets, "bytes": row.bytes, "payload": row.payload, "resent": resent}
-        )
+        others = self.others = self.others or dict.fromkeys(("rows", "packets", "bytes", "payload", "resent"), 0)
+        others["rows"] += 1
+        others["packets"] += packets
+        others["bytes"] += size
+        others["payload"] += payload
+        others["resent"] += sum(resent.values())
 
 
 def _rate(payload: int, ns: int) -> int | None:

@@ -24,6 +24,9 @@ class Quantiles:
         return {"count": self.count, "p50_ns": self.p50, "p90_ns": self.p90, "p99_ns": self.p99, "max_ns": self.max}
 
 
+_NO_QUANTILES = Quantiles()
+
+
 @dataclass(slots=True, eq=False)
 class Times:
     """A histogram counts measured times, in nanoseconds, by bucket; it commonly has some dozen buckets, at most some
@@ -74,6 +77,8 @@ class Times:
         return points
 
     def quantiles(self) -> Quantiles:
+        if not self.count:
+            return _NO_QUANTILES
         return Quantiles(self.count, self.quantile(0.5), self.quantile(0.9), self.quantile(0.99), self.max)
 
 

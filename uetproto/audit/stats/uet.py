@@ -1,8 +1,6 @@
 """This module translates events of PDCs, messages, RUDI and UUD for the meters."""
 
-from enum import Enum
-
-from uetproto.audit.judge import Tell
+from uetproto.audit.judge import Heard
 from uetproto.audit.pds.tracker_rudi import AuditedDatagram, RudiEvent, RudiExchange
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import Head, ObservedPacket
@@ -14,121 +12,127 @@ from uetproto.audit.stats.meters import Meters, name_in
 from uetproto.wire.headers.uet_pds import NackCode
 from uetproto.wire.headers.uet_ses import Opcode
 
+# PDCs -----------------------------------------------------------------------------------------------------------------
 
-class UetListener:
-    """This class calls the meters of one vantage point for the events of PDCs, RUDI and UUD."""
 
-    def __init__(self, meters: Meters) -> None:
-        self._meters = meters
+def _first(meters: Meters, direction: PdcDirection, seen: ObservedPacket) -> None:
+    head = seen.head
+    flow = meters.counted("pdc", direction, M32, seen)
+    flow.first(head.psn, meters.length, meters.size(seen), seen.time_ns, bool(head.retx))
 
-    @property
-    def events(self) -> dict[Enum, Tell]:
-        """Return the events to subscribe to, each with the function that it calls."""
-        return {
-            PdsEvent.FIRST: self._first, PdsEvent.AGAIN: self._again, PdsEvent.TRIMMED: self._trimmed,
-            PdsEvent.ACK: self._ack, PdsEvent.NACK: self._nack,
-            SesEvent.OPENED: self._message_begins, SesEvent.LATER: self._message_goes_on,
-            SesEvent.RETURNED: self._message_data,
-            RudiEvent.REQUEST: self._rudi_request, RudiEvent.AGAIN: self._rudi_again,
-            RudiEvent.RESPONSE: self._rudi_response, RudiEvent.DATAGRAM: self._datagram,
-        }  # fmt: skip
 
-    # PDCs -------------------------------------------------------------------------------------------------------------
+def _again(meters: Meters, direction: PdcDirection, seen: ObservedPacket) -> None:
+    flow = meters.counted("pdc", direction, M32, seen)
+    flow.again(seen.head.psn, meters.length, seen.time_ns, bool(seen.head.retx))
 
-    def _first(self, direction: PdcDirection, seen: ObservedPacket) -> None:
-        meters, head = self._meters, seen.head
-        flow = meters.counted("pdc", direction, M32, seen)
-        flow.first(head.psn, meters.length, meters.size(seen), seen.time_ns, bool(head.retx))
 
-    def _again(self, direction: PdcDirection, seen: ObservedPacket) -> None:
-        flow = self._meters.counted("pdc", direction, M32, seen)
-        flow.again(seen.head.psn, self._meters.length, seen.time_ns, bool(seen.head.retx))
+def _trimmed(meters: Meters, direction: PdcDirection, seen: ObservedPacket) -> None:
+    flow = meters.counted("pdc", direction, M32, seen)
+    flow.trim(seen.head.psn, seen.time_ns)
 
-    def _trimmed(self, direction: PdcDirection, seen: ObservedPacket) -> None:
-        flow = self._meters.counted("pdc", direction, M32, seen)
-        flow.trim(seen.head.psn, seen.time_ns)
 
-    def _ack(self, direction: PdcDirection, seen: ObservedPacket) -> None:
-        flow = self._meters.of("pdc", direction, M32)
-        head, now = seen.head, seen.time_ns
-        flow.acks += 1
-        if seen.size > 0:
-            flow.returned += seen.size
-        cack = head.cack_psn
-        flow.acknowledged_to(cack, now)
-        if "ack_psn_offset" in head._fields and head.ack_psn_offset > 0:
-            flow.acknowledged((cack + head.ack_psn_offset) & M32, now)
-        if "sack_bitmap" in head._fields and head.sack_bitmap:
-            base, bitmap = cack + head.sack_psn_offset, head.sack_bitmap
-            while bitmap:
-                bit = bitmap & -bitmap
-                flow.acknowledged((base + bit.bit_length() - 1) & M32, now)
-                bitmap ^= bit
+def _ack(meters: Meters, direction: PdcDirection, seen: ObservedPacket) -> None:
+    flow = meters.of("pdc", direction, M32)
+    head, now = seen.head, seen.time_ns
+    flow.acks += 1
+    if seen.size > 0:
+        flow.returned += seen.size
+    cack = head.cack_psn
+    flow.acknowledged_to(cack, now)
+    if "ack_psn_offset" in head._fields and head.ack_psn_offset > 0:
+        flow.acknowledged((cack + head.ack_psn_offset) & M32, now)
+    if "sack_bitmap" in head._fields and head.sack_bitmap:
+        base, bitmap = cack + head.sack_psn_offset, head.sack_bitmap
+        while bitmap:
+            bit = bitmap & -bitmap
+            flow.acknowledged((base + bit.bit_length() - 1) & M32, now)
+            bitmap ^= bit
 
-    def _nack(self, direction: PdcDirection, seen: ObservedPacket) -> None:
-        flow = self._meters.of("pdc", direction, M32)
-        head, now = seen.head, seen.time_ns
-        code = f"NACK {name_in(NackCode, head.nack_code)}"
-        flow.refuse(code, head.nack_psn, now)
-        if direction.pdc.rod:  # all later packets are sent again, too (pds.md §11.3)
-            start = head.nack_payload if head.nack_code == NackCode.ROD_OOO else head.nack_psn
-            flow.rewind(code, start, now)
 
-    # Messages ---------------------------------------------------------------------------------------------------------
+def _nack(meters: Meters, direction: PdcDirection, seen: ObservedPacket) -> None:
+    flow = meters.of("pdc", direction, M32)
+    head, now = seen.head, seen.time_ns
+    code = f"NACK {name_in(NackCode, head.nack_code)}"
+    flow.refuse(code, head.nack_psn, now)
+    if direction.pdc.rod:  # all later packets are sent again, too (pds.md §11.3)
+        start = head.nack_payload if head.nack_code == NackCode.ROD_OOO else head.nack_psn
+        flow.rewind(code, start, now)
 
-    def _message_begins(self, message: AuditedMessage, seen: ObservedPacket) -> None:
-        flow = self._meters.flows.get(message.sender.direction)
-        if flow is None:
-            return
-        meter = MessageMeter(message, message.psn, name_in(Opcode, message.opcode), seen.time_ns)
-        meter.message_id, meter.length = message.message_id, message.length
-        if message.fetches:
-            meter.expected = 1 if message.atomic is not None else message.length
-        flow.begin(meter)
-        self._carry(flow, meter, seen)
 
-    def _message_goes_on(self, message: AuditedMessage, seen: ObservedPacket) -> None:
-        flow = self._meters.flows.get(message.sender.direction)
-        meter = None if flow is None else flow.messages.get(message)
-        if flow is not None and meter is not None:
-            self._carry(flow, meter, seen)
+# Messages -------------------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _carry(flow: FlowMeter, meter: MessageMeter, seen: ObservedPacket) -> None:
-        ses: Head = seen.ses
-        if ses.som:
-            meter.begun = True
-            meter.first_ns = seen.time_ns
-        if ses.eom:
-            meter.end = seen.head.psn
-        flow.carry(meter)
 
-    def _message_data(self, returned: ReturnedData, seen: ObservedPacket) -> None:
-        message = returned.message
-        flow = None if message is None else self._meters.flows.get(message.sender.direction)
-        meter = None if flow is None else flow.messages.get(message)
-        if flow is not None and meter is not None:
-            flow.add_returned(meter, max(0, seen.size), seen.time_ns)
+def _message_begins(meters: Meters, message: AuditedMessage, seen: ObservedPacket) -> None:
+    flow = meters.flows.get(message.sender.direction)
+    if flow is None:
+        return
+    meter = MessageMeter(message, message.psn, name_in(Opcode, message.opcode), seen.time_ns)
+    meter.message_id, meter.length = message.message_id, message.length
+    if message.fetches:
+        meter.expected = 1 if message.atomic is not None else message.length
+    flow.begin(meter)
+    _carry(flow, meter, seen)
 
-    # RUDI, UUD --------------------------------------------------------------------------------------------------------
 
-    def _rudi_request(self, exchange: RudiExchange, seen: ObservedPacket) -> None:
-        meters, head = self._meters, seen.head
-        flow = meters.counted("rudi", exchange.rudi, M32, seen)
-        flow.newest = None  # a pkt_id says nothing about the order
-        flow.first(head.pkt_id, meters.length, meters.size(seen), seen.time_ns, bool(head.retx))
+def _message_goes_on(meters: Meters, message: AuditedMessage, seen: ObservedPacket) -> None:
+    flow = meters.flows.get(message.sender.direction)
+    meter = None if flow is None else flow.messages.get(message)
+    if flow is not None and meter is not None:
+        _carry(flow, meter, seen)
 
-    def _rudi_again(self, exchange: RudiExchange, seen: ObservedPacket) -> None:
-        flow = self._meters.counted("rudi", exchange.rudi, M32, seen)
-        flow.again(seen.head.pkt_id, self._meters.length, seen.time_ns, bool(seen.head.retx))
 
-    def _rudi_response(self, exchange: RudiExchange, seen: ObservedPacket) -> None:
-        flow = self._meters.of("rudi", exchange.rudi, M32)
-        flow.acks += 1
-        if seen.size > 0:
-            flow.returned += seen.size
-        flow.acknowledged(seen.head.pkt_id, seen.time_ns)
+def _carry(flow: FlowMeter, meter: MessageMeter, seen: ObservedPacket) -> None:
+    ses: Head = seen.ses
+    if ses.som:
+        meter.begun = True
+        meter.first_ns = seen.time_ns
+    if ses.eom:
+        meter.end = seen.head.psn
+    flow.carry(meter)
 
-    def _datagram(self, datagram: AuditedDatagram, seen: ObservedPacket) -> None:
-        flow = self._meters.counted("uud", datagram, M32, seen)
-        flow.carried(self._meters.size(seen), seen.time_ns)
+
+def _message_data(meters: Meters, returned: ReturnedData, seen: ObservedPacket) -> None:
+    message = returned.message
+    flow = None if message is None else meters.flows.get(message.sender.direction)
+    meter = None if flow is None else flow.messages.get(message)
+    if flow is not None and meter is not None:
+        flow.add_returned(meter, max(0, seen.size), seen.time_ns)
+
+
+# RUDI, UUD ------------------------------------------------------------------------------------------------------------
+
+
+def _rudi_request(meters: Meters, exchange: RudiExchange, seen: ObservedPacket) -> None:
+    head = seen.head
+    flow = meters.counted("rudi", exchange.rudi, M32, seen)
+    flow.newest = None  # a pkt_id says nothing about the order
+    flow.first(head.pkt_id, meters.length, meters.size(seen), seen.time_ns, bool(head.retx))
+
+
+def _rudi_again(meters: Meters, exchange: RudiExchange, seen: ObservedPacket) -> None:
+    flow = meters.counted("rudi", exchange.rudi, M32, seen)
+    flow.again(seen.head.pkt_id, meters.length, seen.time_ns, bool(seen.head.retx))
+
+
+def _rudi_response(meters: Meters, exchange: RudiExchange, seen: ObservedPacket) -> None:
+    flow = meters.of("rudi", exchange.rudi, M32)
+    flow.acks += 1
+    if seen.size > 0:
+        flow.returned += seen.size
+    flow.acknowledged(seen.head.pkt_id, seen.time_ns)
+
+
+def _datagram(meters: Meters, datagram: AuditedDatagram, seen: ObservedPacket) -> None:
+    flow = meters.counted("uud", datagram, M32, seen)
+    flow.carried(meters.size(seen), seen.time_ns)
+
+
+HEARD: Heard = {
+    PdsEvent.FIRST: _first, PdsEvent.AGAIN: _again, PdsEvent.TRIMMED: _trimmed,
+    PdsEvent.ACK: _ack, PdsEvent.NACK: _nack,
+    SesEvent.OPENED: _message_begins, SesEvent.LATER: _message_goes_on,
+    SesEvent.RETURNED: _message_data,
+    RudiEvent.REQUEST: _rudi_request, RudiEvent.AGAIN: _rudi_again,
+    RudiEvent.RESPONSE: _rudi_response, RudiEvent.DATAGRAM: _datagram,
+}  # fmt: skip
+"""Maps events to the functions that tell the meters of a vantage point of them."""

@@ -7,20 +7,19 @@ contradiction. If keys were tried on a packet and none opens it, its fields are 
 """
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import auto
 from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.flows import SILENT, Flows
 from uetproto.audit.judge import MOST, Judge
 from uetproto.audit.reader.address import IPV6, address_text, bits_of, ends
-from uetproto.audit.reader.observed import ObservedPacket, head_class
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
-from uetproto.audit.rule import Inconclusive, Verdict, Violation
+from uetproto.audit.rule import Event, Inconclusive, Verdict, Violation
 from uetproto.audit.tss.counters import CounterUse, UsedCounters, UsedNonces
 from uetproto.engine.tss.cipher import NonceSpace, Refused, SecurityHeader
 from uetproto.engine.tss.opener import Opened
-from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 
 SenderKey = tuple[int, int, int | None]
 """Key of a sender: SDI, address and SSI."""
@@ -34,7 +33,7 @@ End = tuple[int, int, int]
 """Key of an end of a PDC: its address, its PDCID and the address of its peer."""
 
 
-class TssEvent(Enum):
+class TssEvent(Event):
     """This enumeration has the events of secure domains; the state is the `SecureSender`, if nothing else is said."""
 
     ICV = auto()
@@ -146,7 +145,7 @@ class TssTracker:
     """This class follows the secure domains of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
-        self._tell = {event: judge.on(event) for event in TssEvent}
+        self._tell = judge.rules.tell(TssEvent)
         self._sealed = self._tell[TssEvent.SEALED]
         self.flows: Flows[SenderKey, SecureSender] = Flows(options.max_flows)
         self._by_key = self.flows.by_key
@@ -160,7 +159,6 @@ class TssTracker:
         """Number of the last sealed packet; the packet inside has the same number."""
         self._pdcs: dict[End, tuple[int, int]] = {}
         """Maps the ends of PDCs with sealed packets to number and time of the last sealed packet."""
-        self.see_by_class = {head_class(header.name): self.see for header in (TSS, TSS_SSI)}
 
     @property
     def any_sealed(self) -> bool:

@@ -1,13 +1,13 @@
 """This module judges each packet alone, before other trackers follow its conversation."""
 
-from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import cache
 from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
-from uetproto.audit.judge import MOST, Judge
+from uetproto.audit.judge import MOST, ExpectedEvents, Judge
 from uetproto.audit.reader.address import ADDRESSED, ends
 from uetproto.audit.reader.crc_of_packet import is_roce
 from uetproto.audit.reader.expected_values import (
@@ -19,18 +19,19 @@ from uetproto.audit.reader.expected_values import (
     misfit_of_uet,
     reserved_fields,
 )
+from uetproto.audit.reader.fast_path import Kind
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
 from uetproto.audit.reader.truncation import SUSPECTED, kept_bytes, missing_end
-from uetproto.audit.rule import Violation
+from uetproto.audit.rule import Event, Violation
 from uetproto.wire.forms import UET_FORMS
 from uetproto.wire.headers.roce import BTH, SEQUENCES
 from uetproto.wire.headers.uet_pds import FIRST
 from uetproto.wire.packet import Packet
 
 
-class WireEvent(Enum):
+class WireEvent(Event):
     """This enumeration has the properties of a packet that can be judged without any other packet."""
 
     CAPTURE = auto()
@@ -69,8 +70,6 @@ class WireEvent(Enum):
     """A packet has an AETH."""
 
 
-CUT = "cut by the capture"
-"""Reason why a rule could not judge the end of a packet."""
 _AT_THE_END = frozenset({WireEvent.CRC, WireEvent.ICV, WireEvent.LENGTH, WireEvent.ICRC, WireEvent.ROCE_LENGTH})
 _MISSING = frozenset({"truncated", "trimmed", "fragment"})
 """Lists the notes of packets whose end is missing; only the first says that the capture truncated it."""
@@ -191,11 +190,13 @@ def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
 class WireTracker:
     """This class judges packets that are not as expected; expected packets are only counted."""
 
+    __slots__ = ("_judge", "_lost", "_options", "_short", "_tell", "_wrong_icrcs")
+
     def __init__(self, judge: Judge, options: Options) -> None:
         self._judge = judge
         self._options = options
-        self._tell = {event: judge.on(event) for event in WireEvent}
-        self._lost: Counter[Enum] = Counter()
+        self._tell = judge.rules.tell(WireEvent)
+        self._lost: defaultdict[WireEvent, int] = defaultdict(int)
         """Counts, by event, what was not judged because the end of the packet is missing."""
         self._short: list[ObservedPacket] = []
         """Packets that may be truncated; whether they are is decided at the end of the capture."""
@@ -209,24 +210,24 @@ class WireTracker:
         forms = [layer.form for layer in packet.layers]
         return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)
 
-    def end(self, reading: Reading, damage: Sequence[DamagedPlace]) -> None:
-        """Count the packets that were as expected, and report the places where the capture is damaged."""
-        self._end_short(reading.longest)
-        asked: Counter[Enum] = Counter()
+    def end(self, reading: Reading) -> None:
+        """Count the packets that were as expected, and judge what only the end of the capture decides."""
+        if self._short:
+            self._end_short(reading.longest)
+        rules, lost, may_have_crc = self._judge.rules, self._lost, reading.may_have_crc
         for kind, number in reading.expected.items():
-            lost = frozenset() if kind.whole else lost_of(kind.forms)
-            asked.update(dict.fromkeys(events_of(kind.forms, kind.trailer) - lost, number))
-            self._lost.update(dict.fromkeys(lost, number))
-        if not reading.may_have_crc:
-            del self._lost[WireEvent.CRC]
-        for tally in self._judge.tallies.values():
-            event = tally.rule.of or tally.rule.on
-            tally.asked += asked[event] + self._lost[event]
-            if self._lost[event]:
-                tally.not_judged[CUT] += self._lost[event]
-        self._end_icrcs(reading.icrc_of)
-        for place in damage or [DamagedPlace()]:
-            self._tell[WireEvent.CAPTURE](place, _nothing(place.packet, place.time_ns))
+            rules.count(_expected_events(kind, may_have_crc), number)
+        if lost:
+            if not may_have_crc:
+                lost.pop(WireEvent.CRC, None)
+            rules.lost.update(lost)
+        if reading.icrc_of or self._wrong_icrcs:
+            self._end_icrcs(reading.icrc_of)
+
+    def _lose(self, events: Iterable[WireEvent], number: int = 1) -> None:
+        """Count packets of which these events were not judged."""
+        for event in events:
+            self._lost[event] += number
 
     def _end_short(self, longest: int) -> None:
         """Judge the short packets that the capture would have kept whole."""
@@ -234,7 +235,7 @@ class WireTracker:
             if seen.packet is not None and kept_bytes(seen.packet) < longest:
                 state = SinglePacket(seen.packet, Violation(*missing_end(seen.packet)))
                 self._tell[WireEvent.ROCE_LENGTH](state, seen)
-                self._lost.subtract(lost_of((BTH.name,)))
+                self._lose(lost_of((BTH.name,)), -1)
 
     def _end_icrcs(self, icrc_of: Mapping[tuple[Any, ...], bool]) -> None:
         """Judge the senders whose ICRCs are all wrong; the capture may have changed all packets, or none."""
@@ -256,7 +257,7 @@ class WireTracker:
                 tell[event](state, seen)
         missing = _MISSING.intersection(packet.notes)
         lost = lost_of(forms) if missing == {"truncated"} else frozenset()
-        self._lost.update(lost - {WireEvent.LENGTH})
+        self._lose(lost - {WireEvent.LENGTH})
         head = seen.head
         if head is None:
             reserved = reserved_type(packet)
@@ -265,7 +266,7 @@ class WireTracker:
             elif not missing:
                 tell[WireEvent.LENGTH](state, seen)
             else:
-                self._lost.update(lost & {WireEvent.LENGTH})
+                self._lose(lost & {WireEvent.LENGTH})
             return None
         tell[WireEvent.TYPE](state, seen)
         if not missing and forms[-1].startswith("tss"):
@@ -285,7 +286,7 @@ class WireTracker:
         if meaning is Meaning.KNOWN and not missing:
             tell[WireEvent.LENGTH](state, seen)
         elif meaning is Meaning.KNOWN:
-            self._lost.update(lost & {WireEvent.LENGTH})
+            self._lose(lost & {WireEvent.LENGTH})
         if packet.error is not None:
             return None
         clear = meaning is not Meaning.NONE and (bool(missing) or misfit_of_uet_in(seen) is None)
@@ -323,16 +324,39 @@ class WireTracker:
         return seen if len(seen.more) >= len(SEQUENCES[seen.head.opcode]) else None
 
 
+def report_damage(judge: Judge, damage: Sequence[DamagedPlace]) -> None:
+    """Report the places where the capture is damaged."""
+    tell = judge.rules.tell(WireEvent)[WireEvent.CAPTURE]
+    for place in damage or _UNDAMAGED:
+        tell(place, _nothing(place.packet, place.time_ns) if damage else _NO_PACKET)
+
+
 def _nothing(number: int, time_ns: int) -> ObservedPacket:
     """Return the packet of an event that has none."""
     return ObservedPacket(number, time_ns, 0, 0, 0, 0, 0, None, None, (), -1, None, None)
 
 
-def lost_of(forms: Sequence[str]) -> frozenset[WireEvent]:
-    """Return the events that cannot be judged if the capture truncated a packet with these headers."""
+_UNDAMAGED = (DamagedPlace(),)
+_NO_PACKET = _nothing(0, 0)
+
+
+@cache
+def _lost_of(forms: tuple[str, ...]) -> frozenset[WireEvent]:
     sealed = bool(forms) and forms[-1].startswith("tss")
     trailer = "icrc" if BTH.name in forms else None if sealed else "crc32c"
-    return events_of(tuple(forms), trailer) & _AT_THE_END
+    return events_of(forms, trailer) & _AT_THE_END
+
+
+def lost_of(forms: Sequence[str]) -> frozenset[WireEvent]:
+    """Return the events that cannot be judged if the capture truncated a packet with these headers."""
+    return _lost_of(tuple(forms))
+
+
+@cache
+def _expected_events(kind: Kind, may_have_crc: bool) -> ExpectedEvents:
+    lost = frozenset() if kind.whole else lost_of(kind.forms)
+    judged = events_of(kind.forms, kind.trailer) - lost
+    return ExpectedEvents(tuple(judged), tuple(lost if may_have_crc else lost - {WireEvent.CRC}))
 
 
 @cache

@@ -67,10 +67,13 @@ class AuditOutcome:
 
     def left_out(self) -> dict[str, int]:
         """Return the counts, by description, of items that were not audited, or whose tracking ended early."""
-        forgotten = self.report.forgotten.items()
-        return unread(self.report) | {
-            f"dropped: {what.replace(': ', ' ')}": number for what, number in forgotten if number
-        }
+        return left_out(self.report)
+
+
+def left_out(report: AuditReport) -> dict[str, int]:
+    """Return the counts, by description, of packets that were not followed, and of conversations that were dropped."""
+    dropped = {f"dropped: {what.replace(': ', ' ')}": number for what, number in report.forgotten.items() if number}
+    return unread(report) | dropped
 
 
 def unread(report: AuditReport) -> dict[str, int]:

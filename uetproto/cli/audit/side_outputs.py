@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Self
 
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Judge
+from uetproto.audit.judge import Heard, Judge
 from uetproto.audit.listeners import ListenerFactory, ListenerPair, PacketListener
 from uetproto.audit.parquet import PacketTable, check_parquet, write_findings
 from uetproto.audit.reader.options import Options
@@ -46,7 +46,12 @@ class SideOutputs:
     @property
     def listen(self) -> ListenerFactory | None:
         """Return the argument `listen` of `audit`; None without side outputs."""
-        return self._listener if self._factories else None
+        return self if self._factories else None
+
+    @property
+    def heard(self) -> Heard:
+        """Return what the listeners hear."""
+        return {event: function for factory in self._factories for event, function in factory.heard.items()}
 
     def write(self, findings: Sequence[Finding]) -> list[str]:
         """Write the outputs of the listeners, and return the names of the written files."""
@@ -61,7 +66,8 @@ class SideOutputs:
             written.append(self._plot)
         return written
 
-    def _listener(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
+    def __call__(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
+        """Return the listener of a vantage point."""
         made = [factory(judge, file, interface, number) for factory in self._factories]
         listeners = [listener for listener in made if listener is not None]
         return reduce(ListenerPair, listeners) if listeners else None

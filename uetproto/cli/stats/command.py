@@ -119,8 +119,8 @@ def json_lines(measured: list[Measurements]) -> Iterator[dict[str, Any]]:
         yield {
             "kind": "summary", **where, "packets": one.packets, "bytes": one.bytes, "first_ns": one.first_ns,
             "last_ns": one.last_ns if one.packets else None, "kinds": dict(one.kinds),
-            "flows": len(one.flows.kept) + one.flows.others["rows"], "other_flows": dict(one.flows.others),
-            "messages": len(one.messages.kept) + one.messages.others["rows"],
+            "flows": len(one.flows.kept) + one.flows.others.get("rows", 0), "other_flows": dict(one.flows.others),
+            "messages": len(one.messages.kept) + one.messages.others.get("rows", 0),
             "other_messages": dict(one.messages.others), "resent": dict(one.flows.resent),
             "request_to_ack": one.answered.quantiles().as_dict(),
             "message_latency": {opcode: times.quantiles().as_dict() for opcode, times in one.latency.items()},
@@ -130,12 +130,12 @@ def json_lines(measured: list[Measurements]) -> Iterator[dict[str, Any]]:
 def _text(report: AuditReport, measured: list[Measurements], number: int | None) -> None:
     out = console()
     paint = painter()
-    for one in measured:
+    for one in stats_text.shown(measured):
         for line in stats_text.heading(one, paint):
             click.echo(line)
         click.echo()
         for part in (*stats_text.flows(one.flows), *stats_text.messages(one, number is not None)):
             out.print(part, markup=False) if isinstance(part, str) else out.print(part)
             out.print()
-    for line in stats_text.left_out(report):
+    for line in stats_text.left_out(report, measured):
         click.echo(line)

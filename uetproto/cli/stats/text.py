@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uetproto.audit.report import AuditReport
 from uetproto.audit.stats.meters import Measurements
 from uetproto.audit.stats.rows import FlowRow, MessageRow, RowTable
-from uetproto.cli.audit.outcome import unread
+from uetproto.cli.audit.outcome import left_out as counts_left_out
 from uetproto.cli.summary import count, duration
 from uetproto.cli.terminal import Paint, printable
 
@@ -18,7 +18,18 @@ FLOWS = 16
 SLOW, EACH = 8, 64
 """Number of messages that are listed: of the slowest ones, and of the first ones of a PDC."""
 
+INTERFACES = 64
+"""Number of interfaces that are shown: those with most packets."""
+
 NONE = "–"
+
+
+def shown(measured: Sequence[Measurements]) -> list[Measurements]:
+    """Return the vantage points that are shown, in the order of the captures."""
+    if len(measured) <= INTERFACES:
+        return list(measured)
+    most = sorted(range(len(measured)), key=lambda number: -measured[number].packets)[:INTERFACES]
+    return [measured[number] for number in sorted(most)]
 
 
 def heading(measured: Measurements, paint: Paint) -> Iterator[str]:
@@ -28,7 +39,9 @@ def heading(measured: Measurements, paint: Paint) -> Iterator[str]:
     packets = f"{measured.packets:,} packet{'s' * (measured.packets != 1)}"
     yield f"{paint(printable(name), 'bold')}: {packets}, {measured.bytes:,} bytes in {lasted}"
     if measured.kinds:
-        yield "  " + ", ".join(f"{kind} {number:,}" for kind, number in measured.kinds.most_common())
+        yield "  " + ", ".join(
+            f"{kind} {number:,}" for kind, number in sorted(measured.kinds.items(), key=lambda one: -one[1])
+        )
     if not measured.flows.kept and any(kind.startswith("tss") for kind in measured.kinds):
         yield "  the contents of sealed packets are not measured; --keys opens them"
 
@@ -71,9 +84,13 @@ def messages(measured: Measurements, all_of_them: bool) -> Iterator["Table | str
     yield from _rest(measured.messages, len(shown) if all_of_them else len(measured.messages.kept), "message")
 
 
-def left_out(report: AuditReport) -> Iterator[str]:
-    """Yield a line about packets that were read and are not in the tables."""
-    told = [f"{what}: {number:,}" for what, number in unread(report).items()]
+def left_out(report: AuditReport, measured: Sequence[Measurements]) -> Iterator[str]:
+    """Yield lines about interfaces that are not shown, and about packets that were read and are not in the tables."""
+    more = len(measured) - INTERFACES
+    if more > 0:
+        packets = sum(one.packets for one in measured) - sum(one.packets for one in shown(measured))
+        yield f"and {count(more, 'more interface')}, {count(packets, 'packet')}; --interface or --json shows them"
+    told = [f"{what}: {number:,}" for what, number in counts_left_out(report).items()]
     if told:
         yield printable("; ".join(told))
 

@@ -202,6 +202,8 @@ class CaptureReader(ABC):
         self.interfaces: list[Interface] = []
         self.comments: list[str] = []
         self.damage: list[Damage] = []
+        self.section = 0
+        """Number of the first interface of the present section; no frame of an earlier interface follows."""
         self._window = window
         self._owned = owned
         self._records = self._all()

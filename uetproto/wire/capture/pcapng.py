@@ -60,7 +60,6 @@ class PcapngReader(CaptureReader):
             _IDB: (20, _MAX_BLOCK),
         }
         self._reach = max(_MAX_BLOCK, most) + 12
-        self._first = 0  # number of the section's first interface
         # For each interface of the section: link type, nanoseconds a tick (numerator, denominator), offset in ns.
         self._clocks: list[tuple[int, int, int, int]] = []
         self._last: int | None = None  # time_ns of the last record
@@ -111,7 +110,7 @@ class PcapngReader(CaptureReader):
                     if _COMMENT in options:
                         comment = options[_COMMENT].decode(errors="replace")
                 frame = block[start : start + captured]
-                yield make_record((index, time_ns, frame, length, self._first + number, link, offset, comment))
+                yield make_record((index, time_ns, frame, length, self.section + number, link, offset, comment))
                 index += 1
                 self._last = time_ns
 
@@ -185,7 +184,7 @@ class PcapngReader(CaptureReader):
         if kind == _SHB:
             if block[8:12] not in _ORDERS:
                 self._note(offset, "the section has no byte-order magic")
-            self._first = len(self.interfaces)
+            self.section = len(self.interfaces)
             self._clocks = []
             if _COMMENT in (options := self._options(block, 24)) and self._room:
                 self.comments.append(self._text(options[_COMMENT]))
@@ -206,7 +205,7 @@ class PcapngReader(CaptureReader):
 
     def _snaplen(self) -> int:
         """Return the snap length of the section's first interface, to which all Simple Packet Blocks belong."""
-        return (self.interfaces[self._first].snaplen if self._clocks else 0) or self._max_record
+        return (self.interfaces[self.section].snaplen if self._clocks else 0) or self._max_record
 
     def _options(self, block: bytes, at: int) -> dict[int, bytes]:
         """Return the options from `at` to the end of `block`, by code: the first of each code; one of a wrong size is
