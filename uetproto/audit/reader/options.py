@@ -23,7 +23,7 @@ class Options:
     personality: str | None = None
     """Implementation whose known deviations are reported as notes."""
     max_flows: int = 65_536
-    """Number of conversations of each kind that are followed at the same time."""
+    """Number of conversations of each kind that are followed at the same time, over all interfaces of a file."""
     crc: str = "auto"
     """Whether packets end with a CRC32C. This option and the next four have the meaning that they have in `decode`."""
     udp_port: int = UDP_PORT

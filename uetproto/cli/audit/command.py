@@ -86,7 +86,7 @@ Faults are findings from --fail-on up, and --keys that open none of the sealed p
 @click.option("--mirror", is_flag=True, help="Count a packet that a mirror port captured twice once.")
 @click.option(
     "--max-flows", type=click.IntRange(1), default=Options().max_flows, show_default=True, metavar="N",
-    help="Conversations that are followed at a time.",
+    help="Conversations of a kind that are followed at a time, over all interfaces of a file.",
 )  # fmt: skip
 @click.option("-o", "--output", metavar="MARKED.pcapng", help="Write the capture with comments at offending packets.")
 @click.option("--plot", metavar="FILE", help="Draw PSNs over time and latencies of a PDC, as .png or .svg.")

@@ -54,7 +54,7 @@ Faults are damage, and --keys that open none of the sealed packets.""",
 @click.option("--mirror", is_flag=True, help="Count a packet that a mirror port captured twice once.")
 @click.option(
     "--max-flows", type=click.IntRange(1), default=Options().max_flows, show_default=True, metavar="N",
-    help="Conversations that are followed at a time.",
+    help="Conversations of a kind that are followed at a time, over all interfaces of a file.",
 )  # fmt: skip
 @decoding_options
 @keys_option()
