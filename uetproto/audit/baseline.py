@@ -1,10 +1,12 @@
 """This module reads the file of `--baseline`: findings that the file lists are counted, and not printed.
 
-A baseline is the output of `uetproto audit --json`, or lines written by hand. A line hides the findings that agree with
-its `rule`, `flow`, `expected` and `seen`. It may omit any but `rule`, and any field of `flow`. Packet numbers are not
-compared. For example, `{"rule": "PDS-ACK-RETX"}` hides all findings of this rule.
+A baseline is the output of `uetproto audit --json`, or lines written by hand. A line hides each finding that has the
+same `rule`, `flow`, `expected` and `seen`. A line may omit each of these except `rule`, and may omit fields of `flow`;
+what a line omits is not compared. Packet numbers are not compared either. For example, `{"rule": "PDS-ACK-RETX"}` hides
+all findings of this rule.
 
-A line of `--json` hides its finding in every capture of the same traffic, as PSNs, which are random, are not compared.
+A line of `--json` hides its finding in every capture of the same traffic, because PSNs, which start at a random value,
+are not compared.
 """
 
 import json
@@ -27,7 +29,7 @@ _LEGAL = 'legal: a line of --json, or {"rule": …, "flow": {…}, "expected": �
 
 
 class Baseline:
-    """A baseline has lines, each with a rule, which say which findings are known."""
+    """This class holds the lines of a baseline; each line names a rule and describes findings that are known."""
 
     def __init__(self, lines: Iterable[Mapping[str, Any]]) -> None:
         self._known: dict[str, list[tuple[Mapping[str, Any], Mapping[str, str]]]] = {}
@@ -40,7 +42,8 @@ class Baseline:
 
     @classmethod
     def read(cls, path: str) -> "Baseline":
-        """Read a baseline. Raises `LocalError` for a line that is no finding, `OSError` for an unreadable file."""
+        """Read a baseline from a file. Raises `LocalError` for a line that does not describe a finding, and `OSError`
+        for an unreadable file."""
         found = []
         lines = read_bounded(path, _MOST).decode("utf-8-sig", errors="replace").split("\n")
         for number, text in enumerate(lines, 1):
@@ -52,7 +55,8 @@ class Baseline:
 
     @property
     def rules(self) -> list[str]:
-        """Return the ids of the rules that lines name; rules of another version may be among them."""
+        """Return the ids of the rules that the lines name; ids that only another version of the package has may be
+        among them."""
         return list(self._known)
 
     def knows(self, finding: Finding) -> bool:
@@ -65,7 +69,7 @@ class Baseline:
         )
 
     def split(self, findings: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
-        """Return the new findings, and the known ones."""
+        """Return two lists: the findings that no line hides, and the findings that a line hides."""
         new: list[Finding] = []
         known: list[Finding] = []
         for finding in findings:

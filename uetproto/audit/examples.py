@@ -1,7 +1,8 @@
-"""This module reads an example finding of each rule, which the tests produce; `--explain` and RULES.md show it.
+"""This module reads an example finding of each rule, which `--explain` and RULES.md show; the tests produce the
+examples.
 
-A new rule may lack an example: `--explain` and RULES.md then omit it. `python -m tests.audit.collect_examples` writes
-the file anew.
+A new rule may lack an example; `--explain` and RULES.md then show none. `python -m tests.audit.collect_examples` writes
+the file of the examples anew.
 """
 
 import json
@@ -14,6 +15,6 @@ FILE = "examples.jsonl"
 
 @cache
 def examples() -> dict[str, dict[str, Any]]:
-    """Return the example findings, as the objects of lines of `--json`, by the id of the rule."""
+    """Return a map from the id of a rule to its example finding, which is an object as `--json` prints it."""
     text = files("uetproto.audit").joinpath(FILE).read_text(encoding="utf-8")
     return {line["rule"]: line for line in map(json.loads, text.splitlines())}

@@ -18,7 +18,8 @@ _OPCODES: dict[int, str] = {opcode: opcode.name for opcode in Opcode}
 
 
 class FindingPlace(NamedTuple):
-    """A place is a vantage point, with the packets that show a finding there."""
+    """This record names a vantage point (a file and an interface) and the numbers of the packets that show a finding
+    there."""
 
     file: str
     interface: str
@@ -27,8 +28,8 @@ class FindingPlace(NamedTuple):
 
 @dataclass(slots=True)
 class Finding:
-    """This record describes one departure from the protocol; `packets` are numbers in the file, the offending one
-    last."""
+    """This record describes one departure from the protocol. `packets` holds the numbers, in the file, of the packets
+    that show it; the offending packet is the last one."""
 
     rule: Rule
     severity: Severity
@@ -40,7 +41,8 @@ class Finding:
     file: str = ""
     interface: str = ""
     vantage: int = 0
-    """Number of the vantage point: a file may be given twice, and interfaces may have equal names."""
+    """Number of the vantage point. File and interface do not identify a vantage point: a file may be given twice, and
+    two interfaces may have the same name."""
     places: list[FindingPlace] = field(default_factory=list)
     """Other vantage points that show the same finding."""
 
@@ -60,7 +62,7 @@ class Finding:
         return [FindingPlace(self.file, self.interface, self.packets), *self.places]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object of the finding in `--json` (interfaces.md §8)."""
+        """Return the object that `--json` prints for the finding (interfaces.md §8)."""
         return {
             "kind": "finding", "rule": self.rule.id, "severity": self.severity.value, "file": self.file,
             "interface": self.interface, "packets": list(self.packets), "first_time_ns": self.first_time_ns,
@@ -70,22 +72,24 @@ class Finding:
 
 
 def opcode_name(opcode: int) -> str:
-    """Return how findings name an opcode of SES."""
+    """Return the name of an SES opcode for the text of a finding; an unknown opcode is named by its number."""
     return _OPCODES.get(opcode, f"opcode {opcode:#04x}")
 
 
 def unnumbered(text: str) -> str:
-    """Return a text without packet numbers: the numbers of one packet differ from capture to capture."""
+    """Return a text without its packet numbers, which differ between captures of the same traffic."""
     return _PACKET.sub("packet", text)
 
 
 def as_frames(text: str) -> str:
-    """Return a text in which packets have the numbers of Wireshark, which count from 1."""
+    """Return a text with the frame numbers of Wireshark, which count from 1, in place of packet numbers, which count
+    from 0."""
     return _PACKET.sub(lambda found: f"frame {int(found[1]) + 1}", text)
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
-    """Merge equal findings about the same flow from several vantage points into one, which lists its places.
+    """Merge equal findings of several vantage points about the same flow into one finding, whose `places` lists the
+    other vantage points.
 
     Equal findings of one vantage point are not merged with each other: the first is merged with the first of every
     other vantage point, the second with the second, and so on.

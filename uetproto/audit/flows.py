@@ -1,4 +1,5 @@
-"""This module limits the number of open conversations: those that are silent or too many are dropped and counted."""
+"""This module limits the number of open conversations: it drops and counts those that are silent, and the least recent
+ones if there are too many."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -8,14 +9,15 @@ SILENT = 60 * 10**9
 """Nanoseconds without a packet after which a flow is taken as ended."""
 
 SWEEP = 4096
-"""Least number of packets between two sweeps."""
+"""Least number of packets between two calls of `Flows.sweep`."""
 
 PER_PACKET = 4
-"""Number of flows that a sweep may visit for each packet; below 2, sweeps would not keep up with short flows."""
+"""Number of flows that `Flows.sweep` may visit for each packet of the capture. With a value below 2, sweeps would not
+keep up with short flows."""
 
 
 class Flowing(Protocol):
-    """This protocol represents a conversation of `Flows`."""
+    """This protocol describes a conversation that `Flows` holds."""
 
     @property
     def last_ns(self) -> int:
@@ -50,12 +52,14 @@ F = TypeVar("F", bound=Flowing)
 
 
 class Flows(Generic[K, F]):
-    """A map from keys to flows; several keys may lead to one flow. `sweep` limits the number of flows."""
+    """This class maps keys to flows, which are conversations; several keys may lead to the same flow. `sweep` limits
+    the number of flows."""
 
     __slots__ = ("_forgotten", "_waited", "by_key", "evicted", "most", "silent", "since")
 
     def __init__(self, most: int, forgotten: Callable[[F], None] = lambda _: None) -> None:
-        """Make an empty table. `most`: flows that are kept. `forgotten` is called with each flow that is dropped."""
+        """Make an empty map. `most` is the number of flows that a sweep keeps; `forgotten` is called with each flow
+        that is dropped."""
         self.most = most
         self.since: int | None = None
         self._forgotten = forgotten
@@ -66,7 +70,8 @@ class Flows(Generic[K, F]):
 
     @property
     def forgotten(self) -> dict[str, int]:
-        """Return how many flows were dropped, by reason."""
+        """Return how many flows were dropped, by reason: silent flows, and flows that were evicted because there were
+        too many."""
         return {"silent": self.silent, "evicted": self.evicted}
 
     def __iter__(self) -> Iterator[F]:
@@ -82,7 +87,8 @@ class Flows(Generic[K, F]):
         return (flow.last_ns for flow in self)
 
     def is_due(self) -> bool:
-        """Return whether enough packets have passed for a sweep to cost little; called every `SWEEP` packets."""
+        """Return whether enough packets have passed since the last sweep that another sweep costs little per packet.
+        The caller asks every `SWEEP` packets."""
         self._waited += SWEEP
         if self._waited * PER_PACKET < len(self.by_key) and self.since is None:
             return False
@@ -90,7 +96,8 @@ class Flows(Generic[K, F]):
         return True
 
     def sweep(self, now: int) -> None:
-        """Drop flows that are silent, and of the other flows the least recent ones if there are too many."""
+        """Drop the flows that are silent at `now` (nanoseconds). If too many flows are left, drop the least recent of
+        them."""
         over = [flow for flow in self if flow.last_ns < now - SILENT]
         self.silent += len(over)
         if len(self.by_key) > self.most or self.since is not None:  # several keys may lead to one flow

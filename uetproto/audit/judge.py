@@ -1,4 +1,4 @@
-"""This module asks the rules that subscribe to an event of a tracker, and counts and keeps their answers.
+"""This module calls the rules that subscribe to an event of a tracker, and counts and keeps their verdicts.
 
 Where a rule has not judged an event, its tally says why:
 
@@ -45,12 +45,13 @@ def _places(flow: Flow) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
 
 
 class Subject(Protocol):
-    """A subject is a conversation in which packets contradict each other; the tracker makes it when it sees the
-    contradiction."""
+    """This protocol describes a conversation in which packets contradict each other. The tracker makes such an object
+    when it sees the contradiction."""
 
     @property
     def doubt(self) -> str | None:
-        """Return why the packets may belong to two conversations, None if they belong to one; called at the end."""
+        """Return why the packets may belong to two conversations, or None if they belong to one. It is called at the
+        end of the capture."""
 
 
 class ExpectedEvents(NamedTuple):
@@ -63,16 +64,16 @@ class ExpectedEvents(NamedTuple):
 
 @dataclass(slots=True)
 class RuleTally:
-    """This class counts how often a rule was asked, and with what result."""
+    """This class counts the events at which a rule was asked, and what the rule said."""
 
     rule: Rule
     asked: int = 0
     failed: int = 0
     not_judged: Counter[str] = field(default_factory=Counter)
-    """Numbers of events that were not judged, by reason."""
+    """Maps a reason to the number of events that were not judged for this reason."""
 
     def add(self, other: "RuleTally") -> None:
-        """Add the counts of the same rule at another vantage point."""
+        """Add the counts of another tally, which has the same rule at another vantage point."""
         self.asked += other.asked
         self.failed += other.failed
         self.not_judged.update(other.not_judged)

@@ -1,4 +1,5 @@
-"""This module defines listeners of an audit: they make measurements and tables in the same pass."""
+"""This module defines the listeners of an audit, which make measurements and tables while the audit reads the
+capture."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -11,14 +12,16 @@ from uetproto.wire.capture.pcap import Record
 T = TypeVar("T")
 
 HELD = 65_536
-"""Greatest number of lengths that are kept until their packets come; for records of other protocols no packet comes."""
+"""Greatest number of records whose lengths are kept. Records of other protocols yield no packet, so that nothing would
+remove their lengths."""
 
 
 class PacketListener(Protocol):
-    """This protocol gets each record before it is read, and each packet before the trackers see it."""
+    """This protocol describes an object that gets each record before the record is decoded, and each packet before the
+    trackers see the packet."""
 
     def take(self, record: Record) -> None:
-        """Take a record of the capture, before it is read."""
+        """Take a record of the capture before the record is decoded."""
 
     def see(self, seen: ObservedPacket) -> None:
         """Take a packet of UET or RoCE, before the trackers see it."""
@@ -81,7 +84,7 @@ def call_both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[
 
 
 class Lengths(dict[int, int]):
-    """A map from the number of a record to its length on the wire in bytes, which is needed because `ObservedPacket`
+    """This class maps the number of a record to the length of the record on the wire in bytes, because `ObservedPacket`
     has no length."""
 
     __slots__ = ()

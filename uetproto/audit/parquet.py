@@ -3,8 +3,8 @@
     SELECT rule, count(*), min(time) FROM 'findings.parquet' GROUP BY rule;
     SELECT p.* FROM 'packets.parquet' p JOIN 'findings.parquet' f USING (file, interface, number);
 
-A packet of UET or RoCE is one row, written while the capture is read: memory holds one group of rows. Only this module
-imports pyarrow, and only when there is something to write.
+A packet of UET or RoCE is one row. Rows are written while the capture is read, so that memory holds only one group of
+rows. Only this module imports pyarrow, and only when there is something to write.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,10 +35,10 @@ class Column(NamedTuple):
     type: str
     doc: str
     of: str = ""
-    """Attribute of `ObservedPacket` that has the header with the value: head, ses or more; empty: the value is not from
-    a header."""
+    """Attribute of `ObservedPacket` that has the header with the value: `head`, `ses` or `more`. It is empty if the
+    value is not from a header."""
     field: str = ""
-    """Name of the field in the header, if it differs from the name of the column."""
+    """Name of the field in the header. It is empty if the field has the same name as the column."""
 
 
 TIME = "timestamp[ns]"
@@ -120,7 +120,8 @@ FINDING_COLUMNS = (
 
 
 def check_parquet(directory: str) -> None:
-    """Check that files can be written, before anything is read. Raises `LocalError` if not, or without pyarrow."""
+    """Check that files can be written to `directory`, before the capture is read. Raises `LocalError` if they cannot be
+    written, or if pyarrow is missing."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
@@ -180,10 +181,11 @@ def _type(arrow: Any, name: str) -> Any:
 
 
 class PacketTable:
-    """This class writes packets.parquet of all vantage points: a `ListenerFactory`, and a context manager."""
+    """This class writes packets.parquet, which has the packets of all vantage points. It is a `ListenerFactory` and a
+    context manager."""
 
     def __init__(self, directory: str) -> None:
-        """Open the file; the directory is made if it does not exist."""
+        """Open the file. The directory is made if it does not exist."""
         folder = Path(directory)
         folder.mkdir(exist_ok=True)
         self._table = _Table(folder / PACKETS, PACKET_COLUMNS, "packets of UET and RoCE, as uetproto audit saw them")

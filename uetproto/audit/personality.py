@@ -32,11 +32,12 @@ REFPROV: dict[str, str] = {
 }  # fmt: skip
 
 PERSONALITIES: Mapping[str, Mapping[str, str]] = {"refprov": REFPROV}
-"""Maps the name of an implementation to the rules that it breaks, and how."""
+"""Maps the name of an implementation to the ids of the rules that it breaks, each with a text that says how."""
 
 
 def excused_by(name: str | None) -> Mapping[str, str]:
-    """Return the rules whose findings are notes, and why. Raises `LocalError` for an unknown personality."""
+    """Return the ids of the rules whose findings are notes, each with the reason. Without a name, there are none.
+    Raises `LocalError` for an unknown personality."""
     if name is None:
         return {}
     if name not in PERSONALITIES:

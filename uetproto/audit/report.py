@@ -24,33 +24,34 @@ class PacketCounts(NamedTuple):
 
 @dataclass(slots=True)
 class AuditReport:
-    """The report has the findings of all captures, and the counts of packets and of judged events."""
+    """This class holds the findings of all captures, and the counts of packets and of judged events."""
 
     tallies: dict[str, RuleTally]
     """Map from the id of a rule to its counts, summed over all vantage points."""
     findings: list[Finding] = field(default_factory=list)
-    """Findings by file, interface and packet; a finding that several vantage points share is listed once."""
+    """Findings, sorted by vantage point and packet. A finding that several vantage points share is listed once."""
     vantages: list[tuple[str, str]] = field(default_factory=list)
-    """Vantage points by file and interface."""
+    """File and interface of each vantage point."""
     packets: int = 0
     """Number of records read."""
     others: int = 0
     """Number of records that are neither UET nor RoCE, or have a link type that is not decoded."""
     copies: int = 0
-    """Number of records that repeat an earlier one, as a mirror port makes them."""
+    """Number of records that are copies of an earlier record, made by a mirror port."""
     forgotten: Counter[str] = field(default_factory=Counter)
-    """Number of conversations that were dropped because they were silent or too many, by kind and reason."""
+    """Number of conversations that were dropped because they were silent or too many, by type of conversation and
+    reason."""
     unopened: Counter[str] = field(default_factory=Counter)
     """Number of sealed packets of which only the security header was judged, by reason."""
 
     opened: int = 0
-    """Number of sealed packets that the keys open."""
+    """Number of sealed packets that the keys opened."""
     partial: bool = False
     """Whether the audit was interrupted before the end of the captures."""
 
     @property
     def keys_open_nothing(self) -> bool:
-        """Tell whether there were keys and sealed packets, and no key opened any packet."""
+        """Return whether there were keys and sealed packets, but no key opened any packet."""
         return not self.opened and any(number for reason, number in self.unopened.items() if reason != NO_KEYS)
 
     def add(self, judge: Judge, file: str, interface: str, counts: PacketCounts) -> None:

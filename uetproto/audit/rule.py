@@ -1,9 +1,10 @@
-"""A rule is a row of a table: it names the event that it judges, its source, and what it requires of a capture.
+"""This module defines the rules of an audit. A rule names the event that it judges, its source, and what it requires of
+a capture.
 
-A rule never concludes what a capture leaves open. *Presence*: packets that were seen contradict each other, whatever is
-missing. *Absence*: the rule depends on a packet that was not seen, and is judged only if the capture is said to be
-complete. *Order*: the rule depends on the order of capture, and is judged only if that is said to be the order of
-sending.
+A rule never concludes what a capture leaves open. A rule of *presence* finds packets that contradict each other,
+whatever is missing. A rule of *absence* depends on a packet that was not seen, and is judged only if the capture is
+said to be complete. A rule of *order* depends on the order of capture, and is judged only if that is said to be the
+order of sending.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from uetproto.audit.reader.observed import ObservedPacket
 
 CHOICE = "uetproto choice"
-"""Source of a rule that no specification states: its findings are notes at most."""
+"""Value of `Rule.cite` if no specification states the rule. Findings of such a rule are notes at most."""
 
 
 class Event(Enum):
@@ -33,8 +34,8 @@ class Severity(Enum):
 
 
 class Requires(Enum):
-    """This enumeration has the promises about a capture that a rule may need; the value says why the rule was not
-    judged."""
+    """This enumeration has the promises about a capture that a rule may need. The value is the reason why the rule is
+    not judged without the promise."""
 
     PRESENCE = "needs nothing"
     ABSENCE = "needs --complete"
@@ -42,53 +43,55 @@ class Requires(Enum):
 
 
 class Violation(NamedTuple):
-    """A violation says what was expected, what was seen, and which other packets show it."""
+    """This verdict says what was expected, what was seen, and which other packets show the violation."""
 
     expected: str
     seen: str
     others: tuple[int, ...] = ()
-    """Numbers of earlier packets, such as the first copy; the packet judged is not among them."""
+    """Numbers of earlier packets that show the violation, such as the first copy. The packet that is judged is not
+    among them."""
 
 
 class Inconclusive(NamedTuple):
-    """The verdict of a rule that cannot judge an event; it says why."""
+    """This verdict says why a rule cannot judge an event."""
 
     why: str
 
 
 Verdict = Violation | Inconclusive | None
-"""Result of a check; None: nothing is wrong."""
+"""Result of a check. None means that nothing is wrong."""
 
 Check = Callable[[Any, ObservedPacket], Verdict]
-"""A check is called with the state that the tracker keeps, and with the packet."""
+"""Type of the check of a rule, which is called with the state that the tracker keeps and with the packet."""
 
 
 def always(expected: str, seen: str) -> Check:
-    """Return a check for an event that is a violation with any packet."""
+    """Return a check for an event that is always a violation, whatever the packet is."""
     return lambda state, packet: Violation(expected, seen)
 
 
 def not_observable(page: str, reasons: Mapping[str, Sequence[int]]) -> tuple[tuple[str, str], ...]:
-    """Return the numbered invariants of a page that no packet can contradict, as "pds 1", each with the reason."""
+    """Return the invariants of a protocol page that no packet can contradict, named by page and number as in "pds 1",
+    each with the reason."""
     return tuple((f"{page} {number}", reason) for reason, numbers in reasons.items() for number in numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule is one row of a table: what must hold, at which event, and according to which source."""
+    """This record describes a rule: what must hold, at which event it is judged, and which source states it."""
 
     id: str
     says: str
     """Requirement that the rule checks, in one sentence."""
     cite: str
     on: Enum
-    """Event at which the rule is asked."""
+    """Event at which the rule is judged."""
     check: Check
     severity: Severity = Severity.ERROR
     requires: Requires = Requires.PRESENCE
     of: Enum | None = None
-    """Event whose count is the number of judged events, if `on` occurs only where a packet may be wrong; None: `on` is
-    counted."""
+    """Event whose occurrences are counted as judged, if `on` occurs only where a packet may be wrong. If it is None,
+    the occurrences of `on` are counted."""
     covers: tuple[str, ...] = ()
     """Numbered invariants that the rule covers, such as "pds 20"."""
     obscures: bool = False

@@ -25,14 +25,14 @@ RULES: tuple[Rule, ...] = (
     *rules_roce.RULES,
     *rules_sharp.RULES,
 )
-"""All rules, in the order of the layers."""
+"""All rules, in the order of the protocol layers."""
 
 NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
     *rules_pds.NOT_OBSERVABLE,
     *rules_ses.NOT_OBSERVABLE,
     *rules_roce.NOT_OBSERVABLE,
 )
-"""Invariants that no packet can contradict, and why."""
+"""Invariants that no packet can contradict, each with the reason."""
 
 BY_ID = {rule.id: rule for rule in RULES}
 
@@ -55,7 +55,8 @@ def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
 
 
 def known_rules(name: str) -> str:
-    """Return the text that stands behind an unknown name: rules with a similar id, then all rules."""
+    """Return the text that an error message puts behind an unknown name: rules with a similar id, and then all
+    rules."""
     return "\n".join([f"{similar(name.strip('*?-'), BY_ID)}; there are", *_listed()])
 
 

@@ -1,4 +1,4 @@
-"""This module makes the text of RULES.md, which has every rule in words."""
+"""This module makes the text of RULES.md, which describes every rule."""
 
 from collections.abc import Iterator
 from itertools import groupby

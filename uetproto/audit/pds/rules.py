@@ -1,7 +1,7 @@
 """This module lists all rules about PDCs, and the invariants of PDCs that no capture can show.
 
-`rules_sent.py` judges the requests of an end, `rules_control.py` control packets, `rules_replies.py` the answers of the
-other end.
+`rules_sent.py` judges the requests that an end of a PDC sends, `rules_control.py` judges its control packets, and
+`rules_replies.py` judges the answers of the other end.
 """
 
 from uetproto.audit.pds.rules_control import CONTROL

@@ -1,4 +1,5 @@
-"""This module judges the answers to requests of a PDC: ACKs, bitmaps, NACKs, the end of the PDC."""
+"""This module judges the answers to requests of a PDC: ACKs, their SACK bitmaps, NACKs, and the packets that close the
+PDC."""
 
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket

@@ -11,7 +11,7 @@ from uetproto.engine.contract import Mode
 from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
 IDEMPOTENT_SAFE = 1 << 63
-"""Bit of a memory key whose region may be written and read more than once (ses.md §2.6)."""
+"""Bit of a memory key, which says that the memory region may be written and read more than once (ses.md §2.6)."""
 
 
 def _operation(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:

@@ -2,7 +2,7 @@
 between them.
 
 Most packets are as expected and take the fast path through `see`. All others take the slow path: `tracker_sent.py`
-follows what an end sends, `tracker_replies.py` what the other end answers.
+follows the packets that an end sends, and `tracker_replies.py` follows the answers of the other end.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class PdsTracker:
         self._is_certain = options.ordered and options.complete
 
     def see(self, seen: ObservedPacket) -> None:
-        """Follow a packet of a PDC."""
+        """Follow a packet of a PDC. The class of its first header selects the method that does so."""
         self.handler(type(seen.head))(seen)
 
     def handler(self, head: type) -> Callable[[ObservedPacket], None]:
@@ -65,7 +65,8 @@ class PdsTracker:
         return not (table.certain or table.by_key or table.again or table.flows.silent or table.flows.evicted)
 
     def subject_of(self, seen: ObservedPacket) -> PdcConversation | None:
-        """Return the PDC of a packet; None if a promise of order and completeness makes it certain."""
+        """Return the PDC of a packet. It is None if the PDC is not known, or is certain because the capture is promised
+        to be ordered and complete."""
         if self._is_certain:
             return None
         head = seen.head

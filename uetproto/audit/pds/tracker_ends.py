@@ -1,4 +1,4 @@
-"""This module finds the PDC and the direction of a packet: by PDCIDs, and by PSNs where PDCIDs were used again."""
+"""This module finds the PDC and the direction of a packet by PDCIDs, and by PSNs where PDCIDs were used again."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,17 +10,18 @@ from uetproto.wire.serial import add32, diff32
 
 Value = TypeVar("Value")
 Key = tuple[int, int, int]
-"""Key of an end of a PDC: its address, its PDCID and the address of its peer."""
+"""Key of an end of a PDC: the address and the PDCID of the end, and the address of its peer."""
 
 QUARANTINE = 10**9
-"""Nanoseconds of silence after which a PDCID may belong to another PDC (MSL is twice as long)."""
+"""Nanoseconds of silence after which a PDCID may belong to another PDC; the MSL (maximum segment lifetime) is twice as
+long."""
 PAIRS = 65_536
-"""Greatest number of entries that `PdcTable` keeps of each kind: pairs of hosts in `again`, PDCs known by Start_PSN,
-and dropped ends."""
+"""Greatest number of pairs of hosts in `again`, of PDCs that `PdcTable` knows by Start_PSN, and of dropped ends that it
+remembers."""
 
 
 class PdcTable:
-    """The table has the PDCs that are open. A PDC has two ends, and each end sends in one direction."""
+    """This class holds the PDCs that are open. A PDC has two ends, and each end sends in one direction."""
 
     __slots__ = ("_begun", "_closed", "_dropped", "_opened", "_starts", "again", "certain", "flows", "most")
 
@@ -28,25 +29,28 @@ class PdcTable:
         self, most: int, opened: Callable[[PdcDirection], None], closed: Callable[[PdcDirection], None],
         *, certain: bool = False,
     ) -> None:  # fmt: skip
-        """`certain`: the capture is said to be complete and ordered."""
+        """Make an empty table that keeps `most` PDCs. `opened` and `closed` are called with each direction that is
+        added or dropped. `certain` says that the capture is promised to be complete and ordered."""
         self.flows: Flows[Key, PdcDirection] = Flows(2 * most, self._forgotten)
         self._opened = opened
         self._closed = closed
         self.certain = certain
         self._starts: dict[Key, PdcDirection] = {}
-        """Newest PDC by sender, Start_PSN and receiver; only where the capture is `certain`."""
+        """Maps sender, Start_PSN and receiver to the newest PDC that has them. It is empty unless the capture is
+        `certain`."""
         self._begun: dict[Hosts, bool] = {}
-        """Whether a SYN packet came first, by pair of hosts; only where the capture is `certain`."""
+        """Maps a pair of hosts to whether the first packet of a PDC seen between them was a SYN packet. It is empty
+        unless the capture is `certain`."""
         self._dropped: dict[Key, None] = {}
         """Ends that were dropped, to which late packets may still come."""
         self.again: dict[Hosts, None] = {}
         """Pairs of hosts between which a PDC uses PSNs of the PDC before it."""
         self.most = MOST
-        """PSN records that a direction keeps."""
+        """Number of PSN records that a direction keeps."""
 
     @property
     def by_key(self) -> dict[Key, PdcDirection]:
-        """Return the known ends; each `sweep` may replace the dictionary by a new one."""
+        """Return the known ends by key. Each `sweep` may replace this dictionary by a new one."""
         return self.flows.by_key
 
     @property
@@ -64,10 +68,11 @@ class PdcTable:
     # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
 
     def of_syn(self, seen: ObservedPacket, own: int, start: int) -> PdcDirection:
-        """Return the instance with this Start_PSN, or a new instance if the PDCID had another Start_PSN.
+        """Return the direction of a SYN packet: that of the PDC with this Start_PSN, or of a new PDC if the known PDC
+        on the PDCID has another Start_PSN.
 
-        A packet that surely is of a PDC that has another PDCID or Start_PSN gets this PDC, and the caller reports the
-        difference.
+        If the packet surely belongs to a known PDC although its PDCID or Start_PSN differs, the direction of that PDC
+        is returned, and the caller reports the difference.
         """
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
@@ -96,7 +101,8 @@ class PdcTable:
         return direction
 
     def of_sender(self, seen: ObservedPacket, own: int, peer: int, psn: int | None) -> PdcDirection:
-        """Return the direction in which the sender of a packet without SYN sends. `psn`: a PSN of that direction."""
+        """Return the direction in which the sender of a packet without SYN sends. `psn` is a PSN of that direction, or
+        None if the packet has none."""
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
             back = self.by_key.get((seen.dst, peer, seen.src)) if peer else None
@@ -116,7 +122,7 @@ class PdcTable:
 
     def misnamed(self, seen: ObservedPacket, own: int, peer: int, psn: int) -> PdcDirection | None:
         """Return the direction to which a request surely belongs although its SPDCID is not the known PDCID of its
-        sender; None: there is none."""
+        sender, or None if there is no such direction."""
         named = self.by_key.get((seen.src, own, seen.dst))
         back = self.by_key.get((seen.dst, peer, seen.src)) if peer else None
         if back is None or back.other is named or not back.other.id or (named is not None and named.is_near(psn)):
@@ -126,7 +132,7 @@ class PdcTable:
     # ACKs and NACKs: `seen.dst` is the end that is looked for ---------------------------------------------------------
 
     def of_receiver(self, seen: ObservedPacket, own: int, peer: int, cack: int) -> PdcDirection | None:
-        """Return the direction whose requests an ACK answers; None: the ACK belongs to an instance that was dropped."""
+        """Return the direction whose requests an ACK answers, or None if the ACK belongs to a PDC that was dropped."""
         direction = self.by_key.get((seen.dst, peer, seen.src))
         if direction is None:
             back = self.by_key.get((seen.src, own, seen.dst))
@@ -147,8 +153,8 @@ class PdcTable:
         return self.renew(seen, direction.other, peer).other if own else None
 
     def answered(self, seen: ObservedPacket) -> PdcDirection | None:
-        """Return the direction of the request that an ACK surely answers although its DPDCID is not the known PDCID of
-        its receiver; None: there is none."""
+        """Return the direction of the request that an ACK surely answers although the ACK's DPDCID is not the known
+        PDCID of its receiver. It is None if there is no such request."""
         head = seen.head
         named = self.by_key.get((seen.dst, head.dpdcid, seen.src))
         back = self.by_key.get((seen.src, head.spdcid, seen.dst))
@@ -161,19 +167,20 @@ class PdcTable:
         return direction if record is not None and direction.is_near(head.cack_psn) else None
 
     def refused(self, seen: ObservedPacket, peer: int) -> PdcDirection | None:
-        """Return the direction whose packet a NACK refuses."""
+        """Return the direction whose packet a NACK refuses, or None if the PDC is not known."""
         return self.by_key.get((seen.dst, peer, seen.src))
 
     def is_unknown(self, *keys: Key) -> bool:
-        """Return whether these ends have had no PDC, in a complete capture that has the SYN packet of the first PDC of
-        both hosts."""
+        """Return whether these ends surely have had no PDC. This is known only in a complete and ordered capture that
+        has the SYN packet of the first PDC between the two hosts."""
         if not self.certain or any(key in self.by_key or key in self._dropped for key in keys):
             return False
         here, _, there = keys[0]
         return self._begun.get((here, there) if here < there else (there, here), False)
 
     def is_unsent(self, direction: PdcDirection | None, peer: int, psn: int) -> bool:
-        """Return whether an answer to this PDC surely names a PSN that was not sent, as it is far from all of them."""
+        """Return whether an answer to this PDC surely names a PSN that was not sent, because that PSN is far from all
+        PSNs of the PDC."""
         if direction is None or not self.certain or direction.other.id not in (0, peer) or direction.is_near(psn):
             return False
         before = direction.before
@@ -182,16 +189,18 @@ class PdcTable:
     # Instances --------------------------------------------------------------------------------------------------------
 
     def renew(self, seen: ObservedPacket, direction: PdcDirection, peer: int) -> PdcDirection:
-        """Begin another instance on the PDCID of `direction`, whose sender sent `seen`."""
+        """Begin another PDC on the PDCID of `direction`, whose sender sent `seen`, and return the new PDC's direction
+        from the same sender."""
         return self._pair(seen, direction.id, peer, direction if direction.after is None else direction.after)
 
     def note_again(self, hosts: Hosts) -> None:
-        """Note that a PDC uses PSNs of the closed or refused PDC before it."""
+        """Note that, between these hosts, a PDC uses PSNs of the closed or refused PDC before it."""
         if len(self.again) < PAIRS:
             self.again[hosts] = None
 
     def sweep(self, now: int) -> None:
-        """Drop PDCs that were closed at the last sweep, are silent, or are too many."""
+        """Drop PDCs that were already closed at the last sweep, PDCs that are silent at `now` (nanoseconds), and the
+        least recent PDCs if there are too many."""
         flows = self.flows
         if not flows.is_due():
             return
@@ -210,8 +219,8 @@ class PdcTable:
                 direction.shorten(self.most // 2)
 
     def _pair(self, seen: ObservedPacket, own: int, peer: int, old: PdcDirection | None = None) -> PdcDirection:
-        """Add a PDC and return its direction in which `seen` was sent. `old`: the same direction of the instance
-        before."""
+        """Add a PDC and return its direction in which `seen` was sent. `old` is the same direction of the PDC that had
+        the PDCID before, or None."""
         pdc = AuditedPdc(1 if old is None else old.pdc.instance + 1, seen.time_ns)
         here, there = PdcDirection(pdc, seen.src, own), PdcDirection(pdc, seen.dst, peer)
         here.other, there.other = there, here
@@ -233,14 +242,15 @@ class PdcTable:
         return here
 
     def learn(self, direction: PdcDirection, pdcid: int) -> None:
-        """Set the PDCID of an end that became known."""
+        """Set the PDCID of the sender of `direction`, which was not known or was another one. A `pdcid` of 0 changes
+        nothing."""
         if pdcid and direction.id != pdcid:
             direction.id = pdcid
             if not direction.pdc.over:
                 self._place(direction)
 
     def _place(self, direction: PdcDirection) -> None:
-        """Enter an end into the table; a PDC that had its PDCID is dropped."""
+        """Enter an end into the table. Another PDC that had the PDCID of this end is dropped."""
         key = (direction.sender, direction.id, direction.other.sender)
         displaced = self.by_key.get(key)
         if displaced is not None and displaced.pdc is not direction.pdc:
@@ -271,7 +281,7 @@ class PdcTable:
 
 
 def _has_another_start(direction: PdcDirection, head: Head, start: int) -> bool:
-    """Return whether a SYN packet surely is of this PDC although its Start_PSN is another one."""
+    """Return whether a SYN packet surely belongs to this PDC although the packet has another Start_PSN."""
     if direction.start in (None, start) or direction.demanded is not None:
         return False
     before = direction.before
@@ -284,7 +294,8 @@ def _has_another_start(direction: PdcDirection, head: Head, start: int) -> bool:
 
 
 def _goes_on(direction: PdcDirection, head: Head, start: int) -> bool:
-    """Return whether a SYN packet surely is the next one of this PDC, as its psn_offset says, although its PSN is far.
+    """Return whether a SYN packet surely is the next packet of this PDC although its PSN is far from the known ones:
+    its psn_offset is the expected one.
 
     A new PDC would begin with psn_offset 0.
     """
@@ -311,13 +322,13 @@ def _can_start(direction: PdcDirection, start: int) -> bool:
 
 
 def _may_end(direction: PdcDirection, cack: int) -> bool:
-    """Return whether an ACK may belong to this instance, as its CACK_PSN is not older than Start_PSN allows. The SPDCID
-    of such an ACK tells the PDCID of the other end."""
+    """Return whether an ACK may belong to this PDC, because its CACK_PSN is not older than Start_PSN allows. The SPDCID
+    of such an ACK is the PDCID of the other end."""
     return direction.start is None or diff32(cack, direction.start) >= -1
 
 
 def _is_old(direction: PdcDirection, before: PdcDirection, psn: int) -> bool:
-    """Return whether a PSN of a target belongs to the instance before this one, as it is below Start_PSN, at which both
-    directions of an instance begin."""
+    """Return whether a PSN that the target used belongs to the PDC before this one, because the PSN is below Start_PSN,
+    at which both directions of a PDC begin."""
     start = direction.other.start
     return before.is_near(psn) and (start is None or diff32(psn, start) < 0)

@@ -1,4 +1,4 @@
-"""This module follows what an end of a PDC answers to requests of the other end: ACKs of all forms, NACKs."""
+"""This module follows the answers of an end of a PDC to the requests of the other end: ACKs of all forms, and NACKs."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from uetproto.wire.serial import diff32
 
 
 class PdcReplies:
-    """This class follows ACKs on the slow path, and NACKs."""
+    """This class follows NACKs, and the ACKs that take the slow path."""
 
     __slots__ = ("_complete", "_ses", "_table", "_tell")
 
@@ -23,7 +23,7 @@ class PdcReplies:
         self._complete = complete
 
     def ack(self, seen: ObservedPacket) -> None:
-        """Follow an ACK that names a PSN."""
+        """Follow an ACK that names the PSN of a request."""
         if seen.is_trimmed:
             return
         head = seen.head
@@ -44,7 +44,7 @@ class PdcReplies:
             self._ses.response(direction, seen, psn)
 
     def probe(self, seen: ObservedPacket) -> None:
-        """Follow an ACK that answers a probe; such an ACK names no PSN."""
+        """Follow an ACK that answers a probe. Such an ACK names no PSN."""
         direction = self._of(seen)
         if direction is not None and not seen.is_trimmed:
             self._tell[PdsEvent.ACK](direction, seen)
@@ -155,13 +155,13 @@ class PdcReplies:
             self._tell[PdsEvent.ACKED](direction, seen)
 
     def ask(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
-        """Note that an ACK of `psn` asks for CLEAR or CLOSE."""
+        """Note that an ACK of `psn` asks the source to clear that PSN (CLEAR) or to close the PDC (CLOSE)."""
         if seen.head.req == AckReq.CLEAR and len(direction.held) < HOLES and not reaches(direction.cleared, psn):
             direction.held.setdefault(psn, seen.number)
         self._tell[PdsEvent.ASKS](direction, seen)
 
     def cumulative(self, direction: PdcDirection, seen: ObservedPacket) -> None:
-        """Note the CACK_PSN of an ACK."""
+        """Note the CACK_PSN of an ACK, and report it if it decreased or covers a PSN that it must not cover."""
         cack = seen.head.cack_psn
         newer = 1 if direction.cack is None else diff32(cack, direction.cack)
         if newer < 0:

@@ -1,6 +1,6 @@
-"""This module follows packets without a PDC: RUDI requests and their responses, UUD (pds.md §15).
+"""This module follows packets without a PDC: RUDI requests and their responses, and UUD requests (pds.md §15).
 
-The tracker of messages follows what RUDI requests carry, with pkt_id in place of the PSN.
+The tracker of messages follows the contents of RUDI packets; it gets the pkt_id in place of the PSN.
 """
 
 from dataclasses import dataclass, field
@@ -18,28 +18,30 @@ from uetproto.audit.rule import Event
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 PKT_IDS = 4_096
-"""Greatest number of requests of a flow that are kept."""
+"""Greatest number of requests that remain when the oldest requests of a flow are dropped; they are dropped at twice
+this number."""
 
 
 class RudiEvent(Event):
-    """This enumeration has the events of packets without a PDC. The state is a `RudiExchange`, or for UUD an
-    `AuditedDatagram`."""
+    """This enumeration has the events of packets without a PDC. A rule gets a `RudiExchange` with each event, but an
+    `AuditedDatagram` with `DATAGRAM`."""
 
     REQUEST = auto()
     """The first copy of a RUDI request was seen."""
     AGAIN = auto()
-    """Another request came with the same pkt_id and the same addresses; `first` is the earlier one."""
+    """Another request came with the same pkt_id and the same addresses. `first` of the exchange is the earlier
+    request."""
     RESPONSE = auto()
     """A RUDI response came."""
     SILENT = auto()
-    """No response to a request was seen."""
+    """A request was dropped for which no response was seen."""
     DATAGRAM = auto()
     """A UUD request came."""
 
 
 class RudiHead(NamedTuple):
-    """The fields of the head of a RUDI packet that the tracker of messages reads, under the names that they have on a
-    PDC."""
+    """This record has the header fields of a RUDI packet that the tracker of messages reads, under the names that they
+    have on a PDC; `psn` is the pkt_id."""
 
     psn: int
     next_hdr: int
@@ -49,13 +51,13 @@ class RudiHead(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RudiFlow:
-    """A RUDI flow has the requests from one address to another; it implements `MessageDirection`."""
+    """This class holds the RUDI requests from one address to another. It implements `MessageDirection`."""
 
     src: int
     dst: int
     last_ns: int = 0
     exchanges: "dict[int, RudiExchange]" = field(default_factory=dict)
-    """Maps a pkt_id to its request; the oldest are dropped."""
+    """Maps a pkt_id to its request. The oldest entries are dropped."""
     ses: Any = None
 
     def flow(self) -> Flow:
@@ -64,12 +66,12 @@ class RudiFlow:
 
 @dataclass(slots=True, eq=False)
 class RudiExchange:
-    """An exchange is a RUDI request, with a note whether it was answered."""
+    """This class holds a RUDI request and whether it was answered."""
 
     rudi: RudiFlow
     pkt_id: int
     first: ObservedPacket | None
-    """First copy of the request; None: not seen."""
+    """First copy of the request, or None if no copy was seen."""
     answered: bool = False
 
     def flow(self) -> Flow:
@@ -77,7 +79,7 @@ class RudiExchange:
 
 
 class AuditedDatagram(NamedTuple):
-    """The state of the event DATAGRAM, which has the addresses of a UUD request."""
+    """This record has the addresses of a UUD request; rules get it with the event `DATAGRAM`."""
 
     src: int
     dst: int
@@ -87,7 +89,7 @@ class AuditedDatagram(NamedTuple):
 
 
 class RudiTracker:
-    """This class follows RUDI and UUD. A response finds its request by addresses and pkt_id."""
+    """This class follows RUDI and UUD. It finds the request of a response by the addresses and the pkt_id."""
 
     __slots__ = ("_complete", "_request", "_response", "_ses", "_tell", "flows")
 

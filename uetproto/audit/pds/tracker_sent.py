@@ -1,4 +1,5 @@
-"""This module follows what an end of a PDC sends: requests and control packets, first transmissions and copies."""
+"""This module follows the requests and control packets that an end of a PDC sends, both first transmissions and
+copies."""
 
 from collections.abc import Mapping
 
@@ -21,23 +22,24 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, 
 from uetproto.wire.serial import diff32
 
 NEIGHBOURS = 64
-"""Number of PSNs that are searched for another first transmission, to compare CLEAR_PSNs."""
+"""Number of PSNs above or below a PSN among which another first transmission is searched, to compare the CLEAR_PSNs of
+the two."""
 
 CONSUMES_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
-"""Control packets that consume a PSN (UE 1.0.1 §3.5.16)."""
+"""Types of control packets that consume a PSN (UE 1.0.1 §3.5.16)."""
 _PSN_FIELD: dict[int, str | None] = {
     kind: "psn" if control.psn is not CpPsn.NONE
     else "ctl_payload" if control.payload is CpPayload.PSN and control.sender is CpSender.SOURCE else None
     for kind, control in CONTROLS.items()
 }  # fmt: skip
-"""Maps a control packet type to the field that holds a PSN of its sender; None: no field does."""
+"""Maps the type of a control packet to the field that holds a PSN of its sender, or to None if no field does."""
 _UNSURE = 2
 """As long as a PDC had no more packets, either of two PDCIDs or Start_PSNs may be right."""
 _ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
 
 
 class SentPackets:
-    """This class follows requests and control packets on the slow path."""
+    """This class follows control packets, and the requests that take the slow path."""
 
     __slots__ = ("_complete", "_ses", "_table", "_tell")
 
@@ -48,7 +50,7 @@ class SentPackets:
         self._complete = complete
 
     def syn(self, seen: ObservedPacket) -> None:
-        """Follow a request that may open a PDC."""
+        """Follow a request with syn = 1, which may open a PDC."""
         head = seen.head
         if not self._has_sender(seen):
             return
@@ -88,14 +90,14 @@ class SentPackets:
         self._request(direction, seen)
 
     def _tell_once(self, event: PdsEvent, direction: PdcDirection, seen: ObservedPacket, *values: int) -> None:
-        """Report a packet with another PDCID or Start_PSN. `values`: that number and the expected number; either may be
-        wrong."""
+        """Report a packet that has another PDCID or Start_PSN than expected, but only once for each number. `values`
+        holds the number that was seen and the expected one; either may be wrong."""
         if values[0] not in direction.others:
             self._tell[event](direction, seen)
             direction.others += values
 
     def request(self, seen: ObservedPacket) -> None:
-        """Follow a request of a PDC that is open."""
+        """Follow a request with syn = 0."""
         head = seen.head
         if not self._has_sender(seen):
             if (unnamed := self._table.misnamed(seen, 0, head.dpdcid, head.psn)) is not None:
@@ -151,7 +153,7 @@ class SentPackets:
             self._closing(direction, seen)
 
     def check_acknowledged(self, direction: PdcDirection, seen: ObservedPacket, clear: int) -> None:
-        """Report a source that clears a PSN that was not acknowledged."""
+        """Report a source whose CLEAR_PSN, `clear`, covers a PSN that was not acknowledged."""
         if direction.una is None or diff32(clear, direction.una) >= 0:
             una = direction.acknowledged()
             if diff32(clear, una) >= 0 and direction.start is not None:
@@ -179,7 +181,8 @@ class SentPackets:
         return direction
 
     def _of_its_instance(self, direction: PdcDirection, seen: ObservedPacket) -> PdcDirection:
-        """Return the direction given, or that of another instance where this packet cannot belong to the given one."""
+        """Return `direction`, or the same direction of another PDC on these PDCIDs if the packet cannot belong to the
+        given PDC."""
         head = seen.head
         psn = head.psn
         was = direction.records.get(psn)
@@ -211,8 +214,8 @@ class SentPackets:
         return direction
 
     def _check_peer(self, direction: PdcDirection, seen: ObservedPacket) -> bool:
-        """Return whether a packet surely is of this PDC although its DPDCID is not the one that its sender has used
-        before; if so, report the event DPDCID."""
+        """Return whether a packet surely belongs to this PDC although its DPDCID is not the one that its sender used
+        before. If so, report the event `DPDCID`."""
         if not direction.fits(seen.head.psn) or direction.named not in (direction.peer, 0):
             return False
         if direction.named == 0:
@@ -226,7 +229,8 @@ class SentPackets:
         return True
 
     def _without_psn(self, seen: ObservedPacket, consumes: bool) -> PdcDirection | None:
-        """Return the PDC of a control packet that should have a PSN, and has 0, which is far from all PSNs of it."""
+        """Return the direction of a control packet that has psn 0 although its type has a PSN, if 0 is far from all
+        PSNs of the PDC; else None."""
         head = seen.head
         direction = self._table.by_key.get((seen.src, head.spdcid, seen.dst))
         if direction is None or not consumes or head.psn or direction.peer != head.dpdcid or direction.is_near(0):
@@ -234,7 +238,7 @@ class SentPackets:
         return direction
 
     def _jumped(self, direction: PdcDirection, seen: ObservedPacket) -> None:
-        """Report a packet without SYN whose PSN is far from those of the PDC, which was not closed."""
+        """Report a packet without SYN whose PSN is far from those of the PDC, unless the PDC was closed."""
         if direction.pdc.close_psn is None and direction.lowest is not None:
             self._tell[PdsEvent.JUMPED](direction, seen)
 
@@ -281,7 +285,7 @@ class SentPackets:
             direction.fast, direction.kind = head.dpdcid, type(head)
 
     def _advance(self, direction: PdcDirection, psn: int) -> None:
-        """Extend the range of known PSNs up to `psn`."""
+        """Extend the range of known PSNs of a direction up to `psn`."""
         if direction.lowest is None:
             direction.lowest = psn
             before = direction.before
@@ -297,7 +301,7 @@ class SentPackets:
             direction.skip(psn, self._complete)
 
     def _psn(self, direction: PdcDirection, seen: ObservedPacket, clear: int | None, content: int | None) -> bool:
-        """Note a PSN, and return whether it was not seen before."""
+        """Note the PSN of a packet, and return whether it was not seen before."""
         head = seen.head
         psn = head.psn
         self._advance(direction, psn)
@@ -394,7 +398,8 @@ def _differ(was: PsnRecord, seen: ObservedPacket) -> bool:
 
 
 def _neighbour(direction: PdcDirection, psn: int, step: int) -> PsnRecord | None:
-    """Return the next first transmission above or below that has a CLEAR_PSN."""
+    """Return the record of the nearest first transmission above (`step` 1) or below (`step` -1) `psn` that has a
+    CLEAR_PSN, or None."""
     records, lowest = direction.records, direction.lowest
     most = (direction.next - 1 - psn if step > 0 else psn - (psn if lowest is None else lowest)) & M32
     for distance in range(1, min(most + 1, NEIGHBOURS)):

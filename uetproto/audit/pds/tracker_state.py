@@ -1,4 +1,4 @@
-"""The state of a PDC has two directions of requests, each with its PSNs and the answers to them."""
+"""This module holds the state of a PDC: two directions of requests, each with its PSNs and the answers to them."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -13,72 +13,77 @@ from uetproto.wire.serial import diff32
 
 M32 = 0xFFFFFFFF
 FAR = 0x10000
-"""Upper limit of the distance between two open PSNs of one PDC, as no window is wider than 32,640 (UE 1.0.1
-§3.5.8.2)."""
+"""Least distance between two PSNs that cannot both be open on one PDC, because no window is wider than 32,640 PSNs
+(UE 1.0.1 §3.5.8.2)."""
 NEVER = -1
-"""Value in place of a PDCID; no packet has this PDCID."""
+"""Value in place of a PDCID that no packet has."""
 RECORDS = 1_000_000
 """Greatest number of PSN records that all directions together keep."""
 MOST, FEWEST = 4_096, 128
-"""Bounds of the PSN records that one direction keeps."""
+"""Bounds of the number of PSN records that one direction keeps."""
 AGAIN = "PSNs of a PDC come again in the next: needs --complete and --ordered"
-"""Reason why a contradiction may be only apparent: no packet that was seen distinguishes two instances of a PDC."""
+"""Reason why a contradiction may be only apparent: no packet that was seen distinguishes two PDCs that use the same
+PDCIDs and PSNs."""
 HOLES = 4_096
-"""Greatest number of PSNs that a direction keeps because they were not seen, were refused, or have to be cleared."""
+"""Greatest number of PSNs that a direction keeps in each of its sets: PSNs that were not seen, were refused, or have to
+be cleared."""
 TIMES = 64
-"""Greatest number of copies of a PSN whose times are kept."""
+"""Greatest number of copies of one PSN whose times are kept."""
 
 Hosts = tuple[int, int]
-"""Addresses of two hosts, the lower first."""
+"""Addresses of two hosts; the lower address is the first one."""
 
 
 class PdsEvent(Event):
-    """This enumeration has the events of PDCs. The state is the `PdcDirection` of the requests, if nothing else is
-    said."""
+    """This enumeration has the events of PDCs. Unless a docstring says otherwise, a rule gets the `PdcDirection` of the
+    request with the event."""
 
     FIRST = auto()
-    """A PSN was seen for the first time, of a request or of a control packet that has one."""
+    """A PSN was seen for the first time, in a request or in a control packet that consumes a PSN."""
     ROD_FIRST = auto()
-    """The first transmission of a packet of a ROD PDC came; the event is only counted."""
+    """The first transmission of a request of a ROD PDC came. The event is only counted."""
     RETX_FIRST = auto()
-    """The first copy of a packet that was seen has retx = 1, though the capture is complete and ordered."""
+    """A PSN was seen for the first time, in a packet with retx = 1, though the capture is complete and ordered."""
     LATE = auto()
-    """The first transmission of a packet of a ROD PDC came after the first transmission of a later one."""
+    """The first transmission of a packet of a ROD PDC came after the first transmission of a packet with a higher
+    PSN."""
     AGAIN = auto()
     """Another copy of a packet came; `was` is the record of the first copy."""
     TRIMMED = auto()
-    """A request arrived without its payload."""
+    """A request arrived without its payload, because a switch trimmed it."""
     OPEN = auto()
     """A PDC was seen for the first time."""
     RENUMBERED = auto()
-    """A SYN packet came with a new Start_PSN; `was` is its counterpart in the instance before."""
+    """A SYN packet came with a new Start_PSN that a NACK had demanded; `was` is the record of the same packet in the
+    refused PDC, `before`."""
     SYN = auto()
     """A request with syn = 1 came."""
     REUSED = auto()
-    """A SYN packet opened another instance on known PDCIDs; `before` is the old one."""
+    """A SYN packet opened another PDC on known PDCIDs; `before` is the old PDC's direction."""
     STRANGER = auto()
-    """A packet belongs to, or answers, a PDC that no SYN packet began; only where the capture is complete and ordered.
-    State: `UnknownPdc`."""
+    """A packet belongs to, or answers, a PDC that no SYN packet began. It occurs only if the capture is complete and
+    ordered. The rule gets an `UnknownPdc`."""
     MODE = auto()
     """A PDC carried both ROD and RUD."""
     SPDCID_ZERO = auto()
-    """The sender of a request has no PDCID; state: `UnknownPdc`."""
+    """The sender of a request, a control packet or an ACK has no PDCID. The rule gets an `UnknownPdc`."""
     DPDCID = auto()
-    """A packet that surely is of this PDC has a DPDCID that is not the PDCID of the other end.
+    """A packet that surely belongs to this PDC has a DPDCID that is not the PDCID of the other end.
 
-    `was`: the record of the first copy of the packet or, for an ACK, of the request that it answers; None where the PSN
-    alone shows that the packet is of this PDC."""
+    `was` is the record of the first copy of the packet or, for an ACK, of the request that the ACK answers. It is None
+    if the PSN alone shows that the packet belongs to this PDC.
+    """
     SPDCID = auto()
-    """A packet that surely is of this PDC has an SPDCID other than before."""
+    """A packet that surely belongs to this PDC has another SPDCID than the earlier packets."""
     START = auto()
-    """A SYN packet that surely is of this PDC has a Start_PSN other than before."""
+    """A SYN packet that surely belongs to this PDC has another Start_PSN than the earlier ones."""
     STILL_OPEN = auto()
-    """A SYN packet began another PDC on a PDCID, and after it the old PDC still sends. The packet of the event is the
-    SYN packet, the direction is that of the old PDC."""
+    """A SYN packet began another PDC on a PDCID, but later the old PDC sent its next PSN. The rule gets the SYN packet
+    and the direction of the old PDC."""
     JUMPED = auto()
-    """A PSN is far from all other PSNs of the PDC, which was not closed; only in complete captures."""
+    """A PSN is far from all other PSNs of the PDC, which was not closed. It occurs only in complete captures."""
     TWO_TARGETS = auto()
-    """An ACK came from another PDCID than the one to which its PSN was sent."""
+    """The sender of an ACK has another PDCID than the known PDCID of the end to which the PSN was sent."""
     LATE_SYN = auto()
     """A first transmission with syn = 1 follows a first transmission with syn = 0, whose record is `was`."""
     NEW_AFTER_CLOSE = auto()
@@ -87,40 +92,43 @@ class PdsEvent(Event):
     CLEAR_NOT_BELOW = auto()
     """A CLEAR_PSN is not below the PSN of its packet."""
     CLEAR_FELL = auto()
-    """A CLEAR_PSN contradicts the order of PSNs; `was` is the record of the other packet."""
+    """A CLEAR_PSN is lower than that of a packet with a lower PSN, or higher than that of a packet with a higher PSN;
+    `was` is the record of this other packet."""
     CLEAR_AHEAD = auto()
-    """A CLEAR_PSN covers a PSN for which no ACK was seen; only in complete captures."""
+    """A CLEAR_PSN covers a PSN for which no ACK was seen. It occurs only in complete captures."""
     WINDOW = auto()
-    """More PSNs follow CLEAR_PSN than the receiver is known to take."""
+    """A request has more PSNs above its CLEAR_PSN than the window that the receiver is known to offer."""
 
     ACK = auto()
     """An ACK came; the direction is that of the requests that it acknowledges."""
     ACKED = auto()
-    """The first ACK came that names the PSN of a request; `was` is the record of the request."""
+    """An ACK names the PSN of a request for the first time; `was` is the record of the request."""
     ACK_EARLY = auto()
     """An ACK covers PSNs before Start_PSN."""
     ACK_UNSENT = auto()
-    """An ACK covers a PSN that was not seen."""
+    """An ACK covers or names a PSN that was not seen."""
     ACK_RETX = auto()
-    """The retx of an ACK differs from the retx of the request, of which only one copy was seen, `was`."""
+    """An ACK has another retx than the request that it answers; `was` is the record of the only copy of that
+    request."""
     CACK_BEHIND_CLEAR = auto()
     """A CACK_PSN is below the CLEAR_PSN of `was`, the request that the ACK answers."""
     CACK_HOLE = auto()
-    """A CACK_PSN covers a PSN, `subject`, that was not seen; only in complete captures."""
+    """A CACK_PSN covers the PSN `subject`, which was not seen. It occurs only in complete captures."""
     CACK_UNCLEARED = auto()
-    """A CACK_PSN covers a guaranteed response, `subject` in packet `number_of`, that no packet seen has cleared."""
+    """A CACK_PSN covers the PSN `subject`, whose guaranteed response no packet seen has cleared; the ACK in packet
+    `number_of` asked to clear it."""
     CACK_FELL = auto()
     """A CACK_PSN is below an earlier one."""
     SACK = auto()
-    """An ACK with a bitmap came."""
+    """An ACK with a SACK bitmap came."""
     SACK_UNSENT = auto()
-    """A bitmap names a PSN, `subject`, that was not seen."""
+    """A SACK bitmap names the PSN `subject`, which was not seen."""
     SACK_ZERO = auto()
-    """A bitmap reports a PSN, `subject`, as not received, though CACK_PSN covers it."""
+    """A SACK bitmap reports the PSN `subject` as not received, though CACK_PSN covers it."""
     MPR_ZERO = auto()
-    """An ACK advertises no window."""
+    """An ACK offers a window of 0 PSNs (mpr = 0)."""
     ASKS = auto()
-    """An ACK asks for CLEAR or CLOSE."""
+    """An ACK asks the source to clear a PSN (CLEAR) or to close the PDC (CLOSE)."""
     CLOSED = auto()
     """The ACK of CLOSE_CMD came."""
 
@@ -134,13 +142,14 @@ class PdsEvent(Event):
 
 @dataclass(slots=True, eq=False)
 class PsnRecord:
-    """A record says what was seen of one PSN."""
+    """This record holds what was seen of one PSN."""
 
     number: int
     time_ns: int
     content: int | None
     clear: int | None
-    """CLEAR_PSN of the packet; None for a control packet."""
+    """CLEAR_PSN of the packet. It is None for a control packet, and for a request whose CLEAR_PSN is not below its
+    PSN."""
     head: Head
     acked: bool = False
     """Whether an ACK that names this PSN was seen."""
@@ -148,26 +157,28 @@ class PsnRecord:
 
 @dataclass(slots=True, eq=False)
 class AuditedPdc:
-    """One instance of a PDC: the PDCIDs of a closed PDC may be used again, which begins another instance."""
+    """This class holds one use of a pair of PDCIDs by a PDC, which is called an instance. When the PDCIDs of a closed
+    PDC are used again, another instance begins."""
 
     instance: int
-    """Number of this use of the PDCIDs, from 1."""
+    """Number of this use of the PDCIDs; it counts from 1."""
     last_ns: int
     rod: bool | None = None
     initiator: "PdcDirection | None" = None
-    """Direction in which the initiator sends; None: not known."""
+    """Direction in which the initiator sends, or None if it is not known."""
     close_psn: int | None = None
     close_number: int = -1
     closed: bool = False
     swept: bool = False
     over: bool = False
-    """Whether another instance has the PDCIDs now."""
+    """Whether another instance has the PDCIDs now, or this one was dropped."""
     forgotten: bool = False
     """Whether the table dropped the PDC."""
 
 
 class PdcConversation(NamedTuple):
-    """This record implements `Subject` for PDCs: later packets may show that PSNs come again between the hosts."""
+    """This record implements `Subject` for PDCs. A contradiction is in doubt if later packets show that a PDC between
+    the hosts uses PSNs of the PDC before it."""
 
     hosts: Hosts
     again: Container[Hosts]
@@ -178,7 +189,7 @@ class PdcConversation(NamedTuple):
 
 
 class UnknownPdc:
-    """The state of a check where a packet names no PDC, or a PDC that does not exist."""
+    """This class is the state that a rule gets if a packet names no PDC, or names a PDC that does not exist."""
 
     def __init__(self, seen: ObservedPacket) -> None:
         self._seen = seen
@@ -189,46 +200,47 @@ class UnknownPdc:
 
 @dataclass(slots=True, eq=False)
 class PdcDirection:
-    """A direction of a PDC has the requests that one end sends, and the answers of the other end."""
+    """This class holds one direction of a PDC: the requests that one end sends, and the answers of the other end."""
 
     pdc: AuditedPdc
     sender: int
     id: int
-    """PDCID of the sender; 0: not known."""
+    """PDCID of the sender. It is 0 if the PDCID is not known."""
     other: "PdcDirection" = field(init=False, repr=False)
     before: "PdcDirection | None" = None
-    """Same direction of the instance before, for packets that are late."""
+    """Same direction of the PDC that had the PDCIDs before; late packets may belong to it."""
     after: "PdcDirection | None" = None
-    """Same direction of the next instance."""
+    """Same direction of the PDC that had the PDCIDs next."""
     ses: Any = None
     """State that the tracker of messages keeps for this direction."""
     start: int | None = None
-    """Start_PSN; None: no SYN packet was seen."""
+    """Start_PSN, or None if no SYN packet was seen."""
     named: int = 0
-    """PDCID of the receiver as the sender named it last; 0: the sender has named no PDCID."""
+    """PDCID of the receiver in the last request of the sender. It is 0 if no request has named a PDCID."""
     learned: int = -1
-    """Number of the ACK that told the PDCID of the sender; -1: no ACK did."""
+    """Number of the ACK that told the PDCID of the sender. It is -1 if no ACK did."""
     others: tuple[int, ...] = ()
-    """PDCIDs of the sender, and Start_PSNs, for which it is already reported that packets contradict each other."""
+    """PDCIDs of the sender, and Start_PSNs, whose contradictions are already reported."""
     opener: ObservedPacket | None = None
     """SYN packet that opened the PDC, if another PDC used the same PDCID before."""
     fast: int = NEVER
-    """PDCID that requests must name to take the fast path: that of the receiver; `NEVER`: no request may take it."""
+    """PDCID of the receiver that a request must name to take the fast path. It is `NEVER` if no request may take the
+    fast path."""
     kind: Any = None
-    """Class of the header tuples whose packets may take the fast path."""
+    """Class of the header tuple that a request must have to take the fast path."""
     next: int = 0
-    """Next PSN: the newest PSN seen, plus 1."""
+    """PSN after the newest PSN that was seen."""
     lowest: int | None = None
-    """Oldest PSN seen; None: no request was seen."""
+    """Oldest PSN that was seen, or None if no request was seen."""
     clear: int | None = None
-    """CLEAR_PSN of the newest first transmission."""
+    """CLEAR_PSN of the first transmission with the newest PSN, or None."""
     cleared: int | None = None
-    """Newest CLEAR_PSN of all packets."""
+    """Newest CLEAR_PSN that took the slow path, in a request, a CLEAR_CMD or implied by CLOSE_CMD, or None."""
     range: int = 1024
-    """Widest window that the receiver is known to offer (UE 1.0.1 §3.5.12.6)."""
+    """Widest window that the receiver is known to offer, in PSNs (UE 1.0.1 §3.5.12.6)."""
     records: dict[int, PsnRecord] = field(default_factory=dict)
     floor: int | None = None
-    """PSN below which all records were dropped."""
+    """PSN below which all records were dropped, or None if no record was dropped."""
     copies: dict[int, list[int]] = field(default_factory=dict)
     """Maps a PSN to the times at which it was seen again."""
     asked: dict[int, None] = field(default_factory=dict)
@@ -236,24 +248,26 @@ class PdcDirection:
     holes: dict[int, bool] = field(default_factory=dict)
     """Holds PSNs between those seen, where the capture is complete, and PSNs that were seen trimmed: these are true."""
     plain: int | None = None
-    """Oldest PSN of a first transmission with syn = 0."""
+    """Oldest PSN of a first transmission with syn = 0, or None."""
     synned: int | None = None
-    """Newest PSN of a first transmission with syn = 1."""
+    """Newest PSN of a first transmission with syn = 1, or None."""
     cack: int | None = None
-    """Newest CACK_PSN."""
+    """Newest CACK_PSN, or None if no ACK was seen."""
     una: int | None = None
-    """Oldest PSN for which no ACK was seen; only where the capture is complete."""
+    """Oldest PSN for which no ACK was seen, or None if it is not computed yet. The value is kept only in a complete
+    capture."""
     held: dict[int, int] = field(default_factory=dict)
     """Maps each PSN with a guaranteed response to the number of the ACK that asked to clear it."""
     nacked: dict[int, int] = field(default_factory=dict)
-    """Maps each refused PSN to the time of its NACK."""
+    """Maps each refused PSN to the time of its NACK in nanoseconds."""
     demanded: int | None = None
-    """Start_PSN that a NACK asked for."""
+    """Start_PSN that a NACK demanded, or None."""
     gap: bool = False
-    """Whether CLOSE_CMD may be missing: a PSN that comes again may belong to another instance."""
+    """Whether a CLOSE_CMD may be missing in the capture, so that a PSN that comes again may belong to another
+    instance."""
     was: PsnRecord | None = None
-    """`was`, `subject` and `number_of` hold what an event refers to beside the packet: a record, a PSN, the number of a
-    packet."""
+    """Record to which an event refers beside its packet. Likewise, `subject` holds a PSN and `number_of` the number of
+    a packet."""
     subject: int = 0
     number_of: int = -1
 
@@ -263,13 +277,13 @@ class PdcDirection:
 
     @property
     def earlier(self) -> PsnRecord:
-        """Return `was`, which must not be None, at an event that has an earlier packet."""
+        """Return `was` at an event that has an earlier packet. It must not be None."""
         assert self.was is not None
         return self.was
 
     @property
     def peer(self) -> int:
-        """Return the PDCID of the receiver; 0: not known."""
+        """Return the PDCID of the receiver, or 0 if it is not known."""
         return self.other.id
 
     @property
@@ -287,25 +301,27 @@ class PdcDirection:
 
     @property
     def is_forward(self) -> bool:
-        """Tell whether the initiator is known to send in this direction."""
+        """Return whether the initiator is known to send in this direction."""
         return self.pdc.initiator is self
 
     @property
     def is_return(self) -> bool:
-        """Tell whether the target is known to send in this direction."""
+        """Return whether the target is known to send in this direction."""
         return self.pdc.initiator is self.other
 
     def flow(self) -> Flow:
         return ends(self.sender, self.other.sender) | {"spdcid": self.id, "dpdcid": self.other.id}
 
     def is_near(self, psn: int) -> bool:
-        """Return whether `psn` is less than `FAR` from the known PSNs, so that it can belong to this instance."""
+        """Return whether `psn` is less than `FAR` from the next PSN, so that it can belong to this PDC. Without
+        requests, the PSN is compared with the newest CACK_PSN."""
         if self.lowest is not None or self.start is not None:
             return -FAR < diff32(psn, self.next) < FAR
         return self.cack is None or -FAR < diff32(psn, self.cack) < FAR
 
     def fits(self, psn: int) -> bool:
-        """Return whether `psn` surely is of this PDC: it is the next PSN, or one that is missing between those seen.
+        """Return whether `psn` surely belongs to this PDC: it is the next PSN, or a PSN that is missing between those
+        seen.
 
         Another PDC on the same PDCIDs would begin far away, or after the CLOSE_CMD of this one (UE 1.0.1 §3.5.8.2).
         """
@@ -317,19 +333,20 @@ class PdcDirection:
         return inside and psn not in self.records and (self.floor is None or diff32(psn, self.floor) >= 0)
 
     def unseen(self, psn: int) -> bool:
-        """Return whether no packet with this PSN was seen, not even a trimmed one; False if its record may have been
-        dropped."""
+        """Return whether surely no packet with this PSN was seen, not even a trimmed one. It is False if the record of
+        the PSN may have been dropped."""
         return diff32(psn, self.next) >= 0 or self.holes.get(psn) is False
 
     def has_gap(self, psn: int) -> bool:
-        """Return whether a PSN above `psn` was not seen: it may be the PSN of CLOSE_CMD."""
+        """Return whether some PSN above `psn` was not seen; that PSN may be the one of CLOSE_CMD."""
         above = diff32(self.next, psn) - 1
         if above >= len(self.records):
             return True
         return any((psn + 1 + step) & M32 not in self.records for step in range(above))
 
     def begin_at(self, start: int, psn: int) -> None:
-        """Follow PSNs from `psn` on, after two SYN packets with different Start_PSNs, of which either may be right."""
+        """Follow PSNs from `psn` on, with Start_PSN `start`. The caller has seen two SYN packets with different
+        Start_PSNs, of which either may be right."""
         self.start, self.lowest, self.next = start, psn, psn
         self.plain = self.synned = self.clear = self.cleared = self.una = None
 
@@ -348,7 +365,7 @@ class PdcDirection:
             self.holes = {hole: trimmed for hole, trimmed in self.holes.items() if diff32(psn, hole) <= HOLES}
 
     def acknowledged(self) -> int:
-        """Return the oldest PSN for which no ACK was seen: all PSNs below may be cleared."""
+        """Return the oldest PSN for which no ACK was seen. The source may clear all PSNs below it."""
         una = self.una
         if una is None:
             una = self.next if self.lowest is None else self.lowest
@@ -361,8 +378,8 @@ class PdcDirection:
         return una
 
     def uncleared(self, cack: int) -> int | None:
-        """Return the oldest PSN up to `cack` with a guaranteed response that no packet seen has cleared; drop the
-        cleared ones."""
+        """Return the oldest PSN up to `cack` whose guaranteed response no packet seen has cleared, or None; forget the
+        PSNs that were cleared."""
         for cleared in (self.clear, self.cleared):
             if cleared is not None:
                 self.held = {psn: number for psn, number in self.held.items() if diff32(psn, cleared) > 0}
@@ -371,7 +388,7 @@ class PdcDirection:
 
     @property
     def newest_clear(self) -> int | None:
-        """Return the newest CLEAR_PSN of all packets; None: none was seen."""
+        """Return the newest CLEAR_PSN of all packets, or None if no CLEAR_PSN was seen."""
         if self.clear is None or self.cleared is None:
             return self.cleared if self.clear is None else self.clear
         return self.clear if diff32(self.clear, self.cleared) > 0 else self.cleared
@@ -382,7 +399,7 @@ class PdcDirection:
         self.other = PdcDirection(other.pdc, other.sender, other.id)
 
     def shorten(self, most: int) -> None:
-        """Drop the oldest records, down to `most`."""
+        """Drop the oldest records, so that `most` records remain."""
         records = self.records
         for psn in list(records)[: len(records) - most]:
             del records[psn]
@@ -398,5 +415,5 @@ class PdcDirection:
 
 
 def reaches(known: int | None, psn: int) -> bool:
-    """Return whether a known PSN, such as a CLEAR_PSN, is equal to this PSN or newer."""
+    """Return whether a known PSN, such as a CLEAR_PSN, is equal to `psn` or newer. It is False if `known` is None."""
     return known is not None and diff32(known, psn) >= 0

@@ -1,1 +1,2 @@
-"""This package turns the records of a capture into observed packets: it finds where header, payload and trailer end."""
+"""This package turns the records of a capture into observed packets: it finds where the headers, the payload and the
+trailer of each packet end."""

@@ -1,6 +1,7 @@
-"""An address is a number that also holds the kind of address: `::1` differs from 0.0.0.1 and from LID 1.
+"""This module represents an address by a number that also tells the type of address, so that the IPv6 address `::1`
+differs from 0.0.0.1 and from LID 1.
 
-An IPv4 address is represented by its number alone; every other address has a mark above its bits.
+The number of an IPv4 address is the address itself; every other address has a mark above its bits.
 """
 
 from functools import lru_cache
@@ -21,7 +22,7 @@ ADDRESSED = {
 
 
 def bits_of(address: int) -> int:
-    """Return the address as it is written in the header."""
+    """Return the bits of an address as the header has them, without the mark."""
     return address & (IPV6 - 1)
 
 
@@ -38,5 +39,6 @@ def address_text(address: int) -> str:
 
 
 def ends(src: int, dst: int) -> dict[str, Any]:
-    """Return sender and receiver as text; the `flow()` of most states begins with them."""
+    """Return the sender and the receiver as text under the names `src` and `dst`, with which the `flow()` of most
+    states begins."""
     return {"src": address_text(src), "dst": address_text(dst)}

@@ -1,4 +1,5 @@
-"""This module finds out what a single packet tells about its CRC; `wire/flow_crc.py` decides for the flow."""
+"""This module decides what a single packet tells about its CRC; `wire/flow_crc.py` decides whether the packets of a
+flow have a CRC."""
 
 from uetproto.audit.reader.options import Options
 from uetproto.wire.codec import codec_of
@@ -12,11 +13,11 @@ from uetproto.wire.packet import CRC_SUSPECT, Fault, Layer, Packet, Trailer, crc
 from uetproto.wire.stack import TRIMMED_DSCP
 
 CRC_TOO = "crc32c"
-"""Note of a sealed packet whose last bytes are a right CRC32C; one ICV in 2^32 has the value of that CRC by chance."""
+"""Note of a sealed packet whose last bytes are a right CRC32C. By chance, this holds for one ICV in 2^32."""
 
 
 def mark_wrong(packet: Packet, data: bytes) -> None:
-    """Mark the last bytes as a CRC that is wrong."""
+    """Mark the last bytes of the payload as a CRC that is wrong."""
     if packet.trailer is None:
         end = end_of(packet.layers)
         value = int.from_bytes(data[end - CRC_SIZE : end], "big")
@@ -26,7 +27,8 @@ def mark_wrong(packet: Packet, data: bytes) -> None:
 
 
 def mark_absent(packet: Packet, roce: bool) -> None:
-    """Mark a packet as one without CRC; an ICRC that the capture changed cannot be judged."""
+    """Mark a packet as one without a CRC. The ICRC of a RoCE packet stays, but is marked as not judged, because the
+    capture may have changed it."""
     if packet.trailer is None:
         return
     if roce:
@@ -37,7 +39,7 @@ def mark_absent(packet: Packet, roce: bool) -> None:
 
 
 def is_uet(packet: Packet, options: Options) -> bool:
-    """Return whether the packet is UET, readable or not."""
+    """Return whether the packet is UET, even if its headers cannot be decoded."""
     for form, values, _ in packet.layers:
         if form == "entropy" or (form == "udp" and values["dport"] == options.udp_port):
             return True
@@ -47,7 +49,7 @@ def is_uet(packet: Packet, options: Options) -> bool:
 
 
 def is_roce(packet: Packet, options: Options) -> bool:
-    """Return whether the packet is RoCE or InfiniBand, readable or not."""
+    """Return whether the packet is RoCE or InfiniBand, even if its headers cannot be decoded."""
     for form, values, _ in packet.layers:
         if form == BTH.name or (form == "udp" and values["dport"] == options.roce_port):
             return True
@@ -57,7 +59,8 @@ def is_roce(packet: Packet, options: Options) -> bool:
 
 
 def add_udp_after_bad_ip(packet: Packet, data: bytes) -> None:
-    """Add the UDP header behind an IP header whose wrong length ended the decoding: its ports show the protocol."""
+    """Add the UDP header behind an IP header whose wrong length ended the decoding, because the UDP ports show the
+    protocol."""
     form, values, offset = packet.layers[-1] if packet.layers else Layer("", {})
     at = offset + (40 if form == "ipv6" else 20)
     protocol = values.get("protocol", values.get("next_header"))
@@ -67,7 +70,8 @@ def add_udp_after_bad_ip(packet: Packet, data: bytes) -> None:
 
 
 def reread_as_plain_ack(packet: Packet) -> None:
-    """Read an ACK that is too short for its `epsn` as an ACK with a reserved bit set (wire.md §3.2)."""
+    """Decode an ACK that is too short for the field that its `epsn` bit announces as an ACK with a reserved bit set
+    (wire.md §3.2)."""
     form, _, offset = packet.layers[-1] if packet.layers else Layer("", {})
     data = packet.raw
     if form in ("udp", "entropy") and len(data) == ACK.size and matches(ACK_EPSN, int.from_bytes(data[:2], "big")):
@@ -77,10 +81,11 @@ def reread_as_plain_ack(packet: Packet) -> None:
 
 
 def is_crc_right(packet: Packet, data: bytes) -> bool | None:
-    """Return whether the CRC32C of a UET packet is right; None if the packet has no CRC32C or is incomplete.
+    """Return whether the CRC32C of a UET packet is right, or None if the packet has no CRC32C or is incomplete.
 
-    A packet whose IP length is wrong, as the CRC shows, becomes malformed; an ACK in which a reserved bit is set, and
-    which looks like one of a later revision without a CRC, becomes an ACK with a CRC (wire.md §3.2).
+    The function also changes two kinds of packets (wire.md §3.2). A packet whose CRC shows that its IP length is wrong
+    becomes malformed. An ACK with a reserved bit set, which was decoded as an ACK of a later revision without a CRC,
+    becomes an ACK with a CRC.
     """
     layers, notes = packet.layers, packet.notes
     if "truncated" in notes or "fragment" in notes:
@@ -103,8 +108,8 @@ def is_crc_right(packet: Packet, data: bytes) -> bool | None:
 
 
 def _unmask_trimmed(packet: Packet, data: bytes) -> None:
-    """Report a packet as malformed, and not as trimmed, if all bytes that its UDP length counts are there: then its IP
-    length, which is smaller, is wrong."""
+    """Report a packet as malformed, and not as trimmed, if all bytes that its UDP length counts are there. The smaller
+    length in its IP header is then wrong."""
     network = network_of(packet.layers)
     udp = next((layer for layer in packet.layers if layer.form == "udp"), None)
     if udp is None or network.values["dscp"] in TRIMMED_DSCP:

@@ -1,7 +1,7 @@
-"""An expected header has its reserved bits 0 and codes that have a meaning.
+"""This module says which values an expected header has: its reserved bits are 0, and its codes have a meaning.
 
-`fast_path.py` compiles these tables into the readers of expected packets; `audit/wire/rules.py` and
-`audit/roce/rules_wire.py` look up in them what is wrong with any other packet.
+`fast_path.py` compiles these tables into functions that read expected packets; for any other packet,
+`audit/wire/rules.py` and `audit/roce/rules_wire.py` use them to find what is wrong.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -25,18 +25,18 @@ _ALSO_RESERVED = {"pds.uud_req": ("flags",), "pds.ack_cc": ("cc_flags",), "pds.a
 """Fields that are reserved by wire.md §3.3 and §3.7 although their name does not say so."""
 
 VERSIONS = ("version", "tver")
-"""Fields of SES and of the BTH that hold a version; it is 0 (wire.md §4, roce.md §2)."""
+"""Fields of SES and of the BTH that hold a version. The version is 0 (wire.md §4, roce.md §2)."""
 
 _VENDORS = {**VENDORS, CcType: range(14, 16)}
-"""Codes that a vendor may define, by the enumeration to which they belong (wire.md §3.3, §4, §5)."""
+"""Maps an enumeration to the codes that a vendor may define (wire.md §3.3, §4, §5)."""
 
 SYNDROMES = (*range(0x40), *Nak)
-"""Syndromes that are ACK, RNR NAK or NAK (roce.md §2.1); bit 7 is reserved."""
+"""Syndromes that mean ACK, RNR NAK or NAK (roce.md §2.1). The reserved bit 7 is 0 in them."""
 
 
 @cache
 def reserved_fields(form: str) -> tuple[str, ...]:
-    """Return the fields of a form that are sent as 0."""
+    """Return the names of the fields of a form of header that are sent as 0."""
     if form not in UET_FORMS and form not in ROCE_FORMS and form != "ipv4":
         return ()
     rsvd = tuple(name for name in FORMS[form].names if name.startswith("rsvd"))
@@ -45,7 +45,8 @@ def reserved_fields(form: str) -> tuple[str, ...]:
 
 @cache
 def code_fields(form: str) -> Mapping[str, frozenset[int]]:
-    """Return the fields of a form that hold codes, with the codes that have a meaning, those of vendors included."""
+    """Return a map from each field of a form of header that holds a code to the codes that have a meaning, including
+    those of vendors."""
     if form not in UET_FORMS and form != "bth" and form != "aeth":
         return {}
     header = FORMS[form]
@@ -62,7 +63,7 @@ def _known(field: Field) -> frozenset[int]:
 
 
 def is_vendors(form: str, name: str, value: int) -> bool:
-    """Return whether a code that `code_fields` returns belongs to a vendor."""
+    """Return whether a code that `code_fields` lists for a field is one that vendors define."""
     return value not in _named(form, name)
 
 
@@ -77,15 +78,15 @@ def _named(form: str, name: str) -> Container[int]:
 
 
 class Misfit(NamedTuple):
-    """A misfit is a length that differs from what the headers imply."""
+    """This record describes a length that differs from the one that the headers imply."""
 
     expected: str
     seen: str
 
 
 def misfit_of_uet(layers: list[Layer], size: int) -> Misfit | None:
-    """Return how a payload of `size` bytes contradicts the length that SES states (interfaces.md §3); None: it does
-    not."""
+    """Return how a payload of `size` bytes contradicts the length that SES states (interfaces.md §3), or None if it
+    does not."""
     implied = implied_payload(layers)
     if implied is None or implied == size:
         return None
@@ -93,7 +94,8 @@ def misfit_of_uet(layers: list[Layer], size: int) -> Misfit | None:
 
 
 def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, pad: int) -> Misfit | None:
-    """Return how payload and pad of a packet contradict its opcode or its RETH (roce.md §3, §4); None: they do not."""
+    """Return how `size` bytes of payload and `pad` bytes of padding contradict the opcode or the RETH of a packet
+    (roce.md §3, §4), or None if they do not."""
     found = dict(layers)
     opcode = found["bth"]["opcode"]
     if opcode >> 5 == Transport.CNP:
@@ -122,7 +124,8 @@ def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, p
 
 
 def has_unexpected_field(layers: list[Layer]) -> bool:
-    """Return whether a reserved bit is set, a version is not 0, or a code has no meaning or a vendor's meaning only."""
+    """Return whether a reserved bit is set, a version is not 0, or a code has no meaning or only a vendor's meaning.
+    The DF bit and the UDP checksum of UET packets are checked, too."""
     uet = not any(layer.form == "bth" for layer in layers)
     for form, values, _ in layers:
         if any(values[name] for name in reserved_fields(form)):
@@ -143,9 +146,10 @@ _EXPECTED_NOTES = frozenset({"sealed", "padding", "truncated"})
 
 
 def is_expected(packet: Packet, data: bytes) -> bool:
-    """Return whether a UET or RoCE packet, looked at alone, is as expected: reserved bits 0, lengths and CRC right.
+    """Return whether a UET or RoCE packet is as expected by itself, without the packets around it: reserved bits are 0,
+    and lengths and CRC are right.
 
-    Of a truncated packet, only the headers that are whole are looked at.
+    Of a truncated packet, only the headers that the capture has whole are checked.
     """
     layers, trailer, notes = packet.layers, packet.trailer, packet.notes
     cut = "truncated" in notes
@@ -176,5 +180,5 @@ def is_expected(packet: Packet, data: bytes) -> bool:
 
 
 def is_data(forms: Sequence[str]) -> bool:
-    """Return whether a UET packet is a request, which travels ECN-capable (cms.md §2)."""
+    """Return whether a UET packet is a request, which is sent as ECN-capable (cms.md §2)."""
     return any(form.startswith("pds.") and "_req" in form and "cc_state" not in form for form in forms)

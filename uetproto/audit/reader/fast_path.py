@@ -1,6 +1,7 @@
-"""The fast path compiles each frequent shape into a reader that turns bytes into an `ObservedPacket` directly.
+"""This module compiles each frequent sequence of headers into a function, a reader, which turns bytes into an
+`ObservedPacket` directly.
 
-A shape is a sequence of headers with the same values in the fields that select what follows (`wire/shapes.py`).
+A shape is a sequence of headers in which the fields that select the next header have fixed values (`wire/shapes.py`).
 `FastReader.read` returns None for a packet that is not as expected, and for a packet whose shape is not compiled. Such
 a packet takes the slow path, which alone decides what a frame means. A test compares the results of both paths.
 """
@@ -25,27 +26,29 @@ from uetproto.wire.headers.roce import BTH_FOLLOWS
 from uetproto.wire.packet import Layer, Packet
 
 _WARM = 4
-"""Number of packets of a shape after which it is compiled."""
+"""Number of packets of a shape that take the slow path before the shape is compiled."""
 _MOST = 1024
-"""Number of shapes that are kept."""
+"""Greatest number of compiled shapes that are kept."""
 
 Hint = tuple[int, ...]
-"""A hint is a guess of the offset of the PDS header, security header or BTH, with the two bytes at that offset. It may
-be wrong."""
+"""Guess of the offset of the PDS header, the security header or the BTH, with the two bytes at that offset. The guess
+may be wrong."""
 
 
 class Kind(NamedTuple):
-    """A kind is a class of expected packets that no rule about a single packet distinguishes."""
+    """This record names the headers and the trailer of expected packets; rules about a single packet treat all packets
+    with the same `Kind` alike."""
 
     forms: tuple[str, ...]
-    """Forms of the headers, without SES if one of its extensions is missing."""
+    """Forms of the headers. The SES forms are left out if an extension header of SES is missing."""
     trailer: str | None
     whole: bool = True
     """Whether the capture kept the end of the packet."""
 
 
 class Branch(NamedTuple):
-    """A branch holds the readers of one hint, by the first two bytes of the SES header if there is an SES header."""
+    """This record holds the readers for one hint, by the first two bytes of the SES header. The key is empty if there
+    is no SES header."""
 
     ses: slice
     readers: dict[bytes, tuple[Reader, ...]]
@@ -66,9 +69,8 @@ class FastReader:
         """Numbers the kinds of expected packets."""
 
     def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> ObservedPacket | None:
-        """Return the packet if it is expected and its shape is known, else None; only headers of a `cut` packet are
-        checked.
-        """
+        """Return the packet, or None if it is not as expected or its shape is not compiled. Of a packet that the
+        capture truncated (`cut`), only headers are checked."""
         by_hint = self._by_hint[cut]
         # UDP behind Ethernet and IPv4 is most common, so its hint is read without a call of `_hint`.
         branch = (len(data) >= _HINTED and by_hint.get(_ipv4_udp(data))) or by_hint.get(_hint(data))
@@ -80,7 +82,8 @@ class FastReader:
         return None
 
     def learn(self, data: bytes, packet: Packet) -> None:
-        """Remember the shape of an expected packet that took the slow path, and count the packet if it is whole."""
+        """Remember the shape of an expected packet that took the slow path, and count the packet if it is not
+        truncated."""
         layers = packet.layers
         whole = "truncated" not in packet.notes
         kind = _kind_of(packet)
@@ -131,8 +134,9 @@ _READ = (LOWER_FORMS.keys() | UET_FORMS.keys() | ROCE_FORMS.keys()) - {"lrh", "e
 """Forms of the packets that the fast path reads."""
 _HINTED = 44
 _ipv4_udp: Callable[[bytes], tuple[int, ...]] = struct.Struct(">14xB8xB18xH").unpack_from
-"""Reads three values of a frame: IPv4 version and header length, IPv4 protocol, and the two bytes after a UDP header.
-If the first two are `_IPV4_UDP`, the frame is UDP over IPv4, whose offsets are fixed, and the values are its hint."""
+"""Reads three values of a frame: the byte with IPv4 version and header length, the IPv4 protocol, and the two bytes
+after a UDP header. If the first two values are `_IPV4_UDP`, the frame is UDP over IPv4, whose offsets are fixed, and
+the three values are its hint."""
 _IPV4_UDP = (0x45, 17)
 _TRIED = 8  # greatest number of readers that are tried for one hint and beginning of the SES header
 _HINTS = 16_384  # greatest number of pairs of a hint and a beginning of the SES header that are kept
@@ -156,7 +160,8 @@ def _hint(data: bytes) -> Hint:
 
 
 def _ses_of(layers: list[Layer]) -> slice:
-    """Return where the first two bytes of the SES header are, even if the capture cut it; empty if none follows."""
+    """Return where the first two bytes of the SES header are, even if the capture cut this header. The slice is empty
+    if no SES header follows."""
     for form, _, offset in layers:
         if form.startswith("ses."):
             return slice(offset, offset + 2)

@@ -1,4 +1,5 @@
-"""This module makes the readers of expected packets: one function for each shape, compiled by `wire.shapes`."""
+"""This module makes the readers of expected packets: one function for each sequence of headers, compiled by
+`wire.shapes`."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +59,8 @@ _BEGINNINGS = 1_024
 
 @cache
 def exact_of(header: Header) -> tuple[str, ...]:
-    """Return the fields whose values are compiled into a reader: they select what follows, or have a fixed value."""
+    """Return the fields of a header whose values are compiled into a reader, because they select the next header or
+    have a fixed value."""
     names = [*exact_fields(header), *reserved_fields(header.name)]
     names += [name for name in VERSIONS if name in header.names]
     names += {"ipv4": ["df"], "ethernet": ["type"], "vlan": ["type"]}.get(header.name, [])
@@ -71,7 +73,8 @@ the same headers."""
 
 
 def classes_of(layers: list[Layer], index: int) -> dict[str, frozenset[int]]:
-    """Return the values that each code field outside `exact_of` may have in an expected header of the same shape."""
+    """Return the codes that may stand in an expected header of the same shape, for each field that holds a code and is
+    not in `exact_of`. `index` is the header's place in `layers`."""
     form, values, offset = layers[index]
     found = {"dscp": _EXPECTED_DSCP} if "dscp" in values else {}
     for name in code_fields(form):
@@ -105,7 +108,8 @@ def _expected_codes(form: str, name: str) -> frozenset[int]:
 
 
 def following_of(layers: list[Layer], rest: bytes) -> str | None:
-    """Return the form of the header that begins with `rest`; "" if `rest` is too short to tell; None for payload."""
+    """Return the form of the header that begins with `rest`. It is "" if `rest` is too short to tell, and None if
+    payload follows or no header fits."""
     candidates = awaited(layers)
     if not candidates:
         return None

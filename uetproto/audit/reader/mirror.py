@@ -1,11 +1,12 @@
-"""Mirror ports make copies of a packet, equal from the UDP or entropy header on (interfaces.md §8, --mirror).
+"""This module recognizes the copies of a packet that mirror ports make. Copies are equal from the UDP or entropy header
+on (interfaces.md §8, --mirror).
 
-A switch on the path may change tags, TTL and ECN, and pads short frames; these differences are ignored.
+A switch on the path may change VLAN tags, TTL and ECN, and may pad short frames; these differences are ignored.
 """
 
 WINDOW = 1_000_000
-"""Largest time between two copies of a packet, in nanoseconds. A retransmission has the retransmission flag, or comes
-later."""
+"""Largest time between two copies of a packet, in nanoseconds. A retransmission is no copy: it has the retransmission
+flag, or it comes later."""
 _MOST = 65_536
 """Number of packets that are remembered."""
 _TAGS = (b"\x81\x00", b"\x88\xa8")
@@ -13,14 +14,14 @@ _STARTS = {"ethernet": 14, "raw": 0, "sll": 16, "sll2": 20}
 
 
 class Copies:
-    """This object remembers the packets of the last `WINDOW` nanoseconds."""
+    """This class recognizes copies; it remembers the packets of the last `WINDOW` nanoseconds."""
 
     def __init__(self, link: str) -> None:
         self._start = _STARTS.get(link)
         self._last: dict[bytes, int] = {}
 
     def is_copy(self, data: bytes, time_ns: int) -> bool:
-        """Return whether an equal packet was seen within `WINDOW`; the first of several is no copy."""
+        """Return whether an equal packet was seen within `WINDOW`. The first of several equal packets is no copy."""
         if self._start is None:
             return False
         key = _lasting(data, self._start)

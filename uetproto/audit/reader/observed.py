@@ -1,7 +1,7 @@
-"""An audit sees a packet as named tuples of its headers; what no rule needs is not kept.
+"""This module represents a packet by named tuples of its headers for an audit. Anything that no rule needs is left out.
 
-`seen.head.psn` is the PSN of the header that leads the transport: a PDS header, a BTH, or a security header that was
-not opened. The class of a header tells which header it is: `seen.head.form` is the name, such as `pds.rud_req.syn`.
+`seen.head` is the first transport header: a PDS header, a BTH, or a security header if the packet was not opened.
+`seen.head.psn` is the PSN in this header, and `seen.head.form` is the name of its form, such as `pds.rud_req.syn`.
 """
 
 from typing import Any, NamedTuple
@@ -13,36 +13,39 @@ from uetproto.wire.forms import FORMS
 from uetproto.wire.packet import Packet
 
 Head = Any
-"""A header is a named tuple of the fields of its form (`wire.tuples`), with the class attribute `form`."""
+"""Type of a header: a named tuple of the fields of its form (`wire.tuples`), with the class attribute `form`."""
 
 
 class ObservedPacket(NamedTuple):
-    """An observed packet is a packet as an audit sees it. Numbers count from 0 in its file, times are nanoseconds."""
+    """This record holds a packet as an audit sees it. `number` counts the records of a file from 0, and `time_ns` is
+    the time of capture in nanoseconds."""
 
     number: int
     time_ns: int
     src: int
-    """Address of the sender, with its kind (`address.py`)."""
+    """Address of the sender, as a number that also tells the type of address (`address.py`)."""
     dst: int
     dscp: int
     ecn: int
     entropy: int
-    """UDP source port, or the field of the entropy header, which selects the path."""
+    """UDP source port, or the field of the entropy header; it selects the path through the network."""
     head: Head
-    """Header that leads the transport: PDS header, BTH or security header."""
+    """First transport header: a PDS header, a BTH or a security header. It is None if no such header can be read."""
     ses: Head
-    """SES request or response that follows `head`; None if there is none."""
+    """SES header of a request or response, or None if there is none or the capture cut it."""
     more: tuple[Head, ...]
-    """Further headers: CC states, extensions, and RETH, AETH and others of RoCE."""
+    """Further headers: states of congestion control, extensions of SES, and headers of RoCE behind the BTH, such as
+    RETH and AETH."""
     size: int
-    """Size of the payload in bytes; -1 if it is unknown because the capture kept less."""
+    """Size of the payload in bytes. It is -1 if the size is unknown because the packet is not whole."""
     content: int | None
-    """CRC32C that stands for SES header, extensions and payload, equal in all copies of a packet; None if not known."""
+    """CRC32C over the SES header, its extensions and the payload, which is equal in all copies of a packet. It is None
+    if the packet is not whole."""
     packet: Packet | None
-    """The decoded packet, if something is not as expected; None if reserved bits are 0, lengths agree and the CRC is
+    """Decoded packet, if something is not as expected. It is None if reserved bits are 0, lengths agree and the CRC is
     right. For a truncated packet that has all its headers, None says this of the headers only."""
     opening: Opened | Refused | None = None
-    """Result of opening a sealed packet; None if there are no keys or the packet is not sealed."""
+    """Result of opening a sealed packet. It is None if there are no keys or the packet is not sealed."""
 
     @property
     def is_trimmed(self) -> bool:
@@ -50,5 +53,5 @@ class ObservedPacket(NamedTuple):
 
 
 def head_class(form: str) -> Any:
-    """Return the class of the headers of a form (`wire.tuples`)."""
+    """Return the class of the named tuples for headers of a form (`wire.tuples`)."""
     return header_class(FORMS[form])

@@ -1,4 +1,5 @@
-"""These options tell an audit what is known of the capture, how to find the transports, and which rules to check."""
+"""This module defines the options of an audit: what is known of the capture, how to find the transports, and which
+rules to check."""
 
 from dataclasses import dataclass
 
@@ -8,24 +9,25 @@ from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of `uetproto audit` (interfaces.md §8) that change what the audit finds."""
+    """This record has the options of `uetproto audit` (interfaces.md §8) that change what the audit finds."""
 
     complete: bool = False
-    """Whether the capture has every packet; then rules about missing packets are checked."""
+    """Whether the capture has every packet. Rules about missing packets are checked only if it has."""
     ordered: bool = False
     """Whether the packets were captured in the order in which they were sent."""
     mirror: bool = False
     """Whether copies of a packet that a mirror port made count as one packet."""
     rules: tuple[str, ...] = ()
-    """Globs that select rules by id; one that begins with "-" excludes rules. Empty means all rules."""
+    """Globs that select rules by id; a glob that begins with "-" excludes rules. An empty tuple selects all rules."""
     keys: KeyRing | None = None
-    """Keys that open sealed packets."""
+    """Keys that open sealed packets, or None if there are no keys."""
     personality: str | None = None
-    """Implementation whose known deviations are reported as notes."""
+    """Implementation whose known deviations are reported as notes, or None."""
     max_flows: int = 65_536
     """Number of conversations of each kind that are followed at the same time, over all interfaces of a file."""
     crc: str = "auto"
-    """Whether packets end with a CRC32C. This option and the next four have the meaning that they have in `decode`."""
+    """Whether packets end with a CRC32C: `auto`, `on` or `off`. This option and the next four have the same meaning as
+    in `decode`."""
     udp_port: int = UDP_PORT
     ip_protocol: int = IP_PROTOCOL
     roce_port: int = ROCE_PORT

@@ -1,4 +1,5 @@
-"""A `Reading` decodes and opens the packets of a capture, and removes copies; it keeps the order of capture."""
+"""This module decodes the packets of a capture, opens the sealed ones, and removes copies made by mirror ports. The
+order of capture is kept."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -42,7 +43,7 @@ class Readers:
 
 
 class Reading:
-    """A reading holds the packets of one interface of one capture."""
+    """This class turns the records of one interface of a capture into observed packets."""
 
     __slots__ = (
         "_copies", "_cut_quickly", "_flows", "_flows_opened", "_flows_read", "_held", "_inner", "_link", "_opener",
@@ -73,11 +74,11 @@ class Reading:
         self.take = self._take_one if self._copies is None else self._take_once
         """Function that takes the next record."""
         self.longest = 0
-        """Number of bytes of the packet of which most was kept."""
+        """Greatest number of bytes that the capture kept of a packet."""
         self.others = 0
         """Number of packets that are of other protocols, or of a link type that is not decoded."""
         self.missing: str | None = None
-        """Reason why the headers of some captured packets cannot be read; None if all can be read."""
+        """Reason why the headers of some captured packets cannot be read, or None if all can be read."""
         self.copies = 0
         """Number of packets that are copies made by a mirror port."""
         self.unopened: dict[str, int] = {}
@@ -94,7 +95,7 @@ class Reading:
 
     @property
     def expected(self) -> dict[Kind, int]:
-        """Return the number of packets that are as expected, by kind."""
+        """Return the number of packets that are as expected, by `Kind`, which names their headers and trailer."""
         expected = self._quick.counts(self._flows_read)
         if self._flows_opened is not None:
             expected = Counter(expected)
@@ -104,13 +105,13 @@ class Reading:
 
     @property
     def may_have_crc(self) -> bool:
-        """Return whether some UET packets end with a CRC32C, or it is not known whether any does."""
+        """Return whether packets of UET may end with a CRC32C: those of some flow do, or no flow is decided yet."""
         known = self._flows.crc32c.values()
         return self._options.crc != "off" and (any(known) or not known)
 
     @property
     def icrc_of(self) -> Mapping[Flow, bool]:
-        """Return, for flows of RoCE, whether the ICRC of any packet is right."""
+        """Return a map from each flow of RoCE to whether the ICRC of any of its packets is right."""
         return self._flows.icrc
 
     def _take_once(self, record: Record) -> None:
@@ -147,7 +148,8 @@ class Reading:
             self._see(seen)
 
     def end(self) -> None:
-        """Hand on the packets that still wait, after the last record."""
+        """Hand on the packets that still wait for the decision whether their flow has a CRC. It must be called after
+        the last record."""
         self._flows.end()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The slow path turns any decoded packet into an `ObservedPacket`; `fast_path.py` reads most packets without it."""
+"""This module turns any decoded packet into an `ObservedPacket`; `fast_path.py` reads most packets without it."""
 
 from typing import Any
 
@@ -16,9 +16,8 @@ _INCOMPLETE = frozenset({"trimmed", "truncated", "fragment"})
 
 
 def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedPacket:
-    """Return what an audit sees of `packet`, which was decoded from `data`. Without a readable transport header, `head`
-    is None.
-    """
+    """Return `packet`, which was decoded from `data`, as an audit sees it. `head` is None if no transport header can be
+    read."""
     src = dst = dscp = ecn = entropy = 0
     head: Head = None
     ses: Head | None = None
@@ -87,7 +86,8 @@ def is_cut_short(packet: Packet) -> bool:
 
 
 def awaited(layers: list[Layer]) -> Candidates:
-    """Return the headers that may follow these layers by the rows of `NEXT`; an empty tuple if payload follows."""
+    """Return the headers that may follow these layers according to the table `NEXT`. The result is empty if payload
+    follows."""
     waiting: list[Candidates] = []
     for form, values, _ in layers:
         if waiting:

@@ -1,8 +1,9 @@
-"""This module finds RoCE packets that are shorter than their lengths say but not marked as truncated by the capture.
+"""This module finds RoCE packets that are shorter than their length fields say, although the capture does not mark them
+as truncated.
 
 Some capture tools keep a fixed number of bytes of each packet and record that number as the packet's length; roce.md §4
-does not tell such a packet from a malformed one. A packet is suspected of this only in a capture in which no packet has
-more bytes.
+does not tell such a packet from a malformed one. A packet is suspected to be truncated in this way only if no packet of
+the capture has more bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from uetproto.audit.reader.expected_values import Misfit
 from uetproto.wire.packet import Packet
 
 SUSPECTED = "suspected truncation"
-"""Note of a packet that was perhaps truncated."""
+"""Note that marks a packet as perhaps truncated."""
 
 _ENDS: dict[str, tuple[str, Callable[[Mapping[str, Any]], int]]] = {
     # form   field              where the packet ends, from its offset on
@@ -24,7 +25,8 @@ _ENDS: dict[str, tuple[str, Callable[[Mapping[str, Any]], int]]] = {
 
 
 def mark_suspected(packet: Packet, kept: int) -> None:
-    """Mark `packet` as perhaps truncated if it should be longer than `kept`, its size according to the capture."""
+    """Mark `packet` as perhaps truncated if its headers say that it is longer than `kept`, its number of bytes
+    according to the capture."""
     sent = 0
     if "erf" in packet and "lrh" in packet:  # the ERF record holds the length on the wire
         sent = next(layer.offset for layer in packet.layers if layer.form == "lrh") + packet["erf"]["wlen"]
@@ -33,12 +35,13 @@ def mark_suspected(packet: Packet, kept: int) -> None:
 
 
 def kept_bytes(packet: Packet) -> int:
-    """Return the number of bytes that are left of a packet whose end is missing."""
+    """Return how many bytes of a packet are left if its end is missing."""
     return packet.payload_offset + len(packet.payload) + len(packet.raw)
 
 
 def missing_end(packet: Packet) -> Misfit:
-    """Return the outermost length field of a packet, and how many bytes earlier than it states the packet ends."""
+    """Return which length field of a packet, the outermost one, states a later end than the packet has, and by how many
+    bytes."""
     form, values, offset = next(layer for layer in packet.layers if layer.form in _ENDS)
     name, end_of = _ENDS[form]
     missing = offset + end_of(values) - kept_bytes(packet)

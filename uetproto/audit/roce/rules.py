@@ -1,5 +1,5 @@
-"""This module judges queue pairs: PSNs, the order of the packets of a message, lengths, answers (roce.md §7, roce.md
-§13)."""
+"""This module judges queue pairs: their PSNs, the order of the packets of a message, lengths, and answers (roce.md §7,
+roce.md §13)."""
 
 from collections.abc import Callable
 
@@ -233,4 +233,4 @@ NOT_OBSERVABLE = not_observable("roce", {
     "Every rule here compares PSN and MSN modulo 2^24.": (10,),
     "It speaks of the codec.": (11,),
 })  # fmt: skip
-"""Invariants of roce.md §15 that no packet can contradict, and why."""
+"""Invariants of roce.md §15 that no packet can contradict, each with the reason."""

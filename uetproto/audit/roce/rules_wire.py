@@ -1,5 +1,5 @@
-"""This module judges a RoCE or InfiniBand packet alone: ICRC, lengths, reserved bits, codes (roce.md §2, roce.md
-§4)."""
+"""This module judges each RoCE or InfiniBand packet by itself: its ICRC, lengths, reserved bits and codes (roce.md §2,
+roce.md §4)."""
 
 from typing import Any
 

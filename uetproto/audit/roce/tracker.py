@@ -1,9 +1,9 @@
 """This module follows queue pairs of RoCE and InfiniBand (RC, UC and UD) in each direction, and congestion
 notifications.
 
-A request with the next PSN takes the fast path through `see`. All others, and answers, take the slow path through
-`tracker_requests.py` and `tracker_answers.py`. No header says which two queue pairs are connected: the tracker learns
-it from the PSNs of answers.
+A request with the next PSN takes the fast path through `see`. Other requests take the slow path through
+`tracker_requests.py`, and answers go to `tracker_answers.py`. No header says which two queue pairs are connected; the
+tracker infers this from the PSNs of answers.
 """
 
 from uetproto.audit.flows import SILENT, Flows
@@ -34,7 +34,8 @@ from uetproto.wire.headers.ethernet import Ecn
 from uetproto.wire.headers.roce import PMTUS, RESPONSES, Transport
 
 Key = tuple[int, int, int]
-"""Key of a `QpStream`: source address, destination address, and one number for queue pair and transport."""
+"""Key of a `QpStream`: the source address, the destination address, and one number for transport and queue pair. The
+queue pair is that of the destination, but in UD that of the source."""
 
 _DEFAULT_KEY = 0xFFFF & KEY
 _CE = int(Ecn.CE)
@@ -72,7 +73,7 @@ class RoceTracker:
         )
 
     def see(self, seen: ObservedPacket) -> None:
-        """Follow a packet with a BTH whose ICRC is not wrong."""
+        """Follow a packet that has a BTH and no wrong ICRC."""
         head = seen.head
         opcode, psn, size = head.opcode, head.psn, seen.size
         stream = self._by_key.get((seen.src, seen.dst, head.destqp << 3 | opcode >> 5))

@@ -1,5 +1,5 @@
-"""This module follows answers: finds the requests that they answer, and compares PSNs, MSNs and the lengths of
-READs."""
+"""This module follows the answers of RoCE queue pairs: it finds the requests that they answer, and compares PSNs, MSNs
+and the lengths of READs."""
 
 from collections.abc import Mapping
 
@@ -37,7 +37,7 @@ _SOON = 10**9
 
 
 class Answers:
-    """This class follows the answers of queue pairs."""
+    """This class finds the requests that the answers of queue pairs belong to, and reports contradictions."""
 
     __slots__ = ("_by_hosts", "_certain", "_length", "_ordered", "_requests", "_response", "_tell")
 
@@ -45,7 +45,8 @@ class Answers:
         self, judge: Judge, tell: Mapping[RoceEvent, Tell], by_hosts: dict[tuple[int, int], list[QpStream]],
         requests: Requests, *, ordered: bool, complete: bool,
     ) -> None:  # fmt: skip
-        """`ordered`: the order of capture is that of sending; `complete`: no packet is missing."""
+        """`ordered` says that packets were captured in the order of sending, and `complete` says that no packet is
+        missing."""
         self._tell = tell
         self._ordered = ordered
         self._certain = ordered and complete
@@ -102,7 +103,7 @@ class Answers:
                     self._answer(stream, requests, seen, seen.head.opcode & 0x1F)
 
     def pair_the_rest(self) -> None:
-        """Connect two queue pairs at the end of the capture, if neither can be connected to another one."""
+        """At the end of the capture, connect two queue pairs if neither of them can be connected to another one."""
         for streams in list(self._by_hosts.values()):
             for stream in streams:
                 if stream.other is None and stream.waiting:
@@ -177,7 +178,7 @@ class Answers:
     def settle(self, stream: QpStream, *, seen_since: bool) -> None:
         """Report answers to requests that were not sent, unless the requests may be missing from the capture.
 
-        `stream` holds the requests. `seen_since`: consider only answers after which a request was seen.
+        `stream` holds the requests. `seen_since` says that only answers after which a request was seen are considered.
         """
         if not seen_since and stream.newest is not None:
             self._check_ahead(stream, seen_since=False)

@@ -1,5 +1,5 @@
-"""This module follows requests on the slow path: copies, first requests, and requests ahead of the next PSN or behind
-it."""
+"""This module follows the RoCE requests that take the slow path: copies, the first request of a connection, and
+requests whose PSN is ahead of the next PSN or behind it."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -38,14 +38,15 @@ ANOTHER = Inconclusive("the queue pairs may have been connected anew")
 
 
 def conflicts(was: RequestRecord, now: RequestRecord) -> bool:
-    """Return whether two requests with one PSN differ."""
+    """Return whether two requests that have the same PSN differ in operation or content. A content that is not known
+    counts as equal."""
     if was.operation != now.operation or was.content is None or now.content is None:
         return was.operation != now.operation
     return was.content != now.content
 
 
 class Contradicted(NamedTuple):
-    """This record replaces the `QpStream` as the state of an event that the tracker itself has judged. By default
+    """A rule gets this record in place of the `QpStream` at an event that the tracker itself has judged. By default,
     `verdict` says that the packets may belong to two connections; None says that nothing is wrong."""
 
     stream: QpStream
@@ -56,25 +57,26 @@ class Contradicted(NamedTuple):
 
 
 def if_sure(stream: QpStream, number: int) -> QpStream | Contradicted:
-    """Return the state of an event that compares a packet with the earlier packet `number`."""
+    """Return what a rule gets at an event that compares a packet with the earlier packet `number`: the stream, or a
+    `Contradicted` if the two packets may belong to two connections."""
     return stream if stream.is_sure_of(number) else Contradicted(stream)
 
 
 class Requests:
-    """This class follows requests on the slow path."""
+    """This class follows the requests that take the slow path."""
 
     __slots__ = ("_certain", "_complete", "_length", "_tell")
 
     def __init__(self, judge: Judge, tell: Mapping[RoceEvent, Tell], *, complete: bool, ordered: bool) -> None:
-        """`complete`: no packet is missing, so that the first copy of a request is its first transmission; `ordered`:
-        the order of capture is that of sending."""
+        """`complete` says that no packet is missing, so that the first copy of a request is its first transmission.
+        `ordered` says that packets were captured in the order of sending."""
         self._tell = tell
         self._complete = complete
         self._certain = complete and ordered
         self._length = judge.rules.tell(WireEvent)[WireEvent.ROCE_LENGTH]
 
     def see(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
-        """Follow a request that does not have the next PSN, or cannot follow the last request."""
+        """Follow a request that does not have the next PSN, or whose operation cannot follow the last request."""
         if stream.suspect is not None and self._is_new_connection(stream, seen, operation):
             self.begin_again(stream)
         psn = seen.head.psn
@@ -105,7 +107,8 @@ class Requests:
             self._behind(stream, seen, operation)
 
     def note(self, stream: QpStream, seen: ObservedPacket, operation: int, *, known: bool = True) -> None:
-        """Store what a record does not hold of a new request. `known`: the PSN before it was seen."""
+        """Store the parts of a new request that a `RequestRecord` does not hold. `known` says that the request with the
+        PSN before it was seen."""
         if operation == _WRITE_FIRST:
             stream.first = seen.head.psn
             stream.stated[seen.head.psn] = seen.more[0].dmalen
@@ -120,7 +123,8 @@ class Requests:
             self._tell[RoceEvent.ATOMIC](stream, seen)
 
     def settle(self, stream: QpStream) -> None:
-        """Decide that the suspected request did not begin a new connection, and that skipped PSNs will not come."""
+        """Report the skipped PSNs that did not come, and decide that the suspected request (`QpStream.suspect`) did not
+        begin a new connection."""
         for gap in stream.gaps:
             gap.tell(gap.state, gap.seen)
         stream.gaps.clear()
@@ -201,7 +205,7 @@ class Requests:
         return is_new
 
     def begin_again(self, stream: QpStream) -> None:
-        """Begin a new connection with the suspected request."""
+        """Begin a new connection with the suspected request (`QpStream.suspect`)."""
         suspect = stream.suspect
         assert suspect is not None
         self._begin(stream, suspect, suspect.head.opcode & 0x1F)
@@ -228,7 +232,7 @@ class Requests:
         self._begin(stream, seen, operation)
 
     def tell_jump(self, stream: QpStream) -> None:
-        """Report a request with a wrong PSN, with which another connection seemed to begin."""
+        """Report that a request has a wrong PSN, because of which another connection seemed to begin."""
         assert stream.left is not None
         own, seen = stream.left
         stream.left = None

@@ -1,4 +1,5 @@
-"""The state of queue pairs has the requests that one queue pair sends to another, and the answers to them."""
+"""This module holds the state of queue pairs: the requests that one queue pair sends to another, and its answers to
+requests of the other."""
 
 from dataclasses import dataclass
 from enum import auto
@@ -15,16 +16,17 @@ from uetproto.wire.headers.roce import OPERATIONS, PMTUS, Load, Operation, Trans
 M24 = 0xFFFFFF
 HALF = 0x800000
 FAR = 0x10000
-"""Upper limit of the distance between two PSNs that are open on one connection, unless both belong to one READ."""
+"""Limit of the distance between the PSNs of two outstanding requests of one connection, unless both PSNs belong to one
+READ."""
 MOST = 4_096
 """Greatest number of PSNs of one sender that are kept."""
 RECORDS = 1_000_000
 """Greatest number of PSNs of all senders together that are kept."""
 SILENCE = 50_000
-"""Least time in nanoseconds for which two queue pairs send nothing when they are connected again: in this time both go
-through several states, and parameters are exchanged outside of the connection."""
+"""Least time in nanoseconds for which two queue pairs send nothing while they are connected anew. In this time both
+change their state several times, and exchange parameters outside of the connection."""
 KEY = 0x7FFF
-"""Mask of the bits of a P_Key that must be equal; the other bit marks full members."""
+"""Mask of the bits that must be equal in two P_Keys. The top bit, which marks full members, is not among them."""
 _READS = 256
 """READs that are searched for a PSN; the usual limit of open READs is 16."""
 UNKNOWN = -(1 << 60)
@@ -32,14 +34,14 @@ UNKNOWN = -(1 << 60)
 
 
 def diff24(a: int, b: int) -> int:
-    """Return a - b as a signed number of 24 bits; positive when `a` is newer."""
+    """Return a - b as a signed number of 24 bits. It is positive if `a` is newer."""
     return ((a - b + HALF) & M24) - HALF
 
 
 # Operations -----------------------------------------------------------------------------------------------------------
 
 IDLE, IN_SEND, IN_WRITE = range(3)
-"""Name the kind of message that a sender has begun and not ended (roce.md §8)."""
+"""States of a sender: it is between two messages, within a SEND, or within an RDMA WRITE (roce.md §8)."""
 
 
 def _message(operation: Operation) -> int:
@@ -56,9 +58,10 @@ def _ends(operation: Operation) -> bool:
 
 _BY_NUMBER = [Operation(number) if number in set(Operation) else None for number in range(32)]
 BEFORE = [None if each is None else IDLE if _begins(each) else _message(each) for each in _BY_NUMBER]
-"""For each operation, the state of the sender before the packet: `IDLE`, `IN_SEND` or `IN_WRITE`."""
+"""State of the sender before a packet, by the operation of the packet: `IDLE`, `IN_SEND` or `IN_WRITE`. It is None for
+an operation that is not defined."""
 AFTER = [IDLE if each is None or _ends(each) else _message(each) for each in _BY_NUMBER]
-"""For each operation, the state of the sender after the packet."""
+"""State of the sender after a packet, by the operation of the packet."""
 FULL = [each is not None and OPERATIONS[each].load is Load.FULL for each in _BY_NUMBER]
 READ_RESPONSES = range(Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY + 1)
 ATOMICS = frozenset({Operation.COMPARE_SWAP, Operation.FETCH_ADD})
@@ -68,84 +71,93 @@ NOTED = frozenset({Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST, *WRI
 
 
 class RoceEvent(Event):
-    """This enumeration has the events of queue pairs. The state is the `QpStream` of the sender, if nothing else is
-    said."""
+    """This enumeration has the events of queue pairs. Unless a docstring says otherwise, a rule gets the `QpStream` of
+    the sender with the event, or a `Contradicted` if the tracker itself has judged the event."""
 
     PACKET = auto()
     """A packet of RC, UC or UD came; the event is only counted."""
     KEY = auto()
-    """A P_Key differs from `expected_key`, which an earlier packet has."""
+    """The P_Key of a packet differs from that of an earlier packet, `expected_key`."""
     SIZE = auto()
-    """A length contradicts the path MTU that another packet shows."""
+    """The payload length of a packet contradicts the path MTU that another packet shows."""
     REQUEST = auto()
     """A request came with a PSN that was not seen before; the event is only counted."""
     MISORDERED = auto()
-    """The operations of a request and of `was`, its neighbour in PSN order, cannot follow each other."""
+    """A request and `was`, the request with the PSN before or after it, have operations that cannot follow each
+    other."""
     AGAIN = auto()
-    """A request came with a PSN that was seen before; `was` is the request seen then."""
+    """A request came with a PSN that was seen before; `was` is the earlier request."""
     ANEW = auto()
-    """Another connection begins with this request; `REQUEST` follows. Both directions forget the old connection."""
+    """Another connection begins with this request; the event `REQUEST` follows. Both directions forget the old
+    connection."""
     IN_READ = auto()
-    """A request has a PSN that belongs to a READ, `read`."""
+    """A request has a PSN that belongs to the answer to a READ, `read`."""
     JUMPED = auto()
-    """A request has a PSN far from the next one of its connection; only if nothing is missing or out of order."""
+    """A request has a PSN far from the next PSN of its connection. It occurs only if the capture is complete and
+    ordered."""
     ELSEWHERE = auto()
-    """A packet that is of this queue pair goes to another one; only if nothing is missing or out of order."""
+    """A packet that surely comes from this queue pair goes to another destination queue pair than before. It occurs
+    only if the capture is complete and ordered."""
     SKIPPED = auto()
-    """A request skipped a PSN that did not come later either; state: `Contradicted`."""
+    """A request skipped PSNs, and not all of them came later. The rule gets a `Contradicted`."""
     LATE = auto()
-    """A request came with a PSN that was not seen before, behind a later one; state: `Contradicted`."""
+    """A request came with a PSN that was not seen before, after a request with a higher PSN. The rule gets a
+    `Contradicted`."""
     ATOMIC = auto()
     """An atomic request came."""
     DATAGRAM = auto()
-    """A datagram came; `was` is an earlier one with the same PSN."""
+    """A datagram came; `was` is an earlier datagram of the sender with the same PSN, or None."""
     RESPONSE = auto()
-    """An answer came to a request whose sender is known; the event is only counted."""
+    """An answer came, and the queue pair whose request it answers is known. The event is only counted."""
     UNSENT = auto()
-    """An answer names a PSN beyond all requests."""
+    """An answer names a PSN beyond those of all requests."""
     STRANGE = auto()
-    """An answer has a kind that does not fit its request; state: `Contradicted`."""
+    """The type of an answer does not fit its request, such as read data for a SEND. The rule gets a `Contradicted`."""
     ACK_ALONE = auto()
-    """A READ or an atomic request was answered with data, or with an ACK alone; state: `Contradicted`."""
+    """A READ or an atomic request was answered with data, or wrongly with an ACK alone. The rule gets a `Contradicted`,
+    whose verdict is None for data."""
     READ_BEGINS = auto()
     """The answer to the first PSN of a READ came."""
     ATOMIC_ANSWER = auto()
-    """An answer to an atomic request came; `original` is the number and value of an earlier answer."""
+    """An answer to an atomic request came; `original` holds the packet number and the value of an earlier answer to the
+    request, or is None."""
     MSN = auto()
-    """An ACK came whose MSN can be compared with that of an earlier ACK, `acked`; it should be `expected_msn`."""
+    """An ACK came whose MSN should be `expected_msn`, which follows from an earlier ACK, `acked`."""
     NAK = auto()
-    """A NAK "PSN sequence error" came; `naked` is an earlier NAK of this PSN, and the PSN was not sent again since."""
+    """A NAK "PSN sequence error" came; `naked` is an earlier NAK of the same PSN, or None if the PSN was sent again
+    since."""
     UNHEEDED = auto()
-    """The PSN of a NAK "PSN sequence error" did not come again."""
+    """The request for which a NAK "PSN sequence error" asked did not come again."""
     REFUSED = auto()
     """A NAK came that ends a connection."""
     ALIVE = auto()
-    """An answer to a refused PSN, or to a later one, followed `refused`, the NAK that ends the connection."""
+    """An answer to a refused PSN, or to a later PSN, came after `refused`, the NAK that ended the connection."""
     CNP = auto()
-    """A congestion notification came; `marked` is a packet with CE in the other direction."""
+    """A congestion notification came; `marked` is the number of a packet with CE in the other direction, or None."""
 
 
 class RequestRecord(NamedTuple):
-    """A record has the fields of the first copy of a request."""
+    """This record holds what is kept of the first copy of a request."""
 
     number: int
     operation: int
     content: int | None
     size: int
     done: int
-    """Number of messages that were complete after this request."""
+    """Number of messages of the sender that were complete after this request."""
     run: int
-    """Number of the run to which this request belongs: within one run no request is missing."""
+    """Number of the run of requests to which this request belongs; no request is missing within a run. It is -1 if the
+    neighbours of the request are not known."""
 
 
 @dataclass(slots=True)
 class PsnGap:
-    """A gap consists of the PSNs that a request has skipped."""
+    """This class holds the PSNs that a request has skipped, and the report that is made if they do not come."""
 
     start: int
     count: int
     missing: int
-    """Number of PSNs that did not come."""
+    """Number of skipped PSNs that have not come yet."""
     tell: Tell
     state: Any
     seen: ObservedPacket
@@ -155,7 +167,7 @@ class PsnGap:
 
 
 class AuditedRead:
-    """A READ request uses as many PSNs as its answer has packets."""
+    """This class holds a READ request, which uses as many PSNs as its answer has packets."""
 
     __slots__ = ("answered", "dmalen", "is_first", "number", "pmtu", "r_key", "start", "told", "va")
 
@@ -167,22 +179,23 @@ class AuditedRead:
         self.r_key: int = reth.r_key
         self.dmalen: int = reth.dmalen
         self.pmtu = PMTUS[-1] if self.dmalen <= PMTUS[0] else 0
-        """Path MTU; 0: not known, though the length depends on it."""
+        """Path MTU in bytes. It is 0 if the path MTU is not known and the number of PSNs depends on it."""
         self.is_first = is_first
-        """Whether the request cannot be the rest of a READ that was not seen: another message has the PSN before."""
+        """Whether the request surely does not ask for the rest of a READ that was not seen, because another message has
+        the PSN before."""
         self.answered = False
-        """Whether data of it came."""
+        """Whether data of this READ came."""
         self.told = False
-        """Whether a contradiction of this READ was reported; only the first one is."""
+        """Whether a contradiction of this READ was reported. Further contradictions are not reported."""
 
     def rest(self, psn: int) -> tuple[int, int, int]:
-        """Return `va`, `r_key` and `dmalen` of a request for the data from this PSN on."""
+        """Return `va`, `r_key` and `dmalen` of a request for the rest of the data, from PSN `psn` on."""
         moved = ((psn - self.start) & M24) * self.pmtu
         return self.va + moved, self.r_key, self.dmalen - moved
 
     @property
     def span(self) -> int:
-        """Return the number of PSNs of the READ; 0: not known."""
+        """Return the number of PSNs of the READ, or 0 if it is not known."""
         return max(1, -(-self.dmalen // self.pmtu)) if self.pmtu else 0
 
     def has(self, psn: int) -> bool:
@@ -190,7 +203,7 @@ class AuditedRead:
 
 
 class QpStream:
-    """A stream has the packets that one queue pair sends to another: requests, and answers to requests of the other
+    """This class holds the packets that one queue pair sends to another: requests, and answers to requests of the other
     queue pair."""
 
     __slots__ = (
@@ -214,14 +227,14 @@ class QpStream:
         self.key_number = seen.number
         self.expected_key = self.p_key, seen.number
         self.pmtu = 0
-        """Path MTU; 0: not known."""
+        """Path MTU in bytes, or 0 if it is not known."""
         self.longest = 0
         """Path MTU, or the longest payload seen while it is not known."""
         self.size_number = seen.number
 
         self.records: dict[int, RequestRecord] = {}
         self.begun: int | None = None
-        """PSN of the first request."""
+        """PSN of the first request of the connection, or None."""
         self.dropped: int | None = None
         """Newest PSN whose record was dropped."""
         self.repeated = -1
@@ -232,13 +245,13 @@ class QpStream:
         """Maps the PSN of the first packet of a WRITE to its `dmalen`."""
         self.newest: int | None = None
         self.next: int | None = None
-        """PSN after the newest; None: not known."""
+        """PSN after the newest PSN, or None if it is not known."""
         self.inside: int | None = None
-        """Kind of message that the next packet continues; None: not known."""
+        """State of the sender before its next packet (`IDLE`, `IN_SEND` or `IN_WRITE`), or None if it is not known."""
         self.run = 0
         self.done = 0
         self.first: int | None = None
-        """PSN where the present WRITE began; None: not seen."""
+        """PSN with which the present WRITE began, or None if it was not seen."""
         self.written = UNKNOWN
         self.dead = False
         """Whether the responder ended the connection; the next connection may begin with any PSN."""
@@ -246,7 +259,8 @@ class QpStream:
         """Request that contradicts an earlier request, unless a new connection begins with it."""
         self.after_suspect: int | None = None
         self.left: tuple[int, ObservedPacket] | None = None
-        """Next PSN of the connection before, and the request that began this one; None: no PSN jumped."""
+        """Next PSN of the connection before, and the request that began the present connection. It is None if no PSN
+        jumped."""
         self.awaited: int | None = None
         """PSN of a NAK whose code is PSN sequence error."""
         self.last_request = 0
@@ -256,14 +270,15 @@ class QpStream:
         self.pause = -1
         """Number of the packet after the last silence in which the queue pairs may have been connected anew."""
         self.pause_before: int | None = None
-        """Earlier value of `pause` until a request is sent; None: a request was sent since."""
+        """Earlier value of `pause`, kept until a request is sent. It is None if a request was sent since the
+        silence."""
         self.resumed = -1
         """Number of this sender's first packet after the silence of `pause`."""
 
         self.other: QpStream | None = None
-        """Opposite direction; None: not known."""
+        """Stream in the opposite direction, or None if it is not known."""
         self.waiting: list[ObservedPacket] = []
-        """Answers until `other` is known."""
+        """Answers that came before `other` was known."""
         self.unsent: list[ObservedPacket] = []
         self.ahead: list[tuple[Tell, Any, ObservedPacket]] = []
         """Answers whose PSN is a little beyond all requests, each with its event and its state."""
@@ -288,12 +303,13 @@ class QpStream:
 
     @property
     def earlier(self) -> RequestRecord:
-        """Return `was`, which must not be None, at an event that has an earlier request."""
+        """Return `was`, which must not be None, at an event that refers to an earlier request."""
         assert self.was is not None
         return self.was
 
     def flow(self) -> Flow:
-        """Return transport, addresses and the destination's queue pair; for UD, only the sender and its queue pair."""
+        """Return the transport, the addresses and the destination's queue pair. For UD, return the transport, the
+        sender and the sender's queue pair."""
         flow: dict[str, Any] = {"transport": Transport(self._transport).name}
         if self._transport == Transport.UD:
             return flow | {"src": address_text(self._src), "srcqp": self.qp}
@@ -308,14 +324,14 @@ class QpStream:
         return self._transport == Transport.RC
 
     def read_of(self, psn: int) -> AuditedRead | None:
-        """Return the READ that uses a PSN, among the newest; None: there is none."""
+        """Return the READ, among the newest ones, that uses a PSN. It is None if there is no such READ."""
         for read in islice(reversed(self.reads.values()), _READS):
             if read.has(psn):
                 return read
         return None
 
     def shorten(self, most: int = MOST // 2) -> None:
-        """Drop the oldest records, down to `most` of each kind."""
+        """Drop the oldest records of requests and READs, so that at most `most` of each remain."""
         for kept in (self.records, self.reads, self.stated):
             if len(kept) > most:
                 for psn in list(kept)[: len(kept) - most]:
@@ -326,11 +342,12 @@ class QpStream:
     # Whether it is still the same connection --------------------------------------------------------------------------
 
     def is_sure_of(self, number: int) -> bool:
-        """Return whether an earlier packet certainly belongs to the present connection."""
+        """Return whether the packet `number` certainly belongs to the present connection."""
         return number >= self.pause
 
     def may_be_new(self, number: int) -> None:
-        """Note a packet after a silence of both queue pairs; the packet may begin another connection."""
+        """Note that the packet `number` came after a silence of both queue pairs, so that it may begin another
+        connection."""
         for each in self._both:
             if each.pause_before is None:
                 each.pause_before = each.pause
@@ -343,7 +360,8 @@ class QpStream:
                 each.pause, each.pause_before = each.pause_before, None
 
     def repeats_from(self, psn: int) -> bool:
-        """Return whether `psn` is the oldest PSN without an ACK, from which a sender repeats after a time-out."""
+        """Return whether `psn` is the oldest PSN without an ACK, with which a sender starts to repeat after a
+        time-out."""
         return self.answered is not None and psn == (self.answered + 1) & M24
 
     def begins_elsewhere(self) -> None:
@@ -359,7 +377,7 @@ class QpStream:
         return (self,) if self.other is None else (self, self.other)
 
     def asked(self, psn: int) -> bool:
-        """Return whether the PSN is one that an answer to the newest request can have."""
+        """Return whether an answer to the newest request can have this PSN."""
         if self.newest is None:
             return False
         read = self.read_of(self.newest)
@@ -392,6 +410,6 @@ class QpStream:
 
 
 def is_silent(stream: QpStream, seen: ObservedPacket) -> bool:
-    """Return whether a stream was silent for `SILENCE` before a packet; also True if the time stamps are out of
-    order."""
+    """Return whether a stream was silent for at least `SILENCE` before a packet. It is also True if the time stamps go
+    back by as much."""
     return abs(seen.time_ns - stream.last_ns) >= SILENCE

@@ -10,7 +10,8 @@ ELEMENT: dict[int, int] = {
     _D.INT128: 16, _D.UINT128: 16, _D.FLOAT: 4, _D.DOUBLE: 8, _D.FLOAT_COMPLEX: 8, _D.DOUBLE_COMPLEX: 16,
     _D.BF16: 2, _D.FP16: 2,
 }  # fmt: skip
-"""Map from a datatype to its size in bytes; LONG_DOUBLE is missing: its size differs between machines (ses.md §6.2)."""
+"""Map from a datatype to the size of one element in bytes. LONG_DOUBLE is missing because its size differs between
+machines (ses.md §6.2)."""
 LARGEST = max(ELEMENT.values())
 
 _FLOATS = frozenset({_D.FLOAT, _D.DOUBLE, _D.LONG_DOUBLE, _D.BF16, _D.FP16})
@@ -27,7 +28,8 @@ def is_defined(opcode: int, datatype: int) -> bool:
 
 
 def is_whole(opcode: int, datatype: int, length: int, fetches: bool) -> bool:
-    """Return whether the length is a whole number of elements, and exactly one if the operation fetches."""
+    """Return whether `length` bytes are a whole number of elements, and exactly one element if the operation fetches.
+    It is True for operations and datatypes to which this does not apply."""
     size = ELEMENT.get(datatype)
     if size is None or opcode >= _A.INVAL or opcode in COMPARE_AND_SWAPS:  # its payload holds the operands
         return True
@@ -40,5 +42,6 @@ def is_aligned(datatype: int, offset: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_usual(opcode: int, datatype: int, length: int, fetches: bool, offset: int) -> bool:
-    """Return whether an operation is defined and its data are whole aligned elements; `offset` is modulo `LARGEST`."""
+    """Return whether an operation is defined and its data are whole aligned elements. `offset` is the address of the
+    data modulo `LARGEST`."""
     return is_defined(opcode, datatype) and is_whole(opcode, datatype, length, fetches) and is_aligned(datatype, offset)

@@ -1,8 +1,9 @@
 """This module decides whether a request belongs to the message that is known by its id, or to another message with the
 same id.
 
-A packet is *surely* of a message when its neighbour is, and the message did not end between them. A packet *fits* when
-its PSN and offset agree with those of the other packets. When other packets used PSNs in between, offsets *drift*.
+A packet *surely* belongs to a message if the packet with a neighbouring PSN does, and the message did not end between
+the two. A packet *fits* a message if its PSN and offset agree with those of the other packets of the message. The
+offsets of a message *drift* if other packets used PSNs between its packets.
 """
 
 from uetproto.audit.reader.observed import ObservedPacket
@@ -12,11 +13,11 @@ from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF
 AROUND = 64
-"""Number of PSNs that are searched for a neighbour."""
+"""Number of PSNs on each side of a packet among which a neighbour of the same message is searched."""
 
 
 def fits(message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -> bool:
-    """Return whether PSN and offset of a packet agree with those of the other packets."""
+    """Return whether the PSN and the offset of a packet agree with those of the other packets of the message."""
     mtu = message.mtu or message.mtu_of(seen, layout)
     if message.origin is None:
         message.origin = message.origin_of(message.first, LAYOUTS[type(message.first.ses)], mtu)
@@ -25,8 +26,8 @@ def fits(message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -
 
 
 def is_surely_of(message: AuditedMessage, psn: int) -> bool:
-    """Return whether the packet with this PSN, which has the id of the message, certainly belongs to it: the packets
-    before and after it prove this."""
+    """Return whether the packet with this PSN, which has the id of the message, certainly belongs to the message. The
+    packets before and after the PSN prove this."""
     sender = message.sender
     if sender.unordered:
         return False
@@ -45,7 +46,8 @@ def is_surely_of(message: AuditedMessage, psn: int) -> bool:
 
 
 def drift_of(message: AuditedMessage, psn: int, origin: int | None, mtu: int) -> int:
-    """Return how many PSNs of the message other packets used before this packet; negative: after this packet."""
+    """Return how many PSNs other packets used between the known packets of the message and the packet with this PSN.
+    The number is negative if the packet comes before the known ones, and 0 if it is not known."""
     if origin is None or message.origin is None or not mtu:
         return 0
     drift = diff32(origin, message.origin)
@@ -56,7 +58,8 @@ def drift_of(message: AuditedMessage, psn: int, origin: int | None, mtu: int) ->
 
 
 def is_behind(message: AuditedMessage, earlier: AuditedMessage) -> bool:
-    """Return whether a message began after the earlier one was completely sent; False if both may be one message."""
+    """Return whether a message began after the earlier message was sent completely. It is False if both may be one
+    message."""
     if message.sender.unordered or message.som is None or earlier.eom is None:
         return False
     return diff32(message.som, earlier.eom) > 0

@@ -1,5 +1,5 @@
-"""This module finds the fields that all packets of a message share in request headers of SES (ses.md §2, ses.md
-§15)."""
+"""This module finds the fields of SES request headers that are equal in all packets of a message (ses.md §2,
+ses.md §15)."""
 
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -19,14 +19,16 @@ _PLACES = ("buffer_offset", "initiator_restart_token", "target_restart_token")
 
 
 class RequestLayout(NamedTuple):
-    """A layout has the positions of the fields in the request headers of one form."""
+    """This record holds the positions of fields in the request headers of one form."""
 
     standard: bool
     """Whether the header has a message_id."""
     offset: int
-    """Index of message_offset, which follows payload_length; 0: the form begins its message."""
+    """Index of message_offset, which follows payload_length. It is 0 if the header has no message_offset because it
+    begins a message."""
     common: "itemgetter[Any] | None"
-    """Function that returns the values of `COMMON`; None: the form is of messages of one packet."""
+    """Function that returns the values of `COMMON` in a header. It is None if messages of this form have one packet
+    only."""
 
 
 def _layout(form: str) -> RequestLayout:
@@ -46,7 +48,7 @@ LAYOUTS: dict[type, RequestLayout] = {
 
 
 def common_of(head: Head, layout: RequestLayout) -> tuple[int, ...]:
-    """Return the values of `COMMON`; an empty tuple for a header of a message of one packet."""
+    """Return the values of `COMMON` in a header. The tuple is empty if messages of this form have one packet only."""
     if layout.common is None:
         return ()
     values: tuple[int, ...] = layout.common(head)

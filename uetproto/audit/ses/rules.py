@@ -1,6 +1,6 @@
 """This module collects all rules about messages (ses.md §15), and judges their request packets.
 
-`rules_cross_message.py` judges several messages, `rules_answers.py` responses and read data.
+`rules_cross_message.py` judges several messages together, and `rules_answers.py` judges responses and read data.
 """
 
 from functools import partial
@@ -400,4 +400,4 @@ NOT_OBSERVABLE = not_observable("ses", {
     "A retry is a new message, which nothing relates to the first.": (35,),
     "The state of the ends does not go over the wire.": (36,),
 })  # fmt: skip
-"""Invariants of ses.md §15 that no capture can show, and why."""
+"""Invariants of ses.md §15 that no capture can show, each with the reason."""
