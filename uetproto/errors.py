@@ -1,4 +1,5 @@
-"""This module has the errors that the library raises: all of them are `UetError`; any other exception is a bug."""
+"""This module has the errors that the library raises on purpose. All of them are `UetError`; any other exception is a
+bug."""
 
 from collections.abc import Iterable
 from reprlib import Repr
@@ -19,7 +20,7 @@ class Location(NamedTuple):
     line: int = 0
     """Line number, counted from 1; 0 stands for the file as a whole."""
     key: str = ""
-    """Dotted name of the key at this line; empty where `UetError.name` is this name."""
+    """Dotted name of the key at this line; empty if `UetError.name` already is this name."""
 
     def __str__(self) -> str:
         at = f"{self.file}:{self.line}" if self.line else self.file
@@ -27,11 +28,11 @@ class Location(NamedTuple):
 
 
 class UetError(Exception):
-    """Root of every error that this library raises on purpose.
+    """This class is the root of every error that this library raises on purpose.
 
-    An error is raised with one text, or with three parts: the `name` of the wrong parameter, its `value` (or what is
-    wrong with the value), and the values that are `legal`. The message is made of these fields and of the `place`. Code
-    that handles an error reads the fields and never parses the message. `args` holds the parts:
+    An error is raised with one text, or with two or three parts: the `name` of the wrong parameter, its `value` (or what
+    is wrong with the value), and the values that are `legal`. The message is made of these fields and of the `place`.
+    Code that handles an error reads the fields and never parses the message. `args` holds the parts:
     `OtherError(*error.args)` makes an error of another class from them.
     """
 
@@ -74,7 +75,7 @@ def missing_package(what: str, package: str, extra: str) -> MissingPackageError:
 
 
 def similar(word: object, names: Iterable[object], most: int = 3) -> str:
-    """Return " (did you mean …?)" with the names that contain `word` or resemble it, or "" if there is none.
+    """Return " (did you mean …?)" with at most `most` names that contain `word` or resemble it, or "" if no name does.
 
     The text goes behind a name that is refused, and before the legal names.
     """
@@ -91,7 +92,8 @@ def similar(word: object, names: Iterable[object], most: int = 3) -> str:
 
 
 class RemoteError(UetError):
-    """The peer did something illegal; `code` is the answer: a NACK code (pds.md §12) or return code (ses.md §9.5)."""
+    """The peer did something illegal; `code` is the code of the answer, a NACK code (pds.md §12) or a return code
+    (ses.md §9.5)."""
 
     def __init__(self, problem: object, code: int, *, name: str = "", legal: object = "") -> None:
         super().__init__(name, problem, legal)
@@ -102,7 +104,8 @@ class RemoteError(UetError):
 
 
 def typed(name: str, value: object, kinds: type | tuple[type, ...], legal: str) -> None:
-    """Raise `LocalError` for the argument `name` unless its value is of one of the types, which `legal` describes."""
+    """Raise `LocalError` for the argument `name` unless its value has one of the types `kinds`, which `legal`
+    describes."""
     if not isinstance(value, kinds):
         raise LocalError(name, f"{shown(value)} is not legal", legal)
 

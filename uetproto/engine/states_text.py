@@ -1,4 +1,4 @@
-"""The text of STATES.md, which is generated from the state tables."""
+"""This module makes the text of STATES.md from the state tables of the engine."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum, IntEnum

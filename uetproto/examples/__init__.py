@@ -1,4 +1,4 @@
-"""These programs show torch.distributed over an emulated network, such as `python -m uetproto.examples.fsdp`.
+"""These programs show torch.distributed over an emulated network; `python -m uetproto.examples.fsdp` runs one of them.
 
     point_to_point   send and receive, a shift around the ring, a batch, any source
     collectives      what each collective does to the tensors of four ranks
@@ -6,5 +6,5 @@
     training         two layers, data-parallel: gradients of a backward pass, summed by every algorithm
     fsdp             sharded layers: all_gather and reduce_scatter, one after the other and interleaved
 
-All take the transport as their argument: uet (the default), roce, or model, which has no packets.
+All programs take the transport as their argument: uet (the default), roce, or model, which has no packets.
 """

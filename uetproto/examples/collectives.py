@@ -1,4 +1,4 @@
-"""This module shows what each collective does to the tensors of four ranks: before, and after."""
+"""This module shows the tensors of four ranks before and after each collective."""
 
 import sys
 from collections.abc import Callable
@@ -91,7 +91,7 @@ PROGRAMS: tuple[Callable[[int], tuple[Array, Any]], ...] = (
 
 
 def run(program: Callable[[int], tuple[Array, Any]], transport: str = "uet") -> list[str]:
-    """Run a program on four ranks, and return a line for each rank."""
+    """Run a program on four ranks, and return a line of text for each rank."""
 
     def ready(rank: int) -> tuple[Array, Any]:
         dist.init_process_group()
@@ -102,7 +102,7 @@ def run(program: Callable[[int], tuple[Array, Any]], transport: str = "uet") -> 
 
 
 def main(transport: str = "uet") -> None:
-    """Run all examples."""
+    """Run all examples, and print the tensors of each rank."""
     for program in PROGRAMS:
         print(f"{program.__name__}: {program.__doc__}")
         for line in run(program, transport):

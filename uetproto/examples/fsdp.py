@@ -1,9 +1,9 @@
 """This program trains sharded layers: it gathers a layer before its use, and reduces and scatters its gradients.
 
-Each rank keeps 1/N of every layer. In the interleaved program the next layer is gathered while the current one
-computes, and in the backward pass the gradients of the previous one are reduced at the same time. The results are the
-same, the times are not. All_gather and reduce_scatter each send (N-1)/N of a layer through the same port of a rank and
-share its rate (collectives.md §3.10.7), so interleaving hides only computing time and latency.
+Each rank keeps 1/N of every layer. In the interleaved program the next layer is gathered while the current layer is
+computed, and in the backward pass the gradients of the layer before are reduced at the same time. Both programs have
+the same results, but not the same times. All_gather and reduce_scatter each send (N-1)/N of a layer through the same
+port of a rank and share its rate (collectives.md §3.10.7), so interleaving hides only computing time and latency.
 """
 
 import sys
@@ -17,7 +17,7 @@ from uetproto.collectives.dtypes import Array
 
 RANKS, LAYERS, WIDTH, BATCH = 4, 4, 32, 16
 COMPUTE = 20e-6
-"""Seconds of virtual time that a layer takes in each direction."""
+"""Seconds of virtual time that the computation of a layer takes, in the forward pass and again in the backward pass."""
 RATE = 2.0**-5
 """Learning rate: a power of two, so that with whole numbers all results are exact."""
 
@@ -31,7 +31,7 @@ class FsdpData(NamedTuple):
 
 
 def data() -> FsdpData:
-    """Return the training data of a chain of matrices."""
+    """Return random training data for a chain of matrices, the layers."""
     random = np.random.default_rng(2)
     inputs, targets = (random.integers(-1, 2, (BATCH, WIDTH)) * 1.0 for _ in range(2))
     return FsdpData(inputs, targets, random.integers(-1, 2, (LAYERS, WIDTH, WIDTH)) * 1.0)
@@ -56,7 +56,8 @@ def wait(work: dist.Work | None) -> None:
 
 
 def one_after_the_other(rank: int, task: FsdpData) -> Array:
-    """Gather, compute and reduce one after the other; return the rank's shards after one step."""
+    """Gather each layer, compute, and reduce the gradients, one after the other; return the rank's shards after one
+    training step."""
     dist.init_process_group()
     rows, mine = sharding(rank)
     shards = task.layers[:, rows].copy()
@@ -76,9 +77,9 @@ def one_after_the_other(rank: int, task: FsdpData) -> Array:
 
 
 def interleaved(rank: int, task: FsdpData) -> Array:
-    """Gather the next layer while this one computes and the previous one's gradients are reduced.
+    """Gather the next layer while the current layer is computed and the gradients of the layer before are reduced.
 
-    Return what `one_after_the_other` returns.
+    The result is that of `one_after_the_other`.
     """
     dist.init_process_group()
     rows, mine = sharding(rank)
@@ -109,13 +110,13 @@ def interleaved(rank: int, task: FsdpData) -> Array:
 
 
 def sharding(rank: int) -> tuple[slice, slice]:
-    """Return the rows of each layer that a rank keeps, and its part of the batch."""
+    """Return the rows of each layer that a rank keeps, and the part of the batch that this rank computes."""
     rows, batch = WIDTH // dist.get_world_size(), BATCH // dist.get_world_size()
     return slice(rank * rows, (rank + 1) * rows), slice(rank * batch, (rank + 1) * batch)
 
 
 def compute(a: Array, b: Array) -> Array:
-    """Return the product of two matrices after the virtual time that its computation takes."""
+    """Return the product of two matrices, and let the virtual time `COMPUTE` pass."""
     dist.sleep(COMPUTE)
     product: Array = a @ b
     return product

@@ -1,5 +1,5 @@
-"""This module shows mistakes in programs over torch.distributed: torch hangs or gives wrong numbers, this package
-explains them.
+"""This module shows mistakes in programs over torch.distributed: where torch hangs or gives wrong numbers, this
+package explains the mistake.
 """
 
 import sys
@@ -95,7 +95,7 @@ PROGRAMS: tuple[Callable[[int], None], ...] = (
 
 
 def explained(program: Callable[[int], None], transport: str = "uet") -> str:
-    """Return the errors of two ranks that run a program."""
+    """Run a program on two ranks, and return the text of the error, or "nothing" if there is none."""
 
     def ready(rank: int) -> None:
         dist.init_process_group()
@@ -109,7 +109,7 @@ def explained(program: Callable[[int], None], transport: str = "uet") -> str:
 
 
 def main(transport: str = "uet") -> None:
-    """Run all mistakes."""
+    """Run all programs, and print the error of each."""
     for program in PROGRAMS:
         print(f"{program.__name__}: {program.__doc__}")
         for line in explained(program, transport).splitlines():

@@ -64,11 +64,11 @@ def first_come(rank: int) -> str:
 
 
 PROGRAMS = {hand_over: 2, shift: 4, exchange: 3, first_come: 4}
-"""Number of ranks that each program has."""
+"""Maps each program to its number of ranks."""
 
 
 def main(transport: str = "uet") -> None:
-    """Run all examples."""
+    """Run all examples, and print what each rank reports."""
     for program, ranks in PROGRAMS.items():
         print(f"{program.__name__}: {program.__doc__}")
         for rank, text in enumerate(dist.run(program, ranks=ranks, transport=transport)):

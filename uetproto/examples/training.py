@@ -1,8 +1,8 @@
 """This program trains two layers data-parallel: every all_reduce algorithm sums the gradients of a backward pass.
 
 Each rank has the whole model and a part of the batch. The weights of all ranks are compared with those of one process
-that has the whole batch: with whole numbers they are equal bit for bit; with floats within 1e-6, because the order of
-addition differs.
+that has the whole batch: with whole numbers they are equal bit for bit; with floats they differ by at most 1e-6,
+because the order of addition differs.
 """
 
 import sys
@@ -62,7 +62,7 @@ def alone(task: TrainingData) -> tuple[Array, Array]:
 
 
 def together(rank: int, task: TrainingData) -> tuple[Array, Array]:
-    """Return the weights after the training of one rank with its part of the batch and the gradients of all."""
+    """Return the weights after the training of one rank with its part of the batch and the gradients of all ranks."""
     dist.init_process_group()
     part = slice(rank, None, dist.get_world_size())
     first, second = (weights.copy() for weights in task.weights)
@@ -80,16 +80,16 @@ def together(rank: int, task: TrainingData) -> tuple[Array, Array]:
 
 
 class TrainingResult(NamedTuple):
-    """A training result compares one algorithm with the training of one process."""
+    """A training result compares the training by one all_reduce algorithm with the training of a single process."""
 
     same_everywhere: bool
-    """Whether all ranks have the same bits."""
+    """Whether the weights of all ranks have the same bits."""
     difference: float
     """Largest difference from the weights of one process, relative to the largest weight."""
     time: int
-    """Time in picoseconds."""
+    """Virtual time that the training took, in picoseconds."""
     sent: int
-    """Bytes sent by the busiest rank."""
+    """Number of bytes that the busiest rank sent."""
 
 
 def train(algorithm: str, transport: str, task: TrainingData, **network: Any) -> TrainingResult:
@@ -106,7 +106,7 @@ def train(algorithm: str, transport: str, task: TrainingData, **network: Any) ->
 
 
 def main(transport: str = "uet") -> None:
-    """Print a table: each algorithm with whole numbers and with floats."""
+    """Print a table of the results of each algorithm, with whole numbers and with floats."""
     print(f"{RANKS} ranks on {NODES} nodes, {STEPS} steps, over {transport}")
     print(f"{'algorithm':20}{'time':>12}{'bytes':>8}  {'whole numbers':16}floats")
     for algorithm in NAMES:

@@ -1,8 +1,9 @@
-"""SHARP has options by published names (sharp.md §5): SHARP_COLL_*, HCOLL_*, NCCL_*, and those of sharp_am.
+"""This module has the options of SHARP with published names (sharp.md §5): SHARP_COLL_*, HCOLL_*, NCCL_* and those of
+sharp_am.
 
-`SharpOptions.of` takes names and text values, as an environment or a configuration file has them. A row of `OPTIONS`
-says what is legal; an unknown name or a wrong value raises `LocalError` naming it. The project's own parameters are
-fields of `SharpConfig`.
+`SharpOptions.of` takes names and text values, as an environment or a configuration file has them. `OPTIONS` says which
+values are legal; an unknown name or an illegal value raises `LocalError`, which names it. The project's own parameters
+are fields of `SharpConfig`.
 """
 
 from collections.abc import Callable, Mapping
@@ -77,7 +78,8 @@ def _is_on(text: str | None) -> bool:
 
 
 class Option(NamedTuple):
-    """A row has the published name, attribute, kind of values, default and effect of an option."""
+    """An option has a published name, an attribute of `SharpOptions`, a kind, a default value, and a text that says its
+    meaning."""
 
     name: str
     attribute: str
@@ -189,21 +191,22 @@ NCCL_PRESETS = {
     "SHARP_COLL_LOCK_ON_COMM_INIT": "1",
     "SHARP_COLL_LOG_LEVEL": "3",
 }
-"""Values that the NCCL plugin sets where the user does not (sharp.md §1.6)."""
+"""Values that the NCCL plugin gives to options that the user does not set (sharp.md §1.6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharpOptions:
-    """The values that all options have, each under its attribute (`OPTIONS`)."""
+    """This class has the values of all options as attributes, whose names are in `OPTIONS`."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Values that were set, by attribute."""
+    """Maps attributes to the values that were set; all other options have their defaults."""
     given: frozenset[str] = frozenset()
     """Names of the options that the user set; the other options have presets or defaults."""
 
     @classmethod
     def of(cls, texts: Mapping[str, str], presets: Mapping[str, str] | None = None) -> "SharpOptions":
-        """Return options from names and texts; `presets` replace the defaults. Raises `LocalError`."""
+        """Return the options that `texts` sets: it maps published names to texts of values. `presets` has the same form
+        and replaces defaults. Raises `LocalError` for an unknown name or an illegal value."""
         values: dict[str, Any] = {}
         if _is_on(texts.get("NCCL_COLLNET_ENABLE")):
             presets = {**(presets or {}), **NCCL_PRESETS}
@@ -222,7 +225,7 @@ class SharpOptions:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Return the names of the options that the user set and that nothing reads."""
+        """Return the names of the options that the user set and that have no effect."""
         return tuple(o.name for o in OPTIONS if o.name in self.given and o.meaning.endswith(WITHOUT_EFFECT))
 
     def __getattr__(self, attribute: str) -> Any:
@@ -232,7 +235,8 @@ class SharpOptions:
 
     @property
     def fall_back(self) -> bool:
-        """Tell whether hosts repeat a collective that failed in SHARP; in modes 2–4 the job aborts (sharp.md §3.4)."""
+        """Tell whether hosts repeat a collective that failed in SHARP; in the modes 2–4 of HCOLL_ENABLE_SHARP the job
+        aborts instead (sharp.md §3.4)."""
         return bool(self.enable_sharp < _FORCE)
 
     @property
@@ -241,7 +245,7 @@ class SharpOptions:
         return int(self.lock_retry_ms * MILLISECOND)
 
     def osts_of(self, quota_osts: int, quota_groups: int) -> int:
-        """Return the window W that a group of a job requests."""
+        """Return the window W (number of OSTs) that a group requests if its job has these quotas of OSTs and groups."""
         return int(self.osts_per_group) or max(_LEAST_OSTS, quota_osts // max(1, quota_groups))
 
 
@@ -253,10 +257,11 @@ _FORCE, _ALL_COMMUNICATORS, _ALL_COLLECTIVES = 2, 3, 4  # of HCOLL_ENABLE_SHARP
 def declined(
     options: SharpOptions, op: str, nbytes: int, members: int, osts: int, payload: int, *, streams: bool = False
 ) -> str | None:
-    """Return why HCOLL or NCCL does not hand a collective of `members` leaders to SHARP; None: it does (sharp.md §5).
+    """Return the reason why HCOLL or NCCL does not hand a collective of `members` leaders to SHARP, or None if it does
+    (sharp.md §5).
 
     For a program that asks for SHARP by name, a threshold (a size, or a number of ranks) counts only if the user has
-    set it; the defaults of the libraries do not count (**choice**). `streams`: the vector is streamed on a SAT.
+    set it; the defaults of the libraries do not count (**choice**). `streams` says whether the vector uses a SAT.
     """
     mode, given = options.enable_sharp, options.given
     if not mode:
@@ -279,7 +284,8 @@ def declined(
 
 
 def disabled(options: SharpOptions, op: str) -> str | None:
-    """Return, as text, the option that makes HCOLL leave an operation to others; None: no option does."""
+    """Return a text that names the option by which HCOLL does not run an operation; None if no option disables the
+    operation."""
     disables = {
         "all_reduce": options.disable_allreduce, "reduce": options.disable_reduce,
         "barrier": options.disable_barrier, "broadcast": options.disable_bcast,

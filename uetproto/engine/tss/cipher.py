@@ -1,5 +1,5 @@
-"""This module seals and opens single packets (tss.md §2–7), by AES-256-GCM under a key of a secure domain or one
-derived from it.
+"""This module seals and opens single packets by AES-256-GCM (tss.md §2–7). The packet key is the key of a secure domain
+or is derived from this key.
 
 Only this module imports the package `cryptography`, and only when a key is used. `domain` checks the fields of security
 headers. tss.md §13 has test vectors.
@@ -20,21 +20,21 @@ _CACHE = 4096
 
 
 class SecurityHeader(NamedTuple):
-    """The security header that a packet has (tss.md §2)."""
+    """This is the security header of a packet (tss.md §2)."""
 
     sdi: int
     """Secure domain identifier."""
     an: int
     """Association number, 0 or 1, which selects the key."""
     ssi: int | None
-    """Secure source identifier; None: the header has none."""
+    """Secure source identifier; None if the header has none."""
     epoch: int
     tsc: int
-    """Counter of packets, 48 bits."""
+    """Packet counter of the sender, 48 bits."""
 
     @classmethod
     def of(cls, data: bytes) -> "SecurityHeader | None":
-        """Return the header at the start of `data`; None if there is none, or it is cut short."""
+        """Return the security header at the start of `data`; None if `data` does not start with a whole one."""
         if not data or data[0] >> 3 != PdsType.TSS:
             return None
         if data[0] & 0x04:
@@ -55,25 +55,26 @@ class SecurityHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the bytes of the header."""
+        """Return the number of bytes of the header."""
         return TssHeader.size if self.ssi is None else TssSsiHeader.size
 
     @property
     def tsc64(self) -> int:
-        """Return epoch and counter in the form that the nonce contains."""
+        """Return the 64 bits of epoch and counter, as the nonce contains them."""
         return self.epoch << 48 | self.tsc
 
 
 class Refused(NamedTuple):
-    """A packet that was not opened, with the reason."""
+    """This result says why a packet was not opened."""
 
     reason: str
     sdi: int | None = None
-    """SDI of the packet; None: the packet has none."""
+    """SDI of the packet; None if the packet has none."""
     tried: bool = False
-    """Whether a reader of captures tried keys on the packet, and none opened it."""
+    """Whether a reader of captures tried keys on the packet, and none of them opened it."""
     sealed_as: SecurityHeader | None = None
-    """Header under which a reader of captures could open the packet, whose own header was changed after sealing."""
+    """Security header with which a reader of captures could open the packet, because the packet's own header was
+    changed after sealing; None if no such header is known."""
 
 
 class NonceSpace(NamedTuple):
@@ -83,7 +84,8 @@ class NonceSpace(NamedTuple):
 
     key: DomainKey
     identity: bytes
-    """The mode and the member that the packet key is derived for; empty: `key` itself is the packet key."""
+    """Label of the mode, and SSI or address of the member, for which the packet key is derived; empty if `key` itself
+    is the packet key."""
     prefix: int
     """First 32 bits of the nonce: SSI, IPv4 address of the sender, or SDI."""
 
@@ -112,7 +114,8 @@ class AssociatedData:
 
 
 def context(epoch: int, rekey: int, identity: bytes) -> bytes:
-    """Return the context for a key derivation (tss.md §5.2): 10 bytes with an identity of 4 bytes, or 26 with 16."""
+    """Return the context for a key derivation (tss.md §5.2): 10 bytes for an identity of 4 bytes, or 26 bytes for an
+    identity of 16 bytes."""
     head = epoch.to_bytes(2, "big") + rekey.to_bytes(4, "big")
     return head + identity if len(identity) == 4 else bytes(4) + head + identity
 
@@ -210,7 +213,7 @@ class Cipher:
         return clear + key.aead.encrypt(iv, inner, below.run + clear)
 
     def open(self, header: SecurityHeader, below: AssociatedData, sealed: bytes) -> bytes | None:
-        """Return the inner packet; None if the sealed packet cannot be opened. `header` is the start of `sealed`."""
+        """Return the inner packet; None if the sealed packet cannot be opened. `sealed` starts with `header`."""
         size, end = header.size, len(sealed) - ICV_SIZE
         if end < size:
             return None

@@ -26,7 +26,7 @@ _CLEAR_PDS = RUD_REQ.size
 
 @dataclass(slots=True)
 class TssCounters:
-    """The counters that one endpoint has for one domain (tss.md §8, §9)."""
+    """These are the counters of one endpoint for one secure domain (tss.md §8, §9)."""
 
     in_auth_pkts: int = 0
     """Number of packets that were opened."""
@@ -51,14 +51,14 @@ class TssCounters:
 
 
 class OpenedPacket(NamedTuple):
-    """An opened packet and its security header, which is None for a packet in clear."""
+    """This is an opened packet with its security header; the header is None for a packet that was received in clear."""
 
     inner: bytes
     header: SecurityHeader | None
 
 
 class TrimmedPart(NamedTuple):
-    """The PDS bytes of a trimmed packet that were sent in clear; they are not authenticated (tss.md §7.2).
+    """These are the PDS bytes of a trimmed packet that were sent in clear; they are not authenticated (tss.md §7.2).
 
     Their only use is the PSN for a NACK TRIMMED.
     """
@@ -68,18 +68,18 @@ class TrimmedPart(NamedTuple):
 
 
 class SecureDomain:
-    """A secure domain, with the state that one member of the domain keeps."""
+    """This is a secure domain at one member, with the keys, epochs and counters that the member keeps."""
 
     def __init__(
         self, domain: DomainConfig, address: int, ip_version: int, *, tx_an: int = 0, epoch: int = 0,
         ledger: NonceLedger | None = None,
     ) -> None:  # fmt: skip
-        """`tx_an` is the AN with which sealing begins; `epoch` is the epoch of this AN, or 0 for the epoch that the key
-        has.
+        """`tx_an` is the association number with which the member seals first; `epoch` is its epoch, or 0 for the epoch
+        of its key.
 
         A member that may have lost its counter needs a new epoch, as no nonce may be used twice.
 
-        Raises `LocalError` where nonces would repeat (tss.md §4, §10).
+        Raises `LocalError` if nonces would repeat (tss.md §4, §10).
         """
         _check_an("tx_an", tx_an)
         _check_epoch(epoch)
@@ -217,14 +217,15 @@ class SecureDomain:
         self._begin()
 
     def empty(self, an: int) -> None:
-        """Remove the key of an AN; packets with this AN can no longer be sealed or opened."""
+        """Remove the key of an AN; the member can no longer seal or open packets with this AN."""
         _check_an("an", an)
         self._slots[an] = None
 
     def move_epoch(self, epoch: int) -> None:
         """Seal with a newer epoch from now on; the counter continues.
 
-        Raises `LocalError` for an epoch that is not newer, and with a client's key, which is derived for one epoch.
+        Raises `LocalError` for an epoch that is not newer, and if the member has a client's derived key, which is for
+        one epoch only.
         """
         _check_epoch(epoch)
         cipher = self._slots[self.tx_an]

@@ -1,6 +1,6 @@
-"""Secure domains, the keys that their members share (tss.md §3–5), and the key file (interfaces.md §9).
+"""This module has the parameters and keys of secure domains (tss.md §3–5), and reads key files (interfaces.md §9).
 
-No text shows a key: neither `repr` nor a message nor an error. Errors name the key of the TOML file, not its value.
+No `repr`, message or error shows the value of a key: an error names the entry of the TOML file only.
 """
 
 import re
@@ -36,7 +36,7 @@ class DomainKey:
 
     value: bytes
     epoch: int | None = None
-    """Epoch in which the key is valid; None: it is valid in all epochs."""
+    """Epoch in which the key is valid; None if it is valid in all epochs."""
 
     def __post_init__(self) -> None:
         if len(self.value) not in (KEY_SIZE, DERIVED_SIZE):
@@ -57,17 +57,18 @@ class DomainKey:
 class DomainConfig:
     """A secure domain has these parameters, which are equal at all its members (tss.md §3).
 
-    Raises `LocalError` naming the parameter and what is legal.
+    An illegal value raises `LocalError`, which names the parameter and its legal values.
     """
 
     sdi: int = knob(REQUIRED, range(2**24), "", "The secure domain identifier.", "tss.md §3")
     mode: str = knob(REQUIRED, MODES, "", "How keys are derived from the key of the domain.", "tss.md §4")
     keys: tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]] = ((), ())
-    """Keys, indexed by AN. If an AN has several, an endpoint uses the first, and a reader of captures tries all."""
+    """Keys, indexed by AN. If an AN has several keys, an endpoint uses the first key, and a reader of captures tries
+    all keys."""
     ssis: Mapping[int, int] = field(default_factory=dict)
-    """SSI of each member, by its address; empty: packets carry no SSI."""
+    """Maps the address of each member to its SSI; if it is empty, packets carry no SSI."""
     servers: frozenset[int] = frozenset()
-    """Addresses that are servers, in mode client-server; all others are clients."""
+    """Addresses of the servers in mode client-server; all other members are clients."""
     # fmt: off
     rekey_mask: int = knob(0, range(2**64), "",
         "The bits of the counter that give a new key, in mode cluster; 0: no rekey.", "tss.md §5.4")
@@ -115,11 +116,12 @@ class DomainConfig:
         return (TSS_SSI if self.ssis else TSS).size + ICV_SIZE
 
     def ssi_of(self, src: int, dst: int) -> int | None:
-        """Return the SSI of a packet: that of the sender, or in mode client-server that of the client (tss.md §4)."""
+        """Return the SSI of the sender of a packet, or in mode client-server the SSI of the client (tss.md §4); None if
+        the member has no SSI."""
         return self.ssis.get(self.client(src, dst) if self.mode == "client-server" else src)
 
     def client(self, src: int, dst: int) -> int:
-        """Return which of the two addresses of a packet is that of the client, in mode client-server."""
+        """Return the address of the client, which is one of the two addresses of a packet in mode client-server."""
         return dst if src in self.servers else src
 
 
@@ -159,8 +161,7 @@ class KeyRing(Mapping[int, DomainConfig]):
     def read(cls, path: str | Path) -> "KeyRing":
         """Return the key ring of a key file.
 
-        Raises `LocalError` naming the file and the key of the file that is not legal, `OSError` if the file cannot be
-        read.
+        Raises `LocalError`, which names the file and its illegal entry, or `OSError` if the file cannot be read.
         """
         typed("path", path, (str, PathLike), "the path of a key file")
         place = Location(str(path))
@@ -172,7 +173,8 @@ class KeyRing(Mapping[int, DomainConfig]):
 
     @classmethod
     def parse(cls, text: str, name: str = "keys") -> "KeyRing":
-        """Return the key ring of the text of a key file. Raises `LocalError`, with `name` as the name of the file."""
+        """Return the key ring of the text of a key file. Raises `LocalError`, which gives `name` as the name of the
+        file."""
         if not isinstance(text, str):
             raise LocalError("text", f"{type(text).__name__} is not legal", "the text of a key file")
         try:

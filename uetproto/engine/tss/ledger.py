@@ -7,7 +7,7 @@ _KEYS = 1 << 16
 
 
 class Nonces:
-    """The nonces that were used under one packet key."""
+    """This set holds the nonces that were used under one packet key."""
 
     __slots__ = ("_ledger", "_used")
 
@@ -26,7 +26,7 @@ class Nonces:
 
 
 class NonceLedger:
-    """A ledger holds all nonces that were used in a network, by packet key.
+    """A nonce ledger holds all nonces that were used in a network, in one set for each packet key.
 
     All endpoints of the network share one ledger, as several endpoints may have the same key.
     """
@@ -43,7 +43,7 @@ class NonceLedger:
         return sum(map(len, self._keys.values()))
 
     def of(self, key: bytes, mask: int = 0) -> Nonces:
-        """Return the nonces of one packet key; `mask` is their IV mask (tss.md §6)."""
+        """Return the nonces of one packet key; `mask` is the IV mask that belongs to this key (tss.md §6)."""
         return self._keys.setdefault(key, Nonces(self))
 
 
@@ -72,9 +72,10 @@ class _GrowingNonces(Nonces):
 
 
 class GrowingLedger(NonceLedger):
-    """A ledger for long runs keeps only the last nonce of each sender, and counts each nonce that is not greater.
+    """A growing ledger keeps only the last nonce of each sender, which suits long runs, and counts each nonce that is
+    not greater than the last.
 
-    It finds every repeated nonce, as a `NonceLedger` does, because a repeated nonce is not greater than the last.
+    It counts every repeated nonce, as a `NonceLedger` does, because a repeated nonce is never greater than the last.
     """
 
     def of(self, key: bytes, mask: int = 0) -> Nonces:

@@ -1,5 +1,5 @@
-"""This module opens sealed packets of a capture with the keys of a file, and makes plain frames of them (tss.md
-§2–7)."""
+"""This module opens sealed packets of a capture with the keys of a key file, and makes plain frames of the packets
+(tss.md §2–7)."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -17,7 +17,7 @@ _SOURCE = {"ipv4": 12, "ipv6": 8}  # where the source address stands in the head
 
 
 class Opened(NamedTuple):
-    """An opened packet: the frame as it would be without security, and the fields of the security header.
+    """This is an opened packet: the frame as it would be without security, and the fields of the security header.
 
     The plain frame has neither security header nor ICV; its lengths and checksums are correct, and CRC32C ends it.
     """
@@ -29,7 +29,7 @@ class Opened(NamedTuple):
     tsc: int
     ssi: int | None
     nonces: NonceSpace
-    """Space of the packet's nonce, which serves to find two packets with the same nonce under one key."""
+    """Nonce space of the packet, by which a caller finds two packets with the same nonce under one key."""
 
 
 class Opener:
@@ -42,7 +42,8 @@ class Opener:
         self._ciphers: dict[tuple[int, int], list[tuple[DomainKey, Cipher]]] = {}
 
     def open(self, frame: bytes, packet: Packet | None = None) -> Opened | Refused:
-        """Open a frame, or return why it cannot be opened; `packet` is the decoded frame, if the caller has it.
+        """Open a frame, or return the reason why it cannot be opened. `packet` is the decoded frame; if it is None, the
+        frame is decoded here.
 
         No captured bytes raise an error.
         """
@@ -93,7 +94,8 @@ class Opener:
 
 
 def place(frame: bytes, packet: Packet) -> tuple[AssociatedData, SecurityHeader, bytes] | Refused:
-    """Return the parts of a frame (tss.md §1): associated data, security header, sealed bytes."""
+    """Return three parts of a sealed frame: associated data, security header and sealed bytes (tss.md §1). Any other
+    frame is refused."""
     if not packet.layers or not packet.layers[-1].form.startswith("tss"):
         return Refused("not sealed")
     last = packet.layers[-1]

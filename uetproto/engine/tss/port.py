@@ -1,7 +1,7 @@
 """The secure port of an endpoint finds the secure domain of a packet, and handles packets that are not sealed (tss.md
 §9).
 
-A packet begins here with the security header or the PDS header; the caller removes the lower headers.
+The caller removes the lower headers, so that a packet begins with its security header or its PDS header.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,8 @@ from uetproto.wire.tuples import PdsNackHeader
 
 PLAIN = ("drop", "pass")
 CLEAR_NACKS = {code.name: code for code in (NackCode.NEW_START_PSN, NackCode.INV_DPDCID)}
-"""Codes of NACKs that some implementations send in clear, as no PDC determines a domain (tss.md §11, observed.md)."""
+"""Maps the names of the NACKs that some implementations send in clear to their codes. No PDC determines a secure domain
+for these NACKs (tss.md §11, observed.md)."""
 
 
 def nack_code(packet: bytes) -> int | None:
@@ -66,7 +67,7 @@ class SecurePort:
         return domain.receive(header, below, packet, is_trimmed=is_trimmed)
 
     def is_bound(self, header: SecurityHeader, sdi: int) -> bool:
-        """Tell whether an opened packet has the SDI `sdi` of its PDC; count a packet that has another SDI."""
+        """Tell whether an opened packet has the SDI of its PDC, `sdi`; count a packet that has any other SDI."""
         if header.sdi == sdi:
             return True
         self.domains[header.sdi].counters.in_binding_failure_pkts += 1
