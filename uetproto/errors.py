@@ -30,9 +30,9 @@ class Location(NamedTuple):
 class UetError(Exception):
     """This class is the root of every error that this library raises on purpose.
 
-    An error is raised with one text, or with two or three parts: the `name` of the wrong parameter, its `value` (or what
-    is wrong with the value), and the values that are `legal`. The message is made of these fields and of the `place`.
-    Code that handles an error reads the fields and never parses the message. `args` holds the parts:
+    An error is raised with one text, or with two or three parts: the `name` of the wrong parameter, its `value` (or
+    what is wrong with the value), and the values that are `legal`. The message is made of these fields and of the
+    `place`. Code that handles an error reads the fields and never parses the message. `args` holds the parts:
     `OtherError(*error.args)` makes an error of another class from them.
     """
 
