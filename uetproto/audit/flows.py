@@ -25,21 +25,23 @@ class Flowing(Protocol):
 
 
 class Bounded(Protocol):
-    """Describes a table of flows of one kind at one vantage point."""
+    """This protocol describes a table that holds the flows of one type at one vantage point."""
 
     most: int
-    """Number of flows of this kind that all vantage points together keep."""
+    """Greatest number of flows of this type that all vantage points together keep."""
     since: int | None
-    """Time of the oldest flow that the next sweep keeps; None: it keeps each."""
+    """Time in nanoseconds of the oldest flow that the next sweep keeps. It is None if the next sweep need not drop
+    flows for this reason."""
 
     def __len__(self) -> int: ...
 
     def times(self) -> Iterable[int]:
-        """Return the time of the last packet of each flow."""
+        """Return the time of the last packet of each flow in nanoseconds."""
 
 
 def choose_surplus(tables: Sequence[Bounded]) -> None:
-    """Make the tables of one kind drop the least recent of their flows at the next sweep, if there are too many."""
+    """If tables of one type together hold too many flows, set their `since` so that the next sweep drops the least
+    recent flows."""
     most = tables[0].most
     if sum(map(len, tables)) > most:
         times = sorted((time for table in tables for time in table.times()), reverse=True)
@@ -83,7 +85,7 @@ class Flows(Generic[K, F]):
         return len(self.by_key)
 
     def times(self) -> Iterator[int]:
-        """Yield the time of the last packet of each flow."""
+        """Yield the time of the last packet of each flow in nanoseconds."""
         return (flow.last_ns for flow in self)
 
     def is_due(self) -> bool:

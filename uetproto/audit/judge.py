@@ -26,9 +26,9 @@ MOST = 10_000
 Tell = Callable[[Any, ObservedPacket], None]
 """Type of the functions that a tracker calls at an event, with the state of the conversation and the packet."""
 Heard = Mapping[Enum, Callable[[Any, Any, ObservedPacket], None]]
-"""Maps an event to the function that is called at it with `Judge.listener` and the arguments of `Tell`."""
+"""Maps an event to a function that is called at the event with `Judge.listener` and the arguments of `Tell`."""
 CUT = "cut by the capture"
-"""Says why a rule could not judge the end of a packet."""
+"""Reason why a rule could not judge the end of a packet."""
 
 
 Place = tuple[object, ...]
@@ -55,11 +55,12 @@ class Subject(Protocol):
 
 
 class ExpectedEvents(NamedTuple):
-    """Lists the events of packets that are as expected, of which no tracker tells."""
+    """This record lists the events of packets that are as expected. Trackers do not report these events; the packets
+    are counted instead."""
 
     judged: tuple[Enum, ...]
     lost: tuple[Enum, ...]
-    """Lists the events that are not judged, because the capture cut the end of the packets."""
+    """Events that are not judged because the capture cut the end of the packets."""
 
 
 @dataclass(slots=True)
@@ -88,30 +89,32 @@ class RuleTally:
 
 
 class RuleTable:
-    """Holds the rules of an audit, subscribed to events, and their tallies over all vantage points.
+    """This class holds the rules of an audit, subscribed to events, and their tallies over all vantage points.
 
-    Everything that is the same for each vantage point is here, so that another vantage point costs little.
+    Everything that is the same for all vantage points is here, so that another vantage point costs little.
     """
 
     def __init__(
         self, rules: Iterable[Rule], *, complete: bool = False, ordered: bool = False,
         excused: Mapping[str, str] | None = None, heard: Heard | None = None,
     ) -> None:  # fmt: skip
-        """Subscribe the rules. `excused`: rules that a personality departs from, and how; their findings are notes.
-        `heard`: the functions that are called at events, with the listener of the vantage point."""
+        """Subscribe the rules to their events. Rules of absence need the promise `complete`, rules of order the promise
+        `ordered`; without it they are not asked. `excused` maps the id of a rule that a personality departs from to an
+        explanation; findings of such a rule are notes. `heard` holds the functions that are called at events with the
+        listener of the vantage point."""
         promised = {Requires.PRESENCE: True, Requires.ABSENCE: complete, Requires.ORDER: ordered}
         self._promised = {requires for requires, is_promised in promised.items() if is_promised}
         self._heard = heard or {}
         self.excused = excused or {}
         self.tallies = {rule.id: RuleTally(rule) for rule in rules}
         self.judge: Judge
-        """The judge of the vantage point of the present packet."""
+        """Judge of the vantage point of the present packet."""
         self.expected: dict[int, tuple[ExpectedEvents, list[int]]] = {}
-        """Counts the packets that are as expected, by the `id` of their events."""
+        """Number of packets that are as expected, for each `ExpectedEvents`, by its `id`."""
         self.doubtful: set[type[Enum]] = set()
-        """Holds the classes of events that may be of two conversations."""
+        """Classes of events whose packets may belong to two conversations."""
         self.lost: Counter[Enum] = Counter()
-        """Counts, by event, the packets that were not judged because the capture cut their end."""
+        """Number of packets, by event, that were not judged because the capture cut their end."""
         self._judged: defaultdict[Enum, list[RuleTally]] = defaultdict(list)
         """Maps an event to the rules that are asked at it."""
         self._counted: defaultdict[Enum, list[RuleTally]] = defaultdict(list)
@@ -121,17 +124,18 @@ class RuleTable:
             self._counted[tally.rule.of or tally.rule.on].append(tally)
         self._tell: dict[type[Enum], Mapping[Any, Tell]] = {}
         self._counts: dict[Enum, list[int]] = {}
-        """Counts how often each event was told."""
+        """Number of times that each event occurred."""
 
     def tell(self, events: type[Enum]) -> Mapping[Any, Tell]:
-        """Return the functions that trackers call at these events."""
+        """Return a map from each event of a class to the function that trackers call at the event."""
         known = self._tell.get(events)
         if known is None:
             known = self._tell[events] = {event: self._on(event) for event in events}
         return known
 
     def _on(self, event: Enum) -> Tell:
-        """Return the function that is called at `event`; without rules and listeners it only counts."""
+        """Return the function that trackers call at `event`. Without rules and listeners for the event, the function
+        only counts."""
         judged = [(tally, tally.rule.check) for tally in self._judged[event] if tally.rule.requires in self._promised]
         heard = self._heard.get(event)
         count = self._counts[event] = [0]
@@ -151,14 +155,15 @@ class RuleTable:
         return tell if judged or heard is not None else count_it
 
     def count(self, events: ExpectedEvents, number: int) -> None:
-        """Count packets that are as expected."""
+        """Count `number` packets that are as expected and have these events."""
         known = self.expected.get(id(events))
         if known is None:
             known = self.expected[id(events)] = events, [0]
         known[1][0] += number
 
     def end(self) -> None:
-        """Add the counts of events to the tallies; to be called after the judges of all vantage points have ended."""
+        """Add the counts of events to the tallies. This must be called after the judges of all vantage points have
+        ended."""
         asked: Counter[Enum] = Counter()
         for events, (number,) in self.expected.values():
             asked.update(dict.fromkeys(events.judged, number))
@@ -180,26 +185,29 @@ class RuleTable:
 
 
 class Judge:
-    """Notes the answers of the rules at one vantage point."""
+    """This class counts the verdicts of the rules at one vantage point, and keeps their findings."""
 
     __slots__ = ("_obscured", "_unseen", "contradictions", "findings", "listener", "missing", "rules", "subject_of")
 
     def __init__(self, rules: RuleTable) -> None:
-        """Make the judge of the present packet's vantage point; `enter` says that another one's packets follow."""
+        """Make the judge of one vantage point, and expect packets of this vantage point until `enter` of another judge
+        is called."""
         self.rules = rules
         self.listener: Any = None
-        """First argument of the functions that are called at events; None: they are not called."""
+        """First argument of the functions of `Heard`. If it is None, they are not called."""
         self.findings: list[Finding] = []
         self.subject_of: Callable[[ObservedPacket], Subject | None] | None = None
-        """Returns the conversation of an event in `RuleTable.doubtful`; None: the conversation is certain."""
+        """Function that returns the conversation of a packet with an event in `RuleTable.doubtful`, or None if the
+        conversation is certain."""
         self.missing: str | None = None
-        """Says why packets are missing, though `complete` promised that none are; None: none are known to be."""
+        """Reason why packets are missing, though `complete` promised that none are. It is None if no packet is known to
+        be missing."""
         self.contradictions: list[tuple[Finding, RuleTally, Subject]] = []
         """Findings that may be withdrawn at the end."""
         self._obscured: dict[Place, None] = {}
-        """Holds ends of conversations in which findings of absence and order may follow from an earlier finding."""
+        """Ends of conversations in which findings of absence and order may follow from an earlier finding."""
         self._unseen: dict[str, int] = {}
-        """Counts the failures of each rule of absence."""
+        """Number of findings of each rule of absence, by the id of the rule."""
         self.enter()
 
     def enter(self) -> None:
@@ -212,7 +220,7 @@ class Judge:
         return self.rules.tallies
 
     def note(self, tally: RuleTally, verdict: Violation | Inconclusive, state: Any, seen: ObservedPacket) -> None:
-        """Count the answer of a rule, and keep the finding if it is one."""
+        """Count the verdict of a rule, and keep a violation as a finding."""
         if isinstance(verdict, Inconclusive):
             tally.not_judged[verdict.why] += 1
             return
@@ -240,7 +248,7 @@ class Judge:
             self.contradictions.append((finding, tally, subject))
 
     def end(self) -> None:
-        """Withdraw findings that are in doubt."""
+        """Withdraw the findings that are in doubt. This must be called after the last packet."""
         doubtful = set()
         for finding, tally, subject in self.contradictions:
             if subject.doubt is not None:
@@ -256,7 +264,7 @@ class Judge:
             self.withdraw_absence(self.missing)
 
     def withdraw_absence(self, missing: str) -> None:
-        """Withdraw findings of absence. `missing`: why packets are missing."""
+        """Withdraw the findings of absence, because packets are missing; `missing` is the reason."""
         for name, failed in self._unseen.items():
             tally = self.tallies[name]
             tally.not_judged[missing] += failed

@@ -28,25 +28,25 @@ class PacketListener(Protocol):
 
     @property
     def tables(self) -> Sequence[Bounded]:
-        """Return the tables of flows that the listener holds, one of each kind."""
+        """Return the tables in which the listener holds flows, one for each type of flow."""
 
     def sweep(self, now: int) -> None:
-        """Drop flows that are over or too many."""
+        """Drop flows that are over at `now` (nanoseconds), and the least recent flows if there are too many."""
 
     def end(self) -> None:
-        """Finish: no packet follows, and the trackers have ended."""
+        """Finish the measurements. No packet follows, and the trackers have ended."""
 
 
 class ListenerFactory(Protocol):
-    """Makes the listeners of all vantage points."""
+    """This protocol describes an object that makes the listeners of all vantage points."""
 
     @property
     def heard(self) -> Heard:
-        """Return the functions that are called at events of every vantage point whose judge has a `listener`."""
+        """Return the functions that are called at events of each vantage point whose judge has a `listener`."""
 
     def __call__(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
-        """Return the listener of a vantage point, or None; it may set `judge.listener`. `interface`, `number`: name and
-        number of the interface."""
+        """Return the listener of a vantage point, or None if it has none. The method may set `judge.listener`.
+        `interface` and `number` are the name and the number of the interface."""
 
 
 class ListenerPair:

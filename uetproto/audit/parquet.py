@@ -191,7 +191,7 @@ class PacketTable:
         self._table = _Table(folder / PACKETS, PACKET_COLUMNS, "packets of UET and RoCE, as uetproto audit saw them")
 
     heard: Heard = MappingProxyType({})
-    """No function is called at events."""
+    """Functions that are called at events; there are none."""
 
     def __call__(self, judge: Judge, file: str, interface: str, number: int) -> "_Packets":
         return _Packets(self._table.add, file, interface)
@@ -215,13 +215,13 @@ class _Packets:
         self._lengths.take(record)
 
     tables: Sequence[Bounded] = ()
-    """No flows are kept."""
+    """Tables in which flows are kept; there are none."""
 
     def sweep(self, now: int) -> None:
-        """Do nothing: no flows are kept."""
+        """Do nothing, because no flows are kept."""
 
     def end(self) -> None:
-        """Do nothing: the rows are written."""
+        """Do nothing, because the rows are already written."""
 
     def see(self, seen: ObservedPacket) -> None:
         head, ses = seen.head, seen.ses

@@ -13,7 +13,8 @@ NO_KEYS = "no keys"
 
 
 class PacketCounts(NamedTuple):
-    """Counts packets and conversations of a vantage point that were left out; `AuditReport` has their sums."""
+    """This record has the counts of packets and conversations of one vantage point that were left out; `AuditReport`
+    has the sums of these counts."""
 
     others: int
     copies: int
@@ -55,7 +56,7 @@ class AuditReport:
         return not self.opened and any(number for reason, number in self.unopened.items() if reason != NO_KEYS)
 
     def add(self, judge: Judge, file: str, interface: str, counts: PacketCounts) -> None:
-        """Add what was found at one vantage point, and what was left out there."""
+        """Add the findings of one vantage point, and the counts of what was left out there."""
         for finding in judge.findings:
             finding.file, finding.interface, finding.vantage = file, interface, len(self.vantages)
         self.findings += sorted(judge.findings, key=lambda finding: finding.packet)

@@ -19,7 +19,7 @@ CHOICE = "uetproto choice"
 
 
 class Event(Enum):
-    """Names what a tracker tells the judge."""
+    """This class is the base of the enumerations of events that trackers report to the judge."""
 
     __hash__ = object.__hash__  # that of Enum hashes the name, in Python
 

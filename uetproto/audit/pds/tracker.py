@@ -54,13 +54,13 @@ class PdsTracker:
         self.handler(type(seen.head))(seen)
 
     def handler(self, head: type) -> Callable[[ObservedPacket], None]:
-        """Return the function that follows packets with this class of header, one of `HEADS`."""
+        """Return the function that follows packets whose first header has the class `head`, one of `HEADS`."""
         handler: Callable[[ObservedPacket], None] = HEADS[head](self)
         return handler
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether a new tracker would do the same: no PDC is known, and none was dropped."""
+        """Return whether a new tracker would do the same as this one: no PDC is known, and none was dropped."""
         table = self.table
         return not (table.certain or table.by_key or table.again or table.flows.silent or table.flows.evicted)
 
@@ -196,6 +196,7 @@ HEADS = {
     )
     for header in headers
 }
-"""Maps the class of each first header of a PDC to what gets the function that follows it."""
+"""Maps the class of each first header of a PDC to a function that gets, from a tracker, the function that follows such
+packets."""
 _PLAIN = len(head_class("pds.ack")._fields)
 _SACKS = frozenset({"pds.ack_cc", "pds.ack_ccx"})

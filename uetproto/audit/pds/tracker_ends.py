@@ -58,7 +58,8 @@ class PdcTable:
         return {"silent": self.flows.silent // 2, "evicted": (self.flows.evicted + 1) // 2}
 
     def close(self) -> None:
-        """Drop all PDCs, as no packet follows. References between both directions, and to methods, would keep them."""
+        """Drop all PDCs after the last packet. They are unlinked, because objects that refer to each other would not be
+        freed at once."""
         for direction in self.flows:
             direction.ses = direction.other.ses = direction.pdc.initiator = direction.before = direction.after = None
         for direction in self.flows:

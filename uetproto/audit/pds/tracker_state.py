@@ -244,9 +244,10 @@ class PdcDirection:
     copies: dict[int, list[int]] = field(default_factory=dict)
     """Maps a PSN to the times at which it was seen again."""
     asked: dict[int, None] = field(default_factory=dict)
-    """Holds PSNs that an ACK_REQ named: an ACK of such a PSN may answer the ACK_REQ instead of the request."""
+    """PSNs that an ACK_REQ named. An ACK of such a PSN may answer the ACK_REQ instead of the request."""
     holes: dict[int, bool] = field(default_factory=dict)
-    """Holds PSNs between those seen, where the capture is complete, and PSNs that were seen trimmed: these are true."""
+    """Maps a PSN that is missing to whether its packet was seen trimmed. PSNs of which nothing was seen, although
+    higher and lower PSNs were, are listed in complete captures only."""
     plain: int | None = None
     """Oldest PSN of a first transmission with syn = 0, or None."""
     synned: int | None = None
@@ -394,7 +395,8 @@ class PdcDirection:
         return self.clear if diff32(self.clear, self.cleared) > 0 else self.cleared
 
     def forget_other(self) -> None:
-        """Keep only address and PDCID of the other end: two objects that refer to each other would not be freed."""
+        """Replace the other end by an object with its address and PDCID only, because two objects that refer to each
+        other would not be freed at once."""
         other = self.other
         self.other = PdcDirection(other.pdc, other.sender, other.id)
 

@@ -55,10 +55,11 @@ class Branch(NamedTuple):
 
 
 class FastReader:
-    """A fast reader holds the compiled shapes of all vantage points with the same first header."""
+    """This class holds the compiled shapes for all vantage points whose frames begin with the same header."""
 
     def __init__(self, crc: str, flows: ReadFlows) -> None:
-        """Make a reader without shapes. `flows` notes what it reads, until `here` refers to another `ReadFlows`."""
+        """Make a reader without compiled shapes. It notes counts and CRCs in `flows`, until `here` refers to another
+        `ReadFlows`."""
         self._crc = crc
         self.here = Here(flows)
         self._by_hint: tuple[dict[Hint, Branch], dict[Hint, Branch]] = ({}, {})  # of whole packets, of truncated ones
@@ -66,7 +67,7 @@ class FastReader:
         self._by_shape: dict[tuple[Any, ...], Reader] = {}
         self._met: dict[tuple[Any, ...], int] = {}
         self._kinds: dict[Kind, int] = {}
-        """Numbers the kinds of expected packets."""
+        """Numbers of the kinds of expected packets, in the order in which they were first seen."""
 
     def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> ObservedPacket | None:
         """Return the packet, or None if it is not as expected or its shape is not compiled. Of a packet that the
@@ -117,7 +118,7 @@ class FastReader:
             branch.readers[data[branch.ses]] = (reader, *readers)[:_TRIED]
 
     def counts(self, flows: ReadFlows) -> dict[Kind, int]:
-        """Return the number of expected packets of each kind at a vantage point, whichever path they took."""
+        """Return the number of expected packets of each `Kind` at one vantage point, on both paths."""
         kinds = list(self._kinds)
         return {kinds[number]: count for number, count in flows.counts.items()}
 

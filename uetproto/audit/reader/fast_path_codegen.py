@@ -31,18 +31,18 @@ Reader = Callable[[bytes, int, int], ObservedPacket | None]
 
 @dataclass(slots=True)
 class ReadFlows:
-    """Holds what readers note of one vantage point."""
+    """This class holds what readers note about the packets of one vantage point."""
 
     with_crc: dict[Flow, bool]
-    """Says which flows of UET have a CRC32C."""
+    """Maps a flow of UET to whether its packets have a CRC32C."""
     with_icrc: dict[Flow, bool]
-    """Says which flows of RoCE have a right ICRC."""
+    """Maps a flow of RoCE to whether one of its packets has a right ICRC."""
     counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
-    """Counts expected packets, by the number of their kind."""
+    """Number of expected packets, by the number that `FastReader` gave to their `Kind`."""
 
 
 class Here:
-    """Refers to the vantage point whose packets are read; all readers share it."""
+    """This class refers to the vantage point whose packets are read at present. All readers share it."""
 
     __slots__ = ("flows",)
 
@@ -152,7 +152,8 @@ _WITHOUT_CRC = f"""
 
 
 def reader_of(packet: Packet, following: str | None, crc: str, kind: int, here: Here) -> Reader:
-    """Compile a reader that counts packets of this shape as `kind`; truncated ones end in the header `following`."""
+    """Compile a reader, which reads packets with the same headers as `packet` and counts them under the number `kind`.
+    If `packet` is truncated, it ends within the header `following`, or within the payload if `following` is None."""
     layers = packet.layers
     forms = [layer.form for layer in layers]
     whole, sealed, roce = "truncated" not in packet.notes, forms[-1].startswith("tss"), "bth" in forms

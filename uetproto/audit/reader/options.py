@@ -24,7 +24,8 @@ class Options:
     personality: str | None = None
     """Implementation whose known deviations are reported as notes, or None."""
     max_flows: int = 65_536
-    """Number of conversations of each kind that are followed at the same time, over all interfaces of a file."""
+    """Greatest number of conversations of each type (such as PDCs or RoCE queue pairs) that are followed at the same
+    time, over all interfaces of a file."""
     crc: str = "auto"
     """Whether packets end with a CRC32C: `auto`, `on` or `off`. This option and the next four have the same meaning as
     in `decode`."""

@@ -30,7 +30,7 @@ from uetproto.wire.stack import decode
 
 
 class Readers:
-    """Readers are what all interfaces of one link type share: compiled shapes of packets, and keys."""
+    """This class holds what all interfaces of one link type share: the compiled shapes of packets, and the keys."""
 
     def __init__(self, link: int, options: Options) -> None:
         self.link = LINK_NAMES.get(link)
@@ -55,9 +55,10 @@ class Reading:
         self, link: int, options: Options, see: Callable[[ObservedPacket], None], *, truncated_fast: bool = True,
         readers: Readers | None = None,
     ) -> None:  # fmt: skip
-        """`link` is the link type. `see` gets every packet of UET and RoCE, and every malformed one.
-        `truncated_fast` says that truncated packets which are otherwise as expected need no `ObservedPacket.packet`.
-        `readers` are shared with other interfaces; `enter` then says that packets of this one follow."""
+        """Make a reading without packets. `link` is the link type. `see` gets every packet of UET and RoCE, and every
+        malformed one. `truncated_fast` says that truncated packets which are otherwise as expected need no
+        `ObservedPacket.packet`. If `readers` are shared with other interfaces, `enter` must be called before packets of
+        this one follow those of another."""
         readers = readers or Readers(link, options)
         self._link = readers.link
         self._options = options
@@ -153,7 +154,7 @@ class Reading:
         self._flows.end()
 
     def close(self) -> None:
-        """Drop references to this object's own methods, which would keep it."""
+        """Drop the references to this object's own methods, because they would keep the object in memory."""
         del self.take, self._take_one, self._flows, self._see
 
     def _take_behind(self, seen: ObservedPacket, record: Record) -> None:

@@ -123,7 +123,8 @@ class RoceTracker:
         self._drop(now)
 
     def trim(self, now: int) -> None:
-        """Drop queue pairs as `sweep` does, where few packets or none came since."""
+        """Drop queue pairs as `sweep` does, but without settling doubtful answers first, because few or no packets came
+        since."""
         if self.flows.is_due():
             self._drop(now)
 

@@ -1,5 +1,5 @@
-"""This module judges several messages together: ids, early ends, stops and restarts, sync groups (ses.md §5, ses.md
-§12)."""
+"""This module judges several messages together: message ids that are used again, messages that end early, stop or
+restart, and sync groups (ses.md §5, ses.md §12)."""
 
 from uetproto.audit.finding import opcode_name
 from uetproto.audit.reader.observed import Head, ObservedPacket

@@ -1,4 +1,5 @@
-"""The rules about messages share this module: the sections cited, the names of codes, a function that makes a rule."""
+"""This module has what the rules about messages share: the sections that they cite, the names of return codes, and a
+function that makes a rule."""
 
 from typing import Any
 
@@ -13,7 +14,7 @@ _CODES: dict[int, str] = {code: code.name for code in ReturnCode}
 
 
 def code_name(code: int) -> str:
-    """Return the name of a return code in findings."""
+    """Return the name of a return code for the text of a finding; an unknown code is named by its number."""
     return _CODES.get(code, f"return code {code:#04x}")
 
 
@@ -21,7 +22,8 @@ def ses_rule(
     id: str, on: SesEvent, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
     of: SesEvent | None = None, requires: Requires = Requires.PRESENCE, also: tuple[str, ...] = (),
 ) -> Rule:  # fmt: skip
-    """Return a rule. `covers`: numbers of invariants of ses.md §15. `also`: invariants of other pages."""
+    """Return a rule about messages. `covers` holds the numbers of invariants of ses.md §15, and `also` names invariants
+    of other pages."""
     return Rule(
         id=id, says=says, cite=cite, on=on, check=check, severity=severity, requires=requires, of=of,
         covers=(*(f"ses {number}" for number in covers), *also),

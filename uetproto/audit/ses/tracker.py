@@ -1,5 +1,5 @@
-"""This module follows the messages of PDCs and of RUDI: request packets, responses, read data (ses.md §2, ses.md §7,
-ses.md §9).
+"""This module follows the messages of PDCs and of RUDI: their request packets, responses and read data (ses.md §2,
+ses.md §7, ses.md §9).
 
 `PdsTracker` and `RudiTracker` call this tracker, as `audit/contract.py` says. A packet that equals what is expected is
 only counted; every other packet takes the slow path.
@@ -27,7 +27,7 @@ _M32 = 0xFFFFFFFF
 
 
 class SesTracker:
-    """This class follows the messages of one vantage point; implements `MessageTracker` of `audit/contract.py`."""
+    """This class follows the messages of one vantage point. It implements `MessageTracker` of `audit/contract.py`."""
 
     __slots__ = (
         "_complete", "_disputed", "_edge", "_groups", "_later", "_opened", "_tell", "_tokens", "data", "response",
@@ -49,17 +49,17 @@ class SesTracker:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nothing is kept but the messages of open directions."""
+        """Return whether the tracker keeps nothing except the messages of open directions."""
         return not self._disputed and self._tokens.is_empty and self._groups.is_empty
 
     def open(self, direction: MessageDirection, *, ordered: bool = True) -> MessageSender:
-        """Return a new `MessageSender`, the value of `direction.ses`."""
+        """Return a new `MessageSender`, which the caller keeps as `direction.ses`."""
         return MessageSender(direction, unordered=not ordered)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
     def request(self, direction: MessageDirection, seen: ObservedPacket, first: bool) -> None:
-        """Follow a request packet. `first`: its PSN was not seen before."""
+        """Follow a request packet. `first` says that the PSN of the packet was not seen before."""
         sender: MessageSender = direction.ses
         if not first:
             self._compare_copy(sender, seen)
@@ -345,7 +345,7 @@ class SesTracker:
     # The end ----------------------------------------------------------------------------------------------------------
 
     def close(self, direction: MessageDirection) -> None:
-        """Drop the messages of a direction that is closed, and report the unfinished ones."""
+        """Drop the messages of a direction that is closed, and report those that are not complete."""
         sender: MessageSender = direction.ses
         for message in sender.messages.values():
             self._resolve(message)
@@ -357,13 +357,14 @@ class SesTracker:
         self._groups.close(sender)
 
     def sweep(self, now_ns: int) -> None:
-        """Report packets that contradict an earlier one and wait for a third packet to decide, if more than `MESSAGES`
-        messages have such a packet. All other state is bounded, or dropped with its PDC."""
+        """If more than `MESSAGES` messages have a packet that contradicts an earlier packet and waits for a third
+        packet to decide, report these packets. All other state is bounded, or is dropped with its PDC."""
         if len(self._disputed) > MESSAGES:
             self.end()
 
     def end(self) -> None:
-        """Decide, at the end of the capture, between packets that contradict each other."""
+        """Report, at the end of the capture, the packets that contradict an earlier packet and still wait for a third
+        one."""
         for message in list(self._disputed.values()):
             self._resolve(message)
 

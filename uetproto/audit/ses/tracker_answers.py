@@ -1,5 +1,5 @@
-"""This module has the states of events about two messages or packets: answers, interruptions, ids that are used
-again."""
+"""This module has the records that rules get with events about two messages or packets: an answer and its request, an
+interruption, and an id that is used again."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,20 +22,20 @@ RESPONSES = frozenset({PLAIN, LONG, SHORT})
 
 
 class AuditedAnswer(NamedTuple):
-    """An answer is a response in an ACK, with the packet that it answers."""
+    """This record holds a response in an ACK, and the packet that the response answers."""
 
     sender: MessageSender
     psn: int | None
     request: AuditedMessage | ReturnedData | None
-    """Message or read data that the response answers; None: not seen."""
+    """Message or read data that the response answers, or None if it was not seen."""
     number: int
     """Number of the packet that the response answers."""
     earlier: GuaranteedAnswer | None
-    """Guaranteed response for the same PSN."""
+    """Guaranteed response that was seen earlier for the same PSN, or None."""
     success: int | None = None
-    """Number of a packet in which SES reports success for the same PSN."""
+    """Number of a packet in which SES reports success for the same PSN, or None."""
     cleared: int | None = None
-    """Newest CLEAR_PSN of the source of a PDC; None if there was none, and always None for RUDI."""
+    """Newest CLEAR_PSN of the source of a PDC, or None if there was none. It is always None for RUDI."""
 
     @property
     def message(self) -> AuditedMessage | None:
@@ -52,19 +52,20 @@ class AuditedAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class Interruption(AboutMessage):
-    """An interruption is a packet of one message between the packets of another message."""
+    """This record describes two messages whose packets are interleaved, or of which one follows the end of the other
+    without SOM."""
 
     psn: int
     message_id: int | None
     number: int
-    """Number of a packet of the other message."""
+    """Number of a packet of one message; the packet of the event belongs to the other message."""
 
 
 @dataclass(slots=True)
 class RepeatedId(AboutMessage):
-    """A message that has the message_id of an earlier one."""
+    """This record describes a message that has the message_id of an earlier message."""
 
     psn: int | None
-    """PSN of a packet of the earlier message that is not acknowledged; None: all are acknowledged."""
+    """PSN of a packet of the earlier message that was not acknowledged, or None if all were acknowledged."""
     number: int
     """Number of the packet with the PSN `psn`; if `psn` is None, the number of any packet of the earlier message."""

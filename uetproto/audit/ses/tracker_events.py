@@ -10,8 +10,9 @@ from uetproto.audit.rule import Event
 
 
 class SesEvent(Event):
-    """This enumeration has the events of messages. The state is an `AuditedMessage`; for answers an `AuditedAnswer`,
-    for read data a `ReturnedData`, for some events another class, which the event names."""
+    """This enumeration has the events of messages. A rule gets an `AuditedMessage` with the event. With events of
+    answers it gets an `AuditedAnswer`, with events of read data a `ReturnedData`, and with some events another class,
+    which the event names."""
 
     OPENED = auto()
     """The first packet of a message was seen; the event is only counted."""
@@ -20,7 +21,7 @@ class SesEvent(Event):
     LATER = auto()
     """Another packet of a message was seen; the event is only counted."""
     CHANGED = auto()
-    """A packet of a message differs from the others in a field that is equal in all packets of a message."""
+    """A packet of a message differs from the message's other packets in a field that must be equal in all of them."""
     MISPLACED = auto()
     """A packet certainly belongs to this message, but its offset contradicts its PSN, or it repeats SOM or EOM."""
     EDGE = auto()
@@ -30,25 +31,26 @@ class SesEvent(Event):
     MSG_ERROR = auto()
     """MSG_ERROR ends a message early."""
     HEADLESS = auto()
-    """A message begins without SOM at the PSN after the EOM of another message; state: `Interruption`."""
+    """A message begins without SOM at the PSN after the EOM of another message. The rule gets an `Interruption`."""
     COMPLETE = auto()
-    """SOM and EOM were seen, and all PSNs between them."""
+    """All packets of a message were seen, from the packet with SOM to the packet with EOM."""
     INTERLEAVED = auto()
-    """A packet came between those of another message; state: `Interruption`."""
+    """A packet of one message came between the packets of another message. The rule gets an `Interruption`."""
     UNFINISHED = auto()
-    """The PDC is closed, and packets of the message were not seen."""
+    """The PDC was closed, and some packets of the message were not seen."""
     WENT_ON = auto()
-    """A new packet of a message came after an answer that ended or stopped it."""
+    """A new packet of a message came after an answer that ended or stopped the message."""
     ID_AGAIN = auto()
-    """A message has the id of an earlier one; state: `RepeatedId`."""
+    """A message has the id of an earlier message. The rule gets a `RepeatedId`."""
     ID_HELD = auto()
-    """A packet of the earlier message was sent again after the later one began; state: `RepeatedId`."""
+    """A packet of a message was sent again after another message with the same id had begun. The rule gets a
+    `RepeatedId`."""
     RTR = auto()
-    """A DEFERRABLE_RTR came; state: `Rtr`."""
+    """A DEFERRABLE_RTR came. The rule gets an `Rtr`."""
     RESTART = auto()
-    """A deferrable send restarts; state: `Restart`."""
+    """A deferrable send restarts. The rule gets a `Restart`."""
     GROUP = auto()
-    """A message of a sync group came, and the end of the group was seen; state: `SyncGroup`."""
+    """A message of a sync group came, and the last message of the group was seen. The rule gets a `SyncGroup`."""
     RESPONSE = auto()
     """A response came in an ACK; the event is only counted."""
     ANSWERED = auto()

@@ -1,5 +1,5 @@
 """This module follows sync groups (ses.md §5.14; later than UE 1.0.1): the last message of a group states how many
-messages it has."""
+messages the group has."""
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
@@ -13,18 +13,19 @@ from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, Mes
 from uetproto.wire.serial import diff32
 
 GROUPS = 1_024
-"""Least number of groups that are kept; at most twice as many are kept."""
+"""Number of groups that remain when the oldest are dropped; they are dropped when there are more than twice as many."""
 MEMBERS = 1_024
-"""Least number of messages of a group that are kept; at most twice as many are kept."""
+"""Number of messages of a group that remain when the oldest are dropped; they are dropped when there are more than
+twice as many."""
 
 
 class SyncGroupMember(NamedTuple):
-    """A member is one message of a sync group; members sort in the order in which they were sent."""
+    """This record describes one message of a sync group. Members sort in the order in which they were sent."""
 
     at: int
     """Number of PSNs from the first message of the group to this message."""
     total: int
-    """Number of messages in the group if this one ends it, else 0."""
+    """Number of messages in the group if this message is the last one, else 0."""
     number: int
 
 
@@ -41,7 +42,7 @@ class _GroupRecord:
 
 @dataclass(slots=True)
 class SyncGroup(AboutMessage):
-    """A sync group whose last message was seen."""
+    """This record holds a sync group whose last message was seen."""
 
     members: list[SyncGroupMember]
     """Messages after the last message of the previous group, up to the last message of this group."""
@@ -60,11 +61,11 @@ class SyncGroups:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no group is kept."""
+        """Return whether no group is kept."""
         return not self._kept
 
     def note(self, message: AuditedMessage, seen: ObservedPacket) -> None:
-        """Note a message when its packet with SOM comes."""
+        """Note a message of a sync group when its packet with SOM comes."""
         extension = next((head for head in seen.more if head.form == "ses.ext.sync"), None)
         if extension is None:
             return

@@ -1,7 +1,8 @@
-"""This module has the messages of one direction, the read data that answers them, and the PSNs of both.
+"""This module holds the messages of one direction, the read data that answers reads, and the PSNs of the packets of
+both.
 
-A `MessageSender` stands for one direction of a PDC, or for RUDI between two addresses. It maps PSNs to the
-`AuditedMessage` or the `ReturnedData` that its packets carry. The number of entries that it keeps is bounded.
+A `MessageSender` stands for one direction of a PDC, or for RUDI between two addresses. It maps the PSN of a packet to
+the `AuditedMessage` or the `ReturnedData` that the packet carries. The number of entries that it keeps is bounded.
 """
 
 from dataclasses import dataclass, field
@@ -29,9 +30,11 @@ from uetproto.wire.headers.uet_ses import (
 from uetproto.wire.serial import diff32
 
 PSNS = 2_048
-"""Least number of PSNs of a direction that are kept; at most twice as many are kept."""
+"""Number of PSNs of a direction that remain when the oldest are dropped; they are dropped when there are more than
+twice as many."""
 MESSAGES = 1_024
-"""Least number of messages of a direction that are kept; at most twice as many are kept."""
+"""Number of messages of a direction that remain when the oldest are dropped; they are dropped when there are more than
+twice as many."""
 _M32 = 0xFFFFFFFF
 _DATA = (0, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK)
 """Values of the fields list, opcode, version and return code of read data."""
@@ -58,26 +61,29 @@ _MAY_END_EARLY = frozenset((*DEFERRABLES, Opcode.MSG_ERROR))
 
 @dataclass(slots=True, eq=False)
 class MessageSender:
-    """A message sender has the messages that one end sends in one direction."""
+    """This class holds the messages that one end sends in one direction."""
 
     direction: MessageDirection
     unordered: bool = False
-    """Whether the numbers of packets need not increase, as in RUDI: then neighbours prove nothing."""
+    """Whether the numbers of packets need not increase, as in RUDI. Packets with neighbouring numbers then prove
+    nothing about a packet."""
     messages: "dict[int, AuditedMessage]" = field(default_factory=dict)
     """Maps a message_id to the last message that had it."""
     sent: "dict[int, tuple[AuditedMessage | ReturnedData, int]]" = field(default_factory=dict)
-    """Maps a PSN to the message of its packet, and to the number of that packet."""
+    """Maps a PSN to the message or read data of its packet, and to the number of that packet."""
     current: "AuditedMessage | None" = None
     """Message of the packet that was seen last."""
     mtu: int = 0
-    """Payload MTU that the last message of several packets showed."""
+    """Payload MTU in bytes that the last message of several packets showed, or 0 if there was none."""
     rod: bool = False
     successes: dict[int, int] = field(default_factory=dict)
-    """Maps a PSN to the number of the packet with its default response, if SES made the response, not PDS."""
+    """Maps a PSN to the number of the packet with the default response to it. Only responses that SES made are
+    included, not those that PDS made."""
     echoed: tuple[int, ...] = ()
-    """Holds reads whose data had the id of the read as response_message_id; two at most."""
+    """Message ids of reads whose data had the id of the read as response_message_id. At most two are kept."""
     refused: dict[tuple[int, ...], tuple[int, int, int]] = field(default_factory=dict)
-    """Maps an index to the generation refused last with DISABLED_GEN, the PSN refused, and the response's number."""
+    """Maps the resource of a message (`AuditedMessage.index`) to the generation that was last refused with
+    DISABLED_GEN, the PSN that was refused, and the number of the packet with the response."""
 
     def flow(self) -> Flow:
         return self.direction.flow()
@@ -90,15 +96,15 @@ class MessageSender:
 
 
 def shorten(kept: dict[Any, Any], least: int) -> None:
-    """Drop the oldest entries, down to `least`, when there are more than twice as many."""
+    """Drop the oldest entries, so that `least` remain, if there are more than twice as many."""
     if len(kept) > 2 * least:
         for key in list(kept)[: len(kept) - least]:
             del kept[key]
 
 
 class GuaranteedAnswer(NamedTuple):
-    """The record of a guaranteed response has the number of its packet and a CRC of the data that it carried. The
-    record is kept until the response is cleared."""
+    """This record holds the header of a guaranteed response, the number of its packet and a CRC of the data that it
+    carried."""
 
     head: Head
     number: int
@@ -106,11 +112,11 @@ class GuaranteedAnswer(NamedTuple):
 
 
 class AuditedMessage:
-    """A message is known by its packets: the fields that they have in common, and which of its PSNs were seen (ses.md
-    §7).
+    """This class describes a message by its packets: the fields that they have in common, and which of the message's
+    PSNs were seen (ses.md §7).
 
-    Messages are not interleaved (UE 1.0.1 §3.5.20): PSN and offset grow together. `message_attribution.py` decides
-    which packets belong to a message.
+    The packets of two messages are not interleaved (UE 1.0.1 §3.5.20), so that PSN and offset grow together within a
+    message. `message_attribution.py` decides which packets belong to a message.
     """
 
     __slots__ = (
@@ -206,18 +212,19 @@ class AuditedMessage:
 
     @property
     def index(self) -> tuple[Any, ...]:
-        """Return the resource at the target: job, process, index, and one of the three index spaces (ses.md §2.4)."""
+        """Return the key of the resource at the target: job, process, index, and one of the three index spaces
+        (ses.md §2.4)."""
         head, row = self.head, OPCODE_PROFILES.get(self.opcode)  # type: ignore[call-overload]  # any number may come
         return (head.job_id, head.pid_on_fep, head.resource_index, None if row is None else row.space)
 
     @property
     def fetches(self) -> bool:
-        """Tell whether a success returns data."""
+        """Return whether the target returns data if the message succeeds."""
         return self.opcode in _FETCHING
 
     @property
     def asks(self) -> bool:
-        """Tell whether the packets of the message carry no payload and ask for data."""
+        """Return whether the packets of the message carry no payload and ask for data, as those of a READ do."""
         return self.opcode == Opcode.READ
 
     @property
@@ -226,7 +233,7 @@ class AuditedMessage:
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether the header of the message cannot violate any rule for headers."""
+        """Return whether the header of the message cannot violate any rule for headers."""
         head = self.head
         if (type(head), head.opcode) in _PLAIN_SHORT:
             index = head.resource_index or type(head) is _SMALL
@@ -237,7 +244,7 @@ class AuditedMessage:
         return bool(head.resource_index and generation_fits and (head.hd or not head.header_data))
 
     def is_expected_edge(self, seen: ObservedPacket, layout: RequestLayout) -> bool:
-        """Return whether a packet begins or ends the message as it should."""
+        """Return whether a packet that begins or ends the message does so as it should."""
         ses: Head = seen.ses
         if not layout.offset:
             if ses.eom:
@@ -257,14 +264,15 @@ class AuditedMessage:
         return diff32(psn, self.low) > 0 and diff32(psn, self.high) < 0
 
     def extend(self, psn: int) -> None:
-        """Note a PSN of this message."""
+        """Note that the packet with PSN `psn` belongs to this message."""
         if diff32(psn, self.high) > 0:
             self.high = psn
         elif diff32(psn, self.low) < 0:
             self.low = psn
 
     def extent(self, seen: ObservedPacket, layout: RequestLayout) -> int:
-        """Return how many bytes a packet carries, or asks for; -1: not known, or the packet contradicts itself."""
+        """Return how many bytes a packet carries or asks for. It is -1 if the number is not known, or if the packet
+        contradicts itself."""
         ses: Head = seen.ses
         if layout.offset:
             stated: int = ses[layout.offset - 1]
@@ -276,7 +284,7 @@ class AuditedMessage:
         return seen.size
 
     def mtu_of(self, seen: ObservedPacket, layout: RequestLayout) -> int:
-        """Return the payload MTU that a packet shows; 0: the packet shows none."""
+        """Return the payload MTU in bytes that a packet shows, or 0 if it shows none."""
         ses: Head = seen.ses
         return 0 if ses.eom or (self.asks and not layout.offset) else max(0, self.extent(seen, layout))
 
@@ -285,21 +293,23 @@ class AuditedMessage:
         return int(ses[layout.offset]) if layout.offset else 0
 
     def origin_of(self, seen: ObservedPacket, layout: RequestLayout, mtu: int) -> int | None:
-        """Return the PSN of offset 0 as a packet shows it; None: the MTU is not known or does not divide the offset."""
+        """Return the PSN of offset 0 that follows from the PSN and the offset of a packet. It is None if the MTU is not
+        known or does not divide the offset."""
         offset = self.offset_of(seen, layout)
         if not layout.offset or not offset:
             return int(seen.head.psn)
         return None if not mtu or offset % mtu else (seen.head.psn - offset // mtu) & _M32
 
     def expected_psn(self, seen: ObservedPacket, layout: RequestLayout) -> int | None:
-        """Return the PSN that belongs to the offset of a packet; None: not known."""
+        """Return the PSN that belongs to the offset of a packet, or None if it is not known."""
         offset = self.offset_of(seen, layout)
         if self.origin is None or not self.mtu or offset % self.mtu:
             return None
         return (self.origin + offset // self.mtu) & _M32
 
     def note_edges(self, seen: ObservedPacket, layout: RequestLayout) -> None:
-        """Note where the message begins and ends."""
+        """Note the PSN of the packet as the first one of the message if it has SOM, and as the last one if it has
+        EOM."""
         ses: Head = seen.ses
         self.ended_early |= ses.opcode == Opcode.MSG_ERROR or bool(layout.offset and not ses[layout.offset - 1])
         if ses.som:
@@ -309,7 +319,7 @@ class AuditedMessage:
             self.eom_is_early = self.ends_early(seen, layout)
 
     def ends_early(self, seen: ObservedPacket, layout: RequestLayout) -> bool:
-        """Return whether a packet with EOM ends before the last byte, though nothing allows it."""
+        """Return whether a packet with EOM ends before the last byte of the message, though nothing allows this."""
         size = self.extent(seen, layout)
         if seen.ses.opcode == Opcode.MSG_ERROR or size < 0 or (self.may_end_early and not size):
             return False
@@ -352,7 +362,7 @@ class AuditedMessage:
         self.derive_responses()
 
     def derive_responses(self) -> None:
-        """Set `success` and `atomic_response`."""
+        """Derive `success` and `atomic_response` from the header of the message."""
         job: int = self.head.job_id
         plain = self.opcode not in _ANSWERED_SPECIALLY or (self.atomic is not None and self._is_usual(self.atomic))
         self.success = (*DEFAULT, self.message_id or 0, 0, job, self.length) if plain else None
@@ -370,7 +380,7 @@ class AuditedMessage:
 
 @dataclass(slots=True)
 class AboutMessage:
-    """Base class for the states of events that are about one message, which findings name."""
+    """This class is the base of the records that rules get with events about one message, which findings name."""
 
     message: AuditedMessage
 
@@ -379,7 +389,7 @@ class AboutMessage:
 
 
 class ReturnedData:
-    """Read data is what one packet returns for a read, in the return direction or in an ACK."""
+    """This class holds the read data that one packet returns, in the return direction or in an ACK."""
 
     __slots__ = ("in_ack", "job", "message", "number", "psn", "response_id", "sender", "success", "sure")
 
@@ -406,11 +416,13 @@ class ReturnedData:
         return self.sender.flow() if self.message is None else self.message.flow()
 
     def offset(self, ses: Head) -> int:
-        """Return the offset within the read; it is 0 in the small form, which answers reads of one packet."""
+        """Return the offset of the data within the read. It is 0 in the small header, which answers reads of one
+        packet."""
         return int(getattr(ses, "message_offset", 0))
 
     def expected(self, ses: Head) -> int:
-        """Return how many bytes the request packet with this offset asked for; -1: not known."""
+        """Return how many bytes the request packet with the offset of this header asked for, or -1 if it is not
+        known."""
         message = self.message
         if message is None:
             return -1

@@ -1,4 +1,5 @@
-"""This module finds the request of each answer: of a response by PSN, of read data by message id or PSN (ses.md §9)."""
+"""This module finds the request of each answer: that of a response by PSN, and that of read data by message id or PSN
+(ses.md §9)."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -22,7 +23,7 @@ from uetproto.wire.headers.uet_ses import DEFERRABLES, ResponseList, ResponseOpc
 
 
 class MessageReplies:
-    """This class follows responses and read data of one vantage point."""
+    """This class follows the responses and the read data of one vantage point."""
 
     __slots__ = ("_answered", "_complete", "_responded", "_returned", "_returned_oddly", "_tokens")
 
@@ -33,7 +34,8 @@ class MessageReplies:
         self._returned, self._returned_oddly = tell[SesEvent.RETURNED], tell[SesEvent.RETURNED_ODDLY]
 
     def response(self, direction: MessageDirection, seen: ObservedPacket, psn: int | None) -> None:
-        """Follow a response that an ACK carries; it answers the request with this PSN in `direction`."""
+        """Follow a response that an ACK carries. It answers the request with PSN `psn` in `direction`; `psn` is None if
+        it is not known."""
         sender: MessageSender = direction.ses
         request: AuditedMessage | ReturnedData | None = None
         number = 0
@@ -102,7 +104,8 @@ class MessageReplies:
             message.expected = None
 
     def data(self, direction: OrderedDirection, seen: ObservedPacket, first: bool) -> None:
-        """Follow read data in the return direction, which is `direction`; the opposite direction sent the reads."""
+        """Follow a packet of read data that is sent in `direction`; the reads were sent in the opposite direction.
+        `first` says that the PSN of the packet was not seen before."""
         ses: Head = seen.ses
         if not first or type(ses) not in (LONG, SHORT):
             return

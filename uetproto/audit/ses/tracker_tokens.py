@@ -1,6 +1,6 @@
 """This module follows the tokens with which a target defers a send and restarts it (ses.md §5.7, ses.md §5.8).
 
-A deferrable send has a token of the initiator. DEFERRABLE_RTR names this token and adds one of the target. The send
+A deferrable send has a token of the initiator. DEFERRABLE_RTR names this token and adds a token of the target. The send
 that restarts names the token of the target. The three requests may travel on different PDCs, so addresses identify the
 owner of a token.
 """
@@ -15,7 +15,8 @@ from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, shorten
 
 TOKENS = 8_192
-"""Least number of tokens of each kind that are kept; at most twice as many are kept."""
+"""Number of tokens of initiators, and of targets, that remain when the oldest are dropped; they are dropped when there
+are more than twice as many."""
 
 Key = tuple[int, int, int]
 """Key of a token: the address that chose the token, the address that is to use the token, and the number of the
@@ -23,7 +24,7 @@ token."""
 
 
 class Deferred(NamedTuple):
-    """A deferrable send that was seen."""
+    """This record holds the header and the packet number of a deferrable send."""
 
     head: Head
     number: int
@@ -31,33 +32,33 @@ class Deferred(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """A `Ready` is the DEFERRABLE_RTR that brought a token of the target."""
+    """This record describes a DEFERRABLE_RTR that has a token of the target."""
 
     deferred: Deferred | None
-    """Send that is to restart; None: not seen."""
+    """Send that is to restart, or None if it was not seen."""
     number: int
     used_by: tuple[int | None, int] | None = None
-    """The message_id and the packet number of the send that has restarted; None: no send has restarted."""
+    """The message_id and the packet number of the send that has restarted with this token, or None if no send has."""
 
 
 @dataclass(slots=True)
 class Rtr(AboutMessage):
-    """The state of the event RTR is about a DEFERRABLE_RTR."""
+    """This record describes a DEFERRABLE_RTR; rules get it with the event `RTR`."""
 
     deferred: Deferred | None
-    """Last send that had this token; None: none was seen."""
+    """Last send that had the token named by the DEFERRABLE_RTR, or None if no such send was seen."""
 
 
 @dataclass(slots=True)
 class Restart(AboutMessage):
-    """The state of the event RESTART is about a deferrable send that restarts."""
+    """This record describes a deferrable send that restarts; rules get it with the event `RESTART`."""
 
     ready: Ready | None
-    """DEFERRABLE_RTR that brought its token; None: not seen."""
+    """DEFERRABLE_RTR that has the token named by the send, or None if it was not seen."""
 
 
 class Tokens:
-    """This class follows the tokens of one vantage point."""
+    """This class follows the restart tokens of one vantage point."""
 
     __slots__ = ("_deferred", "_ready", "_restart", "_rtr")
 
@@ -70,11 +71,11 @@ class Tokens:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no token is kept."""
+        """Return whether no token is kept."""
         return not self._deferred and not self._ready
 
     def note(self, message: AuditedMessage, seen: ObservedPacket) -> None:
-        """Note the tokens of a message, if it has any, at its first packet."""
+        """Note the tokens of a message, if it has any, when its first packet comes."""
         head = message.head
         if hasattr(head, "initiator_restart_token"):
             if head.target_restart_token:

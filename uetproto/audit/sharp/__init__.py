@@ -1,1 +1,1 @@
-"""The tracker follows SHARP groups, and rules judge its events."""
+"""This package has the tracker of SHARP groups, and the rules that judge its events."""

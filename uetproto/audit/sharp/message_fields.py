@@ -1,5 +1,5 @@
-"""This module judges the fields of one SHARP message, as an aggregation node does before it takes it (sharp.md
-§2.2–§2.8)."""
+"""This module judges the fields of one SHARP message, as an aggregation node does before it accepts the message
+(sharp.md §2.2–§2.8)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -47,12 +47,13 @@ _UNKNOWN_CHILD = 0xFF
 
 
 def fault_of(values: Mapping[str, Any]) -> Violation | None:
-    """Return the first field that contradicts the opcode or another field; None: no field does."""
+    """Return the first field that contradicts the opcode or another field, or None if no field does."""
     return next(_faults(values), None)
 
 
 def fault_of_body(values: Mapping[str, Any], packet: Packet) -> Violation | None:
-    """Return how the body of a message contradicts its header, or itself; None: it does not (sharp.md §2.6)."""
+    """Return how the body of a message contradicts itself or the message's header (sharp.md §2.6), or None if it does
+    not."""
     for name, faults in _FAULTS.items():
         if name in packet:
             return next(faults(values, packet[name]), None)

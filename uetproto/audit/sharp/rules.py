@@ -1,4 +1,5 @@
-"""The rules about SHARP; all are notes, because the wire format is this project's (sharp.md §2–§6)."""
+"""This module has the rules about SHARP. All their findings are notes, because the wire format is this project's own
+(sharp.md §2–§6)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,11 +1,13 @@
-"""The tracker follows SHARP groups: the requests of the children of an aggregation node, and the results to them.
+"""This module follows SHARP groups: the requests of the children of an aggregation node, and the results to the
+children.
 
-The address of the aggregation node, the tree and the group_id identify a group; the sequence number identifies an
-operation, and the offset a chunk of a streaming operation. A member that leaves a group may return and count from 0
-again; unless the capture is declared complete, operation 0 may be the only sign of this.
+A group is identified by the address of its aggregation node, its tree and its group_id. An operation of a group is
+identified by its sequence number, and a chunk of a streaming operation also by its offset. A member that leaves a group
+may return and count from 0 again; unless the capture is declared complete, a second operation 0 may be the only sign of
+this.
 
-Packets that several ports of a switch mirror into one file are not quite in order, and packets that are held until it
-is clear whether a flow has a CRC are late; so the tracker sorts messages by time.
+The tracker sorts messages by time. Packets that several ports of a switch mirror into one file are not quite in order,
+and packets that are held until it is known whether their flow has a CRC come late.
 """
 
 from collections.abc import Mapping
@@ -29,17 +31,19 @@ from uetproto.wire.serial import diff32
 _DOWN = 0x80
 """Bit of an opcode that marks a response."""
 OPERATIONS = 4_096
-"""Greatest number of operations kept for a group, and of open operations kept for a child."""
+"""Greatest number of operations that are kept for a group, and of open operations that are kept for a child."""
 EDGES = 256
-"""Greatest number of children kept for a group, and of aggregation nodes that have a group of the same number."""
+"""Greatest number of children that are kept for a group, and of aggregation nodes that have a group of the same
+number."""
 WAITING = 1_024
-"""Greatest number of messages that wait for earlier messages."""
+"""Greatest number of messages that wait until earlier messages have come."""
 FEW, SURE, JOBS = 1, 3, 8
-"""As many messages with one job prove another one wrong that this few have, of at most so many jobs."""
+"""Limits for a wrong job: a job that at most `FEW` messages of a group have is wrong if another job has at least `SURE`
+messages. At most `JOBS` jobs are kept for a group."""
 _AHEAD = 2
 """Least number of operations by which a number may be ahead."""
 COPIES = 4_096
-"""Number of messages that are kept to recognize copies."""
+"""Greatest number of messages that are kept to recognize copies."""
 _SIGNED = Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE
 _SIGNATURE = ("coll", "op", "dtype", "tag_dtype", "count", "vec_off")
 _ENDED = (SharpOpcode.AGG_RESULT, SharpOpcode.NACK, SharpOpcode.ERROR)
@@ -59,38 +63,44 @@ Edge = tuple[int, int, int, int]
 
 
 class SharpEvent(Event):
-    """The events of groups; the state is an `AuditedSharpMessage`, `AuditedAggregation` or `AuditedSharpGroup`."""
+    """This enumeration has the events of SHARP groups. A rule gets an `AuditedSharpMessage`, an `AuditedAggregation` or
+    an `AuditedSharpGroup` with the event."""
 
     MESSAGE = auto()
-    """A message came; state: `AuditedSharpMessage`."""
+    """A message came. The rule gets an `AuditedSharpMessage`."""
     OVER_UET = auto()
-    """A packet over UET came that carries a message or claims to; state: `AuditedSharpMessage`."""
+    """A packet over UET came that carries a message or claims to carry one. The rule gets an `AuditedSharpMessage`."""
     REQUEST = auto()
-    """The first request of a child for an operation came; state: `AuditedSharpGroup`, with `child`."""
+    """The first request of a child for an operation came. The rule gets an `AuditedSharpGroup`, whose `child` sent the
+    request."""
     RESULT = auto()
-    """A result came; state: `AuditedAggregation`."""
+    """A result came. The rule gets an `AuditedAggregation`."""
     UNLIKE = auto()
-    """A result is of another operation than the requests of the children; state: `AuditedAggregation`."""
+    """A result belongs to another operation, datatype or count than the requests of the children. The rule gets an
+    `AuditedAggregation`."""
     OTHER_JOB = auto()
-    """A message has another job than nearly all others of its group; state: `AuditedSharpGroup`."""
+    """A message has another job than nearly all other messages of its group. The rule gets an `AuditedSharpGroup`."""
     STRANGER = auto()
-    """A request came from a child that has not joined, or a result went to such a child; state: `AuditedSharpGroup`,
-    with `child`."""
+    """A request came from a child that has not joined, or a result went to such a child. The rule gets an
+    `AuditedSharpGroup`, whose `child` is this child."""
     AHEAD = auto()
-    """The number of an operation is far ahead of the numbers of earlier operations; state: `AuditedSharpGroup`."""
+    """The number of an operation is far ahead of the numbers of earlier operations. The rule gets an
+    `AuditedSharpGroup`."""
     NO_MESSAGE = auto()
-    """A SEND came between queue pairs of SHARP that is no message; state: `AuditedSharpMessage`."""
+    """A SEND that carries no message came between queue pairs that send messages. The rule gets an
+    `AuditedSharpMessage`."""
     UNASKED = auto()
-    """A result or a response came that no request asked for; state: `AuditedSharpMessage`."""
+    """A result or a response came for which no request asked. The rule gets an `AuditedSharpMessage`."""
     AGAIN = auto()
-    """A second request or second result of an operation between a child and its node, without RETX in either packet;
-    `was` is the number of the first packet. State: `AuditedAggregation`."""
+    """A second request or second result of an operation came between a child and its aggregation node, without RETX in
+    either packet. The rule gets an `AuditedAggregation`, whose `was` is the number of the first packet."""
     SENT_UP = auto()
-    """An operation has ended in which an aggregation node sent its parent a request; state: `AuditedAggregation`."""
+    """An operation ended in which the aggregation node had sent a request to its parent. The rule gets an
+    `AuditedAggregation`."""
 
 
 class AuditedSharpMessage:
-    """A SHARP message, with the headers of the packet that carries it."""
+    """This class holds a SHARP message, with the headers of the packet that carries it."""
 
     __slots__ = ("others", "seen", "values")
 
@@ -103,7 +113,7 @@ class AuditedSharpMessage:
 
     @property
     def fault(self) -> Violation | None:
-        """What contradicts the rest of the message; None: nothing does."""
+        """Return what contradicts the rest of the message, or None if nothing does."""
         assert self.seen.packet is not None
         return fault_of(self.values) or fault_of_body(self.values, self.seen.packet)
 
@@ -114,24 +124,25 @@ class AuditedSharpMessage:
 
 @dataclass(slots=True, eq=False)
 class AuditedAggregation:
-    """An operation that runs at one aggregation node."""
+    """This class holds an operation that runs at one aggregation node."""
 
     group: "AuditedSharpGroup"
     seq: int
     requests: set[Child] = field(default_factory=set)
     """Children that have sent a request."""
     signed: tuple[int, tuple[int, ...]] | None = None
-    """Number of a packet with a request, and the signature that the requests of all children must have."""
+    """Number of a packet with a request, and the values of this request that the requests of all children must have. It
+    is None if no request was seen."""
     crossed: dict[Edge, tuple[int, int]] = field(default_factory=dict)
-    """Maps each edge to the number and PSN of the packet without RETX on this edge."""
+    """Maps each edge of the tree to the number and the PSN of the first packet without RETX on this edge."""
     up: ObservedPacket | None = None
     contradiction: tuple[int, int] | None = None
-    """Numbers of two packets with requests that contradict each other."""
+    """Numbers of two packets with requests that contradict each other, or None."""
     was: int = 0
 
     def crossed_before(self, seen: ObservedPacket, values: Mapping[str, Any]) -> int | None:
-        """Return the number of the earlier packet without RETX on the edge of this packet, if its PSN is another one;
-        None: there is no such packet, or this packet has RETX."""
+        """Return the number of an earlier packet without RETX on the edge of this packet, if that packet has another
+        PSN. It is None if there is no such packet, or if this packet has RETX."""
         number, psn = self.crossed.get(_edge(seen, values), (0, seen.head.psn))
         return None if values["flags"] & Flag.RETX or psn == seen.head.psn else number
 
@@ -141,12 +152,12 @@ class AuditedAggregation:
 
 @dataclass(slots=True, eq=False)
 class AuditedSharpGroup:
-    """A group that is active at one aggregation node."""
+    """This class holds a group that is active at one aggregation node."""
 
     key: GroupKey
     last_ns: int
     children: set[Child] = field(default_factory=set)
-    """Children that have received JOIN_RESP OK."""
+    """Children that have received a GROUP_JOIN_RESP with status OK."""
     granted: int | None = None
     multicasts: bool = False
     """Whether results may come by multicast."""
@@ -154,14 +165,14 @@ class AuditedSharpGroup:
     """Whether a multicast result was captured."""
     operations: dict[tuple[int, int], AuditedAggregation] = field(default_factory=dict)
     open: dict[Child, dict[tuple[int, int], None]] = field(default_factory=dict)
-    """Maps each child to its requests without an answer, the oldest first."""
+    """Maps each child to its requests that are not answered; the oldest request is the first one."""
     child: Child = (0, 0)
     newest: int | None = None
-    """Number of the newest operation."""
+    """Number of the newest operation, or None if there was none."""
     jobs: dict[int, list[ObservedPacket]] = field(default_factory=dict)
     """Maps a job to the first messages that have it."""
     job: int = 0
-    """The job that nearly all messages have."""
+    """Job that nearly all messages of the group have. It is known when the group is over."""
 
     def flow(self) -> Flow:
         node, tree, number = self.key
@@ -169,14 +180,14 @@ class AuditedSharpGroup:
 
 
 def is_sharp(seen: ObservedPacket) -> bool:
-    """Tell whether a packet carries a SHARP message, or claims to."""
+    """Return whether a packet carries a SHARP message, or claims to carry one."""
     if seen.packet is not None and "sharp" in seen.packet:
         return True
     return getattr(seen.ses, "header_data", 0) >> 32 == MAGIC
 
 
 class SharpTracker:
-    """The tracker follows the groups in the packets of one vantage point."""
+    """This class follows the groups in the packets of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._tell = judge.rules.tell(SharpEvent)
@@ -198,7 +209,7 @@ class SharpTracker:
         """Packet numbers of requests other than AGG_REQ, by two hosts, opcode, tree, group and sequence number."""
 
     def see(self, seen: ObservedPacket) -> None:
-        """Handle a packet for which `is_sharp` holds."""
+        """Follow a packet for which `is_sharp` holds."""
         message = AuditedSharpMessage(seen)
         if seen.ses is not None:
             self._tell[SharpEvent.OVER_UET](message, seen)
@@ -219,7 +230,7 @@ class SharpTracker:
             self._follow_next()
 
     def see_roce(self, seen: ObservedPacket) -> None:
-        """Report a SEND that is no message between queue pairs that send messages."""
+        """Report a SEND that carries no message, if its queue pairs send messages."""
         head = seen.head
         pair = seen.src, seen.dst, head.destqp
         if head.opcode in _SENDS and self.queue_pairs.get(pair, 0) >= FEW and seen.size:
@@ -309,7 +320,7 @@ class SharpTracker:
         return False
 
     def sweep(self, now: int) -> None:
-        """Drop groups that are silent or too many."""
+        """Drop groups that are silent at `now` (nanoseconds), and the least recent groups if there are too many."""
         if not self.groups.is_due():
             return
         while self._waiting and self._waiting[0][0] < now - SILENT:
@@ -321,7 +332,7 @@ class SharpTracker:
             self._note_node(group)
 
     def end(self) -> None:
-        """Judge everything that is left at the end of the capture."""
+        """Follow the messages that still wait, and judge the groups that are left at the end of the capture."""
         while self._waiting:
             self._follow_next()
         for group in self.groups:

@@ -1,7 +1,8 @@
-"""This module measures a flow while it is open: what one end sends to the other.
+"""This module measures a flow, which is what one end of a conversation sends to the other end, while the conversation
+is open.
 
-A request is *open* from its first copy until an ACK covers it. A meter keeps the open requests and messages; of
-those that are closed, it keeps counts and histograms.
+A request is *open* from its first copy until an ACK covers it. A meter keeps open requests and open messages. Of closed
+requests and messages, it keeps counts and histograms only.
 """
 
 from collections import defaultdict
@@ -18,8 +19,8 @@ NOTES = 4_096
 """Greatest number of refused PSNs, and of trimmed PSNs, that a meter keeps; beyond it, the oldest is dropped."""
 
 TRIMMED, TIMER, UNKNOWN = "trimmed", "RTO?", "unknown"
-"""Name causes of a retransmission besides the code of a NACK: a trimmed copy was seen; only an earlier copy was seen,
-so that the timer may have expired, or the source inferred a loss; nothing was seen."""
+"""Causes of a retransmission besides the code of a NACK. `TRIMMED`: a trimmed copy was seen. `TIMER`: only an earlier
+copy was seen, so that the timer may have expired, or the source inferred a loss. `UNKNOWN`: nothing was seen."""
 
 
 class MeterOwner(Protocol):
@@ -29,11 +30,11 @@ class MeterOwner(Protocol):
     """Greatest number of requests that a meter keeps open; when there are more, the older half is dropped."""
 
     def over(self, flow: "FlowMeter", message: "MessageMeter") -> None:
-        """Take a message that is closed."""
+        """Take the measurements of a message that is closed."""
 
 
 class Rewound(NamedTuple):
-    """A NACK after which all PSNs from `start` to `last` have to be sent again."""
+    """This record describes a NACK after which all PSNs from `start` to `last` have to be sent again."""
 
     start: int
     last: int
@@ -42,7 +43,7 @@ class Rewound(NamedTuple):
 
 
 class FlowMeter:
-    """This class measures what one end sends to the other."""
+    """This class is a meter: it measures what one end of a conversation sends to the other end."""
 
     __slots__ = (
         "acks", "answered", "busy_ns", "bytes", "cack", "cut", "depth", "duplicates", "first_ns",
@@ -52,7 +53,7 @@ class FlowMeter:
     )  # fmt: skip
 
     def __init__(self, kind: str, state: Any, mask: int, time_ns: int, owner: MeterOwner) -> None:
-        """Open a meter. `state`: the tracker's state of the flow. `mask`: the bits of a PSN."""
+        """Open a meter. `state` is the tracker's state of the flow, and `mask` has the bits of a PSN."""
         self.kind = kind
         self.state = state
         self.owner = owner
@@ -92,7 +93,8 @@ class FlowMeter:
     # Packets sent -----------------------------------------------------------------------------------------------------
 
     def count(self, length: int, time_ns: int, marked: bool) -> None:
-        """Count a packet of this end."""
+        """Count a packet that this end sent. `length` is its number of bytes on the wire, and `marked` says that it has
+        CE."""
         self.packets += 1
         self.bytes += length
         self.last_ns = time_ns
@@ -100,13 +102,14 @@ class FlowMeter:
             self.marked += 1
 
     def carried(self, size: int, time_ns: int) -> None:
-        """Count payload that was not seen before."""
+        """Count `size` bytes of payload that were not seen before."""
         if size:
             self.payload += size
             self.busy_ns = time_ns
 
     def first(self, psn: int, length: int, size: int, time_ns: int, again: bool) -> None:
-        """Count the first copy of a request that was seen. `again`: its header says that it is a retransmission."""
+        """Count the first copy of a request that was seen. `length` is its number of bytes on the wire, `size` that of
+        its payload. `again` says that this copy is a retransmission."""
         self.carried(size, time_ns)
         cause = None
         if again:
@@ -133,7 +136,8 @@ class FlowMeter:
             self.window_bytes = self.outstanding_bytes
 
     def again(self, psn: int, length: int, time_ns: int, retransmitted: bool) -> None:
-        """Count another copy of a request."""
+        """Count another copy of a request. `retransmitted` says that the source sent it again; otherwise the network
+        made the copy."""
         if not retransmitted:
             self.duplicates += 1
             return
@@ -162,7 +166,7 @@ class FlowMeter:
             self.trace.add(self.trace.trimmed, psn, time_ns)
 
     def cause_of(self, psn: int, request: OpenRequest | None) -> str:
-        """Return why a PSN is sent again, and forget the cause."""
+        """Return why a PSN is sent again: the code of a NACK, `TRIMMED` or `UNKNOWN`. Forget the cause."""
         is_cut = psn in self.cut
         self.cut.pop(psn, None)
         refused = self.refused.pop(psn, None)
@@ -270,13 +274,13 @@ class FlowMeter:
                 self._close(old)
 
     def carry(self, message: MessageMeter) -> None:
-        """Add the most recently seen request to its message."""
+        """Add the request that was seen last to `message`, to which it belongs."""
         request = self.request
         if request is not None and request.message is None:
             message.add(request)
 
     def add_returned(self, message: MessageMeter, size: int, time_ns: int) -> None:
-        """Add data that a message asked for."""
+        """Add `size` bytes of data for which a message asked."""
         message.returned += size
         message.last_ns = time_ns
         if not message.waiting:

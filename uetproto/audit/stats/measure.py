@@ -43,11 +43,11 @@ def measure(
     rows: int = ROWS,
     interrupt: EarlyEnd | None = None,
 ) -> tuple[AuditReport, list[Measurements]]:
-    """Return the measurements of captures by vantage point, and the report of `audit` with only one rule, CAP-DAMAGED.
+    """Return the report of `audit` with only one rule, CAP-DAMAGED, and the measurements of each vantage point.
 
-    `interface`: measure only the interface with this name or number. `number`: only flows of this PDCID or queue pair.
-    `draw`: keep traces of flows for a picture. `interrupt` may end the measurement early. Raises `LocalError` as
-    `audit` does.
+    `interface` limits the measurements to the interface with this name or number, and `number` limits them to flows of
+    this PDCID or queue pair. `draw` says that traces of flows are kept for a picture. `interrupt` may end the
+    measurement early. Raises `LocalError` as `audit` does.
     """
     typed("options", options, Options, "Options()")
     measures = Measures(options, interface=interface, number=number, draw=draw, rows=rows)
@@ -79,12 +79,12 @@ class Measures:
         return measure
 
     def end(self) -> list[Measurements]:
-        """Return the measurements of the vantage points, which have ended."""
+        """Return the measurements of all vantage points. This must be called after their measurement has ended."""
         return self._measured
 
 
 class Measure:
-    """Measures one vantage point; it is a `PacketListener`."""
+    """This class measures one vantage point. It is a `PacketListener`."""
 
     __slots__ = ("_lengths", "_until_sweep", "measured", "meters")
 
@@ -92,9 +92,10 @@ class Measure:
         self, file: str, interface: str, *, most: int, rows: int = ROWS, wanted: int | None = None,
         draw: bool = False, crc: bool = True, room: tuple[list[int], list[int]] | None = None,
     ) -> None:  # fmt: skip
-        """Open the meters. `most`: flows that are open at a time. `wanted`: measure only flows of this PDCID or queue
-        pair. `draw`: keep traces for a picture. `crc`: truncated packets had a CRC32C. `room`:
-        rows of flows and of messages that all vantage points may still keep."""
+        """Open the meters. `most` is the number of flows that are open at a time. `wanted` limits the measurement to
+        flows of this PDCID or queue pair. `draw` says that traces are kept for a picture, and `crc` that truncated
+        packets had a CRC32C. `room` holds the numbers of rows of flows and of messages that all vantage points may
+        still keep."""
         flows, messages = room or ([ALL_ROWS], [ALL_ROWS])
         self.measured = Measurements(file, interface, RowTable(rows, flows), RowTable(rows, messages))
         self.meters = Meters(self.measured, most=most, wanted=wanted, draw=draw, crc=crc)
@@ -102,11 +103,11 @@ class Measure:
         self._until_sweep = SWEEP
 
     def take(self, record: Record) -> None:
-        """Note the length of a record, before it is read."""
+        """Note the length of a record before it is decoded."""
         self._lengths.take(record)
 
     def see(self, seen: ObservedPacket) -> None:
-        """Note a packet of UET or RoCE, before the trackers see it."""
+        """Note a packet of UET or RoCE before the trackers see it."""
         measured, meters = self.measured, self.meters
         length = self._lengths.pop(seen.number, None)
         now = meters.now = seen.time_ns
@@ -128,14 +129,15 @@ class Measure:
 
     @property
     def tables(self) -> list[Bounded]:
-        """Return the open meters."""
+        """Return the table of open meters."""
         return [self.meters]
 
     def sweep(self, now: int) -> None:
-        """Close the meters of flows that are over or too many."""
+        """Close the meters of flows that are over at `now` (nanoseconds), and those of the least recent flows if there
+        are too many."""
         self.meters.now = now
         self.meters.sweep()
 
     def end(self) -> None:
-        """Close all flows."""
+        """Close all flows after the last packet."""
         self.meters.end()

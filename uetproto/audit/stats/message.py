@@ -1,4 +1,5 @@
-"""This module measures a message while it is open, and its requests: a request is *open* until an ACK covers it."""
+"""This module measures a message and its requests while they are open. A request is *open* from its first copy until an
+ACK covers it."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from uetproto.audit.stats.rows import MessageRow
 
 
 class OpenRequest:
-    """A request is open from its first copy until an ACK covers it."""
+    """This class holds a request that is open: a copy of it was seen, and no ACK covers it yet."""
 
     __slots__ = ("cause", "is_open", "last_ns", "length", "message", "once", "size", "time_ns")
 
@@ -19,7 +20,7 @@ class OpenRequest:
         self.size = size
         self.is_open = False
         self.cause = cause
-        """Reason why the first copy that was seen is a retransmission; None: that copy is no retransmission."""
+        """Reason why the first copy that was seen is a retransmission, or None if that copy is no retransmission."""
         self.once = cause is None
         """Whether the request was sent only once, so that an ACK can only answer that copy."""
         self.message: MessageMeter | None = None
@@ -27,7 +28,7 @@ class OpenRequest:
 
 @dataclass(slots=True, eq=False)
 class MessageMeter:
-    """The measurements of a message that is open."""
+    """This class holds the measurements of a message that is open."""
 
     key: Any
     """State of the message in the tracker; for RoCE, the first PSN of the message."""
@@ -37,24 +38,24 @@ class MessageMeter:
     message_id: int | None = None
     length: int | None = None
     last_ns: int | None = None
-    """Time of the last response; None: none was seen."""
+    """Time of the last response in nanoseconds, or None if no response was seen."""
     begun: bool = False
     """Whether the first packet of the message was seen."""
     end: int | None = None
-    """PSN of the last packet of the message; None: not seen."""
+    """PSN of the last packet of the message, or None if it was not seen."""
     is_over: bool = False
     expected: int = 0
     """Number of bytes that the target returns if the message succeeds."""
     returned: int = 0
     waiting: int = 0
-    """Number of packets of the message that are open."""
+    """Number of packets of the message that no ACK covers yet."""
     packets: int = 0
     bytes: int = 0
     payload: int = 0
     resent: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, request: OpenRequest) -> None:
-        """Add a packet of the message."""
+        """Count a request packet of the message."""
         self.packets += 1
         self.bytes += request.length
         self.payload += request.size
@@ -71,7 +72,7 @@ class MessageMeter:
 
     @property
     def is_complete(self) -> bool:
-        """Tell whether all of its packets were seen."""
+        """Return whether all packets of the message were seen."""
         return getattr(self.key, "complete", False)
 
     def row(self, flow: Flow) -> MessageRow:

@@ -1,7 +1,7 @@
-"""This module measures the conversations of one vantage point: an open conversation has a meter, a closed one becomes a
-row.
+"""This module measures the conversations of one vantage point. An open conversation has a meter; a closed conversation
+becomes a row.
 
-`uet.py` and `roce.py` translate the events of the trackers for the meters.
+`uet.py` and `roce.py` translate the events of the trackers into calls of the meters.
 """
 
 from bisect import bisect_left
@@ -25,10 +25,10 @@ from uetproto.wire.icrc import ICRC_SIZE
 from uetproto.wire.implied import implied_payload
 
 REQUESTS, MOST_OPEN, LEAST_OPEN = 1_000_000, 32_768, 128
-"""Greatest number of open requests that all flows together keep, and upper and lower bound of those that one flow
-keeps. No window of a PDC is wider than the upper bound (UE 1.0.1 §3.5.8.2)."""
+"""`REQUESTS` is the greatest number of open requests that all flows together keep. `MOST_OPEN` and `LEAST_OPEN` bound
+the number that one flow keeps. No window of a PDC is wider than `MOST_OPEN` (UE 1.0.1 §3.5.8.2)."""
 TRACES = 256
-"""Number of flows whose trace is kept for a picture: those with the most packets."""
+"""Greatest number of flows whose trace is kept for a picture. The flows with the most packets are kept."""
 _UNWANTED = 64
 """Numbers that are kept to be offered when a chosen number does not occur."""
 _CE = Ecn.CE
@@ -36,7 +36,7 @@ _CE = Ecn.CE
 
 @dataclass(slots=True)
 class Drawn:
-    """A flow that may be drawn in a plot."""
+    """This record describes a flow that may be drawn in a plot."""
 
     flow: dict[str, Any]
     kind: str
@@ -55,24 +55,24 @@ class Measurements:
     flows: RowTable
     messages: RowTable
     kinds: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """Counts packets by their first header of UET or RoCE."""
+    """Number of packets by their first header of UET or RoCE."""
     packets: int = 0
     bytes: int = 0
     first_ns: int | None = None
-    """Time of the first packet; None: there was none."""
+    """Time of the first packet in nanoseconds, or None if there was no packet."""
     last_ns: int = 0
     answered: Times = field(default_factory=Times)
-    """Time from request to ACK over all flows."""
+    """Times from a request to its ACK, over all flows."""
     latency: dict[str, Times] = field(default_factory=dict)
-    """Latency of messages over all flows, by opcode."""
+    """Maps an opcode to the latencies of its messages, over all flows."""
     drawn: list[Drawn] = field(default_factory=list)
     unwanted: frozenset[int] = frozenset()
-    """Holds some of the PDCIDs and queue pairs that occur but were not chosen."""
+    """Some of the PDCIDs and queue pairs that occur but were not chosen."""
 
 
 class Meters:
-    """The meters of one vantage point: an open conversation has a meter, which is found by the tracker's state of that
-    conversation."""
+    """This class holds the meters of one vantage point. An open conversation has a meter, which is found by the
+    tracker's state of that conversation."""
 
     __slots__ = (
         "_crc", "_draw", "_number", "_swept", "_traced", "flows", "length", "measured", "most", "now", "requests",
@@ -88,7 +88,7 @@ class Meters:
         self.length = 0
         """Bytes of the present packet, counted on the wire."""
         self.now = 0
-        """Holds the time of the present packet."""
+        """Time of the present packet in nanoseconds."""
         self.most = 2 * most
         self.since: int | None = None
         self._number = wanted
@@ -98,17 +98,18 @@ class Meters:
         self._swept = 0
 
     def of(self, kind: str, state: Any, mask: int) -> FlowMeter:
-        """Return the meter of a flow, which is opened if it does not exist. `mask`: the bits of a PSN."""
+        """Return the meter of a flow, which is opened if it does not exist. `mask` has the bits of a PSN."""
         return self.flows.get(state) or self._open(kind, state, mask)
 
     def counted(self, kind: str, state: Any, mask: int, seen: ObservedPacket) -> FlowMeter:
-        """Return the meter of a flow from `of`, and count the present packet, which the sender of the flow sent."""
+        """Return the meter of a flow as `of` does, and count the present packet, which the sender of the flow sent."""
         flow = self.flows.get(state) or self._open(kind, state, mask)
         flow.count(self.length, seen.time_ns, seen.ecn == _CE)
         return flow
 
     def size(self, seen: ObservedPacket) -> int:
-        """Return the number of bytes of payload; for a truncated packet, the number that headers or length imply."""
+        """Return the number of payload bytes of a packet. For a truncated packet, headers or the length on the wire
+        imply this number."""
         if seen.size >= 0:
             return seen.size
         packet = seen.packet
@@ -136,11 +137,12 @@ class Meters:
         return len(self.flows)
 
     def times(self) -> Iterator[int]:
-        """Yield the time of the last packet of each open flow."""
+        """Yield the time in nanoseconds of the last packet of each open flow."""
         return (flow.last_ns for flow in self.flows.values())
 
     def sweep(self) -> None:
-        """Close flows: PDCs that are silent since they were closed, flows that are long silent, and surplus flows."""
+        """Close PDCs that are silent since they were closed, flows that are silent for long, and the least recent flows
+        if there are too many."""
         flows = self.flows
         for state in [state for state, flow in flows.items() if self._is_over(flow)]:
             self._close(state)
@@ -156,7 +158,7 @@ class Meters:
         self._swept = self.now
 
     def end(self) -> None:
-        """Close all flows, after the last packet."""
+        """Close all flows. This must be called after the last packet."""
         for state in list(self.flows):
             self._close(state)
         self._traced = self._most_interesting()
@@ -208,7 +210,7 @@ def _numbers_of(flow: Flow) -> set[int]:
 
 
 def name_in(names: type[Enum], value: int) -> str:
-    """Return the name of a code; for a code without a name its number."""
+    """Return the name of a code, or its number if the code has no name."""
     try:
         return names(value).name
     except ValueError:

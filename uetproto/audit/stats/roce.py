@@ -1,4 +1,4 @@
-"""This module translates events of queue pairs for the meters."""
+"""This module translates events of queue pairs into calls of the meters."""
 
 from uetproto.audit.judge import Heard
 from uetproto.audit.reader.observed import ObservedPacket
@@ -88,7 +88,7 @@ HEARD: Heard = {
     RoceEvent.PACKET: _packet, RoceEvent.ANEW: _anew, RoceEvent.REQUEST: _request,
     RoceEvent.AGAIN: _again, RoceEvent.IN_READ: _again, RoceEvent.RESPONSE: _response,
 }  # fmt: skip
-"""Maps events to the functions that tell the meters of a vantage point of them."""
+"""Maps an event to the function that passes it to the meters of a vantage point."""
 
 
 def _opcode_of(operation: int) -> str:

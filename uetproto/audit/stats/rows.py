@@ -9,21 +9,22 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.stats.times import Quantiles
 
 ROWS, ALL_ROWS = 10_000, 20_000
-"""Rows of each kind that are kept of a vantage point, and of all together; the others are summed."""
+"""Number of rows of flows, and of rows of messages, that are kept of one vantage point and of all vantage points
+together. Further rows are only summed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRow:
-    """A row has the counts of what one end sent to the other: requests of a PDC, packets of a queue pair, RUDI or
-    UUD."""
+    """This record has the counts of what one end sent to the other: requests of a PDC, or packets of a queue pair, RUDI
+    or UUD."""
 
     kind: str
     """Kind of flow: "pdc", "rudi", "uud" or "qp"."""
     flow: Flow
     number: int
-    """Number of this use of the same PDCIDs, from 1."""
+    """Number of this use of the same PDCIDs. It counts from 1."""
     mode: str | None
-    """Mode of a PDC, "ROD" or "RUD"; None: the flow is no PDC."""
+    """Mode of a PDC, "ROD" or "RUD". It is None if the flow is no PDC, or if the mode is not known."""
     first_ns: int
     last_ns: int
     busy_ns: int
@@ -36,35 +37,36 @@ class FlowRow:
     returned: int
     """Bytes of payload that came back in ACKs."""
     resent: Mapping[str, int]
-    """Numbers of retransmissions by cause."""
+    """Number of retransmissions by cause."""
     duplicates: int
     """Number of copies that are not retransmissions."""
     trimmed: int
     marked: int
     """Number of packets with CE."""
     reordered: int
-    """Number of first transmissions that were seen after a newer one."""
+    """Number of first transmissions that were seen after a first transmission with a newer PSN."""
     depth: int
     """Largest number of PSNs by which a first transmission was late."""
     acks: int
     refused: Mapping[str, int]
-    """Numbers of NACKs and NAKs by code."""
+    """Number of NACKs and NAKs by code."""
     window: tuple[int, int] | None
-    """Largest number of packets, and of bytes of payload, that were unacknowledged at one time; None: no ACK was
-    seen."""
+    """Largest number of packets, and of bytes of payload, that were unacknowledged at one time. It is None if no ACK
+    was seen."""
     answered: Quantiles
-    """Time from a request to the first ACK that covers it, for requests that were sent once."""
+    """Quantiles of the time from a request to the first ACK that covers it, for requests that were sent once."""
     messages: int
     latency: Quantiles
-    """Time from the first packet of a message to its last response."""
+    """Quantiles of the time from the first packet of a message to its last response."""
 
     @property
     def goodput(self) -> int | None:
-        """Return the bits of payload per second while payload was sent; None: the time is 0."""
+        """Return the bits of payload per second during the time in which payload was sent, or None if that time is
+        0."""
         return _rate(self.payload, self.busy_ns - self.first_ns)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object of the row in `stats --json`."""
+        """Return the object that `stats --json` prints for the row."""
         return {
             "kind": self.kind, "flow": dict(self.flow), "number": self.number, "mode": self.mode,
             "first_ns": self.first_ns, "last_ns": self.last_ns, "packets": self.packets, "bytes": self.bytes,
@@ -79,15 +81,15 @@ class FlowRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRow:
-    """A row has the measurements of one message."""
+    """This record has the measurements of one message."""
 
     flow: Flow
     opcode: str
     message_id: int | None
     psn: int
-    """PSN of the first packet; for RUDI, its pkt_id."""
+    """PSN of the first packet of the message. For RUDI, this is the pkt_id."""
     length: int | None
-    """Length of the message in bytes, as its header states it; None: the header does not state it."""
+    """Length of the message in bytes, as its header states it, or None if the header does not state it."""
     first_ns: int
     packets: int
     bytes: int
@@ -95,14 +97,14 @@ class MessageRow:
     """Bytes of payload that the message carried and that came back for it; every packet counts once."""
     resent: Mapping[str, int]
     latency: int | None
-    """Latency in nanoseconds; None: the first packet, the last packet or an answer was not seen."""
+    """Latency in nanoseconds. It is None if the first packet, the last packet or an answer was not seen."""
 
     @property
     def goodput(self) -> int | None:
         return None if self.latency is None else _rate(self.payload, self.latency)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object of the row in `stats --json`."""
+        """Return the object that `stats --json` prints for the row."""
         return {
             "kind": "message", "flow": dict(self.flow), "opcode": self.opcode, "message_id": self.message_id,
             "psn": self.psn, "length": self.length, "first_ns": self.first_ns, "packets": self.packets,
@@ -116,22 +118,23 @@ Row = FlowRow | MessageRow
 
 @dataclass(slots=True)
 class RowTable:
-    """A table has the first rows of one kind, and the sums over the other rows."""
+    """This class holds the first rows of one type, flows or messages, and the sums over the other rows."""
 
     most: int = ROWS
     room: list[int] = field(default_factory=lambda: [ALL_ROWS])
-    """Holds the number of rows that all vantage points may still keep."""
+    """Number of rows that all vantage points together may still keep, as a list of one number that they share."""
     kept: list[Any] = field(default_factory=list)
     packets: int = 0
     bytes: int = 0
     payload: int = 0
     resent: dict[str, int] = field(default_factory=dict)
-    """Counts retransmissions by cause; this and the three fields before are sums over all rows."""
+    """Number of retransmissions by cause. This field and the three fields before it are sums over all rows."""
     others: dict[str, int] = field(default_factory=dict)
-    """Counts the rows that were not kept, and sums the same values over these rows."""
+    """Number of the rows that were not kept, and the sums over these rows. It is empty if all rows were kept."""
 
     def add(self, packets: int, size: int, payload: int, resent: Mapping[str, int], row: Callable[[], Row]) -> None:
-        """Add the values of a row, and the row itself, which `row` makes, if there is room. `size`: bytes sent."""
+        """Add the values of a row; `size` is its number of bytes sent. If there is room, keep the row itself, which
+        `row` makes."""
         self.packets += packets
         self.bytes += size
         self.payload += payload

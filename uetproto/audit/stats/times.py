@@ -1,5 +1,5 @@
-"""This module measures times in a histogram whose buckets grow with the value: exact to 1 %; histograms can be
-merged."""
+"""This module counts times in a histogram whose buckets grow with the value, so that times are exact to 1 %. Histograms
+can be merged."""
 
 from dataclasses import dataclass, field
 from math import ceil
@@ -12,7 +12,7 @@ _EXACT = 2 << _BITS
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The quantiles of a histogram are in nanoseconds; all are 0 where nothing was measured."""
+    """This record has the quantiles of a histogram in nanoseconds. All are 0 if nothing was measured."""
 
     count: int = 0
     p50: int = 0
@@ -29,8 +29,8 @@ _NO_QUANTILES = Quantiles()
 
 @dataclass(slots=True, eq=False)
 class Times:
-    """A histogram counts measured times, in nanoseconds, by bucket; it commonly has some dozen buckets, at most some
-    thousand."""
+    """This class is a histogram: it counts measured times, in nanoseconds, by bucket. It commonly has some dozen
+    buckets, and at most some thousand."""
 
     buckets: dict[int, int] = field(default_factory=dict)
     count: int = 0
@@ -38,7 +38,7 @@ class Times:
     max: int = 0
 
     def add(self, ns: int) -> None:
-        """Add a measured time, at least 0."""
+        """Add a measured time in nanoseconds, which is at least 0."""
         if ns > self.max:
             self.max = ns
         if ns < self.min or not self.count:
@@ -49,7 +49,7 @@ class Times:
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     def merge(self, other: "Times") -> None:
-        """Add all times of another histogram."""
+        """Add all times of another histogram to this one."""
         if not other.count:
             return
         self.min = min(self.min, other.min) if self.count else other.min
@@ -59,7 +59,7 @@ class Times:
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     def quantile(self, part: float) -> int:
-        """Return the smallest time that a share `part` of all times does not exceed; 0 where nothing was measured."""
+        """Return the smallest time that a share `part` of all times does not exceed, or 0 if nothing was measured."""
         wanted = ceil(part * self.count)
         for bucket in sorted(self.buckets):
             wanted -= self.buckets[bucket]
@@ -68,7 +68,7 @@ class Times:
         return 0
 
     def curve(self) -> list[tuple[int, float]]:
-        """Return times, each with the share of all times that does not exceed it."""
+        """Return times in ascending order, each with the share of all times that does not exceed it."""
         points = []
         so_far = 0
         for bucket in sorted(self.buckets):
@@ -83,7 +83,7 @@ class Times:
 
 
 def middle(bucket: int) -> int:
-    """Return the value that stands for a bucket."""
+    """Return the time in nanoseconds that stands for a bucket."""
     if bucket < _EXACT:
         return bucket
     shift = (bucket >> _BITS) - 1
