@@ -24,7 +24,7 @@ NAMES = tuple(scheduled("all_reduce"))
 
 
 class TrainingData(NamedTuple):
-    """Training data are inputs, targets and the first weights."""
+    """Training data are inputs, targets and the initial weights."""
 
     inputs: Array
     targets: Array

@@ -46,12 +46,12 @@ _SHORT = (1 << 14) - 1
 
 
 OnRead: TypeAlias = Callable[[int, int], None]
-"""Function to call when a peer has read bytes and acknowledged them: it takes their number and the time (ps)."""
+"""Function that is called with (number of bytes, time in picoseconds) when a peer has read and acknowledged bytes."""
 
 
 class SesOperation:
-    """An operation in progress is one piece of work of the application. It has one SES message, or several messages if
-    it is longer than `max_msg_size`, and ends with one completion."""
+    """A SES operation is work of the application that is in progress, a `Write` for instance. It has one SES message,
+    or several messages if it is longer than `max_msg_size`, and ends with one completion."""
 
     __slots__ = (
         "base", "code", "context", "count", "datatype", "error", "expose", "fetches", "first_id", "length", "limit",

@@ -1,1 +1,1 @@
-"""SHARP reduces vectors in the network: messages, aggregation nodes, hosts and the aggregation manager."""
+"""SHARP reduces vectors in the network. This package has its messages, aggregation nodes, hosts and manager."""

@@ -37,7 +37,7 @@ class Element(Protocol):
         """Handle the failure of a connection, which carries no further message in either direction."""
 
     def poll(self, now: int) -> list[OutgoingMessage]:
-        """Fire the timers that are due and return what is to be sent."""
+        """Fire the timers that are due and return the messages to send."""
 
     def deadline(self) -> int | None:
         """Return the time at which `poll` is due at the latest; None if no timer runs."""

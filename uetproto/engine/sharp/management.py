@@ -1,6 +1,6 @@
 """A management agent gives trees and quotas to an aggregation node and gets traps from the node (sharp.md §1.8, §2.9).
 
-This module has the types that they exchange.
+This module has the data that agent and node exchange.
 """
 
 from collections import Counter
@@ -62,9 +62,9 @@ class NodeTree:
     """Type of the tree: 0 LLT, 1 SAT."""
     llt_tree_id: int
     parent: int | None
-    """Connection to the parent; None at the top of the tree."""
+    """Connection to the parent; None if this node is the root of the tree."""
     children: Mapping[int, int]
-    """Connections to the children by child_idx."""
+    """Maps child_idx to the connection to this child."""
     depth: int = 1
     """Level of the node; level 1 is a leaf, whose children are hosts."""
     enabled: bool = True

@@ -91,8 +91,8 @@ class SharpMessage:
 
 
 def parse(data: Buffer) -> SharpMessage | Status:
-    """Return the message, or a status that says why the bytes are not valid (sharp.md §2.8 rule 1). No bytes make it
-    raise."""
+    """Return the message, or a status that says why the bytes are not valid (sharp.md §2.8 rule 1). Received bytes
+    never raise an error."""
     length = len(data)
     if length < HEADER_SIZE:
         return Status.BAD_HEADER
@@ -197,7 +197,7 @@ class LockBody(NamedTuple):
     batch: int = 0xFFFF
     """Number of operations that may begin under the lock; 0xFFFF stands for no limit."""
     token: int = 0
-    """Token of the lock; 0 in LOCK_REQ."""
+    """Token of the lock; it is 0 in LOCK_REQ."""
     timeout_ms: int = 0
     target_rank: int = 0xFFFF
     """Rank that gets the results; 0xFFFF stands for all ranks."""
@@ -216,7 +216,7 @@ class SharpFault(NamedTuple):
     code: int
     """Error code, which equals `status` of the header."""
     origin_depth: int = 0
-    """Level of the sender; 0 is a host."""
+    """Level of the sender: 0 is a host, and 1 is a leaf aggregation node."""
     opcode: int = 0
     """Opcode of the offending message."""
     an_id: int = 0

@@ -1,7 +1,7 @@
 """An aggregation node reduces operands one after another, in the order given (sharp.md §3.5).
 
 This is the only file of the engine that uses NumPy, as it works on whole vectors. Results do not depend on the
-machine: a NaN in a result is the canonical quiet one (**choice**; IEEE 754 leaves its payload open), and -0 is below +0
+machine: a NaN in a result is the canonical quiet NaN (**choice**; IEEE 754 leaves its payload open), and -0 is below +0
 in MIN, MAX, MINLOC and MAXLOC.
 """
 

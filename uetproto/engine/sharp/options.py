@@ -205,8 +205,8 @@ class SharpOptions:
 
     @classmethod
     def of(cls, texts: Mapping[str, str], presets: Mapping[str, str] | None = None) -> "SharpOptions":
-        """Return the options that `texts` sets: it maps published names to texts of values. `presets` has the same form
-        and replaces defaults. Raises `LocalError` for an unknown name or an illegal value."""
+        """Return the options that `texts` sets, a map from published names to texts of values. `presets` has the same
+        form and replaces defaults. Raises `LocalError` for an unknown name or an illegal value."""
         values: dict[str, Any] = {}
         if _is_on(texts.get("NCCL_COLLNET_ENABLE")):
             presets = {**(presets or {}), **NCCL_PRESETS}

@@ -27,8 +27,8 @@ class TableMachine:
         cls.compiled = compile_table(table, cls)
 
     def step(self, event: Enum, *details: Any) -> bool:
-        """Enter the next state for an input and call its action with the details; return False if the table has no
-        entry for state and input."""
+        """Enter the next state for an input and call the method of the action with `details`; return False if the table
+        has no entry for state and input."""
         row = self.compiled.get((self.state, event))
         if row is None:
             return False

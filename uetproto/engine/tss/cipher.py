@@ -175,8 +175,8 @@ class _PacketKey:
 
 
 class Cipher:
-    """A cipher seals and opens packets of a domain under one key of the domain, and keeps the keys derived from it
-    (tss.md §5.4).
+    """A cipher seals and opens packets of a domain under one key of the domain, and keeps the packet keys that are
+    derived from this key (tss.md §5.4).
     """
 
     def __init__(self, domain: DomainConfig, key: DomainKey, ledger: NonceLedger | None = None) -> None:
@@ -201,7 +201,8 @@ class Cipher:
         return f"<Cipher of SDI {self._domain.sdi}, mode {self._domain.mode}>"
 
     def seal(self, header: SecurityHeader, below: AssociatedData, inner: bytes) -> bytes:
-        """Return the sealed packet, from the first byte of the security header to the last of the ICV (tss.md §7)."""
+        """Return the sealed packet, from the first byte of the security header to the last byte of the ICV (tss.md
+        §7)."""
         clear = header.encode()
         hidden = self._offset - len(clear)
         if hidden > 0:  # the first bytes behind the security header stay in clear (tss.md §7.2)
@@ -227,7 +228,7 @@ class Cipher:
         return sealed[size:split] + plain if split > size else plain
 
     def nonces_of(self, header: SecurityHeader, below: AssociatedData) -> NonceSpace:
-        """Return the space of the packet's nonce."""
+        """Return the nonce space of a packet."""
         identity = b"" if self._only else self._label + self._identity(header, below)
         return NonceSpace(self.key, identity, _prefix(header, below))
 

@@ -49,7 +49,7 @@ class DomainKey:
 
     @property
     def derived(self) -> bool:
-        """Tell whether the key is a packet key with its IV mask; no keys are derived from it."""
+        """Tell whether the key is a packet key with its IV mask, from which no other keys are derived."""
         return len(self.value) == DERIVED_SIZE
 
 

@@ -7,7 +7,7 @@ _KEYS = 1 << 16
 
 
 class Nonces:
-    """This set holds the nonces that were used under one packet key."""
+    """This class holds the nonces that were used under one packet key."""
 
     __slots__ = ("_ledger", "_used")
 

@@ -26,7 +26,7 @@ def nack_code(packet: bytes) -> int | None:
 
 
 class SecurePort:
-    """A secure port opens the packets that arrive at one endpoint; `domains` holds the secure domains by SDI."""
+    """A secure port opens the packets that arrive at one endpoint; `domains` maps each SDI to its secure domain."""
 
     def __init__(self, *, plain: str = "drop", clear_nacks: Collection[int] = ()) -> None:
         """`plain` says whether packets in clear are dropped or passed (tss.md §15).

@@ -56,7 +56,7 @@ class Carrier(Ports):
         raise NotImplementedError
 
     def multicast(self, message: OutgoingMessage, now: int) -> CarrierConnection:
-        """Return the connection on which a message to a group is sent."""
+        """Return the connection on which a message to a multicast group is sent."""
         raise NotImplementedError
 
     def event(self, event: Any, now: int) -> bool:

@@ -52,7 +52,7 @@ class SharpStation:
         return min(times, default=None)
 
     def events(self) -> list[Any]:
-        """Return the events of the inner engine that are not the carrier's, then those of the element."""
+        """Return the events of the inner engine that the carrier does not handle, then the events of the element."""
         events, self._events = self._events, []
         return events + self.element.events()
 

@@ -1,1 +1,1 @@
-"""A SHARP host joins groups and runs operations: endpoint, groups, locks and flow control."""
+"""This package is the SHARP host, which joins groups and runs collectives on them."""

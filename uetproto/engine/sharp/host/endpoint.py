@@ -144,7 +144,7 @@ class SharpHost:
                     self._forget(group)
 
     def poll(self, now: int) -> list[OutgoingMessage]:
-        """Fire the timers that are due and return what is to be sent."""
+        """Fire the timers that are due and return the messages to send."""
         for group in list(self.groups.values()):
             if group.deadline() <= now:
                 group.poll(now)

@@ -1,4 +1,4 @@
-"""A host sends vectors up one tree in pieces; at most a window of pieces has no result yet (sharp.md §3.4).
+"""A host sends vectors up a tree in pieces; a window limits the number of pieces without a result (sharp.md §3.4).
 
 A piece is a fragment of an LLT, which has a seq of its own, or a chunk of a SAT, which shares the seq of its operation
 and is identified by `vec_off`. The pieces that a group sends on a tree are numbered across operations, without wrap;
@@ -60,7 +60,7 @@ class HostOperation:
 
 
 class TreeFlow:
-    """A flow keeps track of the pieces that a host has sent on one tree of a group, and of their results."""
+    """A tree flow keeps track of the pieces that a host has sent on one tree of a group, and of their results."""
 
     def __init__(self, tree_id: int, conn: int, job_id: int, group_id: int, *, sat: bool) -> None:
         self.tree_id = tree_id
@@ -195,7 +195,7 @@ class TreeFlow:
         return self.refusals[number]
 
     def repeat(self, numbers: list[int]) -> list[bytes]:
-        """Return the requests of pieces again, with the flag RETX and in ascending order."""
+        """Return retransmissions of the requests of some pieces, in ascending order and with the flag RETX."""
         return [
             self.request(operation, number, _RETX)
             for number in sorted(numbers)

@@ -44,7 +44,7 @@ _GROUP_IS_DEAD = frozenset({
 
 
 class HostGroup(TableMachine, table=GROUP):
-    """A group at a host holds its state, its flows, its lock and its collectives."""
+    """A host group is a group as one member sees it, with state, flows, SAT lock and collectives."""
 
     state: HostGroupState
 
@@ -84,7 +84,7 @@ class HostGroup(TableMachine, table=GROUP):
         return TreeFlow(tree_id, conn, self.work.job_id, self.work.group_id, sat=sat)
 
     def send(self, flow: TreeFlow, opcode: SharpOpcode, body: bytes = b"") -> None:
-        """Send a control message."""
+        """Send a control message on the tree of a flow."""
         self.out.append(OutgoingMessage(flow.conn, self.control(flow, opcode, body)))
 
     def _send_lock(self, opcode: SharpOpcode, body: LockBody) -> None:
@@ -268,7 +268,7 @@ class HostGroup(TableMachine, table=GROUP):
         return self.step(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
     def fail(self, now: int, trouble: Trouble, also: list[HostOperation] | None = None) -> None:
-        """Fail all open collectives, those in `also`, and the group."""
+        """Fail the group, all its open collectives, and the collectives in `also`."""
         self.timer = NEVER
         self.trouble = trouble
         self._fail_all(trouble, also or [])

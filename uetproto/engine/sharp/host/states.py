@@ -12,7 +12,7 @@ from uetproto.engine.sharp.state_tables import StateTable
 
 
 class HostGroupState(Enum):
-    """The states that a group at a host can have."""
+    """These are the states of a group at a host."""
 
     JOINING = auto()
     READY = auto()
@@ -24,7 +24,7 @@ class HostGroupState(Enum):
 
 
 class HostGroupInput(Enum):
-    """The inputs that a group handles."""
+    """These are the inputs of a group at a host."""
 
     ALL_JOINED = auto()
     """JOIN_RESP OK has been received on all trees."""
@@ -46,7 +46,7 @@ class HostGroupInput(Enum):
     """The host has waited 2 · T_join for JOIN_RESP or LEAVE_RESP; an aggregation node gives up after T_join and
     answers, so that the host normally has an answer before that (**choice**)."""
     NOT_UNLOCKED = auto()
-    """The host has waited 2 · T_join for UNLOCK_RESP; it sends LEAVE_REQ, which ends the lock as well."""
+    """The host has waited 2 · T_join for UNLOCK_RESP and now sends LEAVE_REQ, which ends the lock as well."""
 
 
 GROUP: StateTable = {
@@ -73,7 +73,7 @@ GROUP: StateTable = {
 
 
 class HostLockState(Enum):
-    """The states of the lock of a SAT tree, as one member of the group sees it."""
+    """These are the states of the lock of a SAT tree, as one member of the group sees it."""
 
     FREE = auto()
     ASKED = auto()
@@ -84,7 +84,7 @@ class HostLockState(Enum):
 
 
 class HostLockInput(Enum):
-    """The inputs that a lock handles."""
+    """These are the inputs of the lock of a SAT tree at a host."""
 
     WANT = auto()
     """An operation is to use the SAT tree, or `SHARP_COLL_LOCK_ON_COMM_INIT` is set."""
@@ -96,7 +96,7 @@ class HostLockInput(Enum):
     DENIED = auto()
     """LOCK_DENIED, or any other status that is not OK, was received."""
     TIME = auto()
-    """`SHARP_COLL_SAT_LOCK_RETRY_TIMEOUT` has expired."""
+    """The time `SHARP_COLL_SAT_LOCK_RETRY_TIMEOUT` has passed since the lock was refused."""
     SPENT = auto()
     """The operations of the batch are complete, and the aggregation nodes have released the lock."""
     RELEASE = auto()

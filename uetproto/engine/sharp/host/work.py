@@ -1,4 +1,4 @@
-"""The work that a SHARP host accepts and the events that it reports (sharp.md §3.4)."""
+"""This module has the work that a SHARP host accepts, and the events that the host reports (sharp.md §3.4)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -30,7 +30,7 @@ class JoinGroup:
     """Rank of this member in the group; None stands for the rank of the host."""
     llt: Attachment
     sat: Attachment | None = None
-    """Attachment to the SAT tree; None if the group never streams."""
+    """Attachment to the SAT tree; None if the group never uses a SAT."""
     want_osts: int = 0
     """Number of OSTs to request; 0 stands for `SharpOptions.osts_per_group`."""
     user_data: int = 0

@@ -1,8 +1,8 @@
 """The management agent turns MADs into calls of a `ManagedNode` (sharp.md §1.7, §2.9).
 
-`SERVED` lists the attributes. Choices: a SET with a wrong AM_Key is answered with BAD_FIELD; `record_locator` of
-TreeConfig carries the level of the node in the tree; TreeConfig UPDATE keeps the groups of the tree, except those of a
-child that it removes; TreeConfig SET ends all groups of the tree.
+`SERVED` lists the attributes that the agent serves. Choices: a SET with a wrong AM_Key is answered with BAD_FIELD;
+`record_locator` of TreeConfig carries the level of the node in the tree; TreeConfig UPDATE keeps the groups of the
+tree, except those of a child that it removes; TreeConfig SET ends all groups of the tree.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class SharpAgent:
         self._traps: list[bytes] = []
 
     def handle(self, data: bytes, now: int) -> bytes:
-        """Return the answer to a MAD, or b"" if the bytes are no SHARP MAD. No bytes make it raise."""
+        """Return the answer to a MAD, or b"" if the bytes are no SHARP MAD. Received bytes never raise an error."""
         mad = read(data)
         if mad is None or mad.method not in (AmMethod.GET, AmMethod.SET):
             return b"" if mad is None else self._answer(mad, {}, MadStatus.BAD_METHOD)

@@ -31,7 +31,8 @@ from uetproto.wire.headers.sharp import (
 from uetproto.wire.headers.sharp_am import MOST_QPS, AllocationOp, CleanupOp, QuotaFlag, QuotaOp, TreeOp
 
 Send = Callable[[int, bytes], bytes]
-"""A function that sends a MAD to the aggregation node with a GUID and returns the answer, or b"" if there is none."""
+"""A function that takes the GUID of an aggregation node and a MAD, and returns the answer of the node, or b"" if it
+does not answer."""
 
 DEFAULT_USER_DATA = 128
 """Default size of the user data of an OST in bytes, as published logs show it (sharp.md §1.9)."""
@@ -51,7 +52,7 @@ class JobRefusedError(Exception):
 class SharpManager:
     """The manager configures aggregation nodes and runs jobs; the published software calls it `sharp_am`.
 
-    A refusal is a `LibsharpStatus`, the published code and name.
+    A refused job gets a `LibsharpStatus`, which has the published code and its name.
     """
 
     def __init__(
@@ -225,7 +226,8 @@ class SharpManager:
     def begin_job(self, hosts: Sequence[Sequence[int]], job_id: int | None = None) -> JobGrant | LibsharpStatus:
         """Begin a job and return its grant, or the code with which it is refused; a refusal changes nothing.
 
-        `hosts` has, for each rail, the GUIDs of the host ports in the order of the ranks.
+        `hosts` has, for each rail, the GUIDs of the host ports in the order of the ranks. If `job_id` is None, the
+        manager chooses a number.
         """
         if not 1 <= len(hosts) <= TREES_PER_JOB:
             raise LocalError("hosts", f"{len(hosts)} rails; 1 … {TREES_PER_JOB}, one tree each")
@@ -375,8 +377,8 @@ class SharpManager:
         self, place: AttachPoint, *, address: int, remote: int, own_psn: int = 0, their_psn: int = 0,
         flow_label: int = 0,
     ) -> LibsharpStatus:  # fmt: skip
-        """Connect the leaf AN of an attach point to a host; `remote` is the connection of the host, `own_psn` the PSN
-        of the AN."""
+        """Connect the leaf AN of an attach point to a host; `remote` is the connection of the host, and `own_psn` is
+        the first PSN of the AN."""
         try:
             self._connect(place.an, place.conn, address, remote, own_psn, their_psn, flow_label)
         except JobRefusedError:

@@ -9,7 +9,7 @@ from uetproto.wire.codec import Values
 
 @dataclass(frozen=True, slots=True)
 class AttachPoint:
-    """An attach point is a connection of a leaf AN, to which a host connects for one tree."""
+    """An attach point is the connection of a leaf AN to one host in one tree."""
 
     tree_id: int
     an: int
@@ -26,7 +26,7 @@ class Rail:
     part: Subtree
     llt: tuple[AttachPoint, ...]
     sat: tuple[AttachPoint, ...]
-    """Attach points on the SAT. It is empty if the job does not use the SAT."""
+    """Attach points on the SAT; there are none if the job does not use the SAT."""
     osts: int
     groups: int
 

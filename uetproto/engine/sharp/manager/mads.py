@@ -41,7 +41,8 @@ class Mad:
 
 
 def read(data: Buffer) -> Mad | None:
-    """Return the MAD that the bytes hold; None if they hold no MAD of the SHARP class. No bytes make it raise."""
+    """Return the MAD that the bytes hold; None if they hold no MAD of the SHARP class. Received bytes never raise an
+    error."""
     if len(data) != SIZE:
         return None
     head = _HEAD.decode(data)

@@ -69,7 +69,7 @@ class AggregationTree:
     """Whether the tree does not reach every switch that has hosts."""
 
     def leaf_of(self, host: int) -> int | None:
-        """Return the leaf AN of a host's port; None if the tree does not reach the port."""
+        """Return the GUID of the leaf AN to which a host's port belongs; None if the tree does not reach the port."""
         for node in self.nodes.values():
             if TreeChild(host, True) in node.children:
                 return node.guid
@@ -105,7 +105,7 @@ class Subtree(NamedTuple):
 
 
 class FabricGraph:
-    """A graph holds the switches of a fabric by GUID, and their levels (sharp.md §4.2).
+    """A fabric graph holds the switches of a fabric by GUID, and their levels (sharp.md §4.2).
 
     A switch with hosts has level 1; the level of any other switch is 1 more than the lowest level of its neighbours.
     """
@@ -147,7 +147,8 @@ class FabricGraph:
 
     @cached_property
     def levels(self) -> dict[int, int]:
-        """Return the levels by GUID; a switch from which no host can be reached has no level."""
+        """Return a map from the GUID of each switch to its level; a switch from which no host can be reached has no
+        level."""
         return self._distances([guid for guid, switch in self.switches.items() if switch.hosts], 1)
 
     def climbing(self, root: int) -> dict[int, int]:

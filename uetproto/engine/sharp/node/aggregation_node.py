@@ -135,7 +135,7 @@ class SharpNode:
     # Element
 
     def message(self, conn: int | None, data: bytes, now: int) -> None:
-        """Handle a message that has arrived."""
+        """Handle a message that arrived on a connection, or by multicast if `conn` is None."""
         self.now = now
         port = self._source = self.ports[conn]
         port.hba_received_packets += 1
@@ -224,7 +224,7 @@ class SharpNode:
                 group.child_lost(group.tree.child_of[conn])
 
     def poll(self, now: int) -> list[OutgoingMessage]:
-        """Fire the timers that are due and return what is to be sent."""
+        """Fire the timers that are due and return the messages to send."""
         self.now = now
         self._source = None
         self._timers.fire(now)
@@ -298,8 +298,8 @@ class SharpNode:
         port.rcds_sent_bytes += len(data)
 
     def expect(self, op: OstEntry, child: int) -> int:
-        """Return a new handle for the result of an operation that a child gets; its acknowledgement says that the child
-        has the result."""
+        """Return a new handle for the message that brings a child the result of an operation. When the carrier
+        acknowledges the handle, the child has the result."""
         self._handles += 1
         self._awaited[self._handles] = op, child
         return self._handles
@@ -325,7 +325,7 @@ class SharpNode:
         return self._control[conn] - 1 & 0xFFFFFFFF
 
     def next_token(self) -> int:
-        """Return a lock token that is not 0."""
+        """Return a new lock token, which is never 0."""
         self._tokens += 1
         return self._tokens & 0xFFFFFFFF or self.next_token()
 

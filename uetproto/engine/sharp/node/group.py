@@ -101,7 +101,8 @@ class AggregationGroup(TableMachine, table=GROUP):
             self.node.send(self.tree.parent, data)
 
     def send_all(self, data: bytes, *, parent: bool = True, but: int | None = None) -> None:
-        """Send the same message to every child, except `but`, and to the parent."""
+        """Send the same message to every child except `but`, and to the parent if `parent` is true and this node is not
+        the root."""
         for child in self.members or self.ranks:
             if child != but and child not in self.dead and child not in self.left:
                 self.node.send(self.conn_of(child), data)
@@ -402,7 +403,8 @@ class AggregationGroup(TableMachine, table=GROUP):
             lock.end()
 
     def refuse_request(self, child: int, message: SharpMessage) -> None:
-        """Answer a request of a child with the stored code: an UNLOCK_REQ by UNLOCK_RESP, any other by ERROR."""
+        """Answer a request of a child with the stored code: an UNLOCK_REQ gets UNLOCK_RESP, and any other request gets
+        ERROR."""
         code = self.code or Status.CANCELLED
         if message.opcode == SharpOpcode.UNLOCK_REQ:
             return self.respond(child, SharpOpcode.UNLOCK_RESP, code, message.body)
@@ -414,4 +416,4 @@ class AggregationGroup(TableMachine, table=GROUP):
         self.send_all(self.error(self.operations.base, Status.CANCELLED, frozenset(), 0), parent=False)
 
     def ignore(self, *_: object) -> None:
-        """Do nothing."""
+        """Do nothing, as the input has no effect in this state."""

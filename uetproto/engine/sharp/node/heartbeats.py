@@ -18,7 +18,7 @@ class HeartbeatMonitor:
         self._counter = 0
 
     def watch(self) -> None:
-        """Start the timer, unless it runs or `heartbeat` is 0; a group calls this when it becomes READY."""
+        """Start the timer, unless the timer runs or `heartbeat` is 0. A group that becomes READY calls this method."""
         if self.deadline == NEVER:
             self.node.start(self, self.node.config.heartbeat)
 

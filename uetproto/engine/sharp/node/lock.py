@@ -77,7 +77,7 @@ class GroupLock(TableMachine, table=LOCK):
         return None
 
     def answered(self, message: SharpMessage) -> None:
-        """Handle a LOCK_RESP of the parent, or its ERROR about a LOCK_REQ."""
+        """Handle a LOCK_RESP of the parent, or an ERROR of the parent about a LOCK_REQ."""
         self.handle(LockInput.REFUSED_ABOVE if message.status else LockInput.OK_ABOVE, None, message)
 
     def operation_finished(self, unlock: bool) -> None:
@@ -179,7 +179,7 @@ class GroupLock(TableMachine, table=LOCK):
         self._end(status_or(message.status, Status.LOCK_BUSY))
 
     def time_out(self, *_: object) -> None:
-        """Send LOCK_RESP LOCK_TIMEOUT to the children, raise trap 2 syndrome 0, and release the lock."""
+        """Send LOCK_RESP LOCK_TIMEOUT to the children, raise trap 2 with syndrome 0, and release the lock."""
         self.node.raise_trap(Status.LOCK_TIMEOUT, self.group, frozenset(), 0)
         self._end(Status.LOCK_TIMEOUT)
 
@@ -218,7 +218,8 @@ class GroupLock(TableMachine, table=LOCK):
         self.group.ask_parent(SharpOpcode.UNLOCK_REQ, message.body, Status.LOCK_TIMEOUT)
 
     def confirm(self, child: int, message: SharpMessage) -> None:
-        """Repeat LOCK_RESP OK; but a request of a child that has unlocked is for the next lock, and is stored."""
+        """Repeat LOCK_RESP OK to a child. If the child has sent UNLOCK_REQ, its LOCK_REQ is for the next lock and is
+        stored instead."""
         if child in self.unlocking and child not in self.returned:
             self.next = [one for one in self.next if one[0] != child] + [(child, message)]
             return
@@ -257,7 +258,7 @@ class GroupLock(TableMachine, table=LOCK):
         self.group.respond(child, SharpOpcode.UNLOCK_RESP, Status.NOT_LOCKED, message.body)
 
     def ignore(self, *_: object) -> None:
-        """Do nothing."""
+        """Do nothing, as the input has no effect in this state."""
 
     def _respond(self, child: int, status: int, body: LockBody) -> None:
         self.group.respond(child, SharpOpcode.LOCK_RESP, status, body.pack())

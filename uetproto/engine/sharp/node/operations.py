@@ -123,7 +123,7 @@ class GroupOperations(ABC):
         return len(seqs)
 
     def expired(self, op: OstEntry) -> None:
-        """Handle the expiry of the timer that the operation's state has: T_ost, T_result, T_rnr or T_err."""
+        """Handle the expiry of the timer of an operation: T_ost, T_result, T_rnr or T_err, according to its state."""
         node = self.node
         if op.state is OpState.COLLECT:
             op.code = Status.TIMEOUT_NO_PROGRESS
@@ -198,7 +198,7 @@ class GroupOperations(ABC):
 
     @abstractmethod
     def acknowledged(self, op: OstEntry, child: int) -> None:
-        """Note that a child has acknowledged the result."""
+        """Record that a child has acknowledged the result of an operation or chunk."""
 
     @abstractmethod
     def advance(self) -> None:
@@ -229,7 +229,7 @@ class GroupOperations(ABC):
     # Actions of the table: requests
 
     def allocate(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Allocate an OST, latch the signature and start T_ost."""
+        """Begin an operation with its first request: take an OST, store the signature, and start T_ost."""
         op.ost = True
         op.head = message
         op.signature = signature_of(message)
@@ -302,7 +302,7 @@ class GroupOperations(ABC):
     # Actions of the table: results
 
     def distribute(self, op: OstEntry, *_: object) -> None:
-        """Reduce at the root and send the final result (sharp.md §4.3)."""
+        """Reduce the operands as the root, and send the result to the children (sharp.md §4.3)."""
         vector = self._reduce(op)
         head = op.message
         op.result = SharpMessage(
@@ -315,7 +315,7 @@ class GroupOperations(ABC):
         self._send_results(op)
 
     def forward_result(self, op: OstEntry, _: object, message: SharpMessage, data: bytes) -> None:
-        """Forward the result of the parent with its payload unchanged."""
+        """Forward the result of the parent to the children, with its payload unchanged."""
         self.node.stop(op)
         op.up = op.up if self._by_multicast(op) else b""
         op.result = message
@@ -379,7 +379,8 @@ class GroupOperations(ABC):
         self._send_result(op, child, pack_result(op.result, 0, without=target not in (None, child)), again=True)
 
     def take_late_result(self, op: OstEntry, _: object, message: SharpMessage, data: bytes) -> None:
-        """Drop a duplicate result, or forward its payload to the children that missed it."""
+        """Forward the payload of a repeated result to the children that have requested it again; if there are none,
+        drop the result."""
         if op.waiting:
             op.result, op.up = message, b""
             waiting, op.waiting = op.waiting, set()
@@ -391,7 +392,7 @@ class GroupOperations(ABC):
     # Actions of the table: NACK and ERROR (sharp.md §2.5, §3.2)
 
     def refuse(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Send a NACK with the reason that `_classify_first` returned."""
+        """Send a child a NACK with the status `op.code`."""
         self.group.nack(child, message, op.code)
 
     def raise_error(self, op: OstEntry, *_: object) -> None:
@@ -429,7 +430,7 @@ class GroupOperations(ABC):
     # The end of the group
 
     def close(self) -> None:
-        """Release all OSTs and stop all timers."""
+        """Release all OSTs and stop all timers, as the group ends."""
         for op in self.ops.values():
             self.node.stop(op)
             self.group.release_ost(op)

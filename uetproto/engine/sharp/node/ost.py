@@ -13,7 +13,7 @@ SIGNED = int(Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE)
 
 
 class OstOwner(Protocol):
-    """The owner of an OST handles its timer and the acknowledgements of its result."""
+    """The owner of an OST handles the timer of the OST and the acknowledgements of the result."""
 
     def expired(self, op: "OstEntry") -> None:
         """Handle the expiry of the OST's timer."""
@@ -68,7 +68,7 @@ class OstEntry:
     error: bytes = b""
     """ERROR message of an operation in state ERR."""
     code: Status = Status.OK
-    """Reason of a refusal or an error."""
+    """Status of a refusal or an error; OK if there was none."""
     faulty: frozenset[int] = frozenset()
     """Children that are missing or at fault."""
     opcode: int = int(SharpOpcode.AGG_REQ)
@@ -89,7 +89,7 @@ class OstEntry:
 def signature_of(message: SharpMessage) -> tuple[object, ...]:
     """Return the signature, the fields that all requests of an operation must have in common (sharp.md §3.2).
 
-    The target is the last element, because results have no target, and are compared without it.
+    The target is the last element. Results have no target, so their signatures are compared without this element.
     """
     return (
         message.coll, message.op, message.dtype, message.tag_dtype, message.count, message.vec_off,

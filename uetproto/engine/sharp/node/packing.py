@@ -48,12 +48,12 @@ def address_result(data: bytearray, child: int, cookie: bytes | None, *, again: 
 
 
 def retransmitted(data: bytes) -> bytes:
-    """Return the same message with RETX set."""
+    """Return a packed message with the flag RETX set."""
     if is_retransmission(data):
         return data
     return b"".join((data[:_LOW_FLAGS], bytes((data[_LOW_FLAGS] | _RETX,)), data[_LOW_FLAGS + 1 :]))
 
 
 def is_retransmission(data: bytes | bytearray) -> bool:
-    """Tell whether RETX is set in a message."""
+    """Tell whether the flag RETX is set in a packed message."""
     return bool(data[_LOW_FLAGS] & _RETX)

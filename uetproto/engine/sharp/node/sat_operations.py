@@ -27,7 +27,7 @@ class ChunkStream:
     """A chunk stream holds the state that the chunks of one operation (one seq) share."""
 
     chunk: int = 0
-    """Size in bytes of every chunk but the last; 0 until a chunk has been received."""
+    """Size in bytes of every chunk but the last; 0 until such a chunk has been received."""
     sizes: dict[int, int] = field(default_factory=dict)
     """Maps each child to the chunk size that it uses."""
     last: int | None = None
@@ -41,7 +41,7 @@ class ChunkStream:
     out: deque[OstEntry] = field(default_factory=deque)
     """Chunks whose results were sent and that are not yet evicted."""
     finished: bool = False
-    """Whether the LAST result was sent."""
+    """Whether the result of the last chunk, which has the flag LAST, was sent."""
     failed: OstEntry | None = None
 
 
@@ -61,7 +61,7 @@ class SatOperations(GroupOperations):
 
     @property
     def busy(self) -> bool:
-        """Tell whether an operation has begun and has not ended."""
+        """Tell whether any operation has begun and has not ended."""
         return any(not stream.finished and stream.failed is None for stream in self.streams.values())
 
     # Where a chunk belongs

@@ -23,7 +23,7 @@ class GroupState(IntEnum):
 
 
 class GroupInput(Enum):
-    """The inputs of a group; the value describes the input."""
+    """These are the inputs of a group; the value of each member describes the input."""
 
     JOIN = "JOIN_REQ with new ranks; READY: also one of a child that has left or has forgotten the group"
     JOIN_KNOWN = "JOIN_REQ that repeats known ranks"
@@ -100,7 +100,7 @@ class OpState(IntEnum):
 
 
 class OpInput(Enum):
-    """The inputs of an operation, or of a SAT chunk; the value describes the input."""
+    """These are the inputs of an operation, or of a SAT chunk; the value of each member describes the input."""
 
     REQ = "AGG_REQ from a new child, same signature; FREE: in the window, and an OST is available"
     REQ_NO_OST = "AGG_REQ, lazy policy and no OST is left in the pool"
@@ -184,7 +184,7 @@ class LockState(IntEnum):
 
 
 class LockInput(Enum):
-    """The inputs of the lock of a SAT tree for one group; the value describes the input."""
+    """These are the inputs of the lock of a SAT tree for one group; the value of each member describes the input."""
 
     REQ = "LOCK_REQ from a child of the group"
     REQ_DENIED = "LOCK_REQ, prevent_lock set for the job"
