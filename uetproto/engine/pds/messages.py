@@ -58,9 +58,9 @@ class Request:
     psn: int
     spdcid: int
     dpdcid: int
-    """PDCID of the receiver; 0 in a SYN packet."""
+    """PDCID of the receiver. It is 0 in a SYN packet."""
     start_psn: int
-    """Difference psn − psn_offset in a SYN packet; else 0."""
+    """Start_PSN of the PDC, psn − psn_offset, in a SYN packet. It is 0 in any other packet."""
     size: int
     """Size of the PDS header in bytes, after which the SES header starts."""
     reserved: int = 0
@@ -77,20 +77,20 @@ class Ack:
     retx: int
     req: int
     ack_psn: int
-    """Acknowledged PSN; `cack_psn` in the answer to a PROBE."""
+    """Acknowledged PSN. In the answer to a PROBE it is equal to `cack_psn`."""
     probe_opaque: int | None
-    """Opaque value of the PROBE that the ACK answers; None: it answers none."""
+    """Opaque value of the PROBE that the ACK answers, or None if the ACK answers no PROBE."""
     cack_psn: int
     spdcid: int
     dpdcid: int
     mpr: int
-    """Window of the destination in units of 128 PSNs; 0: the window does not change."""
+    """Window of the destination in units of 128 PSNs, or 0 if the window does not change."""
     sack_base: int
     sack_bitmap: int
     size: int
     """Size of the PDS header in bytes, after which the SES response starts."""
     epsn: int | None = None
-    """Expected_PSN in the ACK of a CLOSE_CMD, after UE 1.0.1 (pds.md §6.6); None: the ACK has none."""
+    """Expected_PSN in the ACK of a CLOSE_CMD, a field later than UE 1.0.1 (pds.md §6.6), or None if it is absent."""
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class Control:
     """Whether a SYN packet carries use_rsv_pdc."""
     size: int = 16
     opaque: int = 0
-    """A value that the sender of a PROBE chooses, and the answer echoes."""
+    """Value that the sender of a PROBE chooses and that the ACK echoes. It is 0 in other control packets."""
 
     def pack(self) -> bytes:
         front = (self.ctl_type, self.isrod, self.retx, self.ar, self.opaque, self.psn, self.spdcid)
@@ -257,7 +257,10 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
 
 
 def cut_short(name: str, length: int, needed: int) -> RemoteError:
-    """Return the error for a header of `length` bytes that needs more; it is not answered."""
+    """Return the error for a packet part called `name` that has `length` bytes but needs `needed` bytes.
+
+    A packet with this error is dropped without an answer.
+    """
     return RemoteError(f"cut short: {length} bytes", 0, name=name, legal=f"{needed} bytes and more")
 
 

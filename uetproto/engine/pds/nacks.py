@@ -20,16 +20,17 @@ class NackRow:
 
     kind: NackClass
     delayed: bool = False
-    """Whether the source waits NACK_Retx_Time before it retransmits; else it retransmits at once."""
+    """Whether the source waits NACK_Retx_Time before it retransmits. If this is False, it retransmits at once."""
     after_dst_rcvd: bool = False
-    """Whether the NACK is valid also for a packet that an ACK reported as received; if it asks for a retransmission,
-    the packet no longer counts as received."""
+    """Whether the NACK is valid also for a packet that an ACK has reported as received. If the NACK asks for a
+    retransmission, such a packet no longer counts as received."""
     retryable: bool = False
     """Whether pds.md §12 permits SES to retry after this FATAL code."""
     opening: bool = False
-    """Whether the NACK is valid only while the PDC is being opened; later it is ignored."""
+    """Whether the source accepts the NACK only in CREATING, and ignores the NACK in later states."""
     ignored: bool = False
-    """Whether `source.take_nack` ignores the code, as the state tables have an input of their own for it."""
+    """Whether `source.take_nack` ignores the code, because a NACK with this code is a separate input of the state
+    tables."""
 
 
 _NOW = NackRow(NackClass.NORMAL)
@@ -68,13 +69,13 @@ NACKS: dict[int, NackRow] = {
     N.EXP_NACK_ERR: NackRow(NackClass.ERR, delayed=True),
     N.EXP_NACK_FATAL: _FATAL,
 }
-"""Reaction to each code. A NACK with another, reserved code is dropped and counted."""
+"""Reaction of the source to each NACK code. A NACK with a reserved code is dropped and counted."""
 
 FATAL_CODES = frozenset(code for code, entry in NACKS.items() if entry.kind is NackClass.FATAL)
 
 
 def nacks_of(sent: Iterable[Mapping[int, int]]) -> dict[str, int]:
-    """Return how many NACKs several endpoints sent together (`Pds.nack_tx`), by the name of the code."""
+    """Add up the NACKs that several endpoints sent (their `Pds.nack_tx`), and return a sum for each code name."""
     counts: Counter[int] = Counter()
     for of_one in sent:
         counts.update(of_one)

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _M32 = 0xFFFFFFFF
 
 Row = tuple[Callable[..., Any], State] | None
-"""Action and next state for an input in a state; None: the state does not take this input."""
+"""Action and next state for an input in a state, or None if the state does not accept the input."""
 _NOTHING: list[Row] = [None] * len(Input)
 
 
 class Pdc:
-    """This class has the state of a PDC at one of its two ends.
+    """This class holds the state of a PDC at one of its two ends.
 
     `peer_id`, the PDCID of the peer, is 0 while it is unknown; `tx` and `rx` start at the same PSN (pds.md §2.2).
     """
@@ -46,7 +46,8 @@ class Pdc:
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
-    """The compiled tables of both roles, with a list for each state, indexed by input; `actions` sets them."""
+    """Compiled state tables of both roles. Each state has a list that is indexed by input. The module `actions` sets
+    this attribute."""
 
     def __init__(
         self, owner: "Pds", role: Role, mode: Mode, peer: int, local_id: int, peer_id: int, start: int,
@@ -64,30 +65,32 @@ class Pdc:
         self.reserved = reserved
         self.context = context
         self.queue: deque[Outgoing] = deque()
-        """Messages bound to this PDC of which no packet was sent."""
+        """Messages that will be sent on this PDC, and of which no packet was sent yet."""
         self.cps: deque[tuple[int, int]] | None = None
-        """Queued control packets that consume a PSN: (type, payload)."""
+        """Queued control packets that consume a PSN, as pairs of type and ctl_payload, or None before the first."""
         self.open_message: Outgoing | None = None
         self.locks = 0
-        """Number of `lock_pdc`: a locked PDC is not closed (pds.md §4)."""
+        """Number of messages with `lock_pdc` whose lock is not released. A PDC with a lock is not closed (pds.md
+        §4)."""
         self.opened = False
         """Whether `PdcOpened` was reported."""
         self.close_req = False
         self.close_psn: int | None = None
         self.closing_ack: tuple[int, int, int] = (0, 0, 0)
-        """Values of the CLOSE_CMD that its ACK copies: ECN mark, retx, entropy."""
+        """ECN mark, retx and entropy of the received CLOSE_CMD, which its ACK copies."""
         self.demanded = 0
-        """Start_PSN that the target demands while it is PENDING."""
+        """Start_PSN that the target demands while this PDC is in PENDING (secure start)."""
         self.refused_starts: tuple[int, ...] = ()
         """The last Start_PSNs that this target refused."""
         self.clear_owed = False
         """Whether a CLEAR_REQ of the peer waits for its answer."""
         self.clear_asks = self.clear_asked_at = 0
-        """Number of CLEAR_REQs sent in a row without any packet in between, and time of the last one."""
+        """Number of CLEAR_REQs that were sent since the last packet arrived, and the time of the last CLEAR_REQ."""
         self.cack_asks = 0
-        """Number of unanswered ACK_REQs in a row that asked for CACK (pds.md §7.1)."""
+        """Number of consecutive ACK_REQs that asked for CACK and got no answer (pds.md §7.1)."""
         self.probe: tuple[int, int, int] | None = None
-        """The outstanding PROBE: opaque value, highest PSN sent before the PROBE, time at which it was sent."""
+        """Opaque value of the outstanding PROBE, highest PSN sent before the PROBE, and time of the PROBE. The value is
+        None if no PROBE is outstanding."""
         self.probes_left = config.max_tail_loss_retx
         self.clear_at = self.stored_at = self.close_at = self.unblock_at = self.wake_at = NEVER
         self.pending_at = self.probe_at = NEVER
@@ -99,13 +102,13 @@ class Pdc:
         self.state = State.CREATING if role is Role.INITIATOR else State.ESTABLISHED
         self.rows = self.compiled[role][self.state]
         self.touched = now
-        """Time of the last packet sent or received: the idle time starts there (pds.md §16)."""
+        """Time of the last packet sent or received, from which the idle time counts (pds.md §16)."""
         self.idle_time = 0 if reserved and role is Role.TARGET else config.idle_time
-        """Idle time in picoseconds; 0: this end never closes the PDC for being idle. It is 0 at the target of a
-        reserved PDC, as the end that opened such a PDC closes it."""
+        """Idle time in picoseconds, or 0 if this end never closes an idle PDC. The target of a reserved PDC has 0,
+        because the initiator closes such a PDC."""
         self.idle_wake = now + self.idle_time if self.idle_time else NEVER
-        """Time at which `touched` is checked next, so that packets do not restart a timer; NEVER in a state without a
-        row for IDLE."""
+        """Time at which the idle timer next compares `touched` with the idle time. A packet only sets `touched`, and
+        does not restart this timer. The time is NEVER if the timer is not armed."""
 
     def begin(self, start: int, receive_start: int) -> None:
         """Start both PSN spaces: `tx` at `start`, `rx` at `receive_start` (pds.md §2.2)."""
@@ -116,16 +119,15 @@ class Pdc:
         self.ack_gen_count = 0
         """Number of bytes received since the last ACK (pds.md §8.3)."""
         self.held: dict[int, tuple[Response, UnansweredSlot]] | None = None
-        """ROD: answers by PSN whose ACKs wait until all lower PSNs are answered (pds.md §8.3)."""
+        """Responses of SES on ROD, by PSN, whose ACKs wait until all lower PSNs are answered (pds.md §8.3)."""
 
     # The machine
 
     def step(self, event: Input, *arguments: Any) -> None:
-        """Run the action that the table has for an event, then enter the next state; the last argument is the time.
+        """Run the action that the state table has for `event`, then enter the next state.
 
-        The state does not change if the action returns False.
-
-        Raises `LocalError` for a local call that the state does not allow.
+        The last argument is the time in picoseconds. The state does not change if the action returns False. Raises
+        `LocalError` for a local call that the state does not allow.
         """
         found = self.rows[event]
         if found is None:
@@ -141,21 +143,21 @@ class Pdc:
                 self.step(Input.CLOSE, arguments[-1])  # requested in CREATING
 
     def enter(self, state: State) -> None:
-        """Set the state and its row of the table, without an action."""
+        """Set the state, and select its part of the state table, without running an action."""
         self.state = state
         self.rows = self.compiled[self.role].get(state, _NOTHING)
 
     def watch_idle(self, now: int) -> None:
-        """Arm the idle timer in the first state that has a row for it (pds.md §16)."""
+        """Arm the idle timer if it is not armed and the state table has the input IDLE in this state (pds.md §16)."""
         if self.idle_wake == NEVER and self.idle_time and self.rows[Input.IDLE] is not None:
             self.idle_wake = now + self.idle_time
             self.owner.wake(self, self.idle_wake)
 
     def learn(self, peer_id: int) -> None:
-        """Note the PDCID of the target, as a packet of the target tells it (pds.md §6.2 item 5, §20 row 26).
+        """Store the PDCID of the target, which a packet of the target carries (pds.md §6.2 item 5, §20 row 26).
 
-        Until the PDC is ESTABLISHED a later packet may tell another PDCID: a target that sent a NACK may have released
-        the PDC since.
+        Until the PDC is ESTABLISHED, a later packet may carry another PDCID, because a target that sent a NACK may have
+        released its PDC since.
         """
         if peer_id and peer_id != self.peer_id and self.state is State.CREATING:
             before, self.peer_id = self.peer_id, peer_id
@@ -166,7 +168,7 @@ class Pdc:
 
     @property
     def last_psn(self) -> int:
-        """Return the highest PSN used in either direction; both begin at the same PSN (pds.md §2.2)."""
+        """Return the highest PSN used in either direction. Both directions start at the same PSN (pds.md §2.2)."""
         sent, received = self.tx.last, self.rx.max_rcvd
         return sent if diff32(sent, received) >= 0 else received
 
@@ -188,7 +190,7 @@ class Pdc:
 
     @property
     def idle(self) -> bool:
-        """Return True when the PDC is quiescent and unlocked, so that it may be closed to make room for another (pds.md
+        """Return True when the PDC is quiescent and has no lock, so that another PDC may take its place (pds.md
         §6.1)."""
         return self.quiescent and not self.locks and not self.close_req
 
@@ -198,10 +200,10 @@ class Pdc:
         return self.mode, self.peer, self.context, self.reserved
 
     def deadline(self) -> int:
-        """Return when the next timer of this PDC expires; NEVER: none is armed. The time that is returned for the idle
-        timer may be too early.
+        """Return the time at which the next timer of this PDC expires, or NEVER if no timer is armed.
 
-        Code that arms a timer calls `owner.wake` if the timer expires before `wake_at`.
+        The time may be too early for the idle timer. Code that arms a timer calls `owner.wake` if the timer expires
+        before `wake_at`.
         """
         return min(
             self.tx.deadline(), self.clear_at, self.stored_at, self.close_at, self.unblock_at, self.idle_wake,
@@ -211,7 +213,8 @@ class Pdc:
     # Output
 
     def next_entropy(self) -> int:
-        """Return the next entropy value on RUD: each round uses every value once, in random order (cms.md §8)."""
+        """Return the entropy value for the next request on RUD. Each cycle uses all `paths` values once, in an order
+        that is drawn for the cycle (cms.md §8)."""
         size = self.paths
         at = self._entropy_at
         if at == 0:
@@ -231,8 +234,10 @@ class Pdc:
         self.owner.put(self.peer, control, self.entropy if entropy is None else entropy)
 
     def send_psn_cp(self, ctl_type: int, payload: int, now: int) -> int:
-        """Send a control packet that consumes a PSN, and return the PSN; it is retransmitted as requests are (pds.md
-        §13)."""
+        """Send a control packet that consumes a PSN, and return this PSN.
+
+        The control packet is retransmitted in the same way as a request (pds.md §13).
+        """
         psn = self.tx.next
         record = SendRecord(psn, None, payload, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
         self.send_control(ctl_type, psn, 1, payload, 0)
@@ -243,7 +248,7 @@ class Pdc:
     def nack(
         self, code: NackCode, packet: Request | Control, datagram: Datagram, payload: int = 0, *, nameless: bool = False
     ) -> None:
-        """Send a NACK about a packet to its sender (pds.md §6.3, after the table); `nameless`: with spdcid 0."""
+        """Send a NACK about a packet to its sender (pds.md §6.3). With `nameless`, spdcid of the NACK is 0."""
         own = 0 if nameless else self.local_id
         marked, psn, peer_id = datagram.ecn_marked, packet.psn, packet.spdcid
         self.owner.put_nack(self.peer, Nack(code, 0, packet.retx, marked, psn, own, peer_id, payload), datagram.entropy)

@@ -31,11 +31,11 @@ _PRESETS = {
 
 @dataclass(slots=True)
 class Preset:
-    """A preset gives chosen numbers to a PDC in place of drawn ones (`[preset]` of a scenario).
+    """A preset sets the PDCID, the PSNs and other numbers of a PDC, which the engine otherwise chooses.
 
-    The next PDC that is opened takes `pdcid` and `start_psn`. `Pds.adopt` makes a PDC that is ESTABLISHED, and takes
-    the other numbers as well. Nothing is in flight on such a PDC: in each direction CACK_PSN and CLEAR_PSN are the PSN
-    before the next one (`forward_next`, `return_next`).
+    A scenario has it as `[preset]`. The next PDC that is opened uses `pdcid` and `start_psn`. `Pds.adopt` makes an
+    ESTABLISHED PDC, which uses the other numbers as well. No packet is in flight on such a PDC: `forward_next` and
+    `return_next` are the next PSNs of the two directions, and CACK_PSN and CLEAR_PSN are one lower.
     """
 
     pdcid: int | None = None
@@ -46,8 +46,8 @@ class Preset:
     ack_gen_count: int = 0
     """Number of bytes that an adopted PDC counts as received since the last ACK (pds.md §8.3)."""
     expected_psn: int | None = None
-    """Expected_PSN of the endpoint with secure start (pds.md §6.6); after a restart, what `Pds.expected_psn` was
-    before."""
+    """Expected_PSN of an endpoint with secure start (pds.md §6.6). After a restart it is the value that
+    `Pds.expected_psn` had before the restart."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -63,18 +63,18 @@ class PdcPool:
         self.config = config
         self.rng = rng
         self.start_policy = policy_of(config, rng)
-        """Policy of secure start (pds.md §6.6); a harness may replace it."""
+        """Policy of secure start (pds.md §6.6), or None without secure start. A test may replace the policy."""
         self.pdcs: dict[int, Pdc] = {}
         """The open PDCs by local PDCID."""
         self._by_peer: dict[tuple[int, int], Pdc] = {}
         """PDCs by {address, PDCID} of the peer, where its PDCID is known."""
         self.presets: deque[Preset] = deque()
         self.expiring: deque[tuple[int, Tombstone]] = deque()
-        """Closed PDCs with the time when their PDCID and tombstone are released."""
+        """Records of closed PDCs, each with the time in picoseconds at which the PDCID and the record are released."""
         self._quarantined: set[int] = set()
         self.tombstones: dict[tuple[int, int, int], Tombstone] = {}
-        """Records of PDCs closed less than MSL ago of which this endpoint was the target, by {address, PDCID} of the
-        peer and Start_PSN (pds.md §6.2 item 9)."""
+        """Records of the PDCs of which this endpoint was the target, and which were closed less than MSL ago. The key
+        is address of the peer, PDCID of the peer, and Start_PSN (pds.md §6.2 item 9)."""
         self._closed: dict[int, Tombstone] = {}
         """The same records by local PDCID; of several with one PDCID the last."""
         self.last_psn: dict[int, int] = {}
@@ -84,13 +84,14 @@ class PdcPool:
         self.spare: set[int] = set()
         """PDCIDs of `reserve` that no PDC uses now."""
         self.cccs: dict[int, int] = {}
-        """Number of PDCs of each peer, which share its congestion-control context."""
+        """Number of open PDCs to each peer. All PDCs to one peer share one congestion-control context."""
         self.next_id = 1
 
     def preset(self, preset: Preset) -> None:
-        """Queue the numbers for the next PDC of this endpoint, in either role; set Expected_PSN at once.
+        """Queue PDCID and Start_PSN for the next PDC of this endpoint, in either role, and set Expected_PSN at once.
 
-        Raises `LocalError` for a PDCID that is in use or preset already, and for `expected_psn` without secure start.
+        Raises `LocalError` for a PDCID that is in use or in another preset, and for `expected_psn` without secure
+        start.
         """
         if preset.pdcid is not None and (preset.pdcid in self.pdcs or self._is_preset(preset.pdcid)):
             raise LocalError("pdcid", f"{preset.pdcid} is in use, or preset for another PDC")
@@ -103,11 +104,12 @@ class PdcPool:
 
     @property
     def expected_psn(self) -> int | None:
-        """Return the Expected_PSN that a target needs after a restart (tss.md §11); None without secure_start expected.
+        """Return the Expected_PSN that a target needs after a restart (tss.md §11).
 
-        It is above every PSN of the PDCs that were opened to this endpoint, also of those still open. The driver stores
-        it, and presets it in the next endpoint that uses the same keys; an endpoint that has lost it needs a new key or
-        epoch. An initiator needs no stored number: the target demands a Start_PSN, at the cost of a round trip.
+        The value is above every PSN of the PDCs that were opened to this endpoint, also of the PDCs that are still
+        open. The driver stores the value, and presets it in the next endpoint that uses the same keys. An endpoint that
+        has lost the value needs a new key or epoch. An initiator needs no stored value, because the target demands a
+        Start_PSN at the cost of a round trip. The value is None unless `secure_start` is `expected`.
         """
         policy = self.start_policy
         if not isinstance(policy, ExpectedStart):
@@ -119,7 +121,10 @@ class PdcPool:
         return expected
 
     def has_room(self, reserved: bool) -> bool:
-        """Return True when another PDC may be opened: a PDCID is free, and the common or `reserved` pool has room."""
+        """Return True when another PDC may be opened: a PDCID is free, and the limit of PDCs is not reached.
+
+        The limit is `reserved_pdcs` if `reserved` is True, else `max_pdcs`.
+        """
         open_now = len(self.pdcs)
         if open_now + len(self.expiring) >= _MAX_PDCID:
             return False
@@ -128,10 +133,10 @@ class PdcPool:
         return open_now - self.reserved_open < self.config.max_pdcs
 
     def reserve(self) -> int:
-        """Reserve an even PDCID and the next one for `Pds.open_reserved`; return the even one.
+        """Reserve an even PDCID and the next odd PDCID for `Pds.open_reserved`, and return the even PDCID.
 
-        The pair can be told to a peer before PDCs are opened to it. Raises `LocalError` when fewer than two reserved
-        PDCIDs are left.
+        The caller may announce the PDCIDs to a peer before it opens PDCs to that peer. Raises `LocalError` when fewer
+        than two reserved PDCIDs are left.
         """
         room = self.config.reserved_pdcs - self.reserved_open - len(self.spare)
         for even in range(_MAX_PDCID - 1, 0, -2):
@@ -147,7 +152,7 @@ class PdcPool:
         )
 
     def release(self, even: int) -> None:
-        """Release a pair of reserved PDCIDs; PDCs that still use them stay open."""
+        """Release the reserved PDCIDs `even` and `even` + 1. PDCs that still use these PDCIDs stay open."""
         pair = {even, even + 1}
         self._reserved -= pair
         self.spare -= pair
@@ -182,7 +187,7 @@ class PdcPool:
                 return start
 
     def enroll(self, pdc: Pdc) -> None:
-        """Add an opened PDC to the pool, and count the resources that it uses."""
+        """Add an opened PDC to the pool, and count the PDC in the limits of the pool."""
         self.pdcs[pdc.local_id] = pdc
         self.reserved_open += pdc.reserved
         self.spare.discard(pdc.local_id)
@@ -192,7 +197,10 @@ class PdcPool:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
     def quarantine(self, pdc: Pdc, clean: bool, now: int) -> None:
-        """Remove a closed PDC; keep its record for MSL, and its PDCID unused for `pdcid_quarantine`."""
+        """Remove a closed PDC, and keep its record for MSL.
+
+        If `pdcid_quarantine` is MSL, the PDCID stays unused for that time as well.
+        """
         del self.pdcs[pdc.local_id]
         self.reserved_open -= pdc.reserved
         if pdc.local_id in self._reserved:
@@ -227,16 +235,17 @@ class PdcPool:
                 del self._closed[old.local_id]
 
     def tombstone(self, packet: Control, src: int) -> Tombstone | None:
-        """Return the record of the PDC that this CLOSE_CMD has closed already, if there is one (pds.md §20 row 17)."""
+        """Return the record of the PDC that this CLOSE_CMD has already closed, or None (pds.md §20 row 17)."""
         old = self._closed.get(packet.dpdcid)
         if old is None or (old.peer, old.peer_id, old.close_psn) != (src, packet.spdcid, packet.psn):
             return None
         return old
 
     def learned(self, pdc: Pdc, before: int) -> None:
-        """Register the PDCID of the target of a PDC that this endpoint opened; `before`: the PDCID registered so far.
+        """Register a PDC of this initiator under the PDCID of its target, in place of the PDCID `before`.
 
-        If a PDC of which this endpoint is the target has the same {address, PDCID}, that PDC stays registered.
+        If a PDC of which this endpoint is the target is registered with the same peer address and peer PDCID, that PDC
+        stays registered.
         """
         if before and self._by_peer.get((pdc.peer, before)) is pdc:
             del self._by_peer[pdc.peer, before]
@@ -245,10 +254,10 @@ class PdcPool:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
     def of_syn(self, src: int, spdcid: int) -> Pdc | None:
-        """Return the PDC that a SYN packet belongs to, by the address and PDCID of the sender; None: there is none.
+        """Return the PDC that has the address and the PDCID of the sender of a SYN packet, or None if no PDC has them.
 
-        With `pdcid_quarantine` 0 the peer may use a PDCID again while this endpoint still waits for the ACK of
-        CLOSE_CMD, if that ACK was lost: the SYN then belongs to a new PDC.
+        If the ACK of CLOSE_CMD was lost, this endpoint still waits for the ACK. With `pdcid_quarantine` 0 the peer may
+        use its PDCID again meanwhile, so that the SYN packet belongs to a new PDC.
         """
         pdc = self._by_peer.get((src, spdcid))
         if pdc is None or pdc.state is not State.CLOSE_ACK_WAIT or self.config.pdcid_quarantine == "MSL":
@@ -258,9 +267,9 @@ class PdcPool:
 
 
 def is_sender(pdc: Pdc, src: int, spdcid: int) -> bool:
-    """Return True when address and PDCID of a sender are those of the peer of the PDC (pds.md §6.3 rows 3, 12).
+    """Return True when a sender has the address and the PDCID of the peer of the PDC (pds.md §6.3 rows 3, 12).
 
-    In CREATING any PDCID but 0 is accepted (row 4).
+    In CREATING, any PDCID other than 0 is accepted (row 4).
     """
     known = spdcid if pdc.state is State.CREATING else pdc.peer_id
     return src == pdc.peer and spdcid == known != 0

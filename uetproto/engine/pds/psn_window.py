@@ -2,8 +2,8 @@
 
 UE 1.0.1 §3.5.11.4 (CACK, CLEAR, SACK), §3.5.12.2 and §3.5.12.5 (window, duplicates); pds.md §2.3, §8, §9.
 
-The window has no timers. A packet in order whose response is not guaranteed advances CACK and needs no further state.
-Only PSNs above CACK have a slot, an object with the state of the packet.
+The window has no timers. A packet that arrives in order advances CACK and needs no further state, unless its response
+is guaranteed. A received PSN above CACK has a slot, which is an object with the state of the packet.
 """
 
 from bisect import bisect_left
@@ -26,9 +26,9 @@ class Verdict(IntEnum):
     GAP = 1
     """The PSN is not the next one in order (ROD)."""
     DUPLICATE = 2
-    """The PSN was received, and lies above CACK."""
+    """The PSN was received before, and lies above CACK."""
     PRIOR = 3
-    """The PSN was received, and lies at or below CACK by less than a window."""
+    """The PSN was received before, and lies at CACK, or below CACK by less than a window."""
     AHEAD = 4
     """The PSN lies above the window."""
     BEHIND = 5
@@ -37,43 +37,44 @@ class Verdict(IntEnum):
 
 @dataclass(slots=True)
 class UnansweredSlot:
-    """Slot of a PSN that SES has not answered yet, with the fields of the packet for its ACK (pds.md §8.3, §8.4)."""
+    """A packet that SES has not answered yet has this slot, which holds the fields that its ACK copies (pds.md §8.3,
+    §8.4)."""
 
     ar: int
     retx: int
     marked: bool
     entropy: int
     created: bool
-    """Whether the packet created the PDC."""
+    """Whether the packet opened the PDC at the target."""
     asked: bool = False
-    """Whether an ACK_REQ asked for the answer."""
+    """Whether an ACK_REQ has asked for the ACK of this packet."""
 
 
 @dataclass(slots=True)
 class StoredSlot:
-    """Slot of a PSN whose guaranteed response is stored until a CLEAR."""
+    """A packet with a guaranteed response has this slot until a CLEAR covers its PSN."""
 
     next_hdr: int
     response: bytes | None
-    """The response; None: it was lost, or it is read data that is not stored (pds.md §10)."""
+    """Bytes of the response. It is None if the response was lost, or is read data that is not stored (pds.md §10)."""
 
 
 @dataclass(slots=True)
 class BufferedSlot:
-    """Slot of a packet on ROD that is buffered after a gap (`rod_gap = reorder`)."""
+    """A packet on ROD that is buffered because a lower PSN is missing has this slot (`rod_gap = reorder`)."""
 
     packet: Any
     datagram: Any
 
 
 class CompleteSlot:
-    """Slot of a PSN above CACK that is complete, while a lower PSN is not."""
+    """A packet that is complete has this slot while a lower PSN is incomplete."""
 
     __slots__ = ()
 
 
 class ClosingSlot:
-    """Slot of the CLOSE_CMD, which is complete only when the PDC is drained (pds.md §6.5)."""
+    """The CLOSE_CMD has this slot, as it is complete only when the PDC is drained (pds.md §6.5)."""
 
     __slots__ = ()
 
@@ -87,8 +88,9 @@ _INCOMPLETE = (UnansweredSlot, BufferedSlot, ClosingSlot)
 
 
 class PsnWindow:
-    """This class holds `cack`, `max_clear`, `max_rcvd` and the slots above CACK; all comparisons are serial (pds.md
-    §2.1).
+    """This class holds CACK, the highest cleared PSN, the highest received PSN, and the slots above CACK.
+
+    All comparisons of PSNs are serial (pds.md §2.1).
     """
 
     __slots__ = (
@@ -108,17 +110,18 @@ class PsnWindow:
         self._early: list[int] = []
         """PSNs that asked for an ACK and got it with a gap below: CACK was below the PSN before. In their order."""
         self.gap_closed = False
-        """Whether such a gap has closed, and no ACK has told so (pds.md §8.3)."""
+        """Whether a gap below a PSN of an early ACK has closed, and no ACK was sent since (pds.md §8.3)."""
         self._turn = 0
         """The next PSN in order on ROD; valid while packets after a gap are buffered."""
 
     @property
     def expected(self) -> int:
-        """Return the next PSN in order on ROD: the highest received + 1, unless packets after a gap are buffered."""
+        """Return the next PSN in order on ROD. It is the highest received PSN + 1 unless packets after a gap are
+        buffered."""
         return self._turn if self.buffered else (self.max_rcvd + 1) & _M32
 
     def classify(self, psn: int) -> Verdict:
-        """Return the case of an arriving PSN (pds.md §8.1)."""
+        """Return how the PSN of an arriving packet relates to the window (pds.md §8.1)."""
         if psn == (self.cack + 1) & _M32 and not self.slots:
             return _NEW  # the common case, with the same result as below
         distance = diff32(psn, self.cack)
@@ -138,7 +141,7 @@ class PsnWindow:
         return diff32(psn, self.cack) <= 0 or psn in self.slots
 
     def take(self, psn: int, slot: Slot) -> None:
-        """Mark a NEW psn as received, with the state of its answer; advance CACK."""
+        """Mark a PSN of verdict NEW as received, store `slot` as its state, and advance CACK."""
         if psn == (self.cack + 1) & _M32 and slot is DONE and not self.slots:
             self.cack = self.max_rcvd = psn  # the common case, with the same result as below
             if diff32(psn, self.sack_track) > 0:
@@ -154,14 +157,17 @@ class PsnWindow:
         self._advance()
 
     def keep(self, psn: int, slot: BufferedSlot) -> None:
-        """Buffer a packet on ROD after a gap."""
+        """Buffer a packet on ROD because a lower PSN is missing."""
         if not self.buffered:
             self._turn = (self.max_rcvd + 1) & _M32
         self.buffered += 1
         self._mark(psn, slot)
 
     def next_turn(self) -> BufferedSlot | None:
-        """Remove and return the buffered packet that is next in order on ROD; its PSN counts as not received then."""
+        """Remove and return the buffered packet that is next in order on ROD, or return None if it is not buffered.
+
+        The PSN of the returned packet counts as not received until `take`.
+        """
         if not self.buffered:
             return None
         slot = self.slots.get(self._turn)
@@ -181,7 +187,7 @@ class PsnWindow:
             self.sack_track = psn
 
     def answer(self, psn: int, slot: StoredSlot | CompleteSlot) -> None:
-        """Record the answer to an unanswered psn; advance CACK (pds.md §8.2)."""
+        """Record the response of SES to an unanswered PSN, and advance CACK (pds.md §8.2)."""
         self.slots[psn] = slot
         self.waiting -= 1
         if isinstance(slot, StoredSlot):
@@ -189,7 +195,8 @@ class PsnWindow:
         self._advance()
 
     def clear(self, value: int) -> bool:
-        """Clear all PSNs up to CLEAR_PSN; return False, and clear none, if one of them is incomplete (pds.md §9.3)."""
+        """Clear all PSNs up to the CLEAR_PSN `value`. If one of these PSNs is incomplete or `value` is above the
+        window, clear no PSN and return False (pds.md §9.3)."""
         if diff32(value, self.max_clear) <= 0:
             return True
         beyond = diff32(value, self.cack)
@@ -228,7 +235,8 @@ class PsnWindow:
             self.gap_closed = True
 
     def note_early(self, psn: int) -> None:
-        """Note that a PSN got the ACK that it asked for; another ACK follows when the gap below, if any, closes."""
+        """Note that the requested ACK of a PSN was sent. If a lower PSN is incomplete, another ACK follows when all
+        lower PSNs are complete."""
         above = diff32(psn, self.cack)
         if above > 1:
             at = bisect_left(self._early, above, key=self.above_cack)
@@ -243,19 +251,19 @@ class PsnWindow:
         return psn
 
     def lose(self, psn: int) -> bool:
-        """Remove the guaranteed response of a PSN, for tests; return False when none is stored."""
+        """Remove the stored guaranteed response of a PSN, for tests. Return False if no response is stored."""
         slot = self.slots.get(psn)
         if isinstance(slot, StoredSlot):
             slot.response = None
         return isinstance(slot, StoredSlot)
 
     def lowest(self, kind: type[UnansweredSlot] | type[StoredSlot]) -> int | None:
-        """Return the lowest PSN whose slot is of `kind`, unanswered or stored; None: there is none."""
+        """Return the lowest PSN whose slot is of the class `kind`, or None if no slot is of that class."""
         psns = [psn for psn, slot in self.slots.items() if isinstance(slot, kind)]
         return min(psns, key=self.above_cack) if psns else None
 
     def above_cack(self, psn: int) -> int:
-        """Return the distance of a PSN from CACK, a key that sorts the PSNs of the window."""
+        """Return the serial distance of a PSN from CACK. Sorting by this distance puts PSNs in order."""
         return diff32(psn, self.cack)
 
     def forget(self) -> None:
@@ -271,7 +279,7 @@ class PsnWindow:
         return trigger if rule == "trigger" else (self.cack + 1) & _M32
 
     def sack_bitmap(self, base: int) -> int:
-        """Return the SACK bitmap: bit i says that PSN base + i was received, or lies at or below CACK."""
+        """Return the SACK bitmap, in which bit i is set if PSN base + i was received or lies at or below CACK."""
         slots = self.slots
         done = min(max(diff32(self.cack, base) + 1, 0), SACK_BITS)
         bitmap = (1 << done) - 1
@@ -281,6 +289,6 @@ class PsnWindow:
         return bitmap
 
     def ack_sent(self) -> None:
-        """Advance the tracked base by one bitmap after an ACK, if a PSN above that bitmap was received."""
+        """Advance the tracked SACK base by 64 PSNs after an ACK, if a PSN above the bitmap of the ACK was received."""
         if diff32(self.max_rcvd, self.sack_track) > SACK_BITS - 1:
             self.sack_track = (self.sack_track + SACK_BITS) & _M32

@@ -31,12 +31,13 @@ MAX_SYN_OFFSET = 4095
 
 @dataclass(slots=True, eq=False)
 class SendRecord:
-    """An un-ACKed packet that consumed a PSN has this record: a request, or with `ctl_type` a control packet."""
+    """A packet that consumed a PSN and is not acknowledged has this record. With `ctl_type` it is a control packet,
+    else a request."""
 
     psn: int
     message: Outgoing | None
     index: int
-    """Index of the packet in its message; a control packet has its ctl_payload here."""
+    """Index of the packet in its message, or ctl_payload of a control packet."""
     next_hdr: int
     header: bytes
     payload: Buffer
@@ -44,21 +45,22 @@ class SendRecord:
     clear_psn: int
     ctl_type: int | None = None
     dst_rcvd: bool = False
-    """Whether the peer reported the packet as received; its answer is still missing."""
+    """Whether the peer has reported the packet as received, while its response is still missing."""
     rto_cnt: int = 0
-    """Number of RTOs; it selects the back-off level."""
+    """Number of times that the RTO of the packet has expired. The number selects the back-off level."""
     nack_cnt: int = 0
     rto_at: int = field(init=False)
     """Time at which the RTO expires; `SendWindow.arm` sets it."""
     retx_at: int = field(init=False)
-    """Time of the retransmission after a NACK; NEVER: none is scheduled."""
+    """Time of the retransmission after a NACK, or NEVER if no such retransmission is scheduled."""
     cause: str = field(init=False)
-    """Cause of the next retransmission: `RTO`, `INFERRED`, or the name of a NACK's code."""
+    """Cause of the next retransmission, which is `RTO`, `INFERRED` or the name of a NACK code."""
 
 
 @cache
 def rto_waits(init: int) -> tuple[int, ...]:
-    """Return the RTO of each back-off level: `init`, doubled at each level, at most `RTO_CAP` (pds.md §11.1)."""
+    """Return the RTO of each back-off level, in picoseconds. The RTO starts with `init`, and doubles at each level up
+    to `RTO_CAP` (pds.md §11.1)."""
     top = next(level for level in range(64) if init << level >= RTO_CAP or not init)
     return tuple(min(init << level, RTO_CAP) for level in range(top + 1))
 
@@ -66,10 +68,11 @@ def rto_waits(init: int) -> tuple[int, ...]:
 class SendWindow:
     """The send window of a source holds its PSNs, the records of its un-ACKed packets, and their timers (pds.md §5).
 
-    The PSNs are `start` (Start_PSN), `next` (of the next packet), `una` (the lowest un-ACKed) and `peer_cack`. There is
-    one queue of timers for each back-off level: all records of a level wait equally long, so their deadlines are in
-    order. An entry is stale, and skipped, when its record has another deadline. With go-back-N only the lowest un-ACKed
-    PSN has a timer, because its expiry retransmits all later packets as well (pds.md §11.3).
+    Its PSNs are `start` (Start_PSN), `next` (PSN of the next packet), `una` (lowest un-ACKed PSN) and `peer_cack` (CACK
+    of the peer). Each back-off level has a queue of timers. All records of a level wait equally long, so that the
+    deadlines of the queue are in order. An entry of a queue is skipped if its record has another deadline by then. With
+    go-back-N only the lowest un-ACKed PSN has a timer, because its expiry retransmits all later packets as well (pds.md
+    §11.3).
     """
 
     __slots__ = (
@@ -78,19 +81,20 @@ class SendWindow:
     )  # fmt: skip
 
     def __init__(self, start: int, rod: bool, config: PdsConfig) -> None:
-        """Make an empty window; `rod`: the source goes back N after a loss."""
+        """Make an empty window. If `rod` is True, the source goes back N after a loss."""
         self.config = config
         self.rod = rod
         self.start = self.next = self.una = start
         self.peer_cack = (start - 1) & _M32
         self.went_back_to = (start - 1) & _M32
-        """ROD: PSN from which packets were retransmitted last."""
+        """First PSN of the last go-back-N retransmission on ROD."""
         self.mp_range = config.default_mpr * 128
         self.records: dict[int, SendRecord] = {}
         self.sacked = 0
         """Number of records with `dst_rcvd`."""
         self.recovery_end: int | None = None
-        """PSN that CACK must reach to end the recovery from an inferred loss; None: no recovery (pds.md §11.4)."""
+        """PSN that CACK must reach to end the recovery from an inferred loss, or None if there is no recovery (pds.md
+        §11.4)."""
         self._levels: list[deque[tuple[int, SendRecord]]] = []
         self._waits = rto_waits(config.rto_init_time)
         self._nacked: deque[tuple[int, SendRecord]] | None = None
@@ -106,19 +110,22 @@ class SendWindow:
         return (self.next - 1) & _M32
 
     def in_window(self, psn: int) -> bool:
-        """Return True when psn ≤ CLEAR_PSN + MP_RANGE, or ≤ CACK + MP_RANGE with the literal rule (pds.md §7.1)."""
+        """Return True when the window permits sending `psn` (pds.md §7.1).
+
+        The window ends at CLEAR_PSN + MP_RANGE, or at CACK + MP_RANGE if `window_at_cack` is set.
+        """
         base = (self.peer_cack + 1) & _M32 if self.window_at_cack else self.una
         return (psn - base) & _M32 < self.mp_range or diff32(psn, base) < 0
 
     def room(self) -> int:
-        """Return how many PSNs from `next` on lie in the window."""
+        """Return how many new packets the window permits now."""
         base = (self.peer_cack + 1) & _M32 if self.window_at_cack else self.una
         return max(0, self.mp_range - ((self.next - base) & _M32))
 
     # In flight
 
     def track(self, record: SendRecord, now: int) -> None:
-        """Record a first transmission, which uses PSN `next`, and arm its RTO."""
+        """Record the first transmission of a packet, advance `next` past its PSN, and arm its RTO."""
         self.records[record.psn] = record
         self.next = (record.psn + 1) & _M32
         self.arm(record, now)
@@ -137,7 +144,7 @@ class SendWindow:
             levels[level].append((at, record))
 
     def delay(self, record: SendRecord, now: int) -> None:
-        """Schedule the retransmission after a NACK; until then the packet has no RTO (pds.md §11.2)."""
+        """Schedule the retransmission of a packet after a NACK. Until then the packet has no RTO (pds.md §11.2)."""
         record.rto_at = NEVER
         record.retx_at = now + self.config.nack_retx_time
         if self._nacked is None:
@@ -145,7 +152,7 @@ class SendWindow:
         self._nacked.append((record.retx_at, record))
 
     def drop_all(self) -> list[SendRecord]:
-        """Remove and return all records in flight, in PSN order; no timer stays armed."""
+        """Remove all records and their timers, and return the records in PSN order."""
         records = list(self.records.values())
         self.records = {}
         self.sacked = 0
@@ -154,7 +161,10 @@ class SendWindow:
         return records
 
     def renumber(self, delta: int, now: int) -> list[SendRecord]:
-        """Move all PSNs by `delta` for secure start, and return all records, as first transmissions (pds.md §6.6)."""
+        """Add `delta` to all PSNs for secure start, and return all records (pds.md §6.6).
+
+        The records then count as first transmissions.
+        """
         records = list(self.records.values())
         self._levels = []
         self._nacked = None
@@ -180,7 +190,8 @@ class SendWindow:
         return (ack.cack_psn + 1 - self.start) & _M32 <= used and diff32(ack.ack_psn, self.next) < 0
 
     def take_cack(self, cack: int) -> list[SendRecord]:
-        """Remove and return the records up to CACK, in order; the default response answers them all (pds.md §7.2)."""
+        """Remove and return the records up to CACK, in PSN order. CACK stands for a default response to each of these
+        packets (pds.md §7.2)."""
         answered: list[SendRecord] = []
         if diff32(cack, self.peer_cack) > 0:
             self.peer_cack = cack
@@ -207,7 +218,7 @@ class SendWindow:
             self.sacked -= 1
 
     def take_sack(self, base: int, bitmap: int, now: int) -> None:
-        """Mark the records whose SACK bit is set; a clear bit says nothing (pds.md §7.2)."""
+        """Mark the records whose SACK bit is set as received. A bit that is 0 has no effect (pds.md §7.2)."""
         bit = 0
         while bitmap >> bit:
             if bitmap >> bit & 1:
@@ -217,7 +228,8 @@ class SendWindow:
             bit += 1
 
     def mark_received(self, record: SendRecord, now: int) -> None:
-        """Mark a packet as received but unanswered: after its RTO an ACK_REQ is sent, not the packet (pds.md §7.2)."""
+        """Mark a packet as received but unanswered. After its RTO an ACK_REQ is sent in place of the packet (pds.md
+        §7.2)."""
         if not record.dst_rcvd:
             record.dst_rcvd = True
             self.sacked += 1
@@ -225,18 +237,19 @@ class SendWindow:
             self.arm(record, now)
 
     def unmark(self, record: SendRecord) -> None:
-        """Remove the mark of a packet, because the destination does not have the packet, or has lost its answer."""
+        """Reset `dst_rcvd` of a packet, because the destination does not have the packet or has lost its response."""
         if record.dst_rcvd:
             record.dst_rcvd = False
             self.sacked -= 1
 
     def overtaken(self) -> list[SendRecord]:
-        """Return the records without `dst_rcvd` below the highest PSN that has it, in PSN order (pds.md §11.4)."""
+        """Return, in PSN order, the records that are not marked as received but lie below a PSN that is (pds.md
+        §11.4)."""
         highest = max((diff32(r.psn, self.una) for r in self.records.values() if r.dst_rcvd), default=-1)
         return self.missing((self.una + highest) & _M32)
 
     def missing(self, up_to: int) -> list[SendRecord]:
-        """Return the records up to PSN `up_to` without `dst_rcvd`, in PSN order."""
+        """Return, in PSN order, the records up to PSN `up_to` that are not marked as received (`dst_rcvd`)."""
         edge = diff32(up_to, self.una)
         found = [r for r in self.records.values() if not r.dst_rcvd and diff32(r.psn, self.una) <= edge]
         return sorted(found, key=lambda record: diff32(record.psn, self.una))
@@ -251,7 +264,7 @@ class SendWindow:
     # Timers
 
     def deadline(self) -> int:
-        """Return when the next timer of a record expires; NEVER: none is armed."""
+        """Return the time at which the next timer of a record expires, or NEVER if no timer is armed."""
         at = NEVER
         if self.rod:
             lowest = self.records.get(self.una)
@@ -272,7 +285,8 @@ class SendWindow:
         return at
 
     def expired(self, now: int) -> list[SendRecord]:
-        """Return the records whose RTO expired, in PSN order; with go-back-N at most the lowest."""
+        """Return the records whose RTO has expired, in PSN order. With go-back-N only the lowest un-ACKed record can be
+        returned."""
         if self.rod:
             lowest = self.records.get(self.una)
             return [lowest] if lowest is not None and lowest.rto_at <= now else []
@@ -297,7 +311,7 @@ class SendWindow:
         return sorted(due, key=lambda record: diff32(record.psn, self.una))
 
     def may_repeat(self, count: int) -> bool:
-        """Return True when a packet may be retransmitted after `count` RTOs."""
+        """Return True when a packet whose RTO has expired `count` times may be retransmitted once more."""
         limit = self.config.max_rto_retx_cnt
         return limit == RTO_INFINITE or count < limit
 
