@@ -29,24 +29,24 @@ REPEATING = frozenset({
     NackCode.NO_PKT_BUFFER, NackCode.NO_SES_MSG_AVAIL, NackCode.NO_RESOURCE,
     NackCode.EXP_NACK_NORMAL, NackCode.EXP_NACK_ERR,
 })  # fmt: skip
-"""NACK codes after which a RUDI request is retransmitted. Codes of class FATAL end the request; all other codes are
-about PSNs or PDCs and are ignored (pds.md §12, last paragraph)."""
+"""NACK codes after which a RUDI request is retransmitted. A code of class FATAL ends the request. All other codes
+concern PSNs or PDCs, and are ignored (pds.md §12, last paragraph)."""
 
 _BLOCK_BITS = 16
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """The `Connection` of one delivered packet without a PDC, with the fields that its answer copies.
+    """A delivered RUDI or UUD packet is a `Connection` of its own, with the fields that its answer copies.
 
-    SES passes the exchange back with a late answer. Two copies of one request are two exchanges. An exchange never
-    changes.
+    SES passes the exchange back when it answers later. Each copy of a retransmitted request has its own exchange. The
+    fields of an exchange never change.
     """
 
     peer: int
     mode: Mode
     pkt_id: int
-    """Packet id; 0 for UUD."""
+    """Packet id of a RUDI request, or 0 for UUD."""
     retx: int
     marked: int
     """Whether the packet arrived with the ECN mark CE."""
@@ -56,7 +56,7 @@ class Exchange:
 
 @dataclass(slots=True, eq=False)
 class Outstanding:
-    """An unanswered RUDI request, kept whole so that it can be retransmitted."""
+    """An unanswered RUDI request is kept with header and payload, so that it can be retransmitted."""
 
     pkt_id: int
     message: Outgoing
@@ -67,17 +67,17 @@ class Outstanding:
     rto_cnt: int = 0
     nack_cnt: int = 0
     due_at: int = NEVER
-    """Time at which the only timer of the request expires, the RTO or NACK_Retx_Time."""
+    """Time at which the timer of the request expires. A request has one timer, for its RTO or for NACK_Retx_Time."""
     refused: bool = False
-    """Whether the timer of `due_at` is NACK_Retx_Time, during which there is no RTO (pds.md §11.2)."""
+    """Whether the timer runs for NACK_Retx_Time. The RTO does not run during that time (pds.md §11.2)."""
     cause: str = RTO
-    """Cause of the next retransmission: `RTO`, or the name of a NACK's code."""
+    """Cause of the next retransmission, which is `RTO` or the name of a NACK code."""
 
 
 class RudiTimers:
-    """Timers of RUDI requests: one queue for each waiting time, in which the deadlines are in order.
+    """The timers of RUDI requests are kept in one queue for each waiting time, so that each queue is in time order.
 
-    An entry is stale, and skipped, when its request has another deadline.
+    An entry of a queue is skipped if its request has another deadline by then.
     """
 
     __slots__ = ("_queues",)
@@ -93,7 +93,7 @@ class RudiTimers:
         queue.append((request.due_at, request))
 
     def deadline(self) -> int:
-        """Return when the next request is due; NEVER when no request is due."""
+        """Return the time at which the next timer expires, or NEVER if no timer is armed."""
         first = NEVER
         for queue in self._queues.values():
             while queue and queue[0][1].due_at != queue[0][0]:
@@ -103,7 +103,7 @@ class RudiTimers:
         return first
 
     def due(self, now: int) -> list[Outstanding]:
-        """Return the requests that are due, earliest first, and disarm their timers."""
+        """Return the requests whose timers have expired, in the order of their deadlines, and disarm these timers."""
         found: list[tuple[int, Outstanding]] = []
         for queue in self._queues.values():
             while queue and (queue[0][0] <= now or queue[0][1].due_at != queue[0][0]):
@@ -122,16 +122,16 @@ class RudiUud:
         self.config = owner.config
         self.counters = owner.counters
         self.next_id: int | None = None
-        """Next pkt_id of a RUDI request, unless a request has it still; None: the first pkt_id is to be drawn."""
+        """Lowest pkt_id that the next RUDI request may have, or None if the first pkt_id is still to be drawn."""
         self.outstanding: dict[int, Outstanding] = {}
         """Unanswered RUDI requests by pkt_id."""
         self._rudi: deque[Outgoing] = deque()
         self._uud: deque[Outgoing] = deque()
-        """Messages of which packets are still to be sent, as in `_rudi`."""
+        """Messages on UUD of which packets are still to be sent. `_rudi` has those on RUDI."""
         self._timers = RudiTimers()
         self._block_release: dict[int, int] = {}
-        """Maps each block of 2^16 pkt_ids to the end of its quarantine: MSL after the end of the last request with a
-        pkt_id of the block (pds.md §15)."""
+        """End of the quarantine for each group of 2^16 pkt_ids. A quarantine ends MSL after the last request with a
+        pkt_id of the group has ended (pds.md §15)."""
         self._block = -1
         """Block of the last pkt_id that was used."""
         self._resume_at = NEVER
@@ -140,7 +140,7 @@ class RudiUud:
     # The source
 
     def send(self, message: Outgoing, now: int) -> None:
-        """Queue a message of mode RUDI or UUD; `pump` sends its packets."""
+        """Queue a message of mode RUDI or UUD, whose packets `pump` sends."""
         (self._uud if message.mode is Mode.UUD else self._rudi).append(message)
 
     @property
@@ -219,8 +219,7 @@ class RudiUud:
         self._transmit(request, 1, now)
 
     def receive_response(self, response: Rudi, datagram: Datagram, now: int) -> None:
-        """Pass the response to a request to SES, once; a response that answers no outstanding request is only
-        counted."""
+        """Pass the first response to a request to SES. A response to no outstanding request is counted and dropped."""
         if datagram.trimmed:
             self.counters.trimmed_rx += 1
             return
@@ -234,7 +233,8 @@ class RudiUud:
         self.owner.user.on_response(request.message, request.index, response.next_hdr, answer, now)
 
     def receive_nack(self, nack: Nack, datagram: Datagram, now: int) -> None:
-        """Retransmit after a NACK with nt = 1, at once or after NACK_Retx_Time, or end the request (pds.md §12)."""
+        """Handle a NACK with nt = 1, which retransmits the request, at once or after NACK_Retx_Time, or ends the
+        request in error (pds.md §12)."""
         request = self._outstanding(nack.psn, datagram)
         if request is None:
             return
@@ -286,11 +286,12 @@ class RudiUud:
     # Time
 
     def deadline(self) -> int:
-        """Return when `on_time` has something to do; NEVER: no timer is armed."""
+        """Return the time at which `on_time` is to be called next, or NEVER if no timer is armed."""
         return min(self._timers.deadline(), self._resume_at)
 
     def on_time(self, now: int) -> None:
-        """Retransmit or end the requests whose RTO or NACK_Retx_Time expired (pds.md §11)."""
+        """Retransmit each request whose RTO or NACK_Retx_Time has expired, or end the request in error after too many
+        RTOs (pds.md §11)."""
         if self._resume_at <= now:
             self._resume_at = NEVER
         limit = self.config.max_rto_retx_cnt
@@ -308,7 +309,8 @@ class RudiUud:
     # The destination
 
     def receive_request(self, request: Rudi | Uud, datagram: Datagram, now: int) -> None:
-        """Deliver each copy of a RUDI or UUD request to SES; a RUDI request is answered, now or by `respond`."""
+        """Deliver each copy of a RUDI or UUD request to SES. A RUDI request is answered here if SES returns the
+        response, and later by `respond` if SES returns None."""
         if datagram.trimmed:
             self.counters.trimmed_rx += 1
         if isinstance(request, Rudi):
@@ -347,7 +349,7 @@ class RudiUud:
         return self.owner.user.on_request(exchange, exchange.pkt_id, request.next_hdr, data, at, payload, now)
 
     def respond(self, exchange: Exchange, response: Response, now: int) -> None:
-        """Answer a delivered RUDI request (`ses_pds_tx_rsp`); NO_RESPONSE is not sent, as the source retransmits.
+        """Answer a delivered RUDI request (`ses_pds_tx_rsp`). NO_RESPONSE is not sent, because the source retransmits.
 
         Raises `LocalError` for UUD, which is never answered.
         """

@@ -1,11 +1,11 @@
 """Secure start decides with which PSN a PDC begins (UE 1.0.1 §3.5.8.2; pds.md §6.6, tss.md §11).
 
-No PSN of secured PDCs may be used twice under one key, or captured packets could be replayed: so the target refuses a
-Start_PSN that may have been used. This module has the rules for Start_PSNs; TSS seals the packets. A policy belongs to
-one security domain, here to one endpoint.
+If a PSN of secured PDCs were used twice under one key, captured packets could be replayed. The target therefore refuses
+a Start_PSN that may have been used before. This module has the rules for Start_PSNs, and TSS encrypts the packets. A
+policy belongs to one security domain, which is one endpoint here.
 
-Serial comparison works over half of the PSN space: Expected_PSN is 0 at first, a Start_PSN is legal up to 2^31 − 1
-above it, and the domain needs a new key or epoch before Expected_PSN has advanced by 2^31.
+Serial comparison of PSNs is valid over half of the PSN space. Expected_PSN is 0 at first, a legal Start_PSN is at most
+2^31 − 1 above Expected_PSN, and the domain needs a new key or epoch before Expected_PSN has advanced by 2^31.
 """
 
 from typing import Protocol
@@ -20,43 +20,44 @@ _FIRST_BITS, _LEAST_FIRST = 31, 1 << 16
 
 
 class StartPolicy(Protocol):
-    """A policy makes the decisions of secure start."""
+    """A policy of secure start chooses, demands and accepts Start_PSNs."""
 
     @property
     def expected(self) -> int | None:
-        """Return Expected_PSN, the lowest Start_PSN that this endpoint accepts at once; None: it accepts none."""
+        """Return Expected_PSN, the lowest Start_PSN that this target accepts without a demand, or None if it accepts no
+        Start_PSN without a demand."""
 
     def first(self) -> int | None:
-        """Return the Start_PSN for a PDC that this endpoint opens; None: `PdcPool.draw_start` draws it."""
+        """Return the Start_PSN for a PDC that this endpoint opens, or None if `PdcPool.draw_start` is to draw it."""
 
     def demand(self, start: int) -> int | None:
-        """Return the Start_PSN that the target demands in place of `start`; None: the target accepts `start`."""
+        """Return the Start_PSN that this target demands in place of `start`, or None if the target accepts `start`."""
 
     def confirms(self, start: int, demanded: int) -> bool:
-        """Return True when a PDC in PENDING may begin at `start`, after the target has demanded `demanded`."""
+        """Return True when a PDC in PENDING, whose target has demanded `demanded`, may start at `start`."""
 
     def closed(self, start: int, last: int, initiator: bool = False) -> None:
-        """Note a closed PDC: its Start_PSN, its last PSN in either direction, and whether this endpoint opened it."""
+        """Take account of the PSNs of a closed PDC. `last` is the highest PSN that was used in either direction, and
+        `initiator` is True if this endpoint opened the PDC."""
 
     def told(self, expected: int) -> None:
-        """Note the Expected_PSN that a target sent when it closed a PDC (`closing_ack_epsn`)."""
+        """Store the Expected_PSN that a target sent in the ACK of a CLOSE_CMD (`closing_ack_epsn`)."""
 
 
 def raised(expected: int, start: int, after: int) -> int:
-    """Return the new Expected_PSN, never lower than `expected`, after a PDC has used the PSNs from `start` to before
-    `after`.
+    """Return Expected_PSN after a PDC has used the PSNs from `start` to `after` − 1; it is never below `expected`.
 
-    If `after` is more than 2^31 above `expected`, serial order is reversed, and only `start` shows that the PSNs are
-    newer.
+    If `after` is more than 2^31 above `expected`, serial comparison of the two gives the wrong order. Then only the
+    comparison with `start` shows that the PSNs of the PDC are newer.
     """
     newer = diff32(start, expected) >= 0 or diff32(after, expected) > 0
     return after if newer else expected
 
 
 class ExpectedStart:
-    """The policy EXPECTED_0RTT: a PDC starts at or above Expected_PSN, and needs no extra round trip if it does.
+    """The policy EXPECTED_0RTT accepts a Start_PSN at or above Expected_PSN without an extra round trip.
 
-    A target keeps the PSN that it expects; an initiator keeps the PSN with which its next PDC begins.
+    A target keeps Expected_PSN. An initiator keeps the Start_PSN of its next PDC.
     """
 
     __slots__ = ("_after_close", "_rng", "begin", "expected")
@@ -67,7 +68,8 @@ class ExpectedStart:
         self.expected = 0
         """Lowest Start_PSN that a target accepts (`tgt_start_psn`)."""
         self.begin: int | None = None
-        """Next Start_PSN of an initiator (`ini_start_psn`); None: it has closed no PDC yet, and draws the Start_PSN."""
+        """Next Start_PSN of an initiator (`ini_start_psn`). It is None until a PDC has closed, and the initiator draws
+        each Start_PSN until then."""
 
     def first(self) -> int:
         start = self.begin
@@ -77,19 +79,23 @@ class ExpectedStart:
         return start
 
     def demand(self, start: int) -> int | None:
-        """Demand Expected_PSN for a Start_PSN below it, in serial order."""
+        """Return Expected_PSN if `start` is below Expected_PSN in serial order, else None."""
         return None if diff32(start, self.expected) >= 0 else self.expected
 
     def confirms(self, start: int, demanded: int) -> bool:
-        """Return True for a Start_PSN at or above the demanded one. Any Start_PSN that was refused before is below it.
+        """Return True if `start` is at or above the demanded Start_PSN.
 
-        If a refused Start_PSN were accepted, a late duplicate could open the PDC at a Start_PSN that its initiator no
-        longer uses, and the initiator would take the ACKs of that PDC for ACKs of other packets.
+        Every Start_PSN that the target refused before is below `demanded`. If such a Start_PSN were accepted, a late
+        duplicate could open the PDC at a Start_PSN that its initiator no longer uses, and the initiator would take the
+        ACKs of that PDC for ACKs of other packets.
         """
         return diff32(start, demanded) >= 0
 
     def used(self, start: int, last: int) -> tuple[int, int]:
-        """Return Start_PSN and the first PSN that counts as unused after a PDC (`expected_psn_after_close`)."""
+        """Return the Start_PSN of a PDC, and the first PSN that counts as unused after the PDC has closed.
+
+        `expected_psn_after_close` says which PSNs count as used.
+        """
         return start, ((start if self._after_close == "start_plus_1" else last) + 1) & _M32
 
     def closed(self, start: int, last: int, initiator: bool = False) -> None:
@@ -105,7 +111,8 @@ class ExpectedStart:
 
 
 class RandomStart:
-    """The policy RANDOM_1RTT: the target draws each Start_PSN, so that the first packets are always sent twice."""
+    """With the policy RANDOM_1RTT the target draws each Start_PSN, so that an initiator always sends its first packets
+    again with the demanded Start_PSN."""
 
     __slots__ = ("_rng",)
 
@@ -132,7 +139,8 @@ class RandomStart:
 
 
 def policy_of(config: PdsConfig, rng: Rng) -> StartPolicy | None:
-    """Return the policy that `secure_start` names; None: initiators choose the Start_PSN."""
+    """Return a policy of the type that `secure_start` names, or None without secure start, when initiators choose the
+    Start_PSN."""
     if config.secure_start == "expected":
         return ExpectedStart(config.expected_psn_after_close, rng)
     return RandomStart(rng) if config.secure_start == "random" else None

@@ -1,8 +1,8 @@
 """The interface between packet delivery and semantics has the calls of UE 1.0.1 Table 3-27 (pds.md §4, ses.md §1).
 
-SES is the user of PDS. SES calls `PacketDelivery`, and PDS calls `PdsUser`. In place of one `ses_pds_tx_req` for each
-packet, SES hands over a whole message (`Outgoing`), from which PDS takes the next packet when the window permits: so a
-message of any length needs no buffer.
+SES is the user of PDS. SES calls `PacketDelivery`, and PDS calls `PdsUser`. SES makes one `ses_pds_tx_req` for a whole
+message (`Outgoing`), and not for each packet. PDS asks the message for its next packet when the window permits one, so
+that a message of any length needs no buffer.
 """
 
 from collections.abc import Mapping
@@ -29,13 +29,13 @@ SES_SIZE: dict[int, int] = {
 }
 """Size in bytes of the SES header for each value of `next_hdr` (wire.md §2)."""
 RETURN_DATA: frozenset[int] = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
-"""Values of `next_hdr` that announce read data: in a return-direction request, in an ACK, in a RUDI response."""
+"""Values of `next_hdr` for read data, which a return-direction request, an ACK or a RUDI response carries."""
 
 
 def build_default_response(message_id: int) -> bytes:
     """Build the default response, which PDS sends when it no longer has the response of SES (pds.md §9.4).
 
-    Its return code NULL says nothing about success; its length is 0.
+    It has the return code NULL, which does not tell whether the request succeeded, and the length 0.
     """
     return SesResponseHeader.pack(
         list=ResponseList.EXPECTED, opcode=ResponseOpcode.DEFAULT_RESPONSE, version=0, return_code=ReturnCode.NULL,
@@ -44,12 +44,12 @@ def build_default_response(message_id: int) -> bytes:
 
 
 def message_id_of(data: Buffer, at: int, next_hdr: int) -> int:
-    """Return the message_id of the SES request at byte `at`; 0 when its form has none."""
+    """Return the message_id of the SES request at byte `at` of `data`, or 0 if its header format has no message_id."""
     return int.from_bytes(data[at + 2 : at + 4], "big") if next_hdr == NextHdr.REQUEST_STD else 0
 
 
 def is_no_response(data: Buffer, next_hdr: int) -> bool:
-    """Return True when the SES response says that the final response follows later (ses.md §9.1)."""
+    """Return True when `data` is the SES response NO_RESPONSE, after which the final response follows (ses.md §9.1)."""
     return next_hdr == NextHdr.RESPONSE and data[0] & 0x3F == ResponseOpcode.NO_RESPONSE
 
 
@@ -57,19 +57,19 @@ def is_no_response(data: Buffer, next_hdr: int) -> bool:
 
 
 class Outgoing(Protocol):
-    """A message that returns its packets one by one."""
+    """A message that SES passes to PDS returns its packets one by one."""
 
     peer: int
     mode: Mode
     message_id: int
     next_hdr: int
     context: int
-    """Number that the application chooses: messages with different numbers never share a PDC (pds.md §6.1)."""
+    """Number that the application chooses. Messages with different numbers never share a PDC (pds.md §6.1)."""
     reserved: bool
     """Whether the message uses a reserved PDC (`rsv_pdc_context`), whose SYN packets carry use_rsv_pdc."""
     lock: bool
-    """`lock_pdc`: the message keeps its PDC open until `Pds.unlock`, as a read does until it has its data (pds.md
-    §10)."""
+    """Whether the message keeps its PDC open until `Pds.unlock` (`lock_pdc`). A read does so until its data has arrived
+    (pds.md §10)."""
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         """Return index, SES header and payload of the next packet, and whether it is the last of the message."""
@@ -79,7 +79,8 @@ class Locking(Outgoing, Protocol):
     """A message whose `lock` is True; PDS calls `began` to tell the message which PDC carries it."""
 
     def began(self, pdc: "Connection", psn: int) -> None:
-        """Take the PDC and the PSN of the first packet; another call follows if the PSN changes (pds.md §6.6)."""
+        """Store the PDC and the PSN of the first packet. PDS calls this method again if the PSN changes (pds.md
+        §6.6)."""
 
 
 _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
@@ -93,15 +94,15 @@ class Response:
     """
 
     header: bytes
-    """The SES response header, and the data that follows it in the ACK (pds.md §10)."""
+    """SES response header, followed by the data that the ACK carries, if there is any (pds.md §10)."""
     gtd: bool = False
-    """Whether PDS guarantees the delivery: it stores the response until a CLEAR (pds.md §9.1)."""
+    """Whether PDS guarantees that the response is delivered, by storing it until a CLEAR (pds.md §9.1)."""
     final: bool = True
-    """Whether this is the final response; False: it is NO_RESPONSE, and the final response follows (ses.md §9.1)."""
+    """Whether this is the final response. If False, it is NO_RESPONSE, and the final response follows (ses.md §9.1)."""
     next_hdr: int = NextHdr.RESPONSE
     rereadable: bool = True
-    """Whether a duplicate may be answered by reading the data again, so that it need not be stored; False for a
-    fetching atomic (ses.md §9.6)."""
+    """Whether PDS may answer a duplicate by reading the data again, and therefore need not store the data. It is False
+    for a fetching atomic (ses.md §9.6)."""
 
     def __post_init__(self) -> None:
         if type(self.header) is not bytes:
@@ -112,8 +113,8 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer of SES that makes PDS count the packet as not received, and send this NACK (`ses_nack`, pds.md §4,
-    §6.3 row 16).
+    """With this answer of SES, PDS counts the packet as not received, and sends a NACK with `code` (`ses_nack`, pds.md
+    §4, §6.3 row 16).
 
     Raises `LocalError` for a value that is no NackCode.
     """
@@ -139,27 +140,28 @@ class PdsUser(Protocol):
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | Refusal | None:
-        """`pds_ses_rx_req`: take a packet with its SES header at byte `at` of `data`; RUD and ROD deliver it only once.
+        """Process a packet with its SES header at byte `at` of `data` (`pds_ses_rx_req`).
 
-        Return None if the answer follows by `Pds.respond_late`.
+        RUD and ROD deliver each packet only once. Return None if SES answers later by `Pds.respond_late`.
         """
 
     def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """`pds_ses_rx_rsp`: take the response to packet `index`; a `response` of None: only CACK says that the packet
-        succeeded."""
+        """Process the response to packet `index` of a message (`pds_ses_rx_rsp`). A `response` of None means that CACK
+        has acknowledged the packet and no SES response arrived."""
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
         """Answer a duplicate of a read whose data was not stored (`store_ack_read_data` off, pds.md §10)."""
 
     def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
-        """`pds_ses_error`: packet `index` of a message failed; -1 stands for all its packets that were not sent yet."""
+        """Process the failure of packet `index` of a message (`pds_ses_error`). An `index` of −1 stands for all packets
+        of the message that were not sent yet."""
 
     def on_closed(self, pdc: Connection) -> None:
-        """Note that a PDC was released; no packet of this PDC follows."""
+        """Process the release of a PDC, after which PDS makes no call about this PDC."""
 
 
 class PacketDelivery(Protocol):
-    """The calls of PDS that SES uses; `Pds` has them."""
+    """The calls that SES makes to PDS. `sublayer.Pds` implements them."""
 
     @property
     def now(self) -> int:
@@ -170,21 +172,22 @@ class PacketDelivery(Protocol):
         """Return the open PDCs by local PDCID."""
 
     def send(self, message: Outgoing, now: int) -> None:
-        """`ses_pds_tx_req`: queue a message."""
+        """Queue a message (`ses_pds_tx_req`)."""
 
     def send_return(self, pdcid: int, message: Outgoing, now: int) -> None:
-        """`ses_pds_tx_ret`: queue read data on the return direction of a PDC."""
+        """Queue a message with read data on the return direction of a PDC (`ses_pds_tx_ret`)."""
 
     def respond_late(self, connection: Connection, psn: int, response: Response, now: int) -> None:
-        """`ses_pds_tx_rsp`: answer a packet whose `on_request` returned None."""
+        """Answer a packet for which `on_request` returned None (`ses_pds_tx_rsp`)."""
 
     def unlock(self, pdcid: int, now: int) -> None:
-        """`ses_pds_unlock`: release one lock of a PDC."""
+        """Release one lock of a PDC (`ses_pds_unlock`)."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """An endpoint has these counters: those of pds.md §17, and one for each reason to drop a packet silently."""
+    """These counters of an endpoint are the counters of pds.md §17, and one for each reason to drop a packet
+    silently."""
 
     pdc_close_in_err: int = 0
     psn_limit_close: int = 0
@@ -224,17 +227,17 @@ class Counters:
     uud_tx: int = 0
     uud_rx: int = 0
     uud_dropped: int = 0
-    """Number of UUD packets that SES did not take."""
+    """Number of UUD packets that SES refused."""
 
     retransmitted: dict[str, int] = field(default_factory=dict)
-    """Number of requests and control packets that were retransmitted, by cause: `retransmit.RTO`, for instance."""
+    """Number of retransmitted requests and control packets for each cause, for instance `retransmit.RTO`."""
 
     def count_retransmission(self, cause: str) -> None:
-        """Count a request or control packet that is sent again."""
+        """Count the retransmission of a request or control packet."""
         self.retransmitted[cause] = self.retransmitted.get(cause, 0) + 1
 
     def as_dict(self) -> dict[str, int]:
-        """Return all counters that are numbers."""
+        """Return all counters except `retransmitted`, by name."""
         found = asdict(self)
         del found["retransmitted"]
         return found

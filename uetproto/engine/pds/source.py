@@ -31,8 +31,8 @@ _PSN_MARGIN = 1 << 23
 
 
 def pump(pdc: Pdc, now: int, limit: int) -> int:
-    """Send what the window permits: control packets, requests, and a CLEAR_CMD if no request carried the CLEAR (pds.md
-    §6.4, §9.3).
+    """Send the queued control packets and requests that the window permits, then a CLEAR_CMD if a CLEAR is due and no
+    request carried it (pds.md §6.4, §9.3).
 
     Return the number of first transmissions, at most `limit`.
     """
@@ -89,14 +89,14 @@ def _pump_cps(pdc: Pdc, now: int, limit: int) -> int:
 
 
 def queue_cp(pdc: Pdc, ctl_type: CtlType, payload: int, now: int) -> None:
-    """Queue NOOP, NEGOTIATION or CLOSE_REQ, which is sent before the next request (pds.md §13)."""
+    """Queue a control packet that consumes a PSN. It is sent before the next request (pds.md §13)."""
     if pdc.cps is None:
         pdc.cps = deque()
     pdc.cps.append((ctl_type, payload))
 
 
 def take_return(pdc: Pdc, message: Outgoing, now: int) -> None:
-    """Queue read data on the return direction of the PDC, on which the read arrived (pds.md §10)."""
+    """Queue read data on the return direction of the PDC on which the read request arrived (pds.md §10)."""
     pdc.queue.append(message)
 
 
@@ -109,7 +109,10 @@ def _room(pdc: Pdc) -> int:
 
 
 def send(pdc: Pdc, now: int) -> None:
-    """Send the next packet of the open message or the first one of the next message; in CREATING it carries syn = 1."""
+    """Send the next packet of the open message, or the first packet of the next message if no message is open.
+
+    In CREATING the packet carries syn = 1.
+    """
     message = pdc.open_message
     tx = pdc.tx
     if message is None:
@@ -213,7 +216,8 @@ def _ask_for_cack(pdc: Pdc) -> None:
 
 
 def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
-    """Process an ACK, and pass its response to SES; return False, with no effect, for an ACK of packets never sent."""
+    """Process an ACK, and pass its response to SES. If the ACK acknowledges a PSN that was never sent, only count it
+    and return False."""
     tx = pdc.tx
     if not tx.plausible(ack):
         pdc.counters.bad_ack += 1
@@ -301,7 +305,10 @@ def _want_rest(pdc: Pdc, now: int) -> None:
 
 
 def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
-    """Retransmit the packet that a NACK refuses, at once or after NACK_Retx_Time; a NACK acknowledges no packet."""
+    """Process a NACK of class NORMAL or ERR, which usually retransmits a packet, at once or after NACK_Retx_Time.
+
+    `nacks.NACKS` has the reaction to each code. A NACK acknowledges no packet.
+    """
     tx = pdc.tx
     entry = NACKS.get(nack.code)
     record = tx.records.get(nack.psn)
@@ -358,7 +365,7 @@ def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
 
 
 def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
-    """Retransmit a packet after its RTO; if the peer has reported it as received, send ACK_REQ instead."""
+    """Retransmit a packet whose RTO has expired, or send ACK_REQ if the peer has reported the packet as received."""
     if not pdc.tx.in_window(record.psn):
         if pdc.tx.window_at_cack:
             record.rto_cnt += 1  # so that ACK_REQs to a silent peer end
@@ -373,10 +380,11 @@ def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
 
 
 def retransmit_from(pdc: Pdc, record: SendRecord, now: int, back: bool = False) -> None:
-    """Retransmit a packet, and with go-back-N on ROD all later ones that the peer has not reported as received.
+    """Retransmit a packet. With go-back-N on ROD, also retransmit all later packets that the peer has not reported as
+    received.
 
-    With `back`, go-back-N applies even if `rod_recovery` is selective: ROD_OOO shows that the peer discards packets
-    after a gap.
+    With `back`, go-back-N applies even if `rod_recovery` is selective, because ROD_OOO shows that the peer discards
+    packets after a gap.
     """
     tx = pdc.tx
     if pdc.mode is Mode.RUD or (not tx.rod and not back):
@@ -474,12 +482,15 @@ def _arm_probe(pdc: Pdc, now: int, answered: bool = False, renewed: bool = True)
 
 
 def answer_clear_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """Answer CLEAR_REQ at the next poll: by the CLEAR_PSN of a request, or by CLEAR_CMD if no request is sent."""
+    """Answer CLEAR_REQ at the next poll, by the CLEAR_PSN of a request, or by CLEAR_CMD if no request is sent."""
     pdc.clear_owed = True
 
 
 def send_clear(pdc: Pdc, now: int) -> None:
-    """Send CLEAR_CMD after PDS_Clear_Time, for all PSNs that can be cleared now; `_want_rest` arms the timer again."""
+    """Send CLEAR_CMD for all PSNs that can be cleared, because PDS_Clear_Time has expired.
+
+    `_want_rest` arms the timer again for PSNs that can be cleared only later.
+    """
     clear = pdc.tx.clear_psn
     again = diff32(pdc.clear_wanted, pdc.clear_sent) <= 0
     if diff32(clear, pdc.clear_sent) > 0 or again:

@@ -1,4 +1,4 @@
-"""The state machines of a PDC are three tables: (state, input) → (action, next state).
+"""The state machines of a PDC are three tables, which map a state and an input to an action and the next state.
 
 `CLOSED` is for packets and calls without a PDC (pds.md §6.3, §6.5), `INITIATOR` (§6.4) and `TARGET` (§6.5) are for the
 two ends of a PDC. An action is the name of a method of `sublayer.Pds` in `CLOSED`, and of a function in
@@ -23,15 +23,15 @@ class State(IntEnum):
     """The target has demanded another Start_PSN and waits for a packet with it (secure start)."""
     ESTABLISHED = 3
     QUIESCE = 4
-    """The target has asked for the close: no new message starts, open ones finish."""
+    """A close was requested. Messages that were begun are finished before the PDC closes."""
     ACK_WAIT = 5
-    """The PDC is closing: the initiator waits for all ACKs, the target drains."""
+    """The PDC is closing. The initiator waits for all ACKs, and the target for the last data that it returns."""
     CLOSE_ACK_WAIT = 6
-    """The initiator has sent CLOSE_CMD."""
+    """The initiator has sent CLOSE_CMD, and waits for its ACK."""
 
 
 class Input(IntEnum):
-    """The inputs of the state machines; `GLOSSARY` explains each of them."""
+    """These are the inputs of the state machines. `GLOSSARY` explains each input."""
 
     # packets of one PDC
     REQUEST = 0
@@ -167,8 +167,8 @@ DEFAULTS = {
     **{event: "refuse_unexpected" if control.ar else "drop" for event, control in _CONTROLS},
     I.OTHER_CP: "refuse_unexpected",
 }
-"""Default action for a packet in a state without a row for it: drop it or send NACK UNEXP_EVENT, and count it (pds.md
-§6.3 row 14, §13)."""
+"""Default action for each input that is a packet, if the state table has no entry for this input in the current state.
+The packet is counted, and is dropped or answered by NACK UNEXP_EVENT (pds.md §6.3 row 14, §13)."""
 
 
 def _same(state: State, rows: dict[Input, str]) -> Table:
@@ -219,7 +219,7 @@ _DESTINATION = {
     I.RESPOND: "respond",
     I.STORED_TIME: "ask_clear",
 }
-"""Rows of the destination half (pds.md §8, §9, §13)."""
+"""Actions of the destination half by input (pds.md §8, §9, §13)."""
 _SOURCE = {
     I.ACK: "take_ack",
     I.NACK: "take_nack",
@@ -230,7 +230,7 @@ _SOURCE = {
     I.CLEAR_TIME: "send_clear",
     I.PROBE_TIME: "probe_for_loss",
 }
-"""Rows of the source half (pds.md §7.2, §9.3, §11, §12)."""
+"""Actions of the source half by input (pds.md §7.2, §9.3, §11, §12)."""
 _PROBING = {I.SEND_PROBE: "send_probe", I.SEND_CREDIT: "send_credit"}
 """Local calls that need a PDC whose two ends know each other (pds.md §11.4, §13)."""
 
@@ -330,7 +330,10 @@ STATES = {
 
 
 def row(role: Role, state: State, event: Input) -> tuple[str, State] | None:
-    """Return action and next state, or the default action of a packet; None: the input is illegal or has no effect."""
+    """Return action and next state for an input, or the default action of a packet with the same state.
+
+    Return None if the input is not legal in the state or has no effect.
+    """
     found = TABLES[role].get((state, event))
     if found is None and event in DEFAULTS:
         return DEFAULTS[event], state

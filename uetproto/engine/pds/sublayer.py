@@ -1,4 +1,5 @@
-"""Packet delivery of a fabric endpoint finds the PDC of a packet or a message, and opens and releases PDCs.
+"""The packet delivery sublayer (PDS) of a fabric endpoint opens and releases PDCs, and finds the PDC of a packet or of
+a message.
 
 Received packets are checked in the order of pds.md §6.3 (UE 1.0.1 §3.5.8.2, §3.5.9.2); a packet without a PDC is an
 input of the table `states.CLOSED`, every other packet is an input of the table of its PDC. SES is the `user`
@@ -63,7 +64,7 @@ _Key = tuple[Mode, int, int, bool]
 _BITS = {"target": 24, "credit": 24, "features": 32}
 """Size in bits of each value that work passes to a control packet (pds.md §13)."""
 ADDRESS_BITS = {4: 32, 6: 128}
-"""Size in bits of a fabric address by version of IP."""
+"""Size in bits of a fabric address, for each version of IP."""
 
 
 def check_number(name: str, value: object, least: int, bits: int) -> None:
@@ -92,16 +93,17 @@ def _check_response(response: object) -> None:
 
 
 class Pds:
-    """Packet delivery has the five calls of an engine, and those of `service.PacketDelivery` for SES (pds.md §4)."""
+    """A `Pds` has the five calls of `contract.Engine`, and the calls of `service.PacketDelivery` for SES (pds.md
+    §4)."""
 
     def __init__(
         self, address: int, config: PdsConfig, rng: Rng, user: PdsUser, ip_version: int = 4,
         events: list[Event] | None = None, objects: bool = False, pool: PdcPool | None = None,
     ) -> None:  # fmt: skip
-        """Make an endpoint; `events` is the list to which events are added, by default a new one.
+        """Make an endpoint, which adds its events to the list `events`, or to a new list if `events` is None.
 
-        With `objects`, PDS headers travel as objects (`Datagram.message`), not as bytes; all else is the same. Raises
-        `LocalError` for arguments that are not legal.
+        With `objects`, PDS headers are passed as objects (`Datagram.message`) and not as bytes, and nothing else
+        changes. Raises `LocalError` for arguments that are not legal.
         """
         check_endpoint(address, ip_version, config)
         self.config = config
@@ -117,7 +119,7 @@ class Pds:
         self.counters = Counters()
         self.nack_tx: dict[int, int] = {}
         self.nack_rx: dict[int, int] = {}
-        """Number of NACKs sent, and received, by code."""
+        """Number of NACKs that were received for each code. `nack_tx` counts the NACKs that were sent."""
         self.out: list[Datagram] = []
         self.without_pdc = RudiUud(self)
         self._plain = False
@@ -138,7 +140,8 @@ class Pds:
     # Set-up by a harness
 
     def adopt(self, peer: int, mode: Mode, initiator: bool, preset: Preset, now: int = 0) -> Pdc:
-        """Make an ESTABLISHED PDC with the numbers of `preset`. Raises `LocalError` when the PDCID is taken."""
+        """Make an ESTABLISHED PDC with the numbers of `preset`, for tests. Raises `LocalError` when the PDCID is in
+        use."""
         _check_mode(mode, PDC_MODES)
         local = self.pool.allocate(preset)
         forward, back = preset.forward_next, preset.return_next
@@ -156,9 +159,9 @@ class Pds:
     # The five calls
 
     def submit(self, work: PdsWork, now: int) -> None:
-        """Take work for PDCs; the classes of `contract.PdsWork` say what each does.
+        """Do work on PDCs, as the class of the work says (`contract.PdsWork`).
 
-        Raises `LocalError` when no PDC fits the work, or when the state of the PDC does not allow the work.
+        Raises `LocalError` when the work names no open PDC, or when the state of the PDC does not allow the work.
         """
         if not isinstance(work, PdsWork):
             legal = ", ".join(kind.__name__ for kind in get_args(PdsWork))
@@ -210,7 +213,7 @@ class Pds:
         self._after(pdc, now)
 
     def send(self, message: Outgoing, now: int) -> None:
-        """Queue a whole message (`ses_pds_tx_req`); its packets are sent as the window permits.
+        """Queue a whole message (`ses_pds_tx_req`), whose packets are sent when the window permits.
 
         Raises `LocalError` for an illegal mode or peer address.
         """
@@ -225,9 +228,10 @@ class Pds:
         self._bind(message, now)
 
     def send_return(self, pdcid: int, message: Outgoing, now: int) -> None:
-        """Queue read data on the return direction of the PDC on which the read came (`ses_pds_tx_ret`, pds.md §10).
+        """Queue read data on the return direction of the PDC on which the read request arrived (`ses_pds_tx_ret`,
+        pds.md §10).
 
-        Raises `LocalError` where this endpoint is not the target. If the PDC was released, the message fails.
+        Raises `LocalError` if this endpoint is not the target of the PDC. If the PDC was released, the message fails.
         """
         self._advance(now)
         pdc = self.pdcs.get(pdcid)
@@ -238,7 +242,7 @@ class Pds:
         self._after(pdc, now)
 
     def unlock(self, pdcid: int, now: int) -> None:
-        """Release a lock of a PDC (`ses_pds_unlock`, pds.md §4); do nothing when the PDC was released.
+        """Release a lock of a PDC (`ses_pds_unlock`, pds.md §4). A released PDC is ignored.
 
         Raises `LocalError` when the PDC has no lock.
         """
@@ -251,7 +255,7 @@ class Pds:
             self._after(pdc, now)
 
     def respond_late(self, connection: Connection, psn: int, response: Response, now: int) -> None:
-        """Answer a packet for which `on_request` returned None; `connection` is what `on_request` got.
+        """Answer a packet for which `on_request` returned None. `connection` is the first argument of that call.
 
         Raises `LocalError` as `respond` does.
         """
@@ -263,10 +267,10 @@ class Pds:
             self.respond(connection.local_id, psn, response, now)
 
     def respond(self, pdcid: int, psn: int, response: Response, now: int) -> None:
-        """Answer a packet for which `on_request` returned None (`ses_pds_tx_rsp`); do nothing if its PDC was released.
+        """Answer a packet for which `on_request` returned None (`ses_pds_tx_rsp`). A released PDC is ignored.
 
-        Raises `LocalError` when the packet does not wait for a response, or when `response` is a `Refusal`, which is
-        too late here.
+        Raises `LocalError` when the packet does not wait for a response, or when `response` is a `Refusal`, because a
+        packet cannot be refused later.
         """
         _check_response(response)
         self._advance(now)
@@ -276,7 +280,7 @@ class Pds:
             self._after(pdc, now)
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Check a packet from the network in the order of the rows of pds.md §6.3, and process it."""
+        """Check a packet from the network, with the checks of pds.md §6.3 in their order, and process the packet."""
         if now != self._now:
             self._advance(now)
         message: Message = packet.message
@@ -310,7 +314,8 @@ class Pds:
             self.without_pdc.receive_request(message, packet, now)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        """Run due timers, then let every PDC send what its window permits; see `contract.Engine`."""
+        """Run the timers that are due, then return the packets that the windows of the PDCs permit
+        (`contract.Engine`)."""
         if now != self._now:
             self._advance(now)
         rung = self._ring(now) if self._timers and self._timers[0][0] <= now else ()
@@ -359,7 +364,7 @@ class Pds:
             turn = [pdc for pdc in active if pdc not in turn] if active and limit > 0 else []
 
     def deadline(self) -> int | None:
-        """Return when the first timer of a PDC, or of a message without a PDC, may expire; see `contract.Engine`."""
+        """Return the earliest time at which a timer may expire, or None if no timer is armed (`contract.Engine`)."""
         timers = self._timers
         while timers and timers[0][2].wake_at != timers[0][0]:
             heapq.heappop(timers)
@@ -377,22 +382,22 @@ class Pds:
 
     @property
     def start_policy(self) -> StartPolicy | None:
-        """Return the policy of secure start (pds.md §6.6); None: initiators choose the Start_PSN."""
+        """Return the policy of secure start (pds.md §6.6), or None if initiators choose the Start_PSN."""
         return self.pool.start_policy
 
     @property
     def expected_psn(self) -> int | None:
-        """Return the Expected_PSN that must survive a restart of the endpoint; see `PdcPool.expected_psn`."""
+        """Return the Expected_PSN that must survive a restart of the endpoint, as `PdcPool.expected_psn` explains."""
         return self.pool.expected_psn
 
     @property
     def now(self) -> int:
-        """Return the time of the last call."""
+        """Return the time of the last call, in picoseconds."""
         return self._now
 
     @property
     def quiescent(self) -> bool:
-        """Return True when no packet is to be sent or answered; only idle timers may be armed (pds.md §18 item 51)."""
+        """Return True when no packet is to be sent or answered. Idle timers may still be armed (pds.md §18 item 51)."""
         return (
             not self._waiting and not self.out and not self._plain
             and all(pdc.quiescent for pdc in self.pdcs.values())
@@ -549,13 +554,13 @@ class Pds:
         self._refuse(NackCode.INV_DPDCID, packet, datagram)
 
     def refuse_unknown_cp(self, packet: Control, datagram: Datagram, now: int) -> None:
-        """Send NACK INV_DPDCID for a control packet that asks for an answer, else drop it (pds.md §13)."""
+        """Send NACK INV_DPDCID for a control packet with ar = 1, and drop any other control packet (pds.md §13)."""
         self.counters.no_pdc += 1
         if packet.ar:
             self._refuse(NackCode.INV_DPDCID, packet, datagram)
 
     def refuse_gap(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Send NACK ROD_OOO, which asks for Start_PSN; no PDC is created (pds.md §6.2 item 7)."""
+        """Send NACK ROD_OOO, which asks for the packet with Start_PSN. No PDC is created (pds.md §6.2 item 7)."""
         self._refuse(NackCode.ROD_OOO, packet, datagram, 0, packet.start_psn)
 
     def refuse_no_pdc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
@@ -578,14 +583,14 @@ class Pds:
         old.send_closing_ack(self, datagram.ecn_marked, packet.retx, datagram.entropy)
 
     def open_target(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Create the PDC as its target, and process the packet on it (pds.md §6.2 item 3)."""
+        """Create a PDC as its target, and process the packet on this PDC (pds.md §6.2 item 3)."""
         pdc = self._make_target(packet, datagram, now)
         event = Input.REQUEST if isinstance(packet, Request) else CONTROL_INPUTS[packet.ctl_type]
         pdc.step(event, packet, datagram, now)
         self._received(pdc, now)
 
     def open_pending(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Create the PDC in PENDING, and demand another Start_PSN (pds.md §6.6)."""
+        """Create a PDC in PENDING as its target, and demand another Start_PSN (pds.md §6.6)."""
         assert self.start_policy is not None
         demanded = self.start_policy.demand(packet.start_psn)
         assert demanded is not None
@@ -605,10 +610,11 @@ class Pds:
     def open_reserved(
         self, pdcid: int, peer: int, mode: Mode, context: int, now: int, entropy: int | None = None
     ) -> None:  # fmt: skip
-        """Open the PDC for reserved messages of {mode, peer, context}, with a PDCID that was reserved.
+        """Open a PDC with the reserved PDCID `pdcid` for the reserved messages of {mode, peer, context}.
 
-        The PDC is never closed for being idle: the caller closes it. `entropy` is the only entropy value of its
-        requests; None: the PDC draws its own. Raises `LocalError` if the PDCID is not reserved or is in use.
+        The PDC is not closed when it is idle, but only by the caller. If `entropy` is given, all requests of the PDC
+        have this entropy value, and otherwise the PDC chooses its entropy values. Raises `LocalError` if the PDCID is
+        not reserved or is in use.
         """
         if pdcid not in self.pool.spare:
             raise LocalError("pdcid", f"{pdcid!r} is not legal", "a reserved one that no PDC has")
@@ -621,7 +627,10 @@ class Pds:
     def open_initiator(
         self, peer: int, mode: Mode, now: int, context: int = 0, reserved: bool = False, preset: Preset | None = None
     ) -> Pdc:
-        """Open a PDC as its initiator: choose PDCID and Start_PSN; the next poll sends packets (pds.md §6.2 item 1)."""
+        """Open a PDC as its initiator, with a PDCID and a Start_PSN chosen here (pds.md §6.2 item 1).
+
+        The next poll sends the first packets.
+        """
         if preset is None:
             preset = self.pool.presets.popleft() if self.pool.presets else Preset()
         local = self.pool.allocate(preset)
@@ -658,7 +667,8 @@ class Pds:
         self.wake(pdc, pdc.deadline())
 
     def opened(self, pdc: Pdc) -> None:
-        """Report `PdcOpened`; for a PENDING PDC only once a packet has confirmed that it is no replay (tss.md §11)."""
+        """Report `PdcOpened`. A PENDING PDC is reported only when a packet has shown that its first packet was no
+        replay (tss.md §11)."""
         pdc.opened = True
         self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
 
@@ -695,7 +705,7 @@ class Pds:
         return pdc if pdc is not None and pdc.allows(Input.SEND) and not pdc.close_req else None
 
     def rebind(self, messages: list[Outgoing], now: int) -> None:
-        """Queue on another PDC the messages that a closing PDC has not begun."""
+        """Queue messages, of which a closing PDC has sent no packet, on another PDC."""
         for message in messages:
             self._bind(message, now)
 
@@ -720,7 +730,7 @@ class Pds:
             self._events.append(NewPdcTimeouts(self.counters.new_pdc_timeout_cnt))
 
     def tell(self, event: Event) -> None:
-        """Add an event."""
+        """Add an event to the list that `events` returns."""
         self._events.append(event)
 
     # Time and output
@@ -788,4 +798,4 @@ class Pds:
 CLOSED_ACTIONS: dict[Input, Callable[[Pds, Any, Datagram, int], None]] = {
     event: vars(Pds)[action] for (_, event), (action, _) in CLOSED.items() if event in PACKETS
 }
-"""Maps each input that is a packet without a PDC to a method of `Pds`, as the table `states.CLOSED` says."""
+"""Method of `Pds` for each input that is a packet without a PDC, as the table `states.CLOSED` says."""
