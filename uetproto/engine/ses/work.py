@@ -72,12 +72,12 @@ class SesOperation:
         self.open = 0
         self.first_id: int | None = None
         self.code = ReturnCode.OK
-        """The first error that ended a message of the operation."""
+        """Return code of the first message of the operation that failed; OK if none has failed."""
         self.error: PdsError | None = None
         self.modified = self.refusals = 0
         self.timed_out = False
         self.sink: Memory | None = None
-        """The memory that takes the data of a read or of a fetching atomic."""
+        """Memory that takes the data of a read or of a fetching atomic; None for other operations."""
         self.fetches = False
         """Whether the operation is a fetching atomic, whose data is one element in wire order."""
         self.datatype = 0

@@ -192,7 +192,7 @@ class Cipher:
         self._label = _LABELS.get(domain.mode, b"")
         self._derived: dict[tuple[int, int, bytes], _PacketKey] = {}
         self._only: _PacketKey | None = None
-        """The packet key of all packets, in mode direct and for a client's derived key; None: keys are derived."""
+        """Packet key of all packets, in mode direct and for a client's derived key; None if packet keys are derived."""
         if not self._label or key.derived:
             mask = key.value[KEY_SIZE:] or bytes(MASK_SIZE)
             self._only = _PacketKey(key.value[:KEY_SIZE], mask, ledger)

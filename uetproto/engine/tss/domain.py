@@ -87,11 +87,11 @@ class SecureDomain:
         self.domain = domain
         self.enabled = True
         self.domain_dropping = False
-        """Whether all received packets are dropped, after too many that could not be opened."""
+        """Whether all received packets are dropped, because too many packets could not be opened."""
         self.counters = TssCounters()
         self.tx_an = tx_an
         self._epochs = [keys[0].epoch or 0 if keys else 0 for keys in domain.keys]
-        """Epoch of each AN; each key has its own, as members do not switch keys at the same time."""
+        """Epoch of each AN. Each key has its own epoch, as members do not switch keys at the same time."""
         self._epochs[tx_an] = epoch or self._epochs[tx_an]
         self._slots: list[Cipher | None] = [Cipher(domain, keys[0], ledger) if keys else None for keys in domain.keys]
         self._spent: list[DomainKey] = []

@@ -34,7 +34,8 @@ class NonceLedger:
     def __init__(self) -> None:
         self._keys: dict[bytes, Nonces] = {}
         self.repeated = 0
-        """Number of packets with a nonce that was used before under the same key; a single one breaks AES-GCM."""
+        """Number of packets with a nonce that was used before under the same key; a single such packet breaks
+        AES-GCM."""
 
     def __repr__(self) -> str:
         return f"<NonceLedger: {len(self)} nonces under {len(self._keys)} keys, {self.repeated} repeated>"

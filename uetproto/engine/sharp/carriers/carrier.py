@@ -47,7 +47,7 @@ class Carrier(Ports):
         self.depth = depth
         self.connections: dict[int, CarrierConnection] = {}
         self.counters: Counter[str] = Counter()
-        """Number of dropped messages by reason."""
+        """Maps each reason for which messages are dropped to their number."""
 
     # What a subclass does
 

@@ -80,9 +80,9 @@ class RoceCarrier(Carrier):
         is the number of entries of a send queue.
 
         If the path MTU is below 4096, there must be at least one receive buffer for each connection, as a partly
-        received message keeps its buffer. The other arguments are attributes of queue pairs, which SHARP names
-        SHARP_COLL_IB_TIMEOUT, _RETRY_COUNT, _RNR_TIMER and _RNR_RETRY (sharp.md §5). `qkey` is the Q_Key of messages to
-        groups that were not joined here.
+        received message keeps its buffer. `timeout`, `retry_cnt`, `min_rnr_timer` and `rnr_retry` are attributes of the
+        queue pairs; SHARP sets them by SHARP_COLL_IB_TIMEOUT, _RETRY_COUNT, _RNR_TIMER and _RNR_RETRY (sharp.md §5).
+        `qkey` is the Q_Key of messages to groups that were not joined here.
         """
         super().__init__(element, depth)
         if type(receives) is not int or receives < 1:

@@ -32,8 +32,8 @@ class SharpHost:
         self.options = options or SharpOptions()
         self.groups: dict[int, HostGroup] = {}
         self.counters: Counter[str] = Counter()
-        """Counters of messages: sent, received, discarded (malformed, or of no group), nacks, and late (results and
-        errors of operations that are complete)."""
+        """Numbers of messages: sent; received; discarded, as they were malformed or belonged to no group; nacks; and
+        late, which are results and errors of operations that are complete."""
         self._flows: dict[tuple[int, int], tuple[HostGroup, TreeFlow]] = {}
         """Maps tree and group to the group and its flow."""
         self._controls: Counter[int] = Counter()

@@ -84,7 +84,7 @@ class TreeFlow:
         self.operations: deque[HostOperation] = deque()
         """Operations that have begun and are not complete, in order."""
         self.missing: set[int] = set()
-        """Lists the pieces that were sent and have no result."""
+        """Numbers of the pieces that were sent and have no result."""
         self.again: dict[int, int] = {}
         """Maps each piece that a NACK refused to the time of its retransmission."""
         self.refusals: dict[int, int] = {}

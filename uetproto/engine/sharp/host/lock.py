@@ -36,7 +36,8 @@ class HostLock(TableMachine, table=LOCK):
         self.retries = 0
         self.retry_at = NEVER
         self.early = False
-        """Whether the lock was requested when the group joined, before any operation; a refusal is ignored then."""
+        """Whether the lock was requested when the group joined, before any operation. A refusal is ignored in this
+        case."""
         self.given_up: Status | None = None
         """Status of a refusal that the group has not handled yet; None if there is no such refusal."""
 

@@ -60,8 +60,8 @@ class SharpManager:
         am_key: int = 0, psn: Callable[[], int] | None = None, roots: Collection[int] | None = None,
     ) -> None:  # fmt: skip
         """`psn` returns a first PSN for a connection between aggregation nodes; if it is None, PSNs begin at 0. `roots`
-        has the GUIDs of the ANs that may be roots (`root_guids_file`); if it is None, those on the highest level may be
-        roots.
+        has the GUIDs of the ANs that may be roots (`root_guids_file`); if it is None, the ANs on the highest level may
+        be roots.
         """
         self.fabric = fabric
         self.send = send

@@ -187,8 +187,8 @@ def build_trees(
     """Return the trees 0 … n - 1, in which an AN has at most `radix` children. The list is empty if no switch has an
     AN.
 
-    `allowed` has the GUIDs of the ANs that may be roots, on any level; if it is None, those on the highest level may be
-    roots.
+    `allowed` has the GUIDs of the ANs that may be roots, on any level; if it is None, the ANs on the highest level may
+    be roots.
     """
     if n < 1:
         raise LocalError("n", f"{shown(n)} trees; at least 1")

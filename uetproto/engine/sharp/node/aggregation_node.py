@@ -53,7 +53,7 @@ class SharpNode:
         """Maps (tree, group) to the group."""
         self.pool = ResourcePool(config)
         self.dead: set[int] = set()
-        """Lists the connections in error."""
+        """Connections that have failed."""
         self.ports = PortsByConnection(self.trees)
         self.heartbeats = HeartbeatMonitor(self)
         self._source: PortCounters | None = None

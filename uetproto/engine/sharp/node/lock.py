@@ -30,7 +30,7 @@ class GroupLock(TableMachine, table=LOCK):
         self.asked: set[int] = set()
         self.unlocking: set[int] = set()
         self.returned: set[int] = set()
-        """Lists those of `unlocking` that returned the lock unused, as LOCK_RESP OK reached them too late."""
+        """Children of `unlocking` that returned the lock unused, as LOCK_RESP OK reached them too late."""
         self.next: list[tuple[int, SharpMessage]] = []
         """LOCK_REQs for the next lock, from children that have unlocked before all children have unlocked."""
         self.mark = Status.OK

@@ -49,9 +49,9 @@ class ResourcePool:
         self.osts = 0
         self.buffers = 0
         self.holders: Counter[int] = Counter()
-        """Number of groups that hold each SAT tree, tentatively or committed."""
+        """Maps each SAT tree to the number of groups that hold a semaphore of this tree, tentatively or committed."""
         self.groups: Counter[tuple[int, int]] = Counter()
-        """Number of groups of each (job, tree)."""
+        """Maps (job, tree) to the number of groups."""
         self._job_osts: Counter[tuple[int, int]] = Counter()
 
     def used(self) -> Used:
