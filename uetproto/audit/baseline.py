@@ -1,4 +1,4 @@
-"""This module reads the file of `--baseline`: findings that the file lists are counted, and not printed.
+"""This module reads the file of `--baseline`. Findings that the file lists are counted but not printed.
 
 A baseline is the output of `uetproto audit --json`, or lines written by hand. A line hides each finding that has the
 same `rule`, `flow`, `expected` and `seen`. A line may omit each of these except `rule`, and may omit fields of `flow`;

@@ -20,7 +20,7 @@ class MessageDirection(Protocol):
 
 
 class PsnState(Protocol):
-    """This protocol describes a PSN that was seen."""
+    """This protocol describes what is known of one PSN that was seen."""
 
     @property
     def acked(self) -> bool:

@@ -1,4 +1,5 @@
-"""A finding says where a packet departs from the protocol, what was expected and seen, and which rule says so."""
+"""This module defines a finding: it says where a packet departs from the protocol, what was expected and seen, and
+which rule says so."""
 
 import json
 import re
@@ -11,7 +12,8 @@ from uetproto.audit.rule import Rule, Severity
 from uetproto.wire.headers.uet_ses import Opcode
 
 Flow = Mapping[str, Any]
-"""Names and values that say which conversation a finding is about: addresses, PDCIDs, message id, queue pair."""
+"""Type of the names and values that identify the conversation of a finding: addresses, PDCIDs, message id, queue
+pair."""
 
 _PACKET = re.compile(r"\bpacket (\d+)")
 _OPCODES: dict[int, str] = {opcode: opcode.name for opcode in Opcode}
@@ -58,7 +60,7 @@ class Finding:
 
     @property
     def everywhere(self) -> list[FindingPlace]:
-        """Return all vantage points that show the finding."""
+        """Return all vantage points that show the finding. The finding's own vantage point is the first one."""
         return [FindingPlace(self.file, self.interface, self.packets), *self.places]
 
     def as_dict(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 SILENT = 60 * 10**9
-"""Nanoseconds without a packet after which a flow is taken as ended."""
+"""Time without a packet after which a flow is taken as ended, in nanoseconds."""
 
 SWEEP = 4096
 """Least number of packets between two calls of `Flows.sweep`."""

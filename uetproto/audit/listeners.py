@@ -24,7 +24,7 @@ class PacketListener(Protocol):
         """Take a record of the capture before the record is decoded."""
 
     def see(self, seen: ObservedPacket) -> None:
-        """Take a packet of UET or RoCE, before the trackers see it."""
+        """Take a packet of UET or RoCE before the trackers see it."""
 
     @property
     def tables(self) -> Sequence[Bounded]:

@@ -25,7 +25,7 @@ from uetproto.wire.forms import FORMS
 
 PACKETS, FINDINGS = "packets.parquet", "findings.parquet"
 GROUP = 65_536
-"""Number of rows that are written at a time."""
+"""Number of rows that are written to a file at a time."""
 
 
 class Column(NamedTuple):
@@ -288,7 +288,7 @@ def _text(name: str) -> str:
 
 
 def write_findings(directory: str, findings: Iterable[Finding]) -> int:
-    """Write findings.parquet, and return how many rows it has."""
+    """Write the findings to findings.parquet in `directory`, and return how many rows the file has."""
     table = _Table(Path(directory) / FINDINGS, FINDING_COLUMNS, "findings of uetproto audit")
     for number, finding in enumerate(findings):
         flow = [(name, str(value)) for name, value in finding.flow.items() if value is not None]

@@ -1,4 +1,4 @@
-"""This module lists the rules that known implementations break: findings of these rules are notes (observed.md)."""
+"""This module lists the rules that known implementations break. Findings of these rules are notes (observed.md)."""
 
 from collections.abc import Mapping
 

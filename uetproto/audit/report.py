@@ -1,4 +1,4 @@
-"""This module collects findings and counts of an audit over all vantage points."""
+"""This module collects the findings and counts of an audit over all vantage points."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class AuditReport:
     vantages: list[tuple[str, str]] = field(default_factory=list)
     """File and interface of each vantage point."""
     packets: int = 0
-    """Number of records read."""
+    """Number of records that were read."""
     others: int = 0
     """Number of records that are neither UET nor RoCE, or have a link type that is not decoded."""
     copies: int = 0
@@ -43,7 +43,7 @@ class AuditReport:
     """Number of conversations that were dropped because they were silent or too many, by type of conversation and
     reason."""
     unopened: Counter[str] = field(default_factory=Counter)
-    """Number of sealed packets of which only the security header was judged, by reason."""
+    """Number of sealed packets of which only the security header was judged, by the reason why they were not opened."""
 
     opened: int = 0
     """Number of sealed packets that the keys opened."""

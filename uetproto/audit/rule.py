@@ -25,8 +25,8 @@ class Event(Enum):
 
 
 class Severity(Enum):
-    """This enumeration tells how severe a finding is. Only findings of rules that cite a source can be more than
-    notes."""
+    """This enumeration has the severities of a finding. A finding of a rule that no specification states is a
+    note."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -95,6 +95,6 @@ class Rule:
     covers: tuple[str, ...] = ()
     """Numbered invariants that the rule covers, such as "pds 20"."""
     obscures: bool = False
-    """Whether a packet that the rule finds may have been sent in place of another one, which is then missing. After
-    such a packet, rules of absence and of order are not judged in its conversation, as their findings would only be
-    consequences of that packet."""
+    """Whether a packet that breaks the rule may have been sent in place of another packet, which is then missing. After
+    such a packet, rules of absence and of order are not judged in the conversation, because their findings could be
+    mere consequences."""

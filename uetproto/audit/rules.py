@@ -40,8 +40,8 @@ BY_ID = {rule.id: rule for rule in RULES}
 def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
     """Return the rules whose ids match one of `globs`, without those that match a glob with a leading "-".
 
-    Without a glob that adds rules, all rules are chosen. Raises `LocalError` for a glob that no rule matches, and where
-    no rule is left.
+    If no glob adds rules, all rules are chosen first. Raises `LocalError` for a glob that no rule matches, and if no
+    rule is left.
     """
     wanted = set(BY_ID) if all(glob.startswith("-") for glob in globs) else set()
     for glob in globs:

@@ -1,2 +1,2 @@
-"""This package has trackers of packet delivery contexts (PDCs) and of RUDI and UUD, and the rules that judge their
-events."""
+"""This package has the trackers of packet delivery contexts (PDCs), of RUDI and of UUD, and the rules that judge the
+events of these trackers."""

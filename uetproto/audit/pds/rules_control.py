@@ -1,4 +1,4 @@
-"""This module judges the control packets of a PDC: flags, numbers, and which end may send them."""
+"""This module judges the control packets of a PDC: their flags, their PSNs, and which end may send them."""
 
 from collections.abc import Set as AbstractSet
 from functools import partial

@@ -1,4 +1,5 @@
-"""This module judges RUDI and UUD (pds.md §15, ses.md §5.6, ses.md §15 invariant 33)."""
+"""This module judges packets without a PDC, which are RUDI and UUD (pds.md §15, ses.md §5.6, ses.md §15 invariant
+33)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""This module judges the requests that an end of a PDC sends: PSNs, SYN packets, CLEAR_PSNs."""
+"""This module judges the requests that an end of a PDC sends: their PSNs, SYN packets, and CLEAR_PSNs."""
 
 from uetproto.audit.pds.tracker_state import FAR, M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
@@ -6,8 +6,8 @@ from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, 
 from uetproto.wire.serial import add32, diff32
 
 COPIES = 1 + 5 + 5
-"""Greatest number of copies of a packet: the sum of 1 and the defaults of Max_RTO_Retx_Cnt and Max_NACK_Retx_Cnt
-(UE 1.0.1 §3.5.12.7)."""
+"""Greatest number of copies of a packet that a source sends: 1, plus the defaults of Max_RTO_Retx_Cnt and
+Max_NACK_Retx_Cnt (UE 1.0.1 §3.5.12.7)."""
 
 _OF_ANOTHER = Inconclusive("PSNs between were not seen: it may be of another PDC")
 

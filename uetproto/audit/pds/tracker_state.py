@@ -48,7 +48,7 @@ class PdsEvent(Event):
     """The first transmission of a packet of a ROD PDC came after the first transmission of a packet with a higher
     PSN."""
     AGAIN = auto()
-    """Another copy of a packet came; `was` is the record of the first copy."""
+    """A packet came with a PSN that was seen before; `was` is the record of the first packet with this PSN."""
     TRIMMED = auto()
     """A request arrived without its payload, because a switch trimmed it."""
     OPEN = auto()
@@ -64,7 +64,7 @@ class PdsEvent(Event):
     """A packet belongs to, or answers, a PDC that no SYN packet began. It occurs only if the capture is complete and
     ordered. The rule gets an `UnknownPdc`."""
     MODE = auto()
-    """A PDC carried both ROD and RUD."""
+    """A PDC carried both ROD and RUD requests."""
     SPDCID_ZERO = auto()
     """The sender of a request, a control packet or an ACK has no PDCID. The rule gets an `UnknownPdc`."""
     DPDCID = auto()
@@ -85,12 +85,13 @@ class PdsEvent(Event):
     TWO_TARGETS = auto()
     """The sender of an ACK has another PDCID than the known PDCID of the end to which the PSN was sent."""
     LATE_SYN = auto()
-    """A first transmission with syn = 1 follows a first transmission with syn = 0, whose record is `was`."""
+    """A first transmission with syn = 1 has a higher PSN than a first transmission with syn = 0; `was` is
+    the record of the packet that was seen earlier."""
     NEW_AFTER_CLOSE = auto()
-    """A new PSN follows the PSN of CLOSE_CMD."""
+    """A request has a new PSN that follows the PSN of CLOSE_CMD."""
 
     CLEAR_NOT_BELOW = auto()
-    """A CLEAR_PSN is not below the PSN of its packet."""
+    """A request has a CLEAR_PSN that is not below its PSN."""
     CLEAR_FELL = auto()
     """A CLEAR_PSN is lower than that of a packet with a lower PSN, or higher than that of a packet with a higher PSN;
     `was` is the record of this other packet."""
@@ -100,11 +101,11 @@ class PdsEvent(Event):
     """A request has more PSNs above its CLEAR_PSN than the window that the receiver is known to offer."""
 
     ACK = auto()
-    """An ACK came; the direction is that of the requests that it acknowledges."""
+    """An ACK came. The rule gets the direction of the requests that the ACK acknowledges."""
     ACKED = auto()
     """An ACK names the PSN of a request for the first time; `was` is the record of the request."""
     ACK_EARLY = auto()
-    """An ACK covers PSNs before Start_PSN."""
+    """An ACK covers or names a PSN before Start_PSN."""
     ACK_UNSENT = auto()
     """An ACK covers or names a PSN that was not seen."""
     ACK_RETX = auto()
@@ -118,7 +119,7 @@ class PdsEvent(Event):
     """A CACK_PSN covers the PSN `subject`, whose guaranteed response no packet seen has cleared; the ACK in packet
     `number_of` asked to clear it."""
     CACK_FELL = auto()
-    """A CACK_PSN is below an earlier one."""
+    """An ACK has a lower CACK_PSN than an earlier ACK."""
     SACK = auto()
     """An ACK with a SACK bitmap came."""
     SACK_UNSENT = auto()
@@ -130,12 +131,12 @@ class PdsEvent(Event):
     ASKS = auto()
     """An ACK asks the source to clear a PSN (CLEAR) or to close the PDC (CLOSE)."""
     CLOSED = auto()
-    """The ACK of CLOSE_CMD came."""
+    """An ACK of CLOSE_CMD came."""
 
     NACK = auto()
-    """A NACK came; the direction is that of the packet that it refuses."""
+    """A NACK came. The rule gets the direction of the packet that the NACK refuses."""
     CONTROL = auto()
-    """A control packet came; the direction is that of its sender."""
+    """A control packet came. The rule gets the direction in which it was sent."""
     CLOSING = auto()
     """The first copy of CLOSE_CMD came."""
 
@@ -222,7 +223,7 @@ class PdcDirection:
     others: tuple[int, ...] = ()
     """PDCIDs of the sender, and Start_PSNs, whose contradictions are already reported."""
     opener: ObservedPacket | None = None
-    """SYN packet that opened the PDC, if another PDC used the same PDCID before."""
+    """SYN packet that opened the PDC if another PDC used the same PDCID before, else None."""
     fast: int = NEVER
     """PDCID of the receiver that a request must name to take the fast path. It is `NEVER` if no request may take the
     fast path."""
@@ -242,7 +243,7 @@ class PdcDirection:
     floor: int | None = None
     """PSN below which all records were dropped, or None if no record was dropped."""
     copies: dict[int, list[int]] = field(default_factory=dict)
-    """Maps a PSN to the times at which it was seen again."""
+    """Maps a PSN to the times in nanoseconds at which further copies of its packet were seen."""
     asked: dict[int, None] = field(default_factory=dict)
     """PSNs that an ACK_REQ named. An ACK of such a PSN may answer the ACK_REQ instead of the request."""
     holes: dict[int, bool] = field(default_factory=dict)
@@ -357,7 +358,7 @@ class PdcDirection:
             times.append(time_ns)
 
     def skip(self, psn: int, complete: bool) -> None:
-        """Make `psn` the next PSN. In a complete capture the PSNs in between become holes."""
+        """Make `psn` the next PSN. In a complete capture, the skipped PSNs are entered into `holes`."""
         ahead = diff32(psn, self.next)
         if complete and ahead <= HOLES:
             self.holes |= {hole: False for step in range(ahead) if (hole := (self.next + step) & M32) not in self.holes}

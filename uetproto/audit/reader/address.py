@@ -18,7 +18,8 @@ ADDRESSED = {
     "ipv6":     ("src",  "dst",    IPV6),
     "grh":      ("sgid", "dgid",   IPV6),
 }  # fmt: skip
-"""Headers that hold addresses; the innermost such header of a packet gives the sender and the receiver."""
+"""Maps a form of header with addresses to the fields of the sender and the receiver, and to the mark of their numbers.
+The innermost such header of a packet tells its sender and receiver."""
 
 
 def bits_of(address: int) -> int:
@@ -28,7 +29,7 @@ def bits_of(address: int) -> int:
 
 @lru_cache(4_096)
 def address_text(address: int) -> str:
-    """Return the address as text."""
+    """Return an address as text, in the notation of its type."""
     if address & IPV6:
         return str(IPv6Address(address ^ IPV6))
     if address & LID:

@@ -14,9 +14,10 @@ class Options:
     complete: bool = False
     """Whether the capture has every packet. Rules about missing packets are checked only if it has."""
     ordered: bool = False
-    """Whether the packets were captured in the order in which they were sent."""
+    """Whether the packets were captured in the order in which they were sent. Rules about the order of packets are
+    checked only if they were."""
     mirror: bool = False
-    """Whether copies of a packet that a mirror port made count as one packet."""
+    """Whether the copies of a packet that mirror ports make count as one packet."""
     rules: tuple[str, ...] = ()
     """Globs that select rules by id; a glob that begins with "-" excludes rules. An empty tuple selects all rules."""
     keys: KeyRing | None = None

@@ -1,1 +1,1 @@
-"""This package has trackers of RoCE queue pairs, and the rules that judge their events."""
+"""This package has the tracker of RoCE queue pairs, and the rules that judge its events."""

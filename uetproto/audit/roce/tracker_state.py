@@ -19,9 +19,9 @@ FAR = 0x10000
 """Limit of the distance between the PSNs of two outstanding requests of one connection, unless both PSNs belong to one
 READ."""
 MOST = 4_096
-"""Greatest number of PSNs of one sender that are kept."""
+"""Greatest number of requests of one sender that are kept, each with its PSN."""
 RECORDS = 1_000_000
-"""Greatest number of PSNs of all senders together that are kept."""
+"""Greatest number of requests of all senders together that are kept."""
 SILENCE = 50_000
 """Least time in nanoseconds for which two queue pairs send nothing while they are connected anew. In this time both
 change their state several times, and exchange parameters outside of the connection."""
@@ -30,7 +30,7 @@ KEY = 0x7FFF
 _READS = 256
 """READs that are searched for a PSN; the usual limit of open READs is 16."""
 UNKNOWN = -(1 << 60)
-"""Value in place of a sum of bytes that is not known."""
+"""Value in place of a number of bytes that is not known."""
 
 
 def diff24(a: int, b: int) -> int:
@@ -354,7 +354,7 @@ class QpStream:
             each.pause = number
 
     def goes_on(self) -> None:
-        """Note that a sender continues its PSNs, so that the connection is still the earlier one."""
+        """Note that a sender continues its PSNs after a silence, so that the connection is the same as before."""
         for each in self._both:
             if each.pause_before is not None:
                 each.pause, each.pause_before = each.pause_before, None
@@ -365,7 +365,7 @@ class QpStream:
         return self.answered is not None and psn == (self.answered + 1) & M24
 
     def begins_elsewhere(self) -> None:
-        """Note that a sender does not continue its PSNs, so that the connection may be another one."""
+        """Note that a sender does not continue its PSNs after a silence, so that the connection may be another one."""
         for each in self._both:
             if each.pause_before is not None:
                 each.pause_before = each.inside = each.first = each.answered = None
@@ -384,7 +384,7 @@ class QpStream:
         return psn == self.newest if read is None else read.has(psn)
 
     def restart(self) -> None:
-        """Begin another connection: drop the state of both directions."""
+        """Drop the state of both directions, because another connection begins."""
         self._forget()
         if self.other is not None:
             self.other._forget()

@@ -1,1 +1,1 @@
-"""This package has trackers of semantic (SES) messages, and the rules that judge their events."""
+"""This package has the tracker of semantic (SES) messages, and the rules that judge its events."""

@@ -21,7 +21,7 @@ _OF_ORDER = frozenset({_A.MIN, _A.MAX, _A.CSWAP_LE, _A.CSWAP_LT, _A.CSWAP_GE, _A
 
 
 def is_defined(opcode: int, datatype: int) -> bool:
-    """Return whether the operation is defined for this datatype."""
+    """Return whether an atomic operation is defined for this datatype."""
     if opcode in _OF_INTEGERS:
         return datatype not in _FLOATS | _COMPLEXES
     return opcode not in _OF_ORDER or datatype not in _COMPLEXES

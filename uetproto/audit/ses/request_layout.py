@@ -56,12 +56,13 @@ def common_of(head: Head, layout: RequestLayout) -> tuple[int, ...]:
 
 
 def clear_of(head: Head) -> int:
-    """Return the CLEAR_PSN of a request: the sender has read the answers up to this PSN (UE 1.0.1 §3.5.11.4.4)."""
+    """Return the CLEAR_PSN of a request. The sender has read the answers to all requests up to this PSN
+    (UE 1.0.1 §3.5.11.4.4)."""
     clear: int = (head.psn + head.clear_psn_offset) & _M32
     return clear
 
 
 def differ(one: Head, other: Head) -> bool:
-    """Return whether two packets of a message differ in the opcode or in `COMMON`."""
+    """Return whether two packets of a message differ in the opcode or in the fields of `COMMON`."""
     changed = one.opcode != other.opcode and Opcode.MSG_ERROR not in (one.opcode, other.opcode)
     return changed or common_of(one, LAYOUTS[type(one)]) != common_of(other, LAYOUTS[type(other)])

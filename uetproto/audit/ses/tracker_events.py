@@ -1,7 +1,8 @@
 """This module defines the events that rules about messages subscribe to.
 
-Events of nearly every packet (OPENED, LATER, EDGE, RESPONSE, RETURNED) are only counted: the tracker compares such a
-packet with what is expected. If the packet differs, the tracker reports a second, rarer event for it.
+Nearly every packet causes one of the events OPENED, LATER, EDGE, RESPONSE and RETURNED, which are only counted. The
+tracker itself compares such a packet with what is expected. If the packet differs, the tracker reports a second, rarer
+event.
 """
 
 from enum import auto
@@ -17,19 +18,22 @@ class SesEvent(Event):
     OPENED = auto()
     """The first packet of a message was seen; the event is only counted."""
     HEADER = auto()
-    """The first packet of a message was seen, and its header is not that of a plain write, read or send."""
+    """The first packet of a message was seen, and its header can violate a rule for headers, because it is not that of
+    a plain write, read, send or atomic operation."""
     LATER = auto()
     """Another packet of a message was seen; the event is only counted."""
     CHANGED = auto()
     """A packet of a message differs from the message's other packets in a field that must be equal in all of them."""
     MISPLACED = auto()
-    """A packet certainly belongs to this message, but its offset contradicts its PSN, or it repeats SOM or EOM."""
+    """A packet certainly belongs to this message, but its offset contradicts its PSN, or it has SOM or EOM although
+    another packet of the message has it."""
     EDGE = auto()
     """A packet has SOM or EOM, or another size than its neighbours; the event is only counted."""
     LIMITS = auto()
-    """A packet has SOM or EOM, or another size than its neighbours, and begins or ends the message wrongly."""
+    """A packet has SOM or EOM, or another size than its neighbours, and does not begin or end the message as it
+    should."""
     MSG_ERROR = auto()
-    """MSG_ERROR ends a message early."""
+    """A packet with the opcode MSG_ERROR ends a message early."""
     HEADLESS = auto()
     """A message begins without SOM at the PSN after the EOM of another message. The rule gets an `Interruption`."""
     COMPLETE = auto()
@@ -54,8 +58,8 @@ class SesEvent(Event):
     RESPONSE = auto()
     """A response came in an ACK; the event is only counted."""
     ANSWERED = auto()
-    """A response came that is not the expected default response, which reports success."""
+    """A response came that differs from the usual response to a success."""
     RETURNED = auto()
     """Read data came, in an ACK or in the return direction; the event is only counted."""
     RETURNED_ODDLY = auto()
-    """Read data came that is not what its request asked for."""
+    """Read data came that differs from what its request asked for, or that the tracker leaves to the rules to judge."""

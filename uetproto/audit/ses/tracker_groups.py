@@ -45,7 +45,8 @@ class SyncGroup(AboutMessage):
     """This record holds a sync group whose last message was seen."""
 
     members: list[SyncGroupMember]
-    """Messages after the last message of the previous group, up to the last message of this group."""
+    """Messages of the group: those that follow the last message of the previous group, up to the last message of this
+    group."""
     spread: bool
 
 
@@ -87,7 +88,7 @@ class SyncGroups:
             self._group(SyncGroup(message, group, kept.spread), seen)
 
     def close(self, sender: MessageSender) -> None:
-        """Drop the state that messages of a closed PDC left."""
+        """Drop the groups of a closed PDC, whose messages `sender` sent."""
         for key in [key for key, kept in self._kept.items() if kept.sender is sender]:
             del self._kept[key]
 

@@ -89,7 +89,7 @@ class MessageSender:
         return self.direction.flow()
 
     def trim(self) -> None:
-        """Drop the oldest entries."""
+        """Drop the oldest PSNs and messages if there are too many."""
         shorten(self.sent, PSNS)
         shorten(self.messages, MESSAGES)
         shorten(self.successes, PSNS)
@@ -345,7 +345,8 @@ class AuditedMessage:
                 self.data = (*_DATA, 0, 0, self.job_id, ses.message_id, 0, self.mtu, self.length)
 
     def differs(self, seen: ObservedPacket, layout: RequestLayout) -> bool:
-        """Return whether a packet differs from the first packet in the opcode or in what all packets have in common."""
+        """Return whether a packet differs from the first packet in the opcode or in a field that all packets must have
+        in common."""
         ses: Head = seen.ses
         if self.common is None:
             self.common = common_of(self.head, LAYOUTS[type(self.head)])

@@ -160,7 +160,7 @@ class AuditedSharpGroup:
     """Children that have received a GROUP_JOIN_RESP with status OK."""
     granted: int | None = None
     multicasts: bool = False
-    """Whether results may come by multicast."""
+    """Whether results may come by multicast, as GROUP_JOIN_RESP said."""
     multicast_seen: bool = False
     """Whether a multicast result was captured."""
     operations: dict[tuple[int, int], AuditedAggregation] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class AuditedSharpGroup:
     newest: int | None = None
     """Number of the newest operation, or None if there was none."""
     jobs: dict[int, list[ObservedPacket]] = field(default_factory=dict)
-    """Maps a job to the first messages that have it."""
+    """Maps a job to the first messages of the group that have this job."""
     job: int = 0
     """Job that nearly all messages of the group have. It is known when the group is over."""
 

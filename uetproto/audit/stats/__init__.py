@@ -1,1 +1,1 @@
-"""This package measures captures, for `uetproto stats` and for plots."""
+"""This package measures the traffic in captures, for `uetproto stats` and for plots."""

@@ -16,7 +16,8 @@ from uetproto.audit.stats.trace import Trace
 MESSAGES = 1_024
 """Greatest number of messages that a meter keeps open; when there are more, the older half is closed."""
 NOTES = 4_096
-"""Greatest number of refused PSNs, and of trimmed PSNs, that a meter keeps; beyond it, the oldest is dropped."""
+"""Greatest number of refused PSNs, and of trimmed PSNs, that a meter keeps. If there are more, the oldest is
+dropped."""
 
 TRIMMED, TIMER, UNKNOWN = "trimmed", "RTO?", "unknown"
 """Causes of a retransmission besides the code of a NACK. `TRIMMED`: a trimmed copy was seen. `TIMER`: only an earlier
@@ -136,8 +137,8 @@ class FlowMeter:
             self.window_bytes = self.outstanding_bytes
 
     def again(self, psn: int, length: int, time_ns: int, retransmitted: bool) -> None:
-        """Count another copy of a request. `retransmitted` says that the source sent it again; otherwise the network
-        made the copy."""
+        """Count another copy of a request. `retransmitted` says that it is marked as a
+        retransmission; a copy that the network made is not."""
         if not retransmitted:
             self.duplicates += 1
             return
@@ -157,7 +158,7 @@ class FlowMeter:
             self.trace.add(self.trace.resent, psn, time_ns)
 
     def trim(self, psn: int, time_ns: int) -> None:
-        """Count a request that was trimmed."""
+        """Count a request that a switch trimmed."""
         self.trimmed += 1
         self.cut[psn] = None
         if len(self.cut) > NOTES:
@@ -178,7 +179,7 @@ class FlowMeter:
         return TRIMMED if is_cut else UNKNOWN
 
     def is_rewound(self, psn: int) -> bool:
-        """Return whether a NACK demanded that this PSN and all after it be sent again."""
+        """Return whether a NACK demanded that this PSN be sent again with all PSNs from a lower one on."""
         if self.rewound is None:
             return False
         start = self.rewound.start
@@ -245,7 +246,7 @@ class FlowMeter:
                 self.close_if_complete(message)
 
     def refuse(self, code: str, psn: int, time_ns: int) -> None:
-        """Note a NACK of this PSN."""
+        """Note a NACK that refuses this PSN with `code`."""
         self.refusals[code] += 1
         self.refused[psn] = code
         if len(self.refused) > NOTES:
@@ -254,7 +255,7 @@ class FlowMeter:
             self.trace.add(self.trace.refused, psn, time_ns)
 
     def rewind(self, code: str, psn: int, time_ns: int) -> None:
-        """Note that all requests from this PSN on have to be sent again."""
+        """Note that a NACK with `code` demands all requests from this PSN on again."""
         newest = self.newest
         if newest is None or (newest - psn) & self.mask >= self.half:
             newest = psn
@@ -263,7 +264,7 @@ class FlowMeter:
     # Messages ---------------------------------------------------------------------------------------------------------
 
     def begin(self, message: MessageMeter) -> None:
-        """Open a message."""
+        """Open the meter of a message."""
         before = self.messages.get(message.key)
         if before is not None:  # another connection, with the same PSN
             self._close(before)
@@ -287,7 +288,7 @@ class FlowMeter:
             self.close_if_complete(message)
 
     def close_if_complete(self, message: MessageMeter) -> None:
-        """Close a message when all of it is acknowledged and all data that it asked for has come."""
+        """Close a message if all its packets are acknowledged and all data for which it asked has come."""
         end = message.end
         if end is None or message.is_over or message.returned < message.expected:
             return
@@ -305,7 +306,7 @@ class FlowMeter:
     # Another connection -----------------------------------------------------------------------------------------------
 
     def begin_again(self) -> None:
-        """Close all open messages and requests: another connection begins."""
+        """Close all open messages and requests, because another connection begins."""
         for message in list(self.messages.values()):
             self._close(message)
         self.outstanding.clear()

@@ -56,7 +56,7 @@ def measure(
 
 
 class Measures:
-    """This class makes a `Measure` for every vantage point; it is a `ListenerFactory`."""
+    """This class makes a `Measure` for each vantage point that is measured. It is a `ListenerFactory`."""
 
     heard: Heard = MappingProxyType({**uet.HEARD, **roce.HEARD})
 

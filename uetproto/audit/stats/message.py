@@ -31,7 +31,7 @@ class MessageMeter:
     """This class holds the measurements of a message that is open."""
 
     key: Any
-    """State of the message in the tracker; for RoCE, the first PSN of the message."""
+    """Key of the message in its flow: the tracker's state of the message or, for RoCE, the first PSN of the message."""
     psn: int
     opcode: str
     first_ns: int

@@ -122,7 +122,7 @@ class Meters:
         return max(0, rest - self._crc if implied is None else implied)
 
     def over(self, flow: FlowMeter, message: MessageMeter) -> None:
-        """Add the row of a closed message."""
+        """Add the measurements of a closed message as a row."""
         if self._number is not None and not self._is_wanted(flow.state.flow()):
             return
         self.measured.messages.add(

@@ -1,4 +1,4 @@
-"""This module makes the rows of `uetproto stats`: a closed conversation becomes a row, and rows beyond a limit are
+"""This module makes the rows of `uetproto stats`. A closed conversation becomes a row, and rows beyond a limit are only
 summed."""
 
 from collections.abc import Callable, Mapping
@@ -33,20 +33,20 @@ class FlowRow:
     bytes: int
     """Bytes that were sent on the wire, with all headers and every copy."""
     payload: int
-    """Bytes of payload that were sent; every packet counts once."""
+    """Bytes of payload that were sent. Each packet counts once, however many copies were sent."""
     returned: int
-    """Bytes of payload that came back in ACKs."""
+    """Bytes of payload that came back in ACKs of the other end."""
     resent: Mapping[str, int]
     """Number of retransmissions by cause."""
     duplicates: int
-    """Number of copies that are not retransmissions."""
+    """Number of copies that are not marked as retransmissions, such as copies that the network made."""
     trimmed: int
     marked: int
     """Number of packets with CE."""
     reordered: int
     """Number of first transmissions that were seen after a first transmission with a newer PSN."""
     depth: int
-    """Largest number of PSNs by which a first transmission was late."""
+    """Largest number of PSNs by which a first transmission was behind the newest PSN."""
     acks: int
     refused: Mapping[str, int]
     """Number of NACKs and NAKs by code."""
@@ -94,7 +94,7 @@ class MessageRow:
     packets: int
     bytes: int
     payload: int
-    """Bytes of payload that the message carried and that came back for it; every packet counts once."""
+    """Bytes of payload that the message carried and that came back for it. Each packet counts once."""
     resent: Mapping[str, int]
     latency: int | None
     """Latency in nanoseconds. It is None if the first packet, the last packet or an answer was not seen."""
