@@ -216,8 +216,10 @@ def _ask_for_cack(pdc: Pdc) -> None:
 
 
 def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
-    """Process an ACK, and pass its response to SES. If the ACK acknowledges a PSN that was never sent, only count it
-    and return False."""
+    """Process an ACK, and pass its response to SES.
+
+    If the ACK acknowledges a PSN that was never sent, only count the ACK, and return False.
+    """
     tx = pdc.tx
     if not tx.plausible(ack):
         pdc.counters.bad_ack += 1
@@ -380,11 +382,11 @@ def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
 
 
 def retransmit_from(pdc: Pdc, record: SendRecord, now: int, back: bool = False) -> None:
-    """Retransmit a packet. With go-back-N on ROD, also retransmit all later packets that the peer has not reported as
-    received.
+    """Retransmit a packet, and with go-back-N on ROD all later packets as well.
 
-    With `back`, go-back-N applies even if `rod_recovery` is selective, because ROD_OOO shows that the peer discards
-    packets after a gap.
+    Later packets that the peer has reported as received are not sent; only their RTO is armed again. With `back`,
+    go-back-N applies even if `rod_recovery` is selective, because ROD_OOO shows that the peer discards packets after a
+    gap.
     """
     tx = pdc.tx
     if pdc.mode is Mode.RUD or (not tx.rod and not back):

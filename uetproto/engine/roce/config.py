@@ -1,6 +1,9 @@
-"""`RoceConfig` holds the parameters of roce.md §14. It also has one parameter for each **choice** of roce.md, and one
-for each statement that roce.md marks [M], which means written from memory. Times are integer picoseconds, except those
-that the wire carries as a code."""
+"""`RoceConfig` holds the parameters of roce.md §14.
+
+It also has one parameter for each decision that roce.md marks **choice**, and one for each statement that roce.md marks
+[M], which means written from memory. Times are integers in picoseconds, except the times that the wire carries as a
+code.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +14,7 @@ from uetproto.knobs import BOOL, RATE, TIME, check_knobs, knob
 from uetproto.wire.headers.roce import PMTUS, rnr_wait_us
 
 ENDLESS = 7
-"""Value of `rnr_retry` that sets no limit (roce.md §9); a `retry_cnt` of 7 means seven retries."""
+"""Value of `rnr_retry` that sets no limit (roce.md §9). A `retry_cnt` of 7 means seven retries by default."""
 
 ALPHA_PARTS = 1024
 """Value of `dcqcn_initial_alpha` that stands for an α of 1."""
@@ -22,11 +25,10 @@ _RATES = range(_MEGABIT, 10**12 + 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoceConfig:
-    """The parameters that one adapter has, and the defaults of its queue pairs.
+    """This class holds the parameters of an adapter, and default attributes of its queue pairs.
 
-    Raises `LocalError` naming the parameter and its legal values.
-
-    Attributes given to a queue pair (`engine.roce.qp.REQUIRED`) replace the fields of the same name.
+    An attribute that is given to a queue pair (`engine.roce.qp.REQUIRED`) replaces the field of the same name. Raises
+    `LocalError`, which names the parameter and its legal values.
     """
 
     # fmt: off
@@ -158,15 +160,18 @@ class RoceConfig:
 
     @property
     def notifies(self) -> bool:
-        """Return whether data marked CE is answered by a CNP."""
+        """Return True when a packet with data and the ECN mark CE is answered by a CNP."""
         return self.cnp or self.congestion == "dcqcn"
 
 
 def timeout_of(code: int, factor: int = 1) -> int:
-    """Return how long an answer is awaited, in picoseconds: 4.096 µs × 2^code; `NEVER` for 0 (roce.md §9)."""
+    """Return how long a requester waits for a response, in picoseconds: 4.096 µs × 2^`code` × `factor` (roce.md §9).
+
+    A `code` of 0 gives `NEVER`.
+    """
     return (4096 * MICROSECOND // 1000 << code) * factor if code else NEVER
 
 
 def rnr_wait_of(code: int) -> int:
-    """Return how long an RNR NAK makes its requester wait, in picoseconds (roce.md §2.1)."""
+    """Return how long a requester waits after an RNR NAK with this timer code, in picoseconds (roce.md §2.1)."""
     return rnr_wait_us(code) * MICROSECOND

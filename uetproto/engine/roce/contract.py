@@ -1,7 +1,7 @@
 """Work, completions and events of queue pairs have the names and numbers of libibverbs, without `IBV_` (roce.md §10).
 
-The five calls are those of `contract.Engine`. A packet is a `RocePacket`, with the bytes from the BTH to the last pad
-byte. Ethernet, IP, UDP and ICRC belong to the driver, which drops packets with a wrong ICRC.
+An adapter has the five calls of `contract.Engine`. A packet is a `RocePacket`, which holds the bytes from the BTH to
+the last pad byte. The driver handles Ethernet, IP, UDP and ICRC, and drops packets with a wrong ICRC.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,8 @@ from uetproto.wire.headers.roce import Transport
 
 
 class QpType(IntEnum):
-    """The services (ibv_qp_type); each value is the transport part of the BTH opcodes of the service."""
+    """These are the transport services (ibv_qp_type). Each value is the transport part of the BTH opcodes of the
+    service."""
 
     RC = Transport.RC
     UC = Transport.UC
@@ -110,7 +111,7 @@ class SendFlags(IntFlag):
 
 
 class AsyncType(Enum):
-    """The types of asynchronous events (ibv_event_type); each value says when an event is reported."""
+    """These are the types of asynchronous events (ibv_event_type). Each value says when the event is reported."""
 
     COMM_EST = "a queue pair in RTR received its first request"
     SQ_DRAINED = "all sends begun before SQD are complete"
@@ -121,17 +122,17 @@ class AsyncType(Enum):
 
 @dataclass(slots=True)
 class RocePacket(Datagram):
-    """A packet has all bytes from the BTH to the pad.
+    """A RoCE packet holds all bytes from the BTH to the pad.
 
-    `entropy` is the UDP source port, `dst` may be a multicast group.
+    `entropy` is the UDP source port, and `dst` may be a multicast group.
     """
 
     network: Buffer = b""
-    """IPv4 or IPv6 header or GRH of a received UD packet; empty if there was none."""
+    """IPv4 or IPv6 header or GRH of a received UD packet. It is empty if the packet had no such header."""
     hop_limit: int = 0
-    """Hop limit to send with; 0: the hop limit of the configuration."""
+    """Hop limit of a packet to send, or 0 for the hop limit of the configuration."""
     flow_label: int = 0
-    """Flow label to send with, over IPv6."""
+    """Flow label of a packet to send over IPv6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +142,10 @@ class AddressVector:
     dst: int
     """IPv4 or IPv6 address as a number."""
     flow_label: int = 0
-    """Flow label of 20 bits, which gives the UDP source port; with 0 the queue pair numbers give it (roce.md §1)."""
+    """Flow label of 20 bits, from which the UDP source port follows. If it is 0, the UDP source port follows from the
+    queue pair numbers (roce.md §1)."""
     hop_limit: int | None = None
-    """Hop limit; None: the hop limit of the configuration."""
+    """Hop limit, or None for the hop limit of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,16 +176,16 @@ class PostSend:
     remote_addr: int = 0
     rkey: int = 0
     compare_add: int = 0
-    """Operand of an ATOMIC: the value to compare with, or to add."""
+    """Operand of an ATOMIC, which is the value to compare with or the value to add."""
     swap: int = 0
-    """Operand of a compare-and-swap: the value to store."""
+    """Operand of a compare-and-swap, which is the value to store."""
     ah: AddressVector | None = None
     """Address of the peer, for UD."""
     remote_qpn: int = 0
     remote_qkey: int = 0
-    """q_key to send with, for UD; with bit 31 set the queue pair's own q_key is sent (roce.md §11)."""
+    """q_key of a UD packet. If bit 31 is set, the packet has the q_key of the sending queue pair (roce.md §11)."""
     inline: Buffer | None = None
-    """Bytes to send with INLINE, in place of `sg_list`; they are copied at once."""
+    """Bytes to send with the flag INLINE, in place of `sg_list`. They are copied when the work is submitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +208,8 @@ class PostSrqRecv:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModifyQp:
-    """Work that changes state and attributes of a queue pair (ibv_modify_qp); they have the names of libibverbs."""
+    """Work that changes the state and the attributes of a queue pair (ibv_modify_qp). Attributes have the names of
+    libibverbs."""
 
     qp_num: int
     state: QpState
@@ -240,12 +243,12 @@ class WorkCompletion:
     pkey_index: int = 0
     wc_flags: WcFlags = NO_FLAGS
     vendor_err: int = 0
-    """Syndrome of the NAK that was received or sent; 0 if there was none."""
+    """Syndrome of the NAK that was received or sent, or 0 without a NAK."""
     solicited: bool = False
 
     @property
     def ok(self) -> bool:
-        """Tell whether the work request succeeded."""
+        """Return True when the work request succeeded."""
         return self.status == Status.SUCCESS
 
 
@@ -259,7 +262,10 @@ class AsyncNotice:
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """A CNP for a queue pair was received; if `congestion` is dcqcn, the rate has been cut already (roce.md §13)."""
+    """This event reports that a CNP for a queue pair was received (roce.md §13).
+
+    If `congestion` is dcqcn, the rate of the queue pair has been reduced already.
+    """
 
     qp_num: int
 

@@ -1,7 +1,7 @@
 """DCQCN runs at the sender: each CNP cuts the rate of a queue pair, and timers raise it in steps (roce.md §13).
 
-All numbers are integers, so that every machine computes the same rates: rates in bits a second, and α in parts of
-`ONE`. Every call with a time first takes the timer steps that are due by that time.
+All numbers are integers, so that every machine computes the same rates. A rate is in bits a second, and α is a multiple
+of 1/`ONE`. Every call with a time first takes the timer steps that are due by that time.
 """
 
 from uetproto.engine.contract import NEVER, SECOND
@@ -12,7 +12,7 @@ ONE = 1 << 40
 
 
 class Rate:
-    """The rate of a queue pair after its first CNP; before the first CNP the rate is line speed.
+    """A queue pair has a `Rate` from its first CNP on. Before the first CNP its rate is line speed.
 
     A timer step that is due at the time of a CNP is taken before the CNP.
     """
@@ -27,21 +27,22 @@ class Rate:
         self.line = line
         """Line speed in bits a second, the upper limit of the rate."""
         self.current = self.target = line
-        """R_C and R_T in bits a second."""
+        """Current rate R_C and target rate R_T, in bits a second. `current` is the rate of sending."""
         self.alpha = ONE * config.dcqcn_initial_alpha // ALPHA_PARTS
         self.timer_steps = self.byte_steps = 0
-        """Count the steps of timer and byte counter since the last CNP."""
+        """Number of steps of the increase timer, and number of steps of the byte counter, since the last CNP."""
         self.ready_at = 0
         """Earliest time of the next packet with data."""
         self.waits = False
-        """Whether sending stopped because of `ready_at`, so that a packet may wait for that time."""
+        """Whether the queue pair stopped sending until `ready_at`."""
         self._alpha_at = self._step_at = NEVER
-        """Times of the next step of the two timers."""
+        """Time of the next step of the α timer, and time of the next step of the increase timer."""
         self._bytes = 0
         """Number of bytes sent since the last step of the byte counter."""
 
     def on_cnp(self, now: int) -> None:
-        """Cut the rate by α, which grows with each CNP, and restart the timers and the byte counter."""
+        """Reduce the rate by the fraction α/2 after a CNP, then increase α, and restart both timers and the byte
+        counter."""
         self._advance(now)
         config = self._config
         self.target = self.current
@@ -53,7 +54,7 @@ class Rate:
         self.timer_steps = self.byte_steps = self._bytes = 0
 
     def sent(self, size: int, now: int) -> None:
-        """Count a packet with data of `size` bytes on the wire and compute when the next one may be sent."""
+        """Count a packet with data that has `size` bytes on the wire, and compute when the next packet may be sent."""
         self._advance(now)
         self._bytes += size
         while self._bytes >= self._config.dcqcn_byte_counter and self.paced:
@@ -64,17 +65,17 @@ class Rate:
             self.ready_at = now - (-8 * SECOND * size // self.current)
 
     def rate(self, now: int) -> int:
-        """Return R_C in bits a second."""
+        """Return the current rate R_C at the time `now`, in bits a second."""
         self._advance(now)
         return self.current
 
     @property
     def paced(self) -> bool:
-        """Tell whether the rate is below line speed."""
+        """Return True when the rate is below line speed."""
         return self.current < self.line
 
     def deadline(self) -> int:
-        """Return the time at which the next packet may be sent, if a packet waits."""
+        """Return the time at which the next packet may be sent, or NEVER if the queue pair does not wait."""
         return self.ready_at if self.waits else NEVER
 
     def _advance(self, now: int) -> None:

@@ -1,4 +1,4 @@
-"""A RoCE adapter is an `Engine` with queue pairs, regions and multicast groups (roce.md §6–§13)."""
+"""A RoCE adapter (HCA) is an `Engine` with queue pairs, memory regions and multicast groups (roce.md §6–§13)."""
 
 from collections import deque
 from collections.abc import Callable
@@ -47,14 +47,14 @@ _HALVES: dict[QpType, tuple[Callable[[Qp], RequesterHalf], Callable[[Qp], Respon
 }
 
 _BURST = 16
-"""Limit of packets that one queue pair sends before the next queue pair is served."""
+"""Largest number of packets that a queue pair sends before the next queue pair sends."""
 _FIRST_QP = 0x11
-"""Number of the first queue pair; 0 and 1 are for management (roce.md §2)."""
+"""Number of the first queue pair. The numbers 0 and 1 are for management (roce.md §2)."""
 _CNP_BODY = bytes(16)
 
 
 class Hca:
-    """An adapter has one port and one address; it is an `Engine` with `RocePacket`, `RoceWork` and `RoceEvent`.
+    """An adapter has one port and one address. It is an `Engine` with `RocePacket`, `RoceWork` and `RoceEvent`.
 
     A call that is not legal raises `LocalError`. A received packet never causes an exception; `counters` counts dropped
     packets by reason.
@@ -68,27 +68,29 @@ class Hca:
         self.config = config or RoceConfig()
         self.pkeys = pkeys
         self.line_rate: int | None = None
-        """Bits a second of the port, set by the driver; DCQCN starts from it (roce.md §13). None disables pacing."""
+        """Line speed of the port in bits a second, which the driver sets. DCQCN starts with this rate, and does not run
+        if it is None (roce.md §13)."""
         self._below = ETHERNET.size + (IPV4 if ip_version == 4 else IPV6).size + UDP.size + ICRC_SIZE
-        """Bytes that a RoCEv2 frame has in addition to the `RocePacket`."""
+        """Number of bytes that a RoCEv2 frame has in addition to the `RocePacket`."""
         self.regions = Regions()
         self.qps: dict[int, Qp] = {}
         self.srqs: dict[int, ReceiveQueue] = {}
         self.groups: dict[int, list[int]] = {}
-        """Maps each multicast group to the attached queue pairs."""
+        """Numbers of the queue pairs that are attached to each multicast group, by the address of the group."""
         self.pending_events: list[RoceEvent] = []
         self.counters: dict[str, int] = {}
         """Number of dropped and repeated packets by reason."""
         self.retransmitted: dict[str, int] = {}
-        """Number of requests that were sent again, by cause (`requester.TIMEOUT`)."""
+        """Number of retransmitted requests for each cause, for instance `requester.TIMEOUT`."""
         self._pds = 0
         self._srq_numbers = 0
         self._out: list[RocePacket] = []
         self._looped: deque[tuple[RocePacket, int]] = deque()
         self._active: dict[int, None] = {}
-        """Queue pairs that may have something to send, in the order of service."""
+        """Numbers of the queue pairs that may have packets to send, in the order in which they send."""
         self._timers: list[tuple[int, int]] = []
-        """Heap of (time, queue pair). Some times are too early, as timers are restarted with nearly every packet."""
+        """Heap of pairs of time and queue pair number. A time may be too early, as nearly every packet restarts a
+        timer."""
 
     # Objects
 
@@ -114,7 +116,10 @@ class Hca:
         self.regions.deregister(region)
 
     def create_srq(self, pd: int, limit: int = 0) -> int:
-        """Create a shared receive queue and return its number (ibv_create_srq); `limit` arms SRQ_LIMIT_REACHED."""
+        """Create a shared receive queue and return its number (ibv_create_srq).
+
+        SRQ_LIMIT_REACHED is reported when the queue has fewer than `limit` receives.
+        """
         self._check_pd(pd)
         self._srq_numbers += 1
         queue = self.srqs[self._srq_numbers] = ReceiveQueue(pd, self._srq_numbers, True)
@@ -122,7 +127,7 @@ class Hca:
         return queue.number
 
     def modify_srq(self, number: int, limit: int) -> None:
-        """Arm the limit of a shared receive queue (ibv_modify_srq)."""
+        """Set the limit of a shared receive queue for the next SRQ_LIMIT_REACHED (ibv_modify_srq)."""
         self._srq(number).limit = limit
 
     def _srq(self, number: int) -> ReceiveQueue:
@@ -162,7 +167,7 @@ class Hca:
         return self.qps[number]
 
     def attach_mcast(self, number: int, gid: int) -> None:
-        """Attach a queue pair to a multicast group, if it is not attached (ibv_attach_mcast)."""
+        """Attach a queue pair to a multicast group, unless it is already attached (ibv_attach_mcast)."""
         members = self._members(number, gid)
         if number not in members:
             members.append(number)
@@ -185,7 +190,10 @@ class Hca:
     # The five calls
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Handle a packet, from the BTH to the pad; the driver has checked its ICRC. Received bytes never raise."""
+        """Process a received packet, which has the bytes from the BTH to the pad. The driver has checked the ICRC.
+
+        Received bytes never cause an exception.
+        """
         if not isinstance(packet, RocePacket):
             packet = RocePacket(
                 packet.src, packet.dst, packet.header, packet.payload, packet.traffic_class, packet.entropy,
@@ -207,7 +215,7 @@ class Hca:
                 self._deliver(qp, parsed, now)
 
     def submit(self, work: RoceWork, now: int) -> None:
-        """Accept work. Raises `LocalError` for work that is not legal."""
+        """Post a send or a receive, or modify a queue pair. Raises `LocalError` for work that is not legal."""
         if isinstance(work, PostSend):
             self._post_send(work, now)
         elif isinstance(work, PostRecv):
@@ -222,8 +230,10 @@ class Hca:
             raise LocalError("work", f"{type(work).__name__} is not legal", legal)
 
     def poll(self, now: int, limit: int = NEVER) -> list[RocePacket]:
-        """Fire due timers and return the packets to send: at most `limit` requests and packets of READ responses,
-        and any other responses."""
+        """Run the timers that are due, and return the packets to send.
+
+        At most `limit` of these packets are requests or packets of READ responses. Other responses are not limited.
+        """
         self._run_timers(now)
         left, turns = limit, len(self._active)
         while self._active and turns:
@@ -276,17 +286,17 @@ class Hca:
         return sent, full and not rate.waits
 
     def deadline(self) -> int | None:
-        """Return when to poll at the latest; None if no timer runs."""
+        """Return the latest time of the next `poll`, or None if no timer is armed."""
         return self._timers[0][0] if self._timers else None
 
     def events(self) -> list[RoceEvent]:
-        """Return the events since the last call."""
+        """Return the events that have occurred since the last call."""
         happened, self.pending_events = self.pending_events, []
         return happened
 
     @property
     def quiescent(self) -> bool:
-        """Tell whether no packet is to be sent, no response is awaited and no request is to be answered."""
+        """Return True when no packet is to be sent, no response is awaited and no request is to be answered."""
         return not (self._active or self._out) and not any(
             (qp.requester and qp.requester.busy) or (qp.rate and qp.rate.waits) for qp in self.qps.values()
         )
@@ -355,7 +365,7 @@ class Hca:
         self.count("cnp sent")
 
     def loop_back(self, packet: RocePacket, now: int) -> None:
-        """Deliver a multicast packet to the adapter's own attached queue pairs as well (roce.md §11, marked [M])."""
+        """Deliver a multicast packet that this adapter sends to its own attached queue pairs as well (roce.md §11)."""
         if self.groups.get(packet.dst):
             self._looped.append((replace(packet, network=network_header(packet, self.config)), now))
 

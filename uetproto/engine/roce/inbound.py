@@ -1,4 +1,5 @@
-"""The responder of RC or UC holds the message in progress, with its receive and its bytes (roce.md §8)."""
+"""This module has the common part of RC and UC responders, which checks and stores the message in progress (roce.md
+§8)."""
 
 from uetproto.engine.roce.contract import Access, Receive, Status, WcFlags, WcOpcode
 from uetproto.engine.roce.memory import BadKeyError, RoceMemoryRegion, SgeSegments
@@ -8,7 +9,7 @@ from uetproto.engine.roce.segments import SENDS, STARTS, WITH_IMM, WITH_INV, Mes
 
 
 class Inbound(ResponderHalf):
-    """The message that is in progress at a responder."""
+    """An RC or UC responder has one message in progress at a time, whose state this class holds."""
 
     def __init__(self, qp: Qp) -> None:
         self.qp = qp
@@ -16,11 +17,11 @@ class Inbound(ResponderHalf):
         self.path_mtu = qp.attributes.path_mtu
         self.phase = MessagePhase.IDLE
         self.done = 0
-        """Number of bytes that are stored."""
+        """Number of bytes of the message that are stored."""
         self.total = 0
-        """Number of bytes of a WRITE, the dmalen of its RETH."""
+        """Length of a WRITE in bytes, which is the dmalen of its RETH."""
         self._region: RoceMemoryRegion | None = None
-        """Region of a WRITE; None for an empty one."""
+        """Memory region of a WRITE, or None if the WRITE has no bytes or the message is no WRITE."""
         self._va = 0
         self._receive: Receive | None = None
         self._segments: SgeSegments | None = None
@@ -29,13 +30,13 @@ class Inbound(ResponderHalf):
 
     @staticmethod
     def needs_receive(parsed: Parsed) -> bool:
-        """Tell whether a packet uses a receive that is not held yet (roce.md §8 check 5)."""
+        """Return True when a packet needs a posted receive that the message does not have yet (roce.md §8 check 5)."""
         return parsed.step in (MessageStep.SEND_FIRST, MessageStep.SEND_ONLY) or (
             parsed.operation in WITH_IMM and parsed.step not in SENDS
         )
 
     def segments(self, receive: Receive) -> SgeSegments:
-        """Return the scatter list of the receive, which is created once for a message."""
+        """Return the scatter list of the receive. It is created once for each message."""
         if self._receive is not receive or self._segments is None:
             pd = self.qp.receives.pd if self.qp.receives.shared else self.qp.pd
             self._receive = receive
@@ -43,8 +44,11 @@ class Inbound(ResponderHalf):
         return self._segments
 
     def size_is_right(self, parsed: Parsed) -> bool:
-        """Check payload length (roce.md §3), pad, and whether the payloads of a WRITE add up to its dmalen (roce.md §8
-        check 7)."""
+        """Return True when the payload length (roce.md §3) and the pad are legal, and the message length is legal so
+        far.
+
+        The payloads of a WRITE must add up to its dmalen (roce.md §8 check 7).
+        """
         step, size = parsed.step, len(parsed.payload)
         assert step is not None
         if not size_is_legal(step, size, self.path_mtu) or not parsed.pad_is_legal:
@@ -62,7 +66,7 @@ class Inbound(ResponderHalf):
         return step not in (MessageStep.RDMA_WRITE_FIRST, MessageStep.RDMA_WRITE_MIDDLE) or there < total
 
     def fits_receive(self, parsed: Parsed) -> bool:
-        """Tell whether a SEND is no longer than its receive (roce.md §8 check 7)."""
+        """Return False when a SEND is longer than its receive (roce.md §8 check 7)."""
         if parsed.step not in SENDS:
             return True
         receive = self.qp.peek_receive()
@@ -72,7 +76,10 @@ class Inbound(ResponderHalf):
     # The effect
 
     def store(self, parsed: Parsed) -> None:
-        """Store the bytes of a SEND or WRITE packet that passed all checks. Raises `BadKeyError`."""
+        """Store the payload of a SEND or WRITE packet that has passed all checks.
+
+        Raises `BadKeyError` if a key or a region does not permit the access.
+        """
         step = parsed.step
         if step in STARTS:
             self.done = 0
@@ -90,7 +97,7 @@ class Inbound(ResponderHalf):
         self.done += len(parsed.payload)
 
     def finish(self, parsed: Parsed) -> None:
-        """End a message: a SEND completes a receive, and so does a WRITE with immediate data."""
+        """End the message. A SEND and a WRITE with immediate data complete a receive."""
         sends = parsed.step in SENDS
         immediate = parsed.values["immdt"] if parsed.operation in WITH_IMM else None
         invalidated = parsed.values["r_key"] if parsed.operation in WITH_INV else None
@@ -112,7 +119,11 @@ class Inbound(ResponderHalf):
         self.done = self.total = 0
 
     def keys_are_good(self, parsed: Parsed, right: Access, length: int) -> bool:
-        """Check r_key, domain, right and range of a packet with a RETH, unless its length is 0 (roce.md §8 check 8)."""
+        """Return True when the r_key of a packet permits access to `length` bytes, or `length` is 0 (roce.md §8 check
+        8).
+
+        The protection domain, the right and the range are checked.
+        """
         if not length:
             return True
         values = parsed.values

@@ -1,4 +1,4 @@
-"""Memory regions have an l_key and an r_key; scatter and gather lists access their bytes (roce.md §8, §10)."""
+"""Memory regions have an l_key and an r_key. Scatter and gather lists access the bytes of regions (roce.md §8, §10)."""
 
 from enum import Enum
 from typing import Any
@@ -12,20 +12,22 @@ _KEY_BITS = 32
 
 
 class MemoryKind(Enum):
-    """The place where the bytes of a region are, for the data path model (`engine.data_path`)."""
+    """The bytes of a region are in memory of this kind, which the data path model uses (`engine.data_path`)."""
 
     HOST = "host"
     GPU = "gpu"
 
 
 class BadKeyError(Exception):
-    """The key, range, right or domain of an access is not valid. The error never leaves the engine."""
+    """This error says that the key, range, right or protection domain of an access is not valid. It never leaves the
+    engine."""
 
 
 class RoceMemoryRegion:
-    """A memory region (ibv_mr) has its bytes at the virtual addresses from `addr` on, in the protection domain `pd`.
+    """A memory region (ibv_mr) belongs to the protection domain `pd`, and its first byte has the virtual address
+    `addr`.
 
-    `memory` supports the buffer protocol, or has `length`, `read` and `write` as `engine.memory.Memory` has.
+    `memory` supports the buffer protocol, or has the members of `engine.memory.Memory`.
     """
 
     __slots__ = ("access", "addr", "dead", "invalidated", "kind", "length", "lkey", "memory", "pd", "rkey")
@@ -45,7 +47,7 @@ class RoceMemoryRegion:
         """Whether a SEND with invalidate has invalidated the r_key."""
 
     def allows(self, addr: int, length: int, right: int) -> bool:
-        """Tell whether the region is registered, contains a range and grants a right."""
+        """Return True when the region is registered, contains the range and grants the right."""
         return (
             not self.dead
             and self.access & right == right
@@ -67,7 +69,7 @@ class RoceMemoryRegion:
 
 
 class Regions:
-    """The regions that an adapter has, by l_key and by r_key."""
+    """This class holds the registered regions of an adapter, by l_key and by r_key."""
 
     def __init__(self) -> None:
         self.by_lkey: dict[int, RoceMemoryRegion] = {}
@@ -99,14 +101,14 @@ class Regions:
         return self._next
 
     def deregister(self, region: RoceMemoryRegion) -> None:
-        """Deregister a region; every later access fails (ibv_dereg_mr)."""
+        """Deregister a region, after which every access to it fails (ibv_dereg_mr)."""
         if self.by_lkey.pop(region.lkey, None) is None:
             raise LocalError("region", f"lkey {region.lkey:#x} is not registered")
         del self.by_rkey[region.rkey]
         region.dead = True
 
     def remote(self, pd: int, rkey: int, va: int, length: int, right: int) -> RoceMemoryRegion:
-        """Return the region that a packet names. Raises `BadKeyError` if it does not allow the access."""
+        """Return the region that has the r_key of a packet. Raises `BadKeyError` if it does not allow the access."""
         region = self.by_rkey.get(rkey)
         if region is None or region.invalidated or region.pd != pd or not region.allows(va, length, right):
             raise BadKeyError
@@ -114,12 +116,15 @@ class Regions:
 
 
 class SgeSegments:
-    """A scatter or gather list reads and writes the bytes of its parts in order. Each access looks the l_keys up."""
+    """A scatter or gather list gives access to the bytes of its parts, one part after the other.
+
+    Each access checks the l_keys again.
+    """
 
     __slots__ = ("_only", "_regions", "_right", "length", "parts", "pd")
 
     def __init__(self, regions: Regions, pd: int, sg_list: tuple[Sge, ...], right: int) -> None:
-        """`right` is what the regions must grant: `Access.LOCAL_WRITE` to scatter, 0 to gather."""
+        """Make a list; its regions must grant `right`, which is `Access.LOCAL_WRITE` to scatter and 0 to gather."""
         self._regions = regions
         self._right = int(right)
         self.pd = pd
@@ -128,7 +133,7 @@ class SgeSegments:
         self._only: RoceMemoryRegion | None = None
 
     def check(self) -> None:
-        """Check the access to all parts that are not empty. Raises `BadKeyError`."""
+        """Check the access to all parts that are not empty. Raises `BadKeyError` if a part permits no access."""
         for part in self.parts:
             if part.length:
                 self._region(part)
@@ -158,7 +163,7 @@ class SgeSegments:
         return pieces
 
     def read(self, start: int, length: int) -> Buffer:
-        """Return `length` bytes from `start`. Raises `BadKeyError`."""
+        """Return `length` bytes from byte `start` of the list on. Raises `BadKeyError` if a part permits no access."""
         if not length:
             return b""
         pieces = self._pieces(start, length)
@@ -168,7 +173,8 @@ class SgeSegments:
         return b"".join(bytes(region.memory.read(addr - region.addr, size)) for region, addr, size in pieces)
 
     def write(self, start: int, data: Buffer) -> None:
-        """Write `data` from `start` on. Raises `BadKeyError` before anything is written."""
+        """Write `data` from byte `start` of the list on. Raises `BadKeyError` if a part permits no access, and writes
+        nothing then."""
         if not len(data):
             return
         pieces = self._pieces(start, len(data))
@@ -183,7 +189,7 @@ class SgeSegments:
 
 
 class Inline:
-    """The bytes of an INLINE send, which were copied when the send was posted."""
+    """An INLINE send has its bytes here, which were copied when the send was posted."""
 
     __slots__ = ("_data", "length")
 
@@ -192,12 +198,12 @@ class Inline:
         self.length = len(self._data)
 
     def check(self) -> None:
-        """Do nothing: the bytes are always readable."""
+        """Do nothing, because the bytes are always readable."""
 
     def read(self, start: int, length: int) -> Buffer:
-        """Return `length` bytes from `start`."""
+        """Return `length` bytes from byte `start` on."""
         return self._data[start : start + length]
 
     def write(self, start: int, data: Buffer) -> None:
-        """Raise `BadKeyError`: the bytes are never writable."""
+        """Raise `BadKeyError`, because the bytes are never writable."""
         raise BadKeyError  # no READ or ATOMIC is inline

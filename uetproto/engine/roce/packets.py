@@ -1,4 +1,4 @@
-"""The RoCE engine parses and packs packets by the tables of `wire.headers.roce` (roce.md §2, §3)."""
+"""This module parses and packs RoCE packets, by the header tables of `wire.headers.roce` (roce.md §2, §3)."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _NOTHING: dict[str, int] = {}
 
 
 class Parsed:
-    """A received packet whose BTH has been parsed. `values` has the fields of all headers behind the BTH by name."""
+    """A received packet has its parsed BTH here. `values` has the fields of the headers after the BTH, by name."""
 
     __slots__ = (
         "a", "destqp", "known", "opcode", "operation", "p_key", "packet", "padcnt", "payload", "psn", "se", "step",
@@ -25,7 +25,7 @@ class Parsed:
     )  # fmt: skip
 
     def __init__(self, packet: RocePacket) -> None:
-        """Read the BTH of `packet`, which is there; `parse` sets `payload` and `values`."""
+        """Read the BTH of `packet`, which must be complete. `parse` sets `payload` and `values`."""
         self.packet = packet
         (
             self.opcode, self.se, _, self.padcnt, self.tver, self.p_key, _, _, _, self.destqp, self.a, _, self.psn,
@@ -38,12 +38,12 @@ class Parsed:
 
     @property
     def pad_is_legal(self) -> bool:
-        """Tell whether padcnt is −len mod 4 (roce.md §4)."""
+        """Return True when payload and pad together have a multiple of 4 bytes (roce.md §4)."""
         return (len(self.payload) + self.padcnt) % 4 == 0
 
 
 def parse(packet: RocePacket) -> Parsed | None:
-    """Return a parsed packet; None if it is shorter than its headers and pad (roce.md §8 check 1)."""
+    """Return a parsed packet, or None if the packet is shorter than its headers and pad (roce.md §8 check 1)."""
     data = packet.header
     if len(data) < BthHeader.size:
         return None
@@ -69,13 +69,16 @@ def parse(packet: RocePacket) -> Parsed | None:
 
 
 def keys_match(a: int, b: int) -> bool:
-    """Tell whether two P_Keys match: the low 15 bits are equal and not 0, and at least one P_Key is that of a full
-    member (roce.md §2)."""
+    """Return True when two P_Keys match (roce.md §2).
+
+    They match if their low 15 bits are equal and not 0, and at least one of them is the P_Key of a full member.
+    """
     return (a ^ b) & ~_FULL_MEMBER == 0 and a & ~_FULL_MEMBER != 0 and (a | b) & _FULL_MEMBER != 0
 
 
 def source_port(flow_label: int, own: int, remote: int) -> int:
-    """Return the UDP source port of a flow, from its label or else from the queue pair numbers (roce.md §1)."""
+    """Return the UDP source port that follows from a flow label, or from the queue pair numbers if the flow label is 0
+    (roce.md §1)."""
     if not flow_label:
         product = own * remote
         product ^= product >> 20
@@ -85,7 +88,7 @@ def source_port(flow_label: int, own: int, remote: int) -> int:
 
 
 class RocePath:
-    """The path from a queue pair to a peer, with what all packets on it have in common."""
+    """A path from a queue pair to a peer holds the values that all packets on this path have in common."""
 
     __slots__ = ("_dst", "_entropy", "_hop_limit", "_label", "_m", "_p_key", "_src", "_transport", "_version", "remote")
 
@@ -108,7 +111,8 @@ class RocePath:
         self, operation: int, psn: int, headers: bytes = b"", payload: Buffer = b"", *, a: int = 0, se: int = 0,
         again: bool = False,
     ) -> RocePacket:  # fmt: skip
-        """Return a packet; `headers` are between BTH and payload, and a pad follows the payload."""
+        """Return a packet with BTH, `headers`, `payload` and pad. If `again` is True, the packet is a
+        retransmission."""
         pad = -len(payload) & 3
         bth = BthHeader.pack(
             self._transport | operation, se, self._m, pad, 0, self._p_key, 0, 0, self.remote, a, psn & MASK
@@ -123,7 +127,8 @@ class RocePath:
 
 
 def congestion_notification(path: Any, opcode: int, body: bytes) -> RocePacket:
-    """Return a CNP to the sender of marked data; it has becn 1, PSN 0 and m 0 (roce.md §5, §13)."""
+    """Return a CNP to the sender of a packet with the ECN mark CE. A CNP has becn 1, PSN 0 and m 0 (roce.md §5,
+    §13)."""
     packet: RocePacket = path.packet(0, 0)
     bth = BthHeader.pack(
         opcode=opcode, se=0, m=0, padcnt=0, tver=0, p_key=0xFFFF, fecn=0, becn=1, destqp=path.remote, a=0, psn=0

@@ -3,11 +3,11 @@
 BITS = 24
 MASK = (1 << BITS) - 1
 HALF = 1 << BITS - 1
-"""Number of PSNs before ePSN that count as duplicates; also the limit of unacknowledged PSNs."""
+"""Number of PSNs before the expected PSN (ePSN) that count as duplicates, and largest number of unacknowledged PSNs."""
 
 
 def add(psn: int, count: int) -> int:
-    """Return the PSN `count` after `psn`, or before it if `count` is negative."""
+    """Return the PSN that is `count` after `psn`, or before `psn` if `count` is negative."""
     return psn + count & MASK
 
 
@@ -17,5 +17,6 @@ def diff(a: int, b: int) -> int:
 
 
 def count_of_packets(length: int, path_mtu: int) -> int:
-    """Return the number of packets (and PSNs) of a message or READ response of `length` bytes; at least 1."""
+    """Return the number of packets, and thus of PSNs, of a message or READ response with `length` bytes. An empty
+    message has one packet."""
     return max(1, -(-length // path_mtu))

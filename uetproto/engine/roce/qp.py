@@ -40,22 +40,22 @@ LEGAL: dict[QpState, tuple[QpState, ...]] = {
     S.SQE: (S.RTS, S.ERR, S.RESET),
     S.ERR: (S.RESET,),
 }
-"""Maps each state to its legal successors; SQD → RTS is legal once the queue is drained."""
+"""Legal next states of each state. The change from SQD to RTS is legal only when the send queue is drained."""
 
 
 class Behaviour(NamedTuple):
-    """The behaviour that a queue pair has in a state."""
+    """The state of a queue pair determines this behaviour."""
 
     post_recv: str
-    """Action for posted receives: refuse, queue or flush."""
+    """What happens to a posted receive, which is one of `refuse`, `queue` and `flush`."""
     post_send: str
-    """Action for posted sends: refuse, queue or flush."""
+    """What happens to a posted send, which is one of `refuse`, `queue` and `flush`."""
     serves: bool
-    """Whether received requests are executed; otherwise they are dropped."""
+    """Whether received requests are executed. If False, they are dropped."""
     begins: bool
-    """Whether queued sends are started."""
+    """Whether the requester starts sends that are queued."""
     finishes: bool
-    """Whether sends that have begun continue and responses to them are accepted."""
+    """Whether sends that have begun continue, and their responses are accepted."""
 
 
 BEHAVIOUR: dict[QpState, Behaviour] = {
@@ -70,7 +70,7 @@ BEHAVIOUR: dict[QpState, Behaviour] = {
 }  # fmt: skip
 
 FAILED_SEND = {QpType.RC: S.ERR, QpType.UC: S.SQE, QpType.UD: S.SQE}
-"""Maps each service to the state that a failed send leads to."""
+"""State that a queue pair enters after a failed send, for each service."""
 
 REQUIRED: dict[QpType, dict[QpState, tuple[str, ...]]] = {
     QpType.RC: {
@@ -85,9 +85,9 @@ REQUIRED: dict[QpType, dict[QpState, tuple[str, ...]]] = {
     },
     QpType.UD: {S.INIT: ("pkey_index", "port", "qkey"), S.RTR: (), S.RTS: ("sq_psn",)},
 }
-"""Attributes that must be given when a state is entered from the one before it.
+"""Attributes that must be given with the changes RESET → INIT, INIT → RTR and RTR → RTS, by service and new state.
 
-Attributes that are not in `FIXED` may be given with any change of state.
+Attributes that are not in `FIXED` may be given with any other change of state as well.
 """
 
 FIXED = frozenset(("av", "path_mtu", "dest_qpn", "rq_psn", "max_dest_rd_atomic", "sq_psn"))
@@ -99,16 +99,17 @@ _CONFIGURED = (
 
 
 def defaults_of(kind: QpType, state: QpState, config: RoceConfig) -> dict[str, Any]:
-    """Return those attributes of `REQUIRED` for which the configuration has defaults, with the defaults."""
+    """Return the default values of the attributes that `state` requires, as far as the configuration has defaults."""
     return {name: getattr(config, name) for name in REQUIRED[kind].get(state, ()) if name in _CONFIGURED}
 
 
 def bring_up_steps(
     kind: QpType, config: RoceConfig, wanted: Mapping[str, Any]
 ) -> Iterator[tuple[QpState, dict[str, Any]]]:
-    """Yield INIT, RTR and RTS with the attributes of each, from `wanted` or else from the configuration.
+    """Yield the states INIT, RTR and RTS, each with the attributes that it requires.
 
-    `wanted` has at least the values that the other end tells out of band; attributes that no state takes are ignored.
+    An attribute has its value from `wanted`, or else from the configuration. `wanted` has at least the values that the
+    peer has sent out of band. An attribute that no state requires is ignored.
     """
     for state, names in REQUIRED[kind].items():
         values = {**defaults_of(kind, state, config), **wanted}
@@ -116,7 +117,7 @@ def bring_up_steps(
 
 
 class Attributes:
-    """The attributes of a queue pair (ibv_qp_attr), as far as they are used here."""
+    """This class holds the attributes of a queue pair (ibv_qp_attr) that the engine uses."""
 
     __slots__ = (
         "access_flags", "av", "dest_qpn", "max_dest_rd_atomic", "max_rd_atomic", "min_rnr_timer", "path_mtu",
@@ -136,7 +137,10 @@ class Attributes:
         self.max_dest_rd_atomic = config.max_dest_rd_atomic
 
     def check(self, kind: QpType, old: QpState, new: QpState, given: dict[str, Any], pkeys: int) -> None:
-        """Check attributes. Raises `LocalError` for those that are missing, unknown, not legal or too late."""
+        """Check the attributes `given` with a change of state from `old` to `new`.
+
+        Raises `LocalError` for an attribute that is missing, unknown, not legal, or not legal with this change.
+        """
         known = _KNOWN[kind]
         for name in REQUIRED[kind].get(new, ()):
             if name not in given and old is _BEFORE.get(new):
@@ -175,18 +179,19 @@ _BEFORE = {S.INIT: S.RESET, S.RTR: S.INIT, S.RTS: S.RTR}
 
 @dataclass(slots=True, eq=False)
 class ReceiveQueue:
-    """The posted receives that are not yet used, of one queue pair or shared by several."""
+    """A receive queue holds posted receives until messages use them. It belongs to one queue pair, or several share
+    it."""
 
     pd: int
     number: int
     shared: bool
     items: deque[Receive] = field(default_factory=deque)
     limit: int = 0
-    """Number of receives below which SRQ_LIMIT_REACHED is reported once; 0 disarms it."""
+    """Number of receives below which SRQ_LIMIT_REACHED is reported once, or 0 if it is not reported."""
 
 
 class Adapter(Protocol):
-    """The parts of an adapter (`hca.Hca`) that a queue pair uses."""
+    """A queue pair uses these members of its adapter (`hca.Hca`)."""
 
     address: int
     ip_version: int
@@ -202,11 +207,11 @@ class Adapter(Protocol):
 
 
 class RequesterHalf(Protocol):
-    """The requester of a queue pair, which exists from RTS on. By default it expects no responses and has no timers."""
+    """A queue pair has a requester from RTS on. By default the requester expects no responses and has no timers."""
 
     @property
     def busy(self) -> bool:
-        """Tell whether a send has begun and has not ended."""
+        """Return True when a send has begun and has not ended."""
 
     @property
     def posted_now(self) -> int:
@@ -217,11 +222,11 @@ class RequesterHalf(Protocol):
     def flush(self) -> None: ...
 
     def refresh(self) -> None:
-        """Read attributes that may have changed."""
+        """Read the attributes of the queue pair again, because they may have changed."""
         return
 
     def take(self, parsed: Parsed, now: int) -> None:
-        """Handle a response."""
+        """Process a received response."""
         return
 
     def deadline(self) -> int:
@@ -234,16 +239,17 @@ class RequesterHalf(Protocol):
 
 
 class ResponderHalf(Protocol):
-    """The responder of a queue pair, which exists from RTR on. By default it sends no responses and has no timers."""
+    """A queue pair has a responder from RTR on. By default the responder sends no responses and has no timers."""
 
     def take(self, parsed: Parsed, now: int) -> None: ...
 
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
-        """Send responses in order; only packets of READ responses count against `budget`."""
+        """Send the queued responses in order, with at most `budget` packets of READ responses, and return the number of
+        these packets."""
         return 0
 
     def forget(self) -> None:
-        """Discard the responses that wait to be sent."""
+        """Discard all responses that were not sent yet."""
         return
 
     def deadline(self) -> int:
@@ -256,7 +262,7 @@ class ResponderHalf(Protocol):
 
 
 class Qp:
-    """A queue pair has a state, attributes and receives; its requester and its responder use them."""
+    """A queue pair has a state, attributes and receives, which its requester and its responder use."""
 
     def __init__(
         self, hca: Adapter, number: int, kind: QpType, pd: int, receives: ReceiveQueue, max_send_wr: int,
@@ -276,18 +282,20 @@ class Qp:
         self.requester: RequesterHalf | None = None
         self.responder: ResponderHalf | None = None
         self.held: Receive | None = None
-        """Receive of the message in progress."""
+        """Receive that the message in progress uses, or None. It is kept for the next message if a UC message is
+        dropped."""
         self.established = False
         self.drained = False
         self.queued_at = NEVER
-        """Time at which the adapter checks the timers of this queue pair."""
+        """Time at which the adapter checks the timers of this queue pair, or NEVER."""
         self.next_cnp = 0
         """Earliest time of the next CNP."""
         self.rate: Rate | None = None
-        """DCQCN rate from the first CNP on (roce.md §13); None stands for line speed."""
+        """DCQCN rate from the first CNP on (roce.md §13). It is None before, when the queue pair sends at line
+        speed."""
 
     def enter(self, state: QpState) -> None:
-        """Enter a state without side effects."""
+        """Set the state and its behaviour, without any other effect."""
         self.state = state
         self.behaviour = BEHAVIOUR[state]
 
@@ -304,14 +312,15 @@ class Qp:
         return self.hca.pkeys[self.attributes.pkey_index]
 
     def set(self, given: dict[str, Any]) -> None:
-        """Set attributes that have been checked."""
+        """Set attributes that `Attributes.check` has accepted."""
         self.attributes.take(given)
         self.path = self._path()
         if self.requester is not None:
             self.requester.refresh()
 
     def reset(self) -> None:
-        """Enter RESET: discard all sends and receives without completions; the receives of a shared queue stay."""
+        """Enter RESET, and discard all sends and receives without completions. The receives of a shared queue stay
+        there."""
         self.requester = self.responder = self.held = None
         if not self.receives.shared:
             self.receives.items.clear()
@@ -330,11 +339,14 @@ class Qp:
         ))  # fmt: skip
 
     def peek_receive(self) -> Receive | None:
-        """Return the receive that the next message uses: one held from a dropped message, or the oldest posted."""
+        """Return the receive that the next message uses, or None if no receive is posted.
+
+        This is the receive that a message has already taken, or else the oldest receive in the queue.
+        """
         return self.held or (self.receives.items[0] if self.receives.items else None)
 
     def hold_receive(self) -> Receive:
-        """Take the receive that `peek_receive` returns for the message in progress."""
+        """Take the receive that `peek_receive` returns out of the queue, for the message in progress."""
         if self.held is None:
             queue = self.receives
             self.held = queue.items.popleft()
@@ -344,7 +356,7 @@ class Qp:
         return self.held
 
     def end_receive(self, status: Status, opcode: WcOpcode = WcOpcode.RECV, **details: Any) -> None:
-        """Complete the held receive."""
+        """Complete the receive of the message in progress."""
         assert self.held is not None
         self.hca.pending_events.append(
             WorkCompletion(self.held.wr_id, status, self.number, True, opcode, pkey_index=self.attributes.pkey_index,
@@ -353,7 +365,10 @@ class Qp:
         self.held = None
 
     def flush_receives(self) -> None:
-        """Flush the receive in use and those posted here; other receives of a shared queue stay (roce.md §6)."""
+        """End the receive of the message in progress and all receives of this queue pair with WR_FLUSH_ERR.
+
+        The receives of a shared queue stay there (roce.md §6).
+        """
         if self.held is not None:
             self.end_receive(Status.WR_FLUSH_ERR)
         if not self.receives.shared:
@@ -365,14 +380,18 @@ class Qp:
     # Ends
 
     def to_error(self) -> None:
-        """Enter ERR: all sends and receives end with WR_FLUSH_ERR, in posting order per queue (roce.md §6)."""
+        """Enter ERR, and end all sends and receives with WR_FLUSH_ERR (roce.md §6).
+
+        The sends end in the order in which they were posted, and the receives likewise.
+        """
         self.enter(S.ERR)
         if self.requester is not None:
             self.requester.flush()
         self.flush_receives()
 
     def send_failed(self) -> None:
-        """Handle a failed send: enter ERR, or for UC and UD SQE, in which receives continue (roce.md §6)."""
+        """Enter ERR after a failed send on RC. Enter SQE after a failed send on UC or UD, where receives continue
+        (roce.md §6)."""
         if FAILED_SEND[self.kind] is S.ERR:
             self.to_error()
         else:
@@ -381,7 +400,7 @@ class Qp:
                 self.requester.flush()
 
     def drain(self) -> None:
-        """Report once, in SQD, that all sends that had begun are complete."""
+        """Report SQ_DRAINED once in SQD, when all sends that had begun are complete."""
         if self.state is S.SQD and not self.drained and not (self.requester and self.requester.busy):
             self.drained = True
             self.hca.pending_events.append(AsyncNotice(AsyncType.SQ_DRAINED, self.number))

@@ -1,7 +1,7 @@
 """The requester of an RC queue pair sends requests and handles responses (roce.md §9).
 
-PSNs and message numbers are counted without wrap and truncated to 24 bits on the wire. A received number is extended by
-its distance from the oldest number that is not acknowledged.
+PSNs and message numbers are integers that do not wrap here, and are truncated to 24 bits on the wire. A received number
+of 24 bits is extended by its distance from the oldest number that is not acknowledged.
 """
 
 from uetproto.engine.contract import NEVER, Buffer
@@ -29,11 +29,11 @@ STATUS_OF: dict[int, Status] = {
     Nak.REMOTE_ACCESS_ERROR: Status.REM_ACCESS_ERR,
     Nak.REMOTE_OPERATIONAL_ERROR: Status.REM_OP_ERR,
 }
-"""Maps each fatal NAK to the status of the request that it refuses (roce.md §10)."""
+"""Status with which a request ends after each fatal NAK (roce.md §10)."""
 
 
 class Wqe:
-    """A WQE holds a posted work request and its progress."""
+    """A WQE (work queue element) holds a posted work request and its progress."""
 
     __slots__ = (
         "begun", "bytes", "end", "failed", "first", "kind", "length", "number", "starts", "work",
@@ -43,20 +43,22 @@ class Wqe:
         self.work = work
         self.kind = KINDS[work.opcode]
         self.number = number
-        """SSN; the first work request has 1."""
+        """Send sequence number (SSN) of the work request. The first work request has 1."""
         self.bytes = source
         self.length = ATOMIC_SIZE if work.opcode in ATOMICS else source.length
         self.begun = False
         self.first = self.end = -1
-        """PSNs of the work request: [first, end)."""
+        """First PSN of the work request, and the PSN after its last PSN. Both are −1 before the work request begins."""
         self.starts: set[int] = set()
-        """PSNs from which the response to a READ was requested."""
+        """PSNs of all requests that were sent for a READ. A retransmitted request may ask for a later part of the
+        response, and so have a later PSN."""
         self.failed: Status | None = None
-        """Status with which the work request ends once all earlier ones have ended; None: it has not failed."""
+        """Status with which the failed work request will end, when all earlier work requests have ended. It is None if
+        the work request has not failed."""
 
 
 def bytes_of(qp: Qp, work: PostSend) -> SgeSegments | Inline:
-    """Return the local bytes of a work request."""
+    """Return the object that reads or writes the local bytes of a work request."""
     if work.inline is not None:
         return Inline(work.inline)
     right = Access.LOCAL_WRITE if KINDS[work.opcode].answered else Access(0)
@@ -64,7 +66,10 @@ def bytes_of(qp: Qp, work: PostSend) -> SgeSegments | Inline:
 
 
 def headers_of(operation: int, work: PostSend, length: int, offset: int = 0) -> bytes:
-    """Return the extension headers of a packet; its message has `length` bytes, and a READ resumes at `offset`."""
+    """Return the extension headers of a packet whose message has `length` bytes.
+
+    `offset` is the first byte that a READ asks for, which is not 0 in a retransmission.
+    """
     if operation in (Operation.RDMA_WRITE_FIRST, Operation.RDMA_WRITE_ONLY, Operation.RDMA_READ_REQUEST):
         return RethHeader.pack(va=work.remote_addr + offset & (1 << 64) - 1, r_key=work.rkey, dmalen=length - offset)
     if operation == Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE:
@@ -82,7 +87,10 @@ def headers_of(operation: int, work: PostSend, length: int, offset: int = 0) -> 
 
 
 class RcRequester:
-    """The requester of an RC queue pair: it sends, retransmits and handles responses, in posting order."""
+    """The requester of an RC queue pair sends and retransmits requests and processes responses.
+
+    It begins and ends work requests in the order in which they were posted.
+    """
 
     def __init__(self, qp: Qp) -> None:
         hca, attributes = qp.hca, qp.attributes
@@ -95,21 +103,22 @@ class RcRequester:
         self.posted = 0
         """Number of the newest work request."""
         self.at = 1
-        """Number of the work request whose packet is sent next."""
+        """Number of the work request to which the next packet belongs."""
         self.una = self.next = self.cursor = attributes.sq_psn
-        """PSNs: the oldest unacknowledged, the next new one, the next to be sent."""
+        """Oldest unacknowledged PSN, next PSN that was never used, and next PSN to be sent."""
         self.lsn = 0
-        """Limit of the credits (roce.md §9): SEND and WRITE_WITH_IMM may go one beyond it."""
+        """Limit sequence number (LSN) of the credits. A SEND or WRITE_WITH_IMM may have an SSN up to LSN + 1 (roce.md
+        §9)."""
         self.unlimited = not config.credits
         self.unanswered = 0
-        """Number of READs and ATOMICs without a response."""
+        """Number of READs and ATOMICs that have begun and whose responses are not complete."""
         self.retries = attributes.retry_cnt
         self.rnr_retries = attributes.rnr_retry
         self.refused = 0
-        """Number of RNR NAKs since the last advance."""
+        """Number of RNR NAKs since a new PSN was acknowledged."""
         self.timer = NEVER
         self.resume_at = NEVER
-        """End of RNR_WAIT; `NEVER` in RUN."""
+        """Time at which RNR_WAIT ends, or `NEVER` outside RNR_WAIT."""
         self._restarted_at = -1
         """PSN at which an implied NAK has caused a retransmission."""
         self.retransmitted = 0
@@ -123,14 +132,14 @@ class RcRequester:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read attributes that may have changed; a timer that is off is started by the next call of `pump`."""
+        """Read the attributes of the queue pair again. If they enable the timeout, the next `pump` starts the timer."""
         self.wait = timeout_of(self.qp.attributes.timeout, self.config.timeout_factor)
         if self.wait == NEVER:
             self.timer = NEVER
 
     @property
     def busy(self) -> bool:
-        """Tell whether a work request has begun and has not ended."""
+        """Return True when a work request has begun and has not ended."""
         wqe = self.wqes.get(self.head)
         return wqe is not None and wqe.begun
 
@@ -146,7 +155,7 @@ class RcRequester:
     # Sending
 
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
-        """Send at most `budget` packets within the limits and return their number."""
+        """Send at most `budget` packets, as window, credits and other limits permit, and return their number."""
         sent = 0
         # At a low rate the next acknowledgement request may be far away, so each packet restarts the timer.
         slow = self.qp.rate is not None and self.qp.rate.paced
@@ -242,7 +251,7 @@ class RcRequester:
     # Answers
 
     def take(self, parsed: Parsed, now: int) -> None:
-        """Handle a response (roce.md §9); drop it if its PSN is not outstanding."""
+        """Process a response (roce.md §9). A response whose PSN is not outstanding is counted and dropped."""
         offset = parsed.psn - self.una & MASK
         values = parsed.values
         if offset >= self.next - self.una:

@@ -1,4 +1,4 @@
-"""The responder of an RC queue pair serves requests and sends responses (roce.md §8, §12)."""
+"""The responder of an RC queue pair executes requests and sends responses (roce.md §8, §12)."""
 
 from collections import deque
 from collections.abc import Callable
@@ -37,7 +37,7 @@ RIGHTS: dict[MessageStep, Access] = {
     MessageStep.READ: Access.REMOTE_READ,
     MessageStep.ATOMIC: Access.REMOTE_ATOMIC,
 }
-"""Rights that the queue pair (roce.md §8 check 4) and the region (check 8) must grant."""
+"""Access right that a packet needs, both from the queue pair (roce.md §8 check 4) and from the region (check 8)."""
 
 _CHECKED_KEYS = (MessageStep.RDMA_WRITE_FIRST, MessageStep.RDMA_WRITE_ONLY, MessageStep.READ, MessageStep.ATOMIC)
 
@@ -45,7 +45,8 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "key_first": ("order", "rights", "receive", "resources", "size", "key", "alignment"),
     "alignment_first": ("order", "rights", "receive", "resources", "size", "alignment", "key"),
 }
-"""Two orders of checks 3 to 9 (roce.md §8), by name; the first check that fails decides."""
+"""Names of checks 3 to 9 of roce.md §8, in their order for each value of `check_order`. The first check that fails
+determines the NAK."""
 
 EVENT_OF: dict[int, AsyncType] = {
     Nak.INVALID_REQUEST: AsyncType.QP_FATAL,
@@ -56,7 +57,8 @@ EVENT_OF: dict[int, AsyncType] = {
 
 @dataclass(slots=True)
 class SavedResponse:
-    """A READ or ATOMIC request whose response can be sent again (roce.md §8.1)."""
+    """This class holds a READ or ATOMIC request that was executed, so that its response can be sent again (roce.md
+    §8.1)."""
 
     psn: int
     count: int
@@ -65,12 +67,12 @@ class SavedResponse:
     r_key: int
     length: int
     original: int | None
-    """Value at the address before the ATOMIC."""
+    """Value in memory before an ATOMIC, or None for a READ."""
 
 
 @dataclass(slots=True)
 class ShortResponse:
-    """A response that is one packet without payload: ACK, NAK, RNR NAK, ATOMIC acknowledge."""
+    """An ACK, NAK, RNR NAK or ATOMIC acknowledge is a response of one packet without payload."""
 
     operation: Operation
     psn: int
@@ -79,7 +81,10 @@ class ShortResponse:
 
 @dataclass(slots=True)
 class ReadResponse:
-    """A READ response that is being sent; the bytes of each packet are read from memory when that packet is sent."""
+    """This class holds a READ response that is being sent.
+
+    The payload of each packet is read from memory when that packet is sent.
+    """
 
     psn: int
     """PSN of the first packet of this response."""
@@ -94,7 +99,7 @@ class ReadResponse:
 
 
 class RcResponder(Inbound):
-    """The responder of an RC queue pair: it serves requests and sends responses in order of PSN."""
+    """The responder of an RC queue pair executes requests and sends responses in the order of their PSNs."""
 
     def __init__(self, qp: Qp) -> None:
         super().__init__(qp)
@@ -104,7 +109,7 @@ class RcResponder(Inbound):
         self.saved: deque[SavedResponse] = deque(maxlen=qp.attributes.max_dest_rd_atomic)
         self._pending_acks = 0
         self._ack_deadline = NEVER
-        """Latest time to send the pending acknowledgements."""
+        """Time at which the pending acknowledgements are sent at the latest, or NEVER if none is pending."""
         self._nak_sent = False
         """Whether a NAK was sent, after which packets beyond ePSN cause no further NAK until ePSN arrives."""
         self._checks = _COMPILED_CHECKS[self.config.check_order]
@@ -112,7 +117,7 @@ class RcResponder(Inbound):
     # Requests
 
     def take(self, parsed: Parsed, now: int) -> None:
-        """Handle a request that has passed check 1."""
+        """Process a request that has passed check 1 of roce.md §8."""
         distance = diff(parsed.psn, self.epsn)
         if distance > 0:
             self.qp.hca.count("packet ahead")

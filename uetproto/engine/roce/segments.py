@@ -1,7 +1,7 @@
-"""These tables say how a work request becomes the packets of a message (roce.md §3, §6, §10).
+"""These tables say how a work request is sent as the packets of a message (roce.md §3, §6, §10).
 
-For each opcode of a send request they tell the services that have it, the opcode of the completion, and the BTH
-operations of the packets: FIRST, MIDDLE, LAST or ONLY.
+For each opcode of a send request they have the services that support the opcode, the opcode of the completion, and the
+BTH operations of the FIRST, MIDDLE, LAST or ONLY packet.
 """
 
 from enum import IntEnum
@@ -16,7 +16,7 @@ _READ = Operation.RDMA_READ_REQUEST
 
 
 class Family(NamedTuple):
-    """The operations that the first, middle, last and only packet of one kind of message have."""
+    """A message has these BTH operations in its first, middle and last packets, or in its only packet."""
 
     first: Operation
     middle: Operation
@@ -25,7 +25,10 @@ class Family(NamedTuple):
 
 
 def family(stem: str, suffix: str = "") -> Family:
-    """Return the operations whose names begin with `stem`; `suffix` ends the names of the last and the only packet."""
+    """Return the operations whose names begin with `stem`.
+
+    The names for the last and the only packet end with `suffix`.
+    """
     return Family(
         Operation[f"{stem}_FIRST"],
         Operation[f"{stem}_MIDDLE"],
@@ -39,14 +42,14 @@ def _single(operation: Operation) -> Family:
 
 
 class WrKind(NamedTuple):
-    """A row of the transport table says how a send opcode is handled."""
+    """This class says how the opcode of a send request is handled."""
 
     services: tuple[QpType, ...]
-    """Services that have the opcode (roce.md §6)."""
+    """Services that support the opcode (roce.md §6)."""
     completion: WcOpcode
     family: Family
     answered: bool = False
-    """Whether the opcode is a READ or ATOMIC, which ends with its own response and not with an ACK."""
+    """Whether the opcode is a READ or ATOMIC, which ends with a response that carries data and not with an ACK."""
     receives: bool = False
     """Whether the message uses a receive of the responder and so needs a credit (roce.md §9)."""
 
@@ -62,8 +65,8 @@ KINDS: dict[Opcode, WrKind] = {
     Opcode.ATOMIC_CMP_AND_SWP:   WrKind((_RC,),          WcOpcode.COMP_SWAP,  _single(Operation.COMPARE_SWAP), True),
     Opcode.ATOMIC_FETCH_AND_ADD: WrKind((_RC,),          WcOpcode.FETCH_ADD,  _single(Operation.FETCH_ADD), True),
 }  # fmt: skip
-"""The transport table has a row for each send opcode but ATOMIC_WRITE, which no service has: its effect is not covered
-(roce.md §17)."""
+"""Handling of each opcode of send requests. ATOMIC_WRITE is missing, because roce.md does not cover its effect
+(§17)."""
 
 ATOMICS = (Opcode.ATOMIC_CMP_AND_SWP, Opcode.ATOMIC_FETCH_AND_ADD)
 ATOMIC_SIZE = 8
@@ -73,7 +76,7 @@ WITH_INV = frozenset(o for o in Operation if o.name.endswith(_INV))
 
 
 class MessageStep(IntEnum):
-    """The kinds of packets that a message can have, by place: the columns of the table in roce.md §8."""
+    """A request packet has one of these positions in its message. They are the columns of the table in roce.md §8."""
 
     SEND_FIRST = 0
     SEND_MIDDLE = 1
@@ -88,7 +91,7 @@ class MessageStep(IntEnum):
 
 
 class MessagePhase(IntEnum):
-    """The states that the message in progress at a responder can have: the rows of the table in roce.md §8."""
+    """The message in progress at a responder has one of these states. They are the rows of the table in roce.md §8."""
 
     IDLE = 0
     IN_SEND = 1
@@ -102,7 +105,8 @@ STEPS: dict[int, MessageStep] = {
     Operation.FETCH_ADD: MessageStep.ATOMIC,
     **{operation: MessageStep[name] for operation, name in _STEP_NAMES.items() if name in MessageStep.__members__},
 }
-"""Maps each operation that a responder accepts to its step; all other operations are invalid."""
+"""Position in its message (`MessageStep`) for each BTH operation that a responder accepts. Other operations are not
+legal."""
 
 _S, _P = MessageStep, MessagePhase
 MESSAGE_STATES: dict[MessagePhase, dict[MessageStep, MessagePhase]] = {
@@ -113,7 +117,8 @@ MESSAGE_STATES: dict[MessagePhase, dict[MessageStep, MessagePhase]] = {
     _P.IN_SEND: {_S.SEND_MIDDLE: _P.IN_SEND, _S.SEND_LAST: _P.IDLE},
     _P.IN_WRITE: {_S.RDMA_WRITE_MIDDLE: _P.IN_WRITE, _S.RDMA_WRITE_LAST: _P.IDLE},
 }  # fmt: skip
-"""Maps (state, step) to the next state; a pair that is not here is out of order: NAK 0x61 on RC (roce.md §8)."""
+"""Next state of the message in progress, by its state and by the position of the packet that arrives. A packet without
+an entry is out of order, and causes NAK 0x61 on RC (roce.md §8)."""
 
 FIRST = frozenset((_S.SEND_FIRST, _S.RDMA_WRITE_FIRST))
 MIDDLE = frozenset((_S.SEND_MIDDLE, _S.RDMA_WRITE_MIDDLE))
@@ -122,12 +127,12 @@ ONLY = frozenset((_S.SEND_ONLY, _S.RDMA_WRITE_ONLY))
 SENDS = frozenset((_S.SEND_FIRST, _S.SEND_MIDDLE, _S.SEND_LAST, _S.SEND_ONLY))
 WRITES = frozenset((_S.RDMA_WRITE_FIRST, _S.RDMA_WRITE_MIDDLE, _S.RDMA_WRITE_LAST, _S.RDMA_WRITE_ONLY))
 STARTS = FIRST | ONLY
-"""Steps at which a new message may start on UC (roce.md §11)."""
+"""Positions of the packets that start a message."""
 ENDS = LAST | ONLY
 
 
 def operation_at(operations: Family, index: int, count: int) -> Operation:
-    """Return the operation of packet `index` of `count`."""
+    """Return the BTH operation of packet `index` of a message with `count` packets."""
     if count == 1:
         return operations.only
     if index == 0:
@@ -136,7 +141,7 @@ def operation_at(operations: Family, index: int, count: int) -> Operation:
 
 
 def size_is_legal(step: MessageStep, size: int, path_mtu: int) -> bool:
-    """Tell whether a payload has a legal size, by the payload column of roce.md §3."""
+    """Return True when the payload of a packet has a legal size in bytes (roce.md §3, column payload)."""
     if step in FIRST or step in MIDDLE:
         return size == path_mtu
     if step in LAST:

@@ -1,4 +1,4 @@
-"""Requester and responder of UC, which has no acknowledgements and no retries (roce.md §11)."""
+"""This module has requester and responder of UC, which has no acknowledgements and no retries (roce.md §11)."""
 
 from collections import deque
 
@@ -14,7 +14,7 @@ from uetproto.engine.roce.segments import ENDS, MESSAGE_STATES, STARTS, MessageP
 
 
 class UcRequester(RequesterHalf):
-    """The requester of a UC queue pair: a work request is complete when its last packet was sent."""
+    """The requester of a UC queue pair completes a work request when its last packet was sent."""
 
     def __init__(self, qp: Qp) -> None:
         self.qp = qp
@@ -91,7 +91,10 @@ class UcRequester(RequesterHalf):
 
 
 class UcResponder(Inbound):
-    """The responder of a UC queue pair: it drops messages with a lost packet or a fault; the queue pair stays up."""
+    """The responder of a UC queue pair drops a message of which a packet was lost or is not legal.
+
+    The state of the queue pair does not change then.
+    """
 
     def __init__(self, qp: Qp) -> None:
         super().__init__(qp)

@@ -1,4 +1,5 @@
-"""UD sends and receives single datagrams, also by multicast (roce.md §11)."""
+"""This module has requester and responder of UD, which sends and receives single datagrams, also by multicast (roce.md
+§11)."""
 
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.config import RoceConfig
@@ -16,35 +17,36 @@ from uetproto.wire.icrc import ICRC_SIZE
 from uetproto.wire.tuples import DethHeader
 
 GRH_SIZE = 40
-"""Number of bytes that precede the payload in a receive."""
+"""Number of bytes before the payload in a receive on UD, which hold the GRH or IP header."""
 OWN_QKEY = 1 << 31
-"""Bit of a q_key in a work request that selects the queue pair's own q_key."""
+"""Bit of the q_key in a work request. If it is set, the packet has the q_key of the sending queue pair."""
 NO_RECEIVE = "no receive"
-"""Name of the counter of datagrams that found no posted receive."""
+"""Name of the counter of datagrams that were dropped because no receive was posted."""
 MANAGEMENT_QP, MANAGEMENT_QKEY = 1, 0x80010000
-"""Number and q_key of the management queue pair, whose attribute is not used."""
+"""Number and q_key of the management queue pair. Its attribute `qkey` is not used."""
 
 _IPV4, _IPV6 = codec_of(IPV4), codec_of(IPV6)
 _IPV4_MAPPED = 0xFFFF
 
 
 def group_of(gid: int) -> int:
-    """Return a GID as an address; `::ffff:a.b.c.d` is an IPv4 address (roce.md §1, §11)."""
+    """Return the IP address that a GID stands for. A GID `::ffff:a.b.c.d` stands for an IPv4 address (roce.md §1,
+    §11)."""
     return gid & 0xFFFFFFFF if gid >> 32 == _IPV4_MAPPED else gid
 
 
 def is_multicast(address: int, ip_version: int) -> bool:
-    """Tell whether an address is in 224.0.0.0/4 or ff00::/8."""
+    """Return True when an address is a multicast address, in 224.0.0.0/4 or ff00::/8."""
     return address >> 28 == 0xE if ip_version == 4 else address >> 120 == 0xFF
 
 
 def q_key_of(qp: Qp) -> int:
-    """Return the queue pair's own q_key (roce.md §11)."""
+    """Return the q_key of a queue pair (roce.md §11)."""
     return MANAGEMENT_QKEY if qp.number == MANAGEMENT_QP else qp.attributes.qkey
 
 
 class UdRequester(UcRequester):
-    """The requester of a UD queue pair sends one packet for each work request, to the address in that request."""
+    """The requester of a UD queue pair sends one packet for each work request, to the address in the work request."""
 
     def __init__(self, qp: Qp) -> None:
         super().__init__(qp)
@@ -75,7 +77,10 @@ class UdRequester(UcRequester):
 
 
 class UdResponder(UcResponder):
-    """The responder of a UD queue pair: each datagram is whole; one that does not fit is dropped silently."""
+    """The responder of a UD queue pair stores each packet in a receive of its own.
+
+    A packet that does not fit its receive is counted and dropped.
+    """
 
     def take(self, parsed: Parsed, now: int) -> None:
         qp = self.qp
@@ -122,13 +127,16 @@ class UdResponder(UcResponder):
 
 
 def first_bytes(network: Buffer, config: RoceConfig) -> bytes:
-    """Return the 40 bytes before a payload: a GRH or IPv6 header, or an IPv4 header after 20 undefined bytes."""
+    """Return the 40 bytes before the payload in a receive.
+
+    They are a GRH, an IPv6 header, or an IPv4 header after 20 undefined bytes.
+    """
     fill = bytes([config.ud_ipv4_fill])
     return bytes(network)[:GRH_SIZE].rjust(GRH_SIZE, fill)
 
 
 def network_header(packet: RocePacket, config: RoceConfig) -> bytes:
-    """Return the IP header that a packet would have on the wire, for copies that never leave the adapter."""
+    """Return the IP header that a packet would have on the wire, for a copy that is delivered within the adapter."""
     size = len(packet.header) + len(packet.payload) + UDP.size + ICRC_SIZE
     common = {
         "dscp": config.dscp,

@@ -1,4 +1,4 @@
-"""Checks of posted work requests, which raise `LocalError` naming the argument (roce.md §6)."""
+"""These functions check posted work requests, and raise `LocalError` that names the argument (roce.md §6)."""
 
 from uetproto.engine.roce.contract import PostSend, QpType, SendFlags, Sge
 from uetproto.engine.roce.psn import MASK
@@ -27,7 +27,7 @@ def check_list(sg_list: tuple[Sge, ...]) -> int:
 
 
 def check_send(qp: Qp, work: PostSend) -> None:
-    """Check a send against service, length, rights and address. Raises `LocalError`."""
+    """Check that the service and the attributes of the queue pair permit a send. Raises `LocalError` if they do not."""
     kind = KINDS.get(work.opcode)
     name = getattr(work.opcode, "name", work.opcode)
     if kind is None or qp.kind not in kind.services:
