@@ -30,8 +30,8 @@ class Bounded(Protocol):
     most: int
     """Greatest number of flows of this type that all vantage points together keep."""
     since: int | None
-    """Time in nanoseconds of the oldest flow that the next sweep keeps. It is None if the next sweep need not drop
-    flows for this reason."""
+    """Time in nanoseconds of the oldest flow that the next sweep keeps. It is None unless all tables of this type
+    together hold too many flows."""
 
     def __len__(self) -> int: ...
 

@@ -63,12 +63,12 @@ class ListenerPair:
         return [table for listener in self._both for table in listener.tables]
 
     def sweep(self, now: int) -> None:
-        """Sweep both listeners."""
+        """Call `sweep` of both listeners."""
         for listener in self._both:
             listener.sweep(now)
 
     def end(self) -> None:
-        """End both listeners."""
+        """Call `end` of both listeners."""
         for listener in self._both:
             listener.end()
 

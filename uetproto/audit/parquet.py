@@ -191,7 +191,7 @@ class PacketTable:
         self._table = _Table(folder / PACKETS, PACKET_COLUMNS, "packets of UET and RoCE, as uetproto audit saw them")
 
     heard: Heard = MappingProxyType({})
-    """Functions that are called at events; there are none."""
+    """Empty map, because no function is called at events."""
 
     def __call__(self, judge: Judge, file: str, interface: str, number: int) -> "_Packets":
         return _Packets(self._table.add, file, interface)
@@ -215,7 +215,7 @@ class _Packets:
         self._lengths.take(record)
 
     tables: Sequence[Bounded] = ()
-    """Tables in which flows are kept; there are none."""
+    """Empty, because no flows are kept."""
 
     def sweep(self, now: int) -> None:
         """Do nothing, because no flows are kept."""

@@ -196,7 +196,7 @@ HEADS = {
     )
     for header in headers
 }
-"""Maps the class of each first header of a PDC to a function that gets, from a tracker, the function that follows such
-packets."""
+"""Maps the class of a first header to a getter. Called with a tracker, the getter returns the method that follows
+packets with this header."""
 _PLAIN = len(head_class("pds.ack")._fields)
 _SACKS = frozenset({"pds.ack_cc", "pds.ack_ccx"})

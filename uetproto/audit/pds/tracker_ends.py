@@ -58,8 +58,8 @@ class PdcTable:
         return {"silent": self.flows.silent // 2, "evicted": (self.flows.evicted + 1) // 2}
 
     def close(self) -> None:
-        """Drop all PDCs after the last packet. They are unlinked, because objects that refer to each other would not be
-        freed at once."""
+        """Drop all PDCs after the last packet. The links between their objects are removed, because Python does not
+        free objects that refer to each other at once."""
         for direction in self.flows:
             direction.ses = direction.other.ses = direction.pdc.initiator = direction.before = direction.after = None
         for direction in self.flows:
@@ -172,8 +172,8 @@ class PdcTable:
         return self.by_key.get((seen.dst, peer, seen.src))
 
     def is_unknown(self, *keys: Key) -> bool:
-        """Return whether these ends surely have had no PDC. This is known only in a complete and ordered capture that
-        has the SYN packet of the first PDC between the two hosts."""
+        """Return whether the ends with these keys surely have had no PDC. This is known only in a complete and ordered
+        capture that has the SYN packet of the first PDC between the two hosts."""
         if not self.certain or any(key in self.by_key or key in self._dropped for key in keys):
             return False
         here, _, there = keys[0]

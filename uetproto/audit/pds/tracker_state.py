@@ -35,8 +35,8 @@ Hosts = tuple[int, int]
 
 
 class PdsEvent(Event):
-    """This enumeration has the events of PDCs. Unless a docstring says otherwise, a rule gets the `PdcDirection` of the
-    request with the event."""
+    """This enumeration has the events of PDCs. With an event, a rule gets the `PdcDirection` of the request, unless the
+    docstring of the event says otherwise."""
 
     FIRST = auto()
     """A PSN was seen for the first time, in a request or in a control packet that consumes a PSN."""
@@ -221,7 +221,7 @@ class PdcDirection:
     learned: int = -1
     """Number of the ACK that told the PDCID of the sender. It is -1 if no ACK did."""
     others: tuple[int, ...] = ()
-    """PDCIDs of the sender, and Start_PSNs, whose contradictions are already reported."""
+    """PDCIDs and Start_PSNs of the sender that contradict each other and were already reported."""
     opener: ObservedPacket | None = None
     """SYN packet that opened the PDC if another PDC used the same PDCID before, else None."""
     fast: int = NEVER
@@ -236,7 +236,7 @@ class PdcDirection:
     clear: int | None = None
     """CLEAR_PSN of the first transmission with the newest PSN, or None."""
     cleared: int | None = None
-    """Newest CLEAR_PSN that took the slow path, in a request, a CLEAR_CMD or implied by CLOSE_CMD, or None."""
+    """Newest PSN that was cleared by a request on the slow path, by a CLEAR_CMD or by a CLOSE_CMD, or None."""
     range: int = 1024
     """Widest window that the receiver is known to offer, in PSNs (UE 1.0.1 §3.5.12.6)."""
     records: dict[int, PsnRecord] = field(default_factory=dict)

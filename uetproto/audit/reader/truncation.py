@@ -40,8 +40,8 @@ def kept_bytes(packet: Packet) -> int:
 
 
 def missing_end(packet: Packet) -> Misfit:
-    """Return which length field of a packet, the outermost one, states a later end than the packet has, and by how many
-    bytes."""
+    """Return a `Misfit` that names the outermost length field of a packet, and says how many bytes before the stated
+    end the packet ends."""
     form, values, offset = next(layer for layer in packet.layers if layer.form in _ENDS)
     name, end_of = _ENDS[form]
     missing = offset + end_of(values) - kept_bytes(packet)

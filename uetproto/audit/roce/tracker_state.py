@@ -71,8 +71,8 @@ NOTED = frozenset({Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST, *WRI
 
 
 class RoceEvent(Event):
-    """This enumeration has the events of queue pairs. Unless a docstring says otherwise, a rule gets the `QpStream` of
-    the sender with the event, or a `Contradicted` if the tracker itself has judged the event."""
+    """This enumeration has the events of queue pairs. With an event, a rule gets the `QpStream` of the sender, or a
+    `Contradicted` if the tracker itself has judged the event, unless the docstring of the event says otherwise."""
 
     PACKET = auto()
     """A packet of RC, UC or UD came; the event is only counted."""
@@ -360,7 +360,7 @@ class QpStream:
                 each.pause, each.pause_before = each.pause_before, None
 
     def repeats_from(self, psn: int) -> bool:
-        """Return whether `psn` is the oldest PSN without an ACK, with which a sender starts to repeat after a
+        """Return whether `psn` is the oldest PSN without an ACK, with which a sender starts its retransmission after a
         time-out."""
         return self.answered is not None and psn == (self.answered + 1) & M24
 

@@ -11,7 +11,7 @@ from uetproto.audit.rule import Event
 
 
 class SesEvent(Event):
-    """This enumeration has the events of messages. A rule gets an `AuditedMessage` with the event. With events of
+    """This enumeration has the events of messages. With an event, a rule gets an `AuditedMessage`; with events of
     answers it gets an `AuditedAnswer`, with events of read data a `ReturnedData`, and with some events another class,
     which the event names."""
 

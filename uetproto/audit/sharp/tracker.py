@@ -63,8 +63,8 @@ Edge = tuple[int, int, int, int]
 
 
 class SharpEvent(Event):
-    """This enumeration has the events of SHARP groups. A rule gets an `AuditedSharpMessage`, an `AuditedAggregation` or
-    an `AuditedSharpGroup` with the event."""
+    """This enumeration has the events of SHARP groups. With an event, a rule gets an `AuditedSharpMessage`, an
+    `AuditedAggregation` or an `AuditedSharpGroup`, as the event says."""
 
     MESSAGE = auto()
     """A message came. The rule gets an `AuditedSharpMessage`."""
@@ -76,7 +76,7 @@ class SharpEvent(Event):
     RESULT = auto()
     """A result came. The rule gets an `AuditedAggregation`."""
     UNLIKE = auto()
-    """A result belongs to another operation, datatype or count than the requests of the children. The rule gets an
+    """A result has another collective, operation, datatype or count than the requests of the children. The rule gets an
     `AuditedAggregation`."""
     OTHER_JOB = auto()
     """A message has another job than nearly all other messages of its group. The rule gets an `AuditedSharpGroup`."""

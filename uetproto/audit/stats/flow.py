@@ -54,7 +54,7 @@ class FlowMeter:
     )  # fmt: skip
 
     def __init__(self, kind: str, state: Any, mask: int, time_ns: int, owner: MeterOwner) -> None:
-        """Open a meter. `state` is the tracker's state of the flow, and `mask` has the bits of a PSN."""
+        """Open a meter. `state` is the tracker's state of the flow, and `mask` is the largest PSN."""
         self.kind = kind
         self.state = state
         self.owner = owner
@@ -167,7 +167,7 @@ class FlowMeter:
             self.trace.add(self.trace.trimmed, psn, time_ns)
 
     def cause_of(self, psn: int, request: OpenRequest | None) -> str:
-        """Return why a PSN is sent again: the code of a NACK, `TRIMMED` or `UNKNOWN`. Forget the cause."""
+        """Return why a PSN is sent again: the code of a NACK, `TRIMMED` or `UNKNOWN`. The cause is then forgotten."""
         is_cut = psn in self.cut
         self.cut.pop(psn, None)
         refused = self.refused.pop(psn, None)
@@ -179,7 +179,7 @@ class FlowMeter:
         return TRIMMED if is_cut else UNKNOWN
 
     def is_rewound(self, psn: int) -> bool:
-        """Return whether a NACK demanded that this PSN be sent again with all PSNs from a lower one on."""
+        """Return whether this PSN is in the range of PSNs that a NACK demanded to be sent again."""
         if self.rewound is None:
             return False
         start = self.rewound.start
@@ -255,7 +255,7 @@ class FlowMeter:
             self.trace.add(self.trace.refused, psn, time_ns)
 
     def rewind(self, code: str, psn: int, time_ns: int) -> None:
-        """Note that a NACK with `code` demands all requests from this PSN on again."""
+        """Note that a NACK with `code` demands that all requests from this PSN on be sent again."""
         newest = self.newest
         if newest is None or (newest - psn) & self.mask >= self.half:
             newest = psn
@@ -264,7 +264,7 @@ class FlowMeter:
     # Messages ---------------------------------------------------------------------------------------------------------
 
     def begin(self, message: MessageMeter) -> None:
-        """Open the meter of a message."""
+        """Add the meter of a message that begins."""
         before = self.messages.get(message.key)
         if before is not None:  # another connection, with the same PSN
             self._close(before)

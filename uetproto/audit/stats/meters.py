@@ -98,7 +98,7 @@ class Meters:
         self._swept = 0
 
     def of(self, kind: str, state: Any, mask: int) -> FlowMeter:
-        """Return the meter of a flow, which is opened if it does not exist. `mask` has the bits of a PSN."""
+        """Return the meter of a flow, which is opened if it does not exist. `mask` is the largest PSN."""
         return self.flows.get(state) or self._open(kind, state, mask)
 
     def counted(self, kind: str, state: Any, mask: int, seen: ObservedPacket) -> FlowMeter:

@@ -59,7 +59,8 @@ class Times:
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     def quantile(self, part: float) -> int:
-        """Return the smallest time that a share `part` of all times does not exceed, or 0 if nothing was measured."""
+        """Return the time in nanoseconds that a share `part` (0 to 1) of all measured times does not exceed, or 0 if
+        nothing was measured."""
         wanted = ceil(part * self.count)
         for bucket in sorted(self.buckets):
             wanted -= self.buckets[bucket]
