@@ -117,5 +117,5 @@ def test_other_types_are_refused(type_):
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(LocalError, match="dtype: 'float128'; legal: bool"):
+    with pytest.raises(LocalError, match=r"dtype: 'float128' is not legal \(did you mean float32.*\); legal: bool"):
         dtype("float128")

@@ -441,7 +441,7 @@ def test_only_blocks_of_one_size() -> None:
     ("given", "message"),
     [
         (3, r"multicast: 3; legal: MulticastConfig\(...\), or its keywords"),
-        ({"root": 1}, "multicast: 'root'; legal: mtu, roots, subgroups, .*"),
+        ({"root": 1}, r"multicast: 'root' \(did you mean roots\?\); legal: mtu, roots, subgroups, .*"),
         ({"roots": 0}, "roots: 0; legal: a whole number from 1 on"),
         ({"roots": "2"}, "roots: '2'; legal"),
         ({"mtu": 8192}, "multicast: mtu 8192; legal: up to the path_mtu of 4096"),
