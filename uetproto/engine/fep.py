@@ -133,7 +133,10 @@ class Fep:
         initiator.on_time(now)
 
     def _ses_deadline(self) -> int:
-        late, at = self.target.deadline(), self.initiator.deadline()
+        late, initiator = self.target.deadline(), self.initiator
+        if not (initiator.due or initiator.timers):
+            return late
+        at = initiator.deadline()
         return late if late < at else at
 
     def deadline(self) -> int | None:

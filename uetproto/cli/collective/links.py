@@ -36,6 +36,7 @@ class LinkMeter:
         self._hops = hops
         self._payload = [0] * len(hops)
         self._known: dict[tuple[int, bytes], int] = {}
+        """Payload of frames by their length and their first bytes; inverted (~) if further bytes of each decide."""
         payload_of = {"uet": self._uet, "roce": self._roce}[transport]
         for number, hop in enumerate(hops):
             hop.link.watch(self._counter(number, payload_of))
@@ -56,16 +57,19 @@ class LinkMeter:
         return look
 
     def _uet(self, frame: bytes) -> int:
-        begin = frame[_BASE : _BASE + 2] + frame[_SES : _SES + 2]  # types, flags and the opcode of the SES
-        found = self._known.get((len(frame), begin))
+        key = len(frame), frame[_BASE : _BASE + 2] + frame[_SES : _SES + 2]  # types, flags and the opcode of the SES
+        found = self._known.get(key)
         if found is None:
-            self._known[len(frame), begin] = found = len(decode(frame).payload)
-        if found == RECORD and begin[2] & _OPCODE == Opcode.WRITE and frame[_KEY : _KEY + 8] == _RECORD_KEY:
-            return 0
-        if begin[2] & _OPCODE in _SENDS:
+            found, opcode = len(decode(frame).payload), key[1][2] & _OPCODE
+            if opcode in _SENDS or (opcode == Opcode.WRITE and found == RECORD):
+                found = ~found
+            self._known[key] = found
+        if found >= 0:
+            return found
+        if key[1][2] & _OPCODE in _SENDS:
             vector = vector_size(frame, _BASE, roce=False)
-            return found if vector is None else vector
-        return found
+            return ~found if vector is None else vector
+        return 0 if frame[_KEY : _KEY + 8] == _RECORD_KEY else ~found
 
     def _roce(self, frame: bytes) -> int:
         vector = vector_size(frame, _BASE, roce=True)

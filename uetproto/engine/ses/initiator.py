@@ -57,9 +57,11 @@ class SesInitiator:
         self._number = 0
         self._starved: deque[MessageTransfer] = deque()
         """Messages whose next attempt waits for a free message_id."""
-        self._due: list[Callable[[int], None]] = []
+        self.due: list[Callable[[int], None]] = []
         """Actions that run at the next poll, as PDS cannot be called back while it calls SES."""
-        self._timers: list[tuple[int, int, MessageTransfer]] = []
+        self.timers: list[tuple[int, int, MessageTransfer]] = []
+        """Heap of the timers of messages: {time, number of the message, message}; without it and `due`, `deadline` is
+        NEVER."""
 
     # Work
 
@@ -116,7 +118,7 @@ class SesInitiator:
 
     def start(self, transfer: MessageTransfer) -> None:
         """Queue another attempt for the next poll."""
-        self._due.append(lambda now: self._send(transfer, now))
+        self.due.append(lambda now: self._send(transfer, now))
 
     def _send(self, transfer: MessageTransfer, now: int) -> None:
         if transfer.state is not MessageState.QUEUED or transfer.attempt is not None:
@@ -228,15 +230,15 @@ class SesInitiator:
             self.bad_responses += 1
             return self._reply(answer.response_message_id, answer.job_id, ReturnCode.UNDELIVERABLE)
         if answer.return_code not in GOOD:
-            self._due.append(lambda at: self._spoilt(message, answer.return_code, at))
+            self.due.append(lambda at: self._spoilt(message, answer.return_code, at))
             return self._reply(answer.response_message_id, answer.job_id, None, 0)
         wrong = answer.job_id != transfer.plan.job_id
         code = ReturnCode.BAD_JOB_ID if wrong else self.take_data(transfer, answer, payload)
         if code is not None:
             bad = code
-            self._due.append(lambda at: self._spoilt(message, bad, at))
+            self.due.append(lambda at: self._spoilt(message, bad, at))
         elif transfer.whole and message.all_answered:
-            self._due.append(lambda at: self.look(message, at))
+            self.due.append(lambda at: self.look(message, at))
         whole = self.config.return_modified_length == "read"
         modified = answer.modified_length if whole else len(payload)
         return self._reply(answer.response_message_id, answer.job_id, code, modified)
@@ -267,7 +269,7 @@ class SesInitiator:
         transfer.read += size
         message = transfer.attempt
         if transfer.whole and message is not None and message.all_answered:
-            self._due.append(lambda at: self.look(message, at))
+            self.due.append(lambda at: self.look(message, at))
 
     # Deferral (ses.md §5.7, §5.8)
 
@@ -318,7 +320,7 @@ class SesInitiator:
         pdc, message.pdc = message.pdc, None
         if pdc is not None:
             self.short_reads.pop((pdc, message.psn), None)
-            self._due.append(lambda now: self._unlock(pdc, now))
+            self.due.append(lambda now: self._unlock(pdc, now))
 
     def on_closed(self, pdc: Connection) -> None:
         """Fail the reads that had locked a PDC, now closed: their data cannot arrive (ses.md §5.4)."""
@@ -343,7 +345,7 @@ class SesInitiator:
         if transfer.exposed is not None:
             transfer.exposed()
         if transfer.order is not None:
-            self._due.extend(self._resumed(other) for other in transfer.order.leave(transfer))
+            self.due.extend(self._resumed(other) for other in transfer.order.leave(transfer))
         operation = transfer.operation
         operation.take_end(transfer, transfer.state is MessageState.ERROR)
         if operation.open:
@@ -374,27 +376,27 @@ class SesInitiator:
 
     def arm(self, transfer: MessageTransfer, at: int) -> None:
         transfer.deadline = at
-        heapq.heappush(self._timers, (at, transfer.number, transfer))
+        heapq.heappush(self.timers, (at, transfer.number, transfer))
 
     def on_time(self, now: int) -> None:
         """Run the timers that are due, and the queued actions."""
-        timers = self._timers
+        timers = self.timers
         while timers and timers[0][0] <= now:
             at, _, transfer = heapq.heappop(timers)
             if transfer.deadline == at:
                 transfer.deadline = NEVER
                 waits = transfer.state is MessageState.BACKOFF
                 transfer.step(MessageInput.TIME if waits else MessageInput.TIMEOUT, now)
-        while self._due:
-            due, self._due = self._due, []
+        while self.due:
+            due, self.due = self.due, []
             for action in due:
                 action(now)
 
     def deadline(self) -> int:
         """Return when `on_time` has something to do; NEVER: no timer is armed."""
-        if self._due:
+        if self.due:
             return 0
-        timers = self._timers
+        timers = self.timers
         while timers and timers[0][2].deadline != timers[0][0]:
             heapq.heappop(timers)
         return timers[0][0] if timers else NEVER

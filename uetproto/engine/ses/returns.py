@@ -59,6 +59,8 @@ class Returns:
     def __init__(self) -> None:
         self.open = 0
         """Number of return packets that are not acknowledged yet."""
+        self.used = False
+        """Whether a read has come; `queued` is False before."""
         self._queued: deque[ReturnMessage] = deque()
         self._read: deque[tuple[Region, int]] = deque()
         """Bytes that were sent in ACKs, of regions with `on_read`: {region, number of bytes}."""
@@ -81,6 +83,7 @@ class Returns:
         """Queue the data of a read packet; return `accepted` as the answer to that packet, or None if the answer
         follows later."""
         self.open += 1
+        self.used = True
         self._queued.append(ReturnMessage(self, pdc, next_hdr, header, data, region))
         self._waiting[pdc] = waiting = self._waiting.get(pdc, 0) + 1
         if waiting < _MOST_QUEUED:
@@ -90,6 +93,7 @@ class Returns:
 
     def acknowledged(self, region: Region, size: int) -> None:
         """Note that an ACK carries `size` bytes of a region; `flush` reports them to `on_read`."""
+        self.used = True
         self._read.append((region, size))
 
     def left(self, pdc: Connection) -> None:

@@ -612,7 +612,7 @@ class SesTarget:
 
     def deadline(self) -> int:
         """Return the time of the next late answer or of the next search for idle messages; NEVER: there is neither."""
-        if self._answers or self.returns.queued:
+        if self._answers or (self.returns.used and self.returns.queued):
             return 0
         at = self._idle_at if self.messages else NEVER
         if self._observable:

@@ -5,6 +5,7 @@ It checks the arguments and chooses opcode, header form and header fields.
 
 from collections.abc import Callable
 from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from uetproto.engine.config import SesConfig
@@ -129,8 +130,8 @@ _OPTIONAL = ("tag", "match_bits", "completion_data")
 
 
 def _check_fields(work: Addressed) -> None:
-    for name, end in _ENDS[type(work)]:
-        value = getattr(work, name)
+    values, ends = _ENDS[type(work)]
+    for value, (name, end) in zip(values(work), ends, strict=True):
         if type(value) is int and 0 <= value < end:
             continue
         if value is not None or name not in _OPTIONAL:
@@ -358,11 +359,16 @@ def _nop(work: Nop, config: SesConfig) -> SesOperation:
 _KINDS: dict[type, Callable[[Any, SesConfig], SesOperation]] = {
     Write: _write, Read: _read, Atomic: _atomic, Send: _send, Nop: _nop,
 }  # fmt: skip
-_ENDS = {
-    kind: tuple((name, 1 << bits) for name, bits in _BITS.items() if name in {field.name for field in fields(kind)})
-    for kind in _KINDS
-}
-"""Fields of each kind of work that hold numbers, with the first number that is too great."""
+
+
+def _numbers_of(kind: type) -> tuple[Callable[[Any], tuple[object, ...]], tuple[tuple[str, int], ...]]:
+    names = [name for name in _BITS if name in {field.name for field in fields(kind)}]
+    return attrgetter(*names), tuple((name, 1 << _BITS[name]) for name in names)
+
+
+_ENDS = {kind: _numbers_of(kind) for kind in _KINDS}
+"""For each kind of work a function that returns the fields that hold numbers, and the name of each with the first
+number that is too great."""
 
 
 def operation_of(work: Addressed, config: SesConfig) -> SesOperation:

@@ -89,7 +89,8 @@ class UetEnd(GrantingEnd):
         ))  # fmt: skip
 
     def _event(self, event: Any) -> None:
-        if isinstance(event, RemoteWrite):
+        kind = type(event)  # most events are of other kinds
+        if kind is RemoteWrite:
             if event.resource_index == _GRANTS:
                 record = event.data
                 grant = ReceiveGrant.unpack(self._mailbox[record * RECORD : (record + 1) * RECORD])
@@ -98,7 +99,7 @@ class UetEnd(GrantingEnd):
                 slot = self._awaited.get((event.initiator, event.data))
                 if slot is not None:
                     self.on_written(slot)
-        elif isinstance(event, Completion):
+        elif kind is Completion:
             peer, done = event.context
             done(_failure(self.rank, peer, event))
 
