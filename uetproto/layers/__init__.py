@@ -6,6 +6,8 @@ and to native IP. `bind_roce()`, `bind_sharp()` and `bind_mcast()` bind the othe
 
 from typing import TYPE_CHECKING, Any
 
+from scapy.config import conf
+
 from uetproto.layers import uet
 from uetproto.layers.base import LayerError
 from uetproto.layers.messages import UetPackets, uet_message
@@ -14,6 +16,11 @@ from uetproto.layers.session import PdcSession, UetMessage
 from uetproto.layers.uet import *  # noqa: F403
 
 __all__ = [*uet.__all__, "LayerError", "PdcSession", "UetMessage", "UetPackets", "uet_message", "uet_reply"]
+
+# Scapy's explore() knows only names of its own packages.
+conf.layers.ldict["scapy.layers.uetproto"] = [
+    layer for layers in (uet.LAYERS, uet.ROCE_LAYERS, uet.SHARP_LAYERS, uet.MCAST_LAYERS) for layer in layers.values()
+]
 
 if TYPE_CHECKING:
 

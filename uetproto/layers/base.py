@@ -3,18 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from scapy.error import Scapy_Exception
 from scapy.packet import Packet, Padding, Raw
 
-from uetproto.errors import LocalError
+from uetproto.layers.fields import LayerError as LayerError
 from uetproto.layers.fields import plain_field
 from uetproto.wire.codec import class_name
 from uetproto.wire.fields import Field, Header
-
-
-class LayerError(LocalError, Scapy_Exception):  # type: ignore[misc]
-    """The caller asked for impossible layers: the error is ours and one of Scapy, and names what is legal."""
-
 
 INSIDE: list[Callable[[Any, bytes], Any]] = []
 """Functions that find the layer of a payload that no code announces; they return None for an unknown payload."""

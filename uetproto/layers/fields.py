@@ -1,11 +1,22 @@
 """This module turns rows of the tables into Scapy fields."""
 
+from collections.abc import Mapping
 from enum import IntFlag
+from functools import cache
+from ipaddress import IPv6Address
 from typing import Any
 
 from scapy import fields
+from scapy.error import Scapy_Exception
+from scapy.volatile import RandChoice
 
+from uetproto.errors import LocalError, shown, similar
 from uetproto.wire.fields import Field, Header
+
+
+class LayerError(LocalError, Scapy_Exception):  # type: ignore[misc]
+    """The caller asked for impossible layers: the error is ours and one of Scapy, and names what is legal."""
+
 
 _COMPUTED = {
     ("bth", "padcnt"), ("grh", "paylen"), ("lrh", "pktlen"), ("lrh", "lnh"),
@@ -20,9 +31,57 @@ _SIGNED = {
 }  # fmt: skip
 
 
+_GIDS = {"sgid", "dgid", "gid", "mgid", "rgid"}
+"""Fields that hold an IPv6 address, which may be given as text."""
+
+
+@cache
+def _strict(kind: Any, row: Field) -> Any:
+    """Return the class of fields of a `kind` that refuse a name or number which the row cannot hold."""
+
+    def any2i(self: Any, pkt: Any, x: Any) -> Any:
+        if isinstance(x, str):
+            x = _from_text(self, row, x)
+        if type(x) is int and not row.low <= x <= row.high:
+            raise LayerError(row.name, f"{shown(x)} is not legal", f"{row.low} … {row.high}")
+        return kind.any2i(self, pkt, x)
+
+    def i2repr(self: Any, pkt: Any, x: Any) -> Any:
+        if row.name in _GIDS and isinstance(x, int):
+            return str(IPv6Address(x))
+        return kind.i2repr(self, pkt, x)
+
+    def randval(self: Any) -> Any:
+        """Return a random value for `fuzz`, which leaves a header what it is."""
+        return kind.randval(self) if not row.only else RandChoice(*row.only) if len(row.only) > 1 else None
+
+    return type(kind.__name__, (kind,), {"any2i": any2i, "i2repr": i2repr, "randval": randval})
+
+
+def _from_text(field: Any, row: Field, text: str) -> Any:
+    """Return the value of a field for a name of a code, names of bits, or an address."""
+    if row.name in _GIDS:
+        try:
+            return int(IPv6Address(text))
+        except ValueError:
+            raise LayerError(row.name, f"{shown(text)} is not legal", "an IPv6 address") from None
+    names: Mapping[str, Any] = row.values.__members__ if row.values is not None else {}
+    if isinstance(field, fields.FlagsField):
+        known = set(field.names)
+        wrong = [name for name in text.split("+") if name and name not in known]
+        if not wrong:
+            return text
+        raise LayerError(row.name, f"{shown(wrong[0])} is not legal{similar(wrong[0], known)}", "+".join(names))
+    if text not in names:
+        legal = ", ".join(names) if names else f"{row.low} … {row.high}"
+        raise LayerError(row.name, f"{shown(text)} is not legal{similar(text, names)}", legal)
+    return int(names[text])
+
+
 def plain_field(header: Header, row: Field) -> Any:
     """Return the Scapy field for a row of `header`."""
     field = _typed(header, row)
+    field.__class__ = _strict(type(field), row)  # type: ignore[arg-type]
     if (header.name, row.name) in _COMPUTED:
         field.default = None
     return field

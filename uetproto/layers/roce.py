@@ -52,6 +52,23 @@ class RoceLayer(FormLayer):
         return " ".join((self.name, *(text for text in fields if not text.startswith("rsvd"))))
 
 
+_PSNS = 1 << 24
+_SMALLEST_MTU = 256
+_ATOMICS = (roce.Operation.COMPARE_SWAP, roce.Operation.FETCH_ADD)
+_ACKNOWLEDGES = (roce.Operation.ACKNOWLEDGE,)
+_ATOMIC_ANSWERS = (roce.Operation.ATOMIC_ACKNOWLEDGE, roce.Operation.ACKNOWLEDGE)
+
+
+def _is_message(layer: Any) -> bool:
+    return isinstance(layer, FormLayer) and not isinstance(layer, RoceLayer)
+
+
+def _carried_answers(mine: Any, other: Any) -> bool:
+    """Return whether the message that `mine` carries answers the one that `other` carries."""
+    first, second = (next((lay for lay in packet.iterpayloads() if _is_message(lay)), None) for packet in (mine, other))
+    return first is not None and second is not None and bool(first.answers(second))
+
+
 class _BthLayer(RoceLayer):
     def do_dissect_payload(self, s: bytes) -> None:
         """Dissect the bytes behind the BTH, which end with pad and ICRC."""
@@ -83,12 +100,28 @@ class _BthLayer(RoceLayer):
         return b"".join((pkt, pay, pad, (value or 0).to_bytes(ICRC_SIZE, "little"), behind))
 
     def answers(self, other: Any) -> int:
-        """Return whether this packet is an acknowledgement or response, and `other` a packet with the same PSN."""
-        is_bth = isinstance(other, RoceLayer) and other.header is roce.BTH
-        return int(is_bth and self.opcode & 0x1F in roce.RESPONSES and self.psn == other.psn)
+        """Return whether this packet is the response to `other`, an acknowledgement with its PSN, or carries an answer.
+
+        The responses to a READ have its PSN and those that follow it.
+        """
+        if not isinstance(other, RoceLayer) or other.header is not roce.BTH or self.opcode >> 5 != other.opcode >> 5:
+            return 0
+        mine, theirs = self.opcode & 0x1F, other.opcode & 0x1F
+        if mine not in roce.RESPONSES:
+            return int(_carried_answers(self, other))
+        ahead = (self.psn - other.psn) % _PSNS
+        if theirs in roce.RESPONSES:
+            return 0
+        if theirs != roce.Operation.RDMA_READ_REQUEST:
+            expected = _ATOMIC_ANSWERS if theirs in _ATOMICS else _ACKNOWLEDGES
+            return int(mine in expected and ahead == 0)
+        reth = next((layer for layer in other.iterpayloads() if getattr(layer, "header", None) is roce.RETH), None)
+        most = 1 if reth is None else max(1, -(-reth.dmalen // _SMALLEST_MTU))
+        return int(mine != roce.Operation.ATOMIC_ACKNOWLEDGE and ahead < most)
 
     def hashret(self) -> bytes:
-        return int(self.psn).to_bytes(3, "big")
+        """Return what a packet and its answers share: the transport, as a READ is answered with several PSNs."""
+        return bytes([self.opcode >> 5])
 
     def mysummary(self) -> Any:
         return self.sprintf("RoCE %opcode% psn=%psn% qp=%destqp%")

@@ -51,6 +51,10 @@ class SharpLayer(FormLayer):
         return self.header.title
 
 
+_RESPONSE = 0x80
+"""Bit that the opcode or method of a response has in addition to that of its request."""
+
+
 class _BaseLayer(SharpLayer):
     def do_dissect_payload(self, s: bytes) -> None:
         """Dissect the bytes behind the base header, which end with the pad; an invalid message becomes Raw."""
@@ -84,6 +88,17 @@ class _BaseLayer(SharpLayer):
         pad = b"" if padded or self.received else bytes(-body % 4)
         return b"".join((pkt, pay[:end], pad, pay[end:]))
 
+    def answers(self, other: Any) -> int:
+        """Return whether this message is the response to `other`, or a NACK or error about it (sharp.md §2.5)."""
+        if not isinstance(other, SharpLayer) or other.header is not sharp.SHARP or other.opcode & _RESPONSE:
+            return 0
+        about = self.opcode in (sharp.SharpOpcode.NACK, sharp.SharpOpcode.ERROR)
+        same = all(getattr(self, name) == getattr(other, name) for name in ("tree_id", "job_id", "group_id", "seq"))
+        return int(same and (about or self.opcode == other.opcode | _RESPONSE))
+
+    def hashret(self) -> bytes:
+        return int(self.tree_id).to_bytes(2, "big") + int(self.seq).to_bytes(4, "big")
+
     def mysummary(self) -> Any:
         return self.sprintf("SHARP %opcode% tree=%tree_id% group=%group_id% seq=%seq% %op% %dtype% %flags%")
 
@@ -92,6 +107,15 @@ class _AmLayer(SharpLayer):
     def guess_payload_class(self, payload: bytes) -> Any:
         body = sharp_am.ATTRIBUTES.get(self.attr_id)
         return SHARP_LAYERS[body.name] if body is not None and len(payload) == body.size else Raw
+
+    def answers(self, other: Any) -> int:
+        """Return whether this datagram is the response to `other`: it has the same transaction and attribute."""
+        if not isinstance(other, SharpLayer) or other.header is not sharp_am.AM or other.method & _RESPONSE:
+            return 0
+        return int(bool(self.method & _RESPONSE) and (self.tid, self.attr_id) == (other.tid, other.attr_id))
+
+    def hashret(self) -> bytes:
+        return int(self.tid).to_bytes(8, "big")
 
     def mysummary(self) -> Any:
         return self.sprintf("SHARP AM %method% %attr_id%")

@@ -263,6 +263,8 @@ class UetLayer(FormLayer):
 
     def mysummary(self) -> Any:
         tell = next((tell for headers, tell in _SUMMARIES if self.header in headers), _summary)
+        if any(not isinstance(value, int | None) for value in map(self.getfieldval, self.header.names)):
+            return self.header.title  # a field has several values, or a random one
         return tell(self) + " [crc-suspect]" * _is_suspect(self), [type(self.underlayer)]
 
 

@@ -1,0 +1,171 @@
+"""What Scapy's users do with any layer works with ours: ls, explore, fuzz, command, copy, pickle, show, answers."""
+
+import pickle
+from typing import Any
+
+import pytest
+from scapy.error import Scapy_Exception
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw, explore, fuzz, ls
+
+from tests.layers import user_script
+from uetproto import layers as uet
+from uetproto.errors import LocalError
+
+LAYERS = {**uet.LAYERS, **uet.ROCE_LAYERS, **uet.SHARP_LAYERS, **uet.MCAST_LAYERS}
+ENDS = (uet.UetCrc32c, uet.UetIcv, uet.RoceIcrc, uet.RoceVcrc, uet.SharpPad, uet.SharpRanks, uet.UetMessage)
+each = pytest.mark.parametrize("cls", [*LAYERS.values(), *ENDS], ids=lambda cls: cls.__name__)
+NAMES = {**vars(uet), "Raw": Raw}
+
+
+@each
+def test_every_layer_does_what_layers_do(cls: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    packet = cls()
+    ls(cls)
+    ls(packet)
+    listed = capsys.readouterr().out
+    assert all(field.name in listed and field.name in dir(packet) for field in cls.fields_desc)
+    assert bytes(eval(packet.command(), NAMES)) == bytes(packet)
+    assert bytes(packet.copy()) == bytes(pickle.loads(pickle.dumps(packet))) == bytes(packet)
+    assert cls.__name__ in packet.command()
+    assert all(f"{field.name.ljust(10)}= " in packet.show(dump=True) for field in cls.fields_desc)
+    assert packet.show2(dump=True)
+    assert packet.summary()
+    random = fuzz(cls())
+    assert random.summary()
+    dissected = cls(bytes(random))
+    assert pickle.loads(pickle.dumps(dissected)) == dissected
+    if cls is not uet.Lrh:  # which gets a VCRC when it is built
+        assert bytes(eval(dissected.command(), NAMES)) == bytes(dissected)
+
+
+def test_explore_lists_the_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    explore("scapy.layers.uetproto")
+    listed = capsys.readouterr().out
+    assert all(cls.__name__ in listed for cls in LAYERS.values())
+
+
+def test_fuzz_keeps_what_is_set() -> None:
+    packet = IP() / UDP() / fuzz(uet.PdsRudReq(psn=7)) / uet.SesRequestSmall(opcode="WRITE")
+    assert {IP(bytes(packet))[uet.PdsRudReq].psn for _ in range(5)} == {7}
+    assert len({bytes(fuzz(uet.PdsRudReq(psn=7))) for _ in range(5)}) > 1
+
+
+def test_codes_flags_and_addresses_in_text_both_ways() -> None:
+    nack = uet.PdsNack(nack_code="ROD_OOO")
+    assert (nack.nack_code, nack.sprintf("%nack_code%")) == (0x0D, "ROD_OOO")
+    nack.nack_code = "TRIMMED"
+    assert nack.nack_code == 1
+    sharp = uet.Sharp(flags="FIRST+LAST", op="SUM")
+    assert (str(sharp.flags), bool(sharp.flags.FIRST), sharp.sprintf("%op%")) == ("LAST+FIRST", True, "SUM")
+    grh = uet.Grh(sgid="fe80::1", dgid=2)
+    assert (grh.sgid, grh.sprintf("%sgid% %dgid%")) == ((0xFE80 << 112) + 1, "fe80::1 ::2")
+    assert uet.Grh(bytes(grh)).sgid == grh.sgid
+
+
+@pytest.mark.parametrize(
+    ("form", "field", "value", "legal"),
+    [
+        ("pds.nack", "nack_code", "ROD_OOOO", "ROD_OOO"),
+        ("pds.nack", "nack_code", 256, "0 … 255"),
+        ("pds.rud_req", "psn", 2**32, f"0 … {2**32 - 1}"),
+        ("pds.rud_req", "psn", "seven", f"0 … {2**32 - 1}"),
+        ("pds.rud_req", "clear_psn_offset", -(2**15) - 1, "-32768 … 32767"),
+        ("pds.rud_req", "ar", 2, "0 … 1"),
+        ("ses.response", "opcode", "WRITE", "DEFAULT_RESPONSE, RESPONSE, RESPONSE_W_DATA, NO_RESPONSE"),
+        ("bth", "opcode", "RC_SEND_ONLYY", "RC_SEND_ONLY"),
+        ("grh", "sgid", "10.0.0.1", "an IPv6 address"),
+        ("sharp", "flags", "FIRST+LATEST", "FIRST+"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(form: str, field: str, value: Any, legal: str) -> None:
+    for setting in (lambda: LAYERS[form](**{field: value}), lambda: setattr(LAYERS[form](), field, value)):
+        with pytest.raises(Scapy_Exception) as caught:
+            setting()
+        assert isinstance(caught.value, LocalError)
+        assert caught.value.name == field
+        assert legal in caught.value.legal
+
+
+def test_several_values_of_a_field_give_several_packets() -> None:
+    packets = uet.PdsNack(nack_code=["TRIMMED", 4], nack_psn=(1, 3))
+    assert packets.summary() == "NACK"
+    assert {(packet.nack_code, packet.nack_psn) for packet in packets} == {(c, p) for c in (1, 4) for p in (1, 2, 3)}
+
+
+# Answers
+
+
+def roce(opcode: str, psn: int, *above: Any) -> Any:
+    packet = uet.Bth(opcode=opcode, psn=psn)
+    for layer in above:
+        packet = packet / layer
+    return packet
+
+
+READ = roce("RC_RDMA_READ_REQUEST", 2**24 - 1, uet.Reth(dmalen=1000))
+SWAP = roce("RC_COMPARE_SWAP", 9, uet.AtomicEth())
+WRITE = roce("RC_RDMA_WRITE_ONLY", 9, uet.Reth())
+AGG = {"tree_id": 1, "group_id": 2, "seq": 3}
+
+
+@pytest.mark.parametrize(
+    ("answer", "request_", "fits"),
+    [
+        (roce("RC_RDMA_READ_RESPONSE_FIRST", 2**24 - 1, uet.Aeth()), READ, True),
+        (roce("RC_RDMA_READ_RESPONSE_MIDDLE", 0), READ, True),
+        (roce("RC_RDMA_READ_RESPONSE_LAST", 2, uet.Aeth()), READ, True),
+        (roce("RC_RDMA_READ_RESPONSE_LAST", 3, uet.Aeth()), READ, False),
+        (roce("RC_RDMA_READ_RESPONSE_LAST", 2**24 - 2, uet.Aeth()), READ, False),
+        (roce("RC_ACKNOWLEDGE", 1, uet.Aeth()), READ, True),
+        (roce("RC_ATOMIC_ACKNOWLEDGE", 0, uet.Aeth(), uet.AtomicAckEth()), READ, False),
+        (roce("RC_ATOMIC_ACKNOWLEDGE", 9, uet.Aeth(), uet.AtomicAckEth()), SWAP, True),
+        (roce("RC_ATOMIC_ACKNOWLEDGE", 8, uet.Aeth(), uet.AtomicAckEth()), SWAP, False),
+        (roce("RC_ACKNOWLEDGE", 9, uet.Aeth()), SWAP, True),
+        (roce("RC_ACKNOWLEDGE", 9, uet.Aeth()), WRITE, True),
+        (roce("RC_ATOMIC_ACKNOWLEDGE", 9, uet.Aeth(), uet.AtomicAckEth()), WRITE, False),
+        (roce("RC_RDMA_READ_RESPONSE_ONLY", 9, uet.Aeth()), WRITE, False),
+        (roce("RD_ACKNOWLEDGE", 9, uet.Aeth()), WRITE, False),
+        (WRITE, WRITE, False),
+        (roce("RC_ACKNOWLEDGE", 9), roce("RC_ACKNOWLEDGE", 9), False),
+        (uet.Sharp(opcode="AGG_RESULT", **AGG), uet.Sharp(opcode="AGG_REQ", **AGG), True),
+        (uet.Sharp(opcode="NACK", **AGG), uet.Sharp(opcode="AGG_REQ", **AGG), True),
+        (uet.Sharp(opcode="LOCK_RESP", **AGG), uet.Sharp(opcode="AGG_REQ", **AGG), False),
+        (uet.Sharp(opcode="AGG_RESULT", tree_id=1), uet.Sharp(opcode="AGG_REQ", **AGG), False),
+        (uet.Sharp(opcode="AGG_RESULT"), uet.Sharp(opcode="AGG_RESULT"), False),
+        (uet.Sharp(), uet.PdsAck(), False),
+        (uet.PdsAck(), uet.Sharp(), False),
+        (uet.SharpAm(method=0x81, tid=7), uet.SharpAm(method=1, tid=7), True),
+        (uet.SharpAm(method=0x81, tid=8), uet.SharpAm(method=1, tid=7), False),
+    ],
+)  # fmt: skip
+def test_answers_between_layers(answer: Any, request_: Any, fits: bool) -> None:
+    assert bool(answer.answers(request_)) is fits
+    if fits:
+        assert answer.hashret() == request_.hashret()
+
+
+def test_a_carried_message_answers_over_roce() -> None:
+    uet.bind_roce()
+    uet.bind_sharp()
+    try:
+        ask = uet.Sharp(opcode="AGG_REQ", op="SUM", dtype="INT", count=1, flags="FIRST+LAST", **AGG) / bytes(4)
+        tell = uet.Sharp(opcode="AGG_RESULT", op="SUM", dtype="INT", count=1, flags="FIRST+LAST", **AGG) / bytes(4)
+        sent = Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / UDP(sport=4791) / roce("RC_SEND_ONLY", 5, ask)
+        back = Ether() / IP(src="10.0.0.2", dst="10.0.0.1") / UDP(sport=4791) / roce("RC_SEND_ONLY", 800, tell)
+        assert Ether(bytes(back))[IP].answers(Ether(bytes(sent))[IP])
+        assert not Ether(bytes(sent))[IP].answers(Ether(bytes(back))[IP])
+    finally:
+        uet.unbind_sharp()
+        uet.unbind_roce()
+
+
+def test_the_program_of_a_user() -> None:
+    """mypy --strict reads it, too (pyproject.toml)."""
+    assert len(user_script.write("10.0.0.2", bytes(9000), 7)) == 3
+    assert user_script.one_packet(5)[uet.PdsRudReq].psn == 5
+    data = bytes(range(256)) * 40
+    assert user_script.read_back(data) == data
+    assert user_script.refusal("WRITE", "rud") is None
+    assert str(user_script.refusal("ATOMIC", "rudi")) == "mode: 'rudi' is not legal with ATOMIC; legal: RUD, ROD"
