@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from tests.support.effort import effort
-from uetproto.audit.auditor import _Capture, audit
+from uetproto.audit.auditor import _Capture, _Place, audit
 from uetproto.audit.flows import Flows, choose_surplus
 from uetproto.audit.reader.options import Options
 from uetproto.audit.stats.measure import measure
 from uetproto.audit.stats.rows import ALL_ROWS, ROWS, RowTable
 from uetproto.bench.audit import conversations
 from uetproto.cli.stats import text as stats_text
+from uetproto.cli.stats.command import json_lines
 from uetproto.wire.capture.pcap import Record
 from uetproto.wire.capture.pcapng import PcapngWriter
 
@@ -30,7 +31,7 @@ COMMANDS: dict[str, Callable[[BytesIO], object]] = {
     "stats": lambda capture: measure([capture], Options()),
 }
 KINDS = ("interfaces", "sections")
-MOST = {1: 2.5, 4: 2}
+MOST_TIME, MOST_MEMORY = {1: 2.5, 4: 1.6}, {1: 2.5, 4: 2}
 """Greatest cost of a PDC with an interface of its own, in parts of what it costs on the same interface, by packets."""
 
 
@@ -99,14 +100,14 @@ def ratios(cost: Callable[[Callable[[BytesIO], object], BytesIO], int], name: st
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_interface_costs_little_time(name: str, packets: int) -> None:
     found = ratios(calls, name, packets)
-    assert max(found.values()) <= MOST[packets], found
+    assert max(found.values()) <= MOST_TIME[packets], found
 
 
 @pytest.mark.parametrize("packets", [1, 4])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_interface_costs_little_memory(name: str, packets: int) -> None:
     found = ratios(peak, name, packets)
-    assert max(found.values()) <= MOST[packets], found
+    assert max(found.values()) <= MOST_MEMORY[packets], found
 
 
 def test_interfaces_of_earlier_sections_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +141,28 @@ def test_the_limit_of_flows_holds_for_all_interfaces_together(name: str, monkeyp
     report = audit([told], options) if name == "audit" else measure([told], options)[0]
     assert report.forgotten["PDCs: evicted"] > pdcs // 4  # a sweep waits for twice as many packets as interfaces
     assert len(report.vantages) == pdcs
+
+
+def test_an_interface_is_swept_until_it_holds_nothing_and_then_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each interface has three PDCs that are closed, long after each other; sweeps between them change no result."""
+    interfaces = 100
+    file = BytesIO()
+    records = conversations(0, 3 * interfaces)
+    written(file, interfaces, [(record, record.index // 4 % interfaces) for record in records])
+
+    def measured() -> list[dict[str, Any]]:
+        file.seek(0)
+        return list(json_lines(measure([file], Options())[1]))
+
+    without_sweeps = measured()
+    assert len(without_sweeps) == interfaces * (3 + 3 + 1)  # flows, messages, summary
+    swept = []
+    trim = _Place.trim
+    monkeypatch.setattr(_Place, "trim", lambda self, now: swept.append(trim(self, now)) or swept[-1])
+    monkeypatch.setattr("uetproto.audit.auditor.SWEEP", 64)
+    assert measured() == without_sweeps
+    assert swept.count(False) > 2 * interfaces  # a PDC ended and nothing was left
+    assert len(swept) < 4 * 3 * interfaces
 
 
 @pytest.mark.parametrize(("sizes", "most", "kept"), [((3, 1), 2, [2, 0]), ((2, 2), 4, [2, 2]), ((0, 5), 1, [0, 1])])

@@ -120,6 +120,8 @@ class _Capture:
         """Maps a link type to what its interfaces share."""
         self._open: dict[int, _Place] = {}
         """Holds the vantage points of the present section."""
+        self._busy: dict[int, _Place] = {}
+        """Holds those of them that a sweep visits: they saw packets since they were last found to hold nothing."""
         self._section = 0
         self._due = SWEEP
         """Number of the record at which all vantage points are swept next."""
@@ -140,7 +142,7 @@ class _Capture:
                 present = record.interface
                 if record.index >= self._due:
                     self._sweep(record)
-                place = places.get(present) or self._opened(record)
+                place = self._busy[present] = places.get(present) or self._opened(record)
                 place.enter()
                 take = place.take
             take(record)
@@ -168,22 +170,22 @@ class _Capture:
 
     def _sweep(self, record: Record) -> None:
         """Drop what vantage points hold that see no packets any more, and surplus conversations of all together."""
-        places = list(self._open.values())
+        places = self._busy
         tables: defaultdict[str, list[Bounded]] = defaultdict(list)
-        for place in places:
+        for place in places.values():
             for kind, table in place.tables:
                 tables[kind].append(table)
         for of_a_kind in tables.values():
             choose_surplus(of_a_kind)
-        for place in places:
-            place.trim(record.time_ns)
+        self._busy = {number: place for number, place in places.items() if place.trim(record.time_ns)}
         flows = sum(len(table) for of_a_kind in tables.values() for table in of_a_kind)
-        self._due = record.index + max(SWEEP, 2 * len(places), flows // PER_PACKET)
+        self._due = record.index + max(SWEEP, 2 * len(self._busy), flows // PER_PACKET)
 
     def _close(self, missing: str | None = None) -> None:
         for place in self._open.values():
             place.end(missing)
         self._open.clear()
+        self._busy.clear()
 
     def end(self, report: AuditReport, interrupt: EarlyEnd | None) -> None:
         """Add what was found to `report`: the capture was read, or the audit was interrupted."""
@@ -241,15 +243,19 @@ class _Place:
         for number, table in enumerate(() if self._listener is None else self._listener.tables):
             yield f"listener {number}", table
 
-    def trim(self, now: int) -> None:
-        """Drop conversations that are over or silent if no packet came since the last call, and surplus ones."""
-        packets = self._auditor.packets
-        if packets == self._packets or any(table.since is not None for _, table in self.tables):
-            self.enter()
-            self._auditor.trim(now)
-            if self._listener is not None:
-                self._listener.sweep(now)
-        self._packets = packets
+    def trim(self, now: int) -> bool:
+        """Drop conversations that are over or silent if no packet came since the last call, and surplus ones. Return
+        whether anything is left that another call may drop."""
+        auditor, listener = self._auditor, self._listener
+        quiet = auditor.packets == self._packets
+        self._packets = auditor.packets
+        if not quiet and all(table.since is None for _, table in self.tables):
+            return True
+        self.enter()
+        auditor.trim(now, quiet)
+        if listener is not None:
+            listener.sweep(now, quiet)
+        return not auditor.is_idle or (listener is not None and any(map(len, listener.tables)))
 
     def end(self, missing: str | None) -> None:
         """Finish the audit of this interface, and drop all state but the results. `missing`: why packets may lack."""
@@ -354,12 +360,21 @@ class Auditor:
             if kind in self._trackers:
                 self._trackers[kind].sweep(now)
 
-    def trim(self, now: int) -> None:
-        """Drop conversations that are over, silent or too many, and the trackers if they hold nothing then."""
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether there is no tracker."""
+        return not self._trackers
+
+    def trim(self, now: int, quiet: bool) -> None:
+        """Drop conversations that are over, silent or too many, and the trackers if they hold nothing then. `quiet`: no
+        packet came for long, so that none of a closed PDC is still to come."""
         for kind in _SWEPT:
             if kind in self._trackers:
                 tracker = self._trackers[kind]
-                (tracker.trim if kind is RoceTracker else tracker.sweep)(now)
+                if kind is PdsTracker:
+                    tracker.sweep(now, quiet)
+                else:
+                    (tracker.trim if kind is RoceTracker else tracker.sweep)(now)
         is_plain = self._trackers.keys() == _WITH_PDCS and not self.judge.contradictions
         if is_plain and all(tracker.is_idle for tracker in self._trackers.values()):
             self.close()

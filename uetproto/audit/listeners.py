@@ -30,8 +30,9 @@ class PacketListener(Protocol):
     def tables(self) -> Sequence[Bounded]:
         """Return the tables in which the listener holds flows, one for each type of flow."""
 
-    def sweep(self, now: int) -> None:
-        """Drop flows that are over at `now` (nanoseconds), and the least recent flows if there are too many."""
+    def sweep(self, now: int, quiet: bool) -> None:
+        """Drop flows that are over at `now` (nanoseconds), and the least recent flows if there are too many.
+        `quiet`: no packet came for long, so that no packet of a closed conversation is still to come."""
 
     def end(self) -> None:
         """Finish the measurements. No packet follows, and the trackers have ended."""
@@ -62,10 +63,10 @@ class ListenerPair:
         """Return the tables of both listeners."""
         return [table for listener in self._both for table in listener.tables]
 
-    def sweep(self, now: int) -> None:
+    def sweep(self, now: int, quiet: bool) -> None:
         """Call `sweep` of both listeners."""
         for listener in self._both:
-            listener.sweep(now)
+            listener.sweep(now, quiet)
 
     def end(self) -> None:
         """Call `end` of both listeners."""

@@ -217,7 +217,7 @@ class _Packets:
     tables: Sequence[Bounded] = ()
     """Empty, because no flows are kept."""
 
-    def sweep(self, now: int) -> None:
+    def sweep(self, now: int, quiet: bool) -> None:
         """Do nothing, because no flows are kept."""
 
     def end(self) -> None:

@@ -76,8 +76,8 @@ class PdsTracker:
                 return PdcConversation(direction.hosts, self.table.again)
         return None
 
-    def sweep(self, now: int) -> None:
-        self.table.sweep(now)
+    def sweep(self, now: int, quiet: bool = False) -> None:
+        self.table.sweep(now, quiet)
         self._by_key = self.table.by_key
         self._most = self.table.most
 

@@ -199,15 +199,15 @@ class PdcTable:
         if len(self.again) < PAIRS:
             self.again[hosts] = None
 
-    def sweep(self, now: int) -> None:
+    def sweep(self, now: int, quiet: bool = False) -> None:
         """Drop PDCs that were already closed at the last sweep, PDCs that are silent at `now` (nanoseconds), and the
-        least recent PDCs if there are too many."""
+        least recent PDCs if there are too many. `quiet`: drop all closed PDCs."""
         flows = self.flows
         if not flows.is_due():
             return
         for direction in list(flows):
             pdc = direction.pdc
-            if pdc.closed and pdc.swept:
+            if pdc.closed and (quiet or pdc.swept):
                 self._forgotten(direction)
         for direction in flows:
             direction.pdc.swept = direction.pdc.closed

@@ -132,11 +132,11 @@ class Measure:
         """Return the table of open meters."""
         return [self.meters]
 
-    def sweep(self, now: int) -> None:
+    def sweep(self, now: int, quiet: bool) -> None:
         """Close the meters of flows that are over at `now` (nanoseconds), and those of the least recent flows if there
-        are too many."""
+        are too many. `quiet`: no packet came for long."""
         self.meters.now = now
-        self.meters.sweep()
+        self.meters.sweep(quiet)
 
     def end(self) -> None:
         """Close all flows after the last packet."""

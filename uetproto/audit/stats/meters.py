@@ -140,11 +140,11 @@ class Meters:
         """Yield the time in nanoseconds of the last packet of each open flow."""
         return (flow.last_ns for flow in self.flows.values())
 
-    def sweep(self) -> None:
+    def sweep(self, quiet: bool = False) -> None:
         """Close PDCs that are silent since they were closed, flows that are silent for long, and the least recent flows
-        if there are too many."""
+        if there are too many. `quiet`: close all flows of closed PDCs."""
         flows = self.flows
-        for state in [state for state, flow in flows.items() if self._is_over(flow)]:
+        for state in [state for state, flow in flows.items() if self._is_over(flow, quiet)]:
             self._close(state)
         if len(flows) > self.most or self.since is not None:
             oldest = sorted(flows, key=lambda state: flows[state].last_ns)
@@ -161,6 +161,10 @@ class Meters:
         """Close all flows. This must be called after the last packet."""
         for state in list(self.flows):
             self._close(state)
+        if self._draw:
+            self._end_traces()
+
+    def _end_traces(self) -> None:
         self._traced = self._most_interesting()
         self.measured.drawn = [
             Drawn(dict(flow.state.flow()), flow.kind, flow.packets, flow.trace, flow.answered, flow.latency)
@@ -186,10 +190,10 @@ class Meters:
         elif len(self.measured.unwanted) < _UNWANTED:
             self.measured.unwanted |= _numbers_of(flow.state.flow())
 
-    def _is_over(self, flow: FlowMeter) -> bool:
+    def _is_over(self, flow: FlowMeter, quiet: bool) -> bool:
         if flow.last_ns < self.now - SILENT:
             return True
-        return flow.kind == "pdc" and flow.state.pdc.closed and flow.last_ns < self._swept
+        return flow.kind == "pdc" and flow.state.pdc.closed and (quiet or flow.last_ns < self._swept)
 
     def _is_wanted(self, flow: Flow) -> bool:
         return self._number is None or self._number in _numbers_of(flow)

@@ -80,6 +80,8 @@ class Times:
     def quantiles(self) -> Quantiles:
         if not self.count:
             return _NO_QUANTILES
+        if self.min == self.max:
+            return Quantiles(self.count, self.max, self.max, self.max, self.max)
         return Quantiles(self.count, self.quantile(0.5), self.quantile(0.9), self.quantile(0.99), self.max)
 
 
