@@ -1,6 +1,8 @@
 """No command writes over what it reads, by whatever name; text files of the user are read within a bound."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,6 +71,39 @@ def test_an_input_is_never_written_over(name: str, way: Callable[[Path], Path], 
     result = invoke(*(str(names.get(word, word)) for word in words))
     assert result.exit_code == 2
     assert "would overwrite" in result.stderr
+    assert given.read_bytes() == before
+
+
+@pytest.mark.parametrize("line", [
+    "open - --keys keys.toml -o OUT", "audit - --junit OUT", "audit - --parquet OUT", "stats - --plot OUT",
+    "ladder - --svg OUT",
+])  # fmt: skip
+@pytest.mark.parametrize("way", [same, through_a_hard_link])
+def test_the_file_behind_standard_input_is_never_written_over(
+    line: str, way: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    name = {"open": "data.pcapng", "audit": "packets.parquet", "stats": "data.svg", "ladder": "data.svg"}
+    given = folder / name[line.split()[0]]
+    frames = [frame(11, 12, *write(73728, 0, size=4096), payload=bytes(4096))]
+    given.write_bytes(Path(capture(tmp_path / "made.pcap", frames)).read_bytes())
+    (tmp_path / "keys.toml").write_text("")
+    if "--parquet" in line:
+        out = folder
+        if way is not same:
+            given = given.rename(tmp_path / "other")
+            os.link(given, folder / "packets.parquet")
+    else:
+        out = way(given)
+    before = given.read_bytes()
+    with given.open("rb") as standard_input:
+        result = subprocess.run(
+            [sys.executable, "-m", "uetproto", *line.replace("OUT", str(out)).split()],
+            stdin=standard_input, capture_output=True, text=True, cwd=tmp_path, check=False,
+        )  # fmt: skip
+    assert result.returncode == 2, result.stderr
+    assert "would overwrite FILE" in result.stderr
     assert given.read_bytes() == before
 
 

@@ -1,6 +1,7 @@
 """This module checks, before a command begins, that its outputs can be written and overwrite none of its inputs."""
 
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +15,10 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_output(option: str, output: str | None, others: Iterable[Named]) -> None:
-    """Raise `LocalError` unless `output` can be written and is none of `others`, by whatever name or link."""
+    """Raise `LocalError` unless `output` can be written and is none of `others`, by whatever name or link.
+
+    The name "-" among `others` means the file that standard input is read from, if it is a regular file.
+    """
     if output is None or output == "-":
         return
     if not output:
@@ -66,7 +70,18 @@ def toml_file(argument: str, name: str) -> Named:
 
 
 def _are_one(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Return whether both names mean the same file, which may not exist yet."""
+    """Return whether both names mean the same file, which may not exist yet. For `other`, "-" is standard input."""
+    if other == "-":
+        return os.path.exists(one) and _is_input(os.stat(one))
     if os.path.exists(one) and os.path.exists(other):
         return os.path.samefile(one, other)
     return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _is_input(file: os.stat_result) -> bool:
+    """Return whether standard input is read from this regular file."""
+    try:
+        read = os.fstat(0)
+    except OSError:  # standard input is closed
+        return False
+    return stat.S_ISREG(read.st_mode) and os.path.samestat(read, file)
