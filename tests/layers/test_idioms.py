@@ -94,6 +94,15 @@ def test_several_values_of_a_field_give_several_packets() -> None:
     assert {(packet.nack_code, packet.nack_psn) for packet in packets} == {(c, p) for c in (1, 4) for p in (1, 2, 3)}
 
 
+def test_bindings_refuse_what_is_impossible() -> None:
+    for call in (
+        lambda: uet.bind_uet(70000), lambda: uet.bind_roce(rd="cooked"), lambda: uet.bind_roce(-1),
+        lambda: uet.layer_values(b""),
+    ):  # fmt: skip
+        with pytest.raises(uet.LayerError, match="is not legal; legal: "):
+            call()
+
+
 # Answers
 
 

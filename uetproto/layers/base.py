@@ -1,14 +1,26 @@
 """This module has the base class of the Scapy layers of all forms."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from scapy.packet import Packet, Padding, Raw
 
+from uetproto.errors import LocalError
 from uetproto.layers.fields import LayerError as LayerError
 from uetproto.layers.fields import plain_field
 from uetproto.wire.codec import class_name
 from uetproto.wire.fields import Field, Header
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turn a `LocalError` about an argument into one that is an error of Scapy, too."""
+    try:
+        yield
+    except LocalError as error:
+        raise LayerError(*error.args) from None
+
 
 INSIDE: list[Callable[[Any, bytes], Any]] = []
 """Functions that find the layer of a payload that no code announces; they return None for an unknown payload."""

@@ -16,7 +16,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Dot1Q, Ether
 from scapy.packet import Packet, Padding, Raw, bind_top_down
 
-from uetproto.layers.base import INSIDE, FormLayer, inside_of, last_of, layer_of
+from uetproto.layers.base import INSIDE, FormLayer, inside_of, last_of, layer_of, refusing
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import ROCE_FORMS, ROCE_PORT
 from uetproto.wire.headers import roce
@@ -248,11 +248,12 @@ def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
 
     Scapy uses only the first class in its list of bindings (roce.md §16), so `scapy.contrib.roce` is not used until
     `unbind_roce`. `rd` has the meaning that it has in `uetproto.decode`. Earlier bindings by this function are removed.
-    Raises `LocalError` for an unknown `rd`.
+    Raises `LayerError` for an unknown `rd`.
     """
     global _rd
-    check_choice("rd", rd, RD_MODES)
-    check_number("udp_port", udp_port, 0xFFFF)
+    with refusing():
+        check_choice("rd", rd, RD_MODES)
+        check_number("udp_port", udp_port, 0xFFFF)
     unbind_roce()
     _rd = rd
     UDP.payload_guess = [({"dport": udp_port}, Bth), *UDP.payload_guess]

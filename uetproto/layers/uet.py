@@ -33,7 +33,7 @@ from scapy.packet import Packet, Raw, bind_top_down, split_bottom_up
 from uetproto.errors import typed
 from uetproto.layers import roce as layers_roce
 from uetproto.layers import sharp as layers_sharp
-from uetproto.layers.base import FormLayer, inside_of, last_of, layer_of
+from uetproto.layers.base import FormLayer, inside_of, last_of, layer_of, refusing
 from uetproto.layers.fields import plain_field
 from uetproto.layers.roce import *  # noqa: F403
 from uetproto.layers.sharp import *  # noqa: F403
@@ -633,7 +633,8 @@ def layer_values(packet: Any) -> list[tuple[str, dict[str, Any]]]:
     The packet must have been dissected; in a packet that was not built yet, lengths and checksums are 0. Payload,
     trailer and padding are left out.
     """
-    typed("packet", packet, Packet, "a packet of Scapy")
+    with refusing():
+        typed("packet", packet, Packet, "a packet of Scapy")
     layers: list[tuple[str, dict[str, Any]]] = []
     for layer in packet.iterpayloads():
         if isinstance(layer, FormLayer):
@@ -665,11 +666,12 @@ def bind_uet(udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> None:
     """Dissect UET behind `udp_port` and `ip_protocol`, and use both numbers when building. Earlier bindings of UET are
     removed.
 
-    UET takes precedence over other layers bound to UDP, as its source port is arbitrary. Raises `LocalError` for a
+    UET takes precedence over other layers bound to UDP, as its source port is arbitrary. Raises `LayerError` for a
     number that is not legal.
     """
-    check_number("udp_port", udp_port, 0xFFFF)
-    check_number("ip_protocol", ip_protocol, 0xFF)
+    with refusing():
+        check_number("udp_port", udp_port, 0xFFFF)
+        check_number("ip_protocol", ip_protocol, 0xFF)
     split_bottom_up(UDP, Uet)
     UDP.payload_guess = [({"dport": udp_port}, Uet), *UDP.payload_guess]
     for header in FIRST:
