@@ -17,6 +17,7 @@ from uetproto.errors import LocalError
 from uetproto.traffic import profile
 from uetproto.traffic.generate import generate
 from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture, open_writer
+from uetproto.wire.capture.pcapng import PcapngWriter
 from uetproto.wire.crc import crc32c
 from uetproto.wire.packet import Layer, Packet, Trailer
 from uetproto.wire.stack import encode
@@ -26,6 +27,9 @@ _SNAP_LENGTH = 96
 """Bytes of each packet in a truncated capture, a usual snap length: the packet ends within the SES header."""
 _RATE, _LEFT = 100_000, 16
 """Required packets per second and core, and the limit of memory, in bytes, that is kept for each closed PDC."""
+_OPEN, _OPEN_BYTES, _OPEN_US = 20_000, 8_192, 200
+"""Number of open PDCs whose cost is measured, and the limits in bytes and in microseconds of what a PDC may take, and
+of what an interface may add."""
 _SERVER, _FIRST_CLIENT = 0x0A01_0000, 0x0A00_0001
 _PDCIDS = 60_000
 """Number of PDCs of one client before the next client begins."""
@@ -34,6 +38,9 @@ _CRC_FROM = 26  # offset of the IP source address in a frame with Ethernet and I
 _PDS = 42  # offset of the PDS header, behind UDP
 _PAUSE_NS = 4_000
 """Time in nanoseconds from the start of one PDC to that of the next."""
+
+InAProcess = Callable[[list[str]], tuple[dict[str, Any], int]]
+"""Type of `captures.in_a_process`."""
 
 
 # Speed ----------------------------------------------------------------------------------------------------------------
@@ -130,6 +137,48 @@ def left_behind(pdcs: int, used: Callable[[], int]) -> float:
     return max(0, after - before) / (last - first)
 
 
+def open_pdcs(path: Path, pdcs: int, interfaces: int) -> None:
+    """Write a capture of PDCs with one acknowledged message that are not closed, in turn on one of `interfaces`."""
+    with PcapngWriter(path) as writer:
+        for number in range(interfaces):
+            writer.add_interface(f"eth{number}")
+        for record in conversations(0, pdcs):
+            pdc, step = divmod(record.index, 4)
+            if step < 2:
+                writer.write(record.time_ns, record.data, interface=pdc % interfaces)
+
+
+def cost(path: str, warm: str) -> None:
+    """Print as JSON how many bytes and seconds of CPU it takes to audit the capture at `path` in a new process. The
+    audit of `warm` before it loads all code."""
+    audit([warm], Options())
+    before, began = resident(), process_time()
+    report = audit([path], Options())
+    seconds = process_time() - began
+    if report.findings:
+        raise LocalError(f"bench: {len(report.findings)} findings in packets that are all right")
+    print(json.dumps({"seconds": seconds, "before": before}))
+
+
+def _costs(folder: Path, pdcs: int, in_a_process: InAProcess) -> Iterator[Figure]:
+    """Yield what an open PDC costs, and what it costs more with an interface of its own."""
+    warm, path = folder / "warm.pcapng", folder / "open.pcapng"
+    open_pdcs(warm, 16, 2)
+    each = []
+    for interfaces in (1, pdcs):
+        open_pdcs(path, pdcs, interfaces)
+        script = "import sys; from uetproto.bench.audit import cost; cost(*sys.argv[1:])"
+        found, peak = in_a_process(["-c", script, str(path), str(warm)])
+        each.append(((peak - found["before"]) / pdcs, found["seconds"] / pdcs * 1e6))
+        path.unlink()
+    warm.unlink()
+    (size, time), (size_apart, time_apart) = each
+    yield Figure("audit", "an open PDC with one message", size, "bytes", _OPEN_BYTES, most=True)
+    yield Figure("audit", "the same, CPU for its 2 packets", time, "µs", _OPEN_US, most=True)
+    yield Figure("audit", "an interface of its own adds", size_apart - size, "bytes", _OPEN_BYTES, most=True)
+    yield Figure("audit", "the same, CPU", time_apart - time, "µs", _OPEN_US, most=True)
+
+
 def resident() -> int:
     """Return the bytes of memory that this process holds."""
     import resource
@@ -145,10 +194,9 @@ def main(pdcs: int) -> None:
     print(json.dumps({"left": left_behind(pdcs, resident)}))
 
 
-def measure(
-    quick: bool, folder: Path, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]
-) -> Iterator[Figure]:
-    """Yield the rates for the capture of the profile `bench`, whole and truncated, then the memory of closed PDCs."""
+def measure(quick: bool, folder: Path, in_a_process: InAProcess) -> Iterator[Figure]:
+    """Yield the rates for the capture of the profile `bench`, whole and truncated, then the memory of closed PDCs
+    and the cost of open PDCs and of interfaces."""
     packets, pdcs = (PACKETS // 10, PDCS // 50) if quick else (PACKETS, PDCS)
     path = folder / "audit.pcapng"
     generate(profile.load("bench"), str(path), packets=packets)
@@ -162,3 +210,4 @@ def measure(
     yield Figure(
         "audit", f"{pdcs:,} PDCs opened and closed, what each leaves", found["left"], "bytes", _LEFT, most=True
     )
+    yield from _costs(folder, _OPEN // 10 if quick else _OPEN, in_a_process)
