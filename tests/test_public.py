@@ -23,7 +23,7 @@ NAMES = [
 
 def test_public_names_and_nothing_more() -> None:
     assert sorted(uetproto.__all__) == NAMES
-    public = {name for name in vars(uetproto) if not name.startswith("_")}
+    public = {name for name in dir(uetproto) if not name.startswith("_")}
     modules = {name for name in public if isinstance(getattr(uetproto, name), ModuleType)}
     assert public - modules == set(NAMES) - {"__version__"}
 

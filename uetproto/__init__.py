@@ -1,15 +1,31 @@
 """uetproto is a packet codec and emulator for AI-cluster networks.
 
-This module exports the codec and the base classes of errors. The modules `uetproto.schemas`, `uetproto.layers` and
+This module exports the codec and the base classes of errors, and imports each at its first use: so a command handles
+signals before it loads anything else (`cli.entry`). The modules `uetproto.schemas`, `uetproto.layers` and
 `uetproto.columns` need Construct, Scapy and NumPy; a program imports them by name.
 """
 
-from uetproto.errors import LocalError, RemoteError, UetError
-from uetproto.wire.packet import Fault, Layer, Packet, Trailer
-from uetproto.wire.stack import decode, encode
+from importlib import import_module as _import_module
 
 __version__ = "0.1.0"
 
+_PLACES = {
+    "errors": ("LocalError", "RemoteError", "UetError"),
+    "wire.packet": ("Fault", "Layer", "Packet", "Trailer"),
+    "wire.stack": ("decode", "encode"),
+}
 __all__ = [
     "Fault", "Layer", "LocalError", "Packet", "RemoteError", "Trailer", "UetError", "__version__", "decode", "encode",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    for place, names in _PLACES.items():
+        if name in names:
+            globals()[name] = found = getattr(_import_module(f"{__name__}.{place}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

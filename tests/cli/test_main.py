@@ -224,6 +224,31 @@ def test_a_signal_leaves_no_traceback_at_any_moment(sent: signal.Signals, millis
         assert b"Traceback" not in process.stderr.read()
 
 
+def test_the_package_loads_nothing_before_the_handlers_are_set() -> None:
+    code = "import sys, uetproto.cli.entry; print(*sorted(n for n in sys.modules if n.startswith('uetproto')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["uetproto", "uetproto.cli", "uetproto.cli.entry"]
+
+
+@pytest.mark.parametrize(("raised", "status"), [("CtrlC()", 130), ("SystemExit(143)", 143)])
+@pytest.mark.parametrize("where", ["exec('raise error')", "type('Kind', (), {'field': Named()})"])
+def test_a_signal_within_exec_or_while_a_class_is_made(raised: str, status: int, where: str) -> None:
+    """Python ends a process by SIGINT after `exec` of a text, and makes a RuntimeError of `__set_name__`."""
+    code = f"""
+import sys
+from uetproto.cli import entry, main
+from uetproto.cli.interrupt import CtrlC
+class Named:
+    def __set_name__(self, owner, name): raise {raised}
+error = {raised}
+main.cli.invoke = lambda ctx: {where}
+sys.argv = ["uetproto", "wireshark", "path"]
+entry.run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, "")
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", ["audit", "stats"])
 def test_what_was_read_before_a_signal_is_printed_as_partial(

@@ -4,6 +4,7 @@ From the first line of `run` on, even while modules are imported or the interpre
 without a traceback: with exit status 130 for Ctrl-C, 143 for SIGTERM.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -14,10 +15,16 @@ def _leave(number: int, _: FrameType | None) -> None:
     os._exit(128 + number)
 
 
+def _ignore() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def run() -> None:
     """Run the command line of this process, and end the process with the exit status of the command."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
+    atexit.register(_ignore)  # runs last: from then on Python would take its handlers away, and all is written
     # If a standard stream is closed at the start, no other file may get its file descriptor.
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

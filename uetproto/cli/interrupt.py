@@ -17,22 +17,30 @@ _AGAIN = 0.005
 """Seconds after which a signal whose exception was dropped is sent again."""
 
 
+class CtrlC(KeyboardInterrupt):
+    """This exception is raised for Ctrl-C.
+
+    Python remembers a `KeyboardInterrupt` itself that passes through `exec` of a text, as dataclasses use it, and then
+    ends the process by a signal even if the exception was handled. It does not remember a subclass.
+    """
+
+
 def _raise(number: int, _: FrameType | None = None) -> None:
     if number == signal.SIGINT:
-        raise KeyboardInterrupt
+        raise CtrlC
     raise SystemExit(128 + number)
 
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` for Ctrl-C and `SystemExit(143)` for SIGTERM within the block.
+    """Raise `CtrlC` for Ctrl-C and `SystemExit(143)` for SIGTERM within the block.
 
     Python drops an exception that a signal raises in a destructor or in a callback of the garbage collector, and prints
     it; this function then sends the signal again after a short time.
     """
 
     def again(dropped: "sys.UnraisableHookArgs") -> None:
-        number = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}.get(dropped.exc_type)
+        number = {CtrlC: signal.SIGINT, SystemExit: signal.SIGTERM}.get(dropped.exc_type)
         if number is None:
             hook(dropped)
         else:

@@ -99,6 +99,12 @@ class Commands(click.Group):
         except click.ClickException as error:
             error.show()
             return MISUSE
+        except RuntimeError as error:  # Python makes one of a signal that comes while it makes a class
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                return INTERRUPTED
+            if isinstance(error.__cause__, SystemExit):
+                raise error.__cause__ from None
+            raise
         except BrokenPipeError:
             _discard_output()
             return 0
