@@ -15,6 +15,8 @@ Key = tuple[int, int, int]
 QUARANTINE = 10**9
 """Nanoseconds of silence after which a PDCID may belong to another PDC; the MSL (maximum segment lifetime) is twice as
 long."""
+REOPENING = 2_000
+"""Nanoseconds that a PDC takes at least to get its ACKs, to close, and to open again: two round trips of 1 µs."""
 PAIRS = 65_536
 """Greatest number of pairs of hosts in `again`, of PDCs that `PdcTable` knows by Start_PSN, and of dropped ends that it
 remembers."""
@@ -82,7 +84,7 @@ class PdcTable:
                 return misnamed
             direction = self._pair(seen, own, 0)
         elif _has_another_start(direction, seen.head, start) or (
-            self.certain and _goes_on(direction, seen.head, start)
+            _goes_on(direction, seen.head, start) and (self.certain or _is_no_successor(direction, seen, start))
         ):
             return direction
         elif direction.start is None and _can_start(direction, start):
@@ -295,10 +297,9 @@ def _has_another_start(direction: PdcDirection, head: Head, start: int) -> bool:
 
 
 def _goes_on(direction: PdcDirection, head: Head, start: int) -> bool:
-    """Return whether a SYN packet surely is the next packet of this PDC although its PSN is far from the known ones:
-    its psn_offset is the expected one.
+    """Return whether a SYN packet has the psn_offset of the next packet of this PDC although it has another Start_PSN.
 
-    A new PDC would begin with psn_offset 0.
+    A new PDC would begin with psn_offset 0, so in a complete and ordered capture the packet surely belongs to this PDC.
     """
     if direction.start in (None, start) or direction.demanded is not None or direction.nacked or direction.pdc.over:
         return False
@@ -306,6 +307,20 @@ def _goes_on(direction: PdcDirection, head: Head, start: int) -> bool:
         return False
     expected: int = head.psn_offset
     return 0 < expected == diff32(direction.next, direction.start or 0)
+
+
+def _is_no_successor(direction: PdcDirection, seen: ObservedPacket, start: int) -> bool:
+    """Return whether a SYN packet for which `_goes_on` holds cannot belong to a later PDC whose first packets were not
+    captured.
+
+    Either PSNs of the later PDC would be those of this one, or the packet continues a message, no ACK came, and the
+    time since the last packet of this PDC is too short to close it and to open another.
+    """
+    passed = seen.time_ns - direction.pdc.last_ns
+    if abs(diff32(start, direction.start or 0)) < seen.head.psn_offset:
+        return 0 <= passed < QUARANTINE
+    continues = seen.ses is not None and getattr(seen.ses, "som", 1) == 0
+    return continues and direction.cack is None and 0 < passed < REOPENING
 
 
 def _remember(known: dict[Key, Value], key: Key, value: Value) -> None:
