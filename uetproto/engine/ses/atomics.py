@@ -1,9 +1,9 @@
 """This module executes atomic memory operations (AMOs) on elements of every datatype (ses.md §6; UE 1.0.1 §3.4.2.4).
 
 The functions return the same bits on every machine. A floating-point number is converted to a multiple of the smallest
-subnormal of its format, so that sums and products are exact integers; they are rounded once, to nearest, ties to even.
-An element is represented by its *pattern*: its bytes in wire order (big-endian, for complex numbers each component), as
-one unsigned integer.
+subnormal of its format, so that sums and products are exact integers. A result is rounded once, to nearest, ties to
+even. The *pattern* of an element is the unsigned integer that its bytes in wire order represent. Wire order is
+big-endian, for complex numbers in each component.
 """
 
 from collections.abc import Callable, Iterable
@@ -50,13 +50,13 @@ LEGAL: dict[AtomicOpcode, frozenset[AtomicDatatype]] = {
     _A.MSWAP: _INTEGERS,
     _A.INVAL: _ALL,
 }  # fmt: skip
-"""The datatypes of each AMO (ses.md §6.1)."""
+"""Datatypes on which each AMO is legal (ses.md §6.1)."""
 
 _NO_OPERAND = frozenset({_A.READ, _A.INVAL})
 
 
 def check(opcode: int, datatype: int) -> ReturnCode | None:
-    """Return None if the AMO works on the datatype, else the code to answer (ses.md §6.3)."""
+    """Return None if the AMO is legal on the datatype, else the return code of the response (ses.md §6.3)."""
     if opcode not in LEGAL:
         return ReturnCode.AMO_UNSUPPORTED_OP
     return None if datatype in LEGAL[_A(opcode)] else ReturnCode.AMO_UNSUPPORTED_DT
@@ -306,28 +306,29 @@ _COMPARES: dict[AtomicOpcode, Callable[[Any, int, int], bool]] = {
 
 
 class AtomicOutcome(NamedTuple):
-    """The result that an AMO has."""
+    """An AMO has this result."""
 
     memory: bytes
-    """The elements after the AMO, in host order."""
+    """Bytes of the elements after the AMO, in host order."""
     old: bytes
-    """The elements before the AMO, in wire order."""
+    """Bytes of the elements before the AMO, in wire order."""
     fault: ReturnCode | None
-    """AMO_FP_* if `trap` is set and a floating-point condition occurred; `memory` is unchanged then."""
+    """Return code AMO_FP_* if `trap` is set and a floating-point condition occurred, else None. With a fault, `memory`
+    has the elements before the AMO."""
 
 
 def execute(
     opcode: int, datatype: int, memory: Buffer, operands: Buffer, compare: Buffer = b"", *,
     byteorder: Literal["little", "big"] = "little", trap: bool = False,
 ) -> AtomicOutcome:  # fmt: skip
-    """Execute an AMO on the elements in `memory`, in the host's `byteorder`; `operands` is in wire order.
+    """Execute an AMO on the elements in `memory`, which have the `byteorder` of the host, and return the result.
 
-    There are as many operands as elements, and none for READ and INVAL. CSWAP* and MSWAP take one element, the swap
-    value in `operands`, and the compare value or mask in `compare`. With `trap` the AMO ends at the first element that
-    meets a floating-point condition, and no element is changed.
+    `operands` is in wire order, and has one operand for each element, or none for READ and INVAL. CSWAP* and MSWAP work
+    on one element, with the swap value in `operands`, and the compare value or mask in `compare`. With `trap` the AMO
+    ends at the first element with a floating-point condition, and no element is changed.
 
-    Raises RemoteError with AMO_UNSUPPORTED_OP, _DT or _SIZE for what the target does not have, LocalError for operands
-    whose size does not match the elements (ses.md §6.3).
+    Raises `RemoteError` with AMO_UNSUPPORTED_OP, _DT or _SIZE for an operation, datatype or size that is not supported,
+    and `LocalError` for operands whose size does not match the elements (ses.md §6.3).
     """
     code = check(opcode, datatype)
     if code is not None:
@@ -365,16 +366,20 @@ def execute(
 
 
 def wire_order(elements: Buffer, datatype: int) -> bytes:
-    """Return elements with their bytes reversed, between little-endian and wire order; complex ones part by part."""
+    """Convert elements from little-endian order to wire order, or back, by reversing the bytes of each element.
+
+    The bytes of each component of a complex number are reversed separately.
+    """
     type_ = _T(datatype)
     size = ELEMENT_SIZE[type_]
     return _reversed(bytes(elements), size // 2 if type_ in _COMPLEX else size)
 
 
 def operand_from_128(value: int, datatype: int) -> bytes:
-    """Return an operand in wire order: the low-order bytes of a field of the compare-and-swap extension (ses.md §6.3).
+    """Return the operand in a field of the compare-and-swap extension, in wire order (ses.md §6.3).
 
-    Raises RemoteError with AMO_UNSUPPORTED_DT for a datatype that is unknown, or does not fit the field.
+    The operand is in the low-order bytes of the field, which has 128 bits. Raises `RemoteError` with AMO_UNSUPPORTED_DT
+    for a datatype that is unknown or longer than the field.
     """
     size = ELEMENT_SIZE[_T(datatype)] if datatype in ELEMENT_SIZE else None
     if size is None or size > 16:
@@ -384,9 +389,9 @@ def operand_from_128(value: int, datatype: int) -> bytes:
 
 
 def operand_to_128(operand: Buffer, datatype: AtomicDatatype) -> int:
-    """Return the field of the compare-and-swap extension for an operand in wire order.
+    """Return the field of the compare-and-swap extension that carries an operand, which is given in wire order.
 
-    Raises LocalError for an element of more than 16 bytes, or an operand of another size.
+    Raises `LocalError` for a datatype of more than 16 bytes, or an operand whose size is not that of the datatype.
     """
     size = ELEMENT_SIZE[datatype]
     if size > 16:

@@ -1,4 +1,4 @@
-"""A posted receive is a buffer that messages fill (ses.md §11.3)."""
+"""A posted receive has a buffer in which messages are stored (ses.md §11.3)."""
 
 from dataclasses import dataclass
 
@@ -16,16 +16,17 @@ class PostedBuffer:
     next: int
     """Offset in `memory` at which the next message begins."""
     end: int
-    """Offset in `memory` behind the last byte of the buffer."""
+    """Offset in `memory` of the first byte after the buffer."""
     tag: int = 0
     ignore: int = ALL_BITS
     source: int | None = None
     posted: bool = True
-    """Whether the buffer takes further messages."""
+    """Whether further messages may match the receive."""
     users: int = 0
     """Number of messages that are being stored in the buffer."""
     whole: "PostedBuffer | None" = None
-    """The posted buffer of which this one is a part, reserved for a restart; None: this one is no part."""
+    """Buffer of which this buffer is a part that is reserved for the restart of a stopped message. It is None for a
+    buffer that was posted."""
 
     @property
     def room(self) -> int:

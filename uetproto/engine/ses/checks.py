@@ -1,7 +1,7 @@
-"""The checks of a request at its target, in the order of ses.md §10; the first that fails gives the return code.
+"""A target checks a request in the order of ses.md §10. The first check that fails gives the return code.
 
-The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are checked only for the packet of a
-message that arrives first; the other steps for every packet.
+The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are checked only for the packet of a message that
+arrives first, and the other steps for every packet.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from uetproto.engine.ses.queues import Queues
 
 CAS_LENGTH = 32
-"""Value of request_length in a compare-and-swap: its two operands have 128 bits each (ses.md §6.3)."""
+"""Value of request_length in a compare-and-swap, which has two operands of 128 bits (ses.md §6.3)."""
 
 
 @dataclass(slots=True)
 class Judgement:
-    """A request that is being checked, and what the steps of the checks have found."""
+    """This class holds a request packet that is being checked, and the results of the checks so far."""
 
     request: SesRequest
     mode: Mode
@@ -53,22 +53,23 @@ class Judgement:
     config: SesConfig
     profile: Profile
     message: RxMessage | None
-    """State of the message, None at its first packet."""
+    """State of the message, or None for the first packet of a message."""
     extensions: Extensions | None
-    """The extension headers; None: they are cut short."""
+    """Extension headers of the packet, or None if they are cut short."""
     room: bool
-    """Whether there is room for the state of another message, or no room is needed."""
+    """Whether the target has room for the state of another message, or the request needs no such state."""
     queues: "Queues"
-    """The receive queues, which decide about restarts and messages without a buffer (ses.md §5.7, §11.2)."""
+    """Receive queues of the target. They identify restarts, and decide whether a message without a buffer is held,
+    stopped or refused (ses.md §5.7, §11.2)."""
     source: int
     """Fabric address of the initiator."""
     process: Process | None = None
     index: ResourceIndex | None = None
     region: Region | None = None
     buffer: PostedBuffer | None = None
-    """The posted buffer that the message gets; for a restart the reserved one (ses.md §5.7 D6)."""
+    """Posted buffer that the message matches. For a restart it is the buffer that was reserved (ses.md §5.7 D6)."""
     restarted: bool = False
-    """Whether the message is a restart with a valid token."""
+    """Whether the message is the restart of a stopped message, with a valid token."""
 
     @property
     def row(self) -> OpcodeProfile:
@@ -76,14 +77,16 @@ class Judgement:
 
     @property
     def body(self) -> int:
-        """Return the number of bytes that the packets of the message carry or ask for; of a rendezvous only the eager
-        bytes count (ses.md §5.9)."""
+        """Return the number of bytes that all packets of the message together carry or ask for.
+
+        For a rendezvous this is the number of eager bytes (ses.md §5.9).
+        """
         rendezvous = self.extensions.rendezvous if self.extensions else None
         return rendezvous.eager_length if rendezvous else self.request.request_length
 
     @property
     def amount(self) -> int:
-        """Return the number of bytes of the message that this packet carries, or asks for in a READ."""
+        """Return the number of bytes of the message that this packet carries, or that a packet of a READ asks for."""
         r = self.request
         if r.opcode == Opcode.READ:
             return min(r.request_length, self.config.payload_mtu) if r.payload_length is None else r.payload_length
@@ -341,7 +344,8 @@ class Check(NamedTuple):
     once: bool
     """Whether the step is checked only for the first packet of a message."""
     selects: Selects | None
-    """Operations to which the step applies: those that access a region, or those that use a receive; None: all."""
+    """Operations to which the step applies, which either access a region or use a receive. None means all
+    operations."""
     name: str
     function: Callable[[Judgement], ReturnCode | None]
 
@@ -372,7 +376,7 @@ CHECKS = (
     Check(17, False, _ANY, "ie = 0",                                   _initiator_error),
     Check(18, False, _RMA, "translation and memory access work",       _memory),
 )  # fmt: skip
-"""The checks in their order. PDS does step 1: it does not deliver a SES header that is cut short."""
+"""All checks in their order. Step 1 is missing, because PDS does not deliver a SES header that is cut short."""
 
 _INDEX = 7
 """Last step that finds the process and the resource index; the result is the same for equal headers."""
@@ -413,7 +417,7 @@ def _first_failure(checks: Iterable[Callable[[Judgement], _Verdict]], j: Judgeme
 
 
 def judge(j: Judgement) -> ReturnCode | None:
-    """Check steps 2 to 15; return the code of the first that fails, or None if the message may be placed."""
+    """Check a packet by steps 2 to 15 of ses.md §10. Return the code of the first step that fails, or None."""
     request, first, key = j.request, j.message is None, _place_key(j)
     place = j.processes.places.get(key) if first else None
     if place is not None:
@@ -441,5 +445,6 @@ def _place_key(j: Judgement) -> tuple[int | bool, ...]:
 
 
 def judge_packet(j: Judgement) -> ReturnCode | None:
-    """Check steps 16 to 18 for a packet of a placed message; return the code of the first that fails, or None."""
+    """Check a packet of a message that passed `judge` by steps 16 to 18 of ses.md §10. Return the code of the first
+    step that fails, or None."""
     return _first_failure(_PACKETS[j.row.selects, True], j)

@@ -1,8 +1,8 @@
-"""SES headers are parsed and built: requests of every form with their extensions, and responses.
+"""This module parses and builds the headers of SES requests, of their extensions, and of SES responses.
 
 The functions `parse_*` read received bytes. For illegal bytes they raise `RemoteError`, whose `code` is the return code
-to answer. The functions `build_*` make bytes, and do not check the values. Reserved fields are sent as zero and ignored
-on receipt. UE 1.0.1 §3.4.2; ses.md §3, §4, §9.
+of the response. The functions `build_*` return bytes, and do not check the values. Reserved fields are sent as zero and
+ignored on receipt. UE 1.0.1 §3.4.2; ses.md §3, §4, §9.
 """
 
 from dataclasses import dataclass
@@ -36,14 +36,18 @@ from uetproto.wire.tuples import (
 )
 
 OPTIMIZED_KEY = 1 << 62
-"""Bit OPTIMIZED of a memory key: the lowest 12 bits of such a key are the index in a small header (ses.md §2.6)."""
+"""Bit OPTIMIZED of a memory key. A small header carries only the lowest 12 bits of such a key, as its index (ses.md
+§2.6)."""
 
 # Requests ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class SesRequest:
-    """A SES request of any form (ses.md §3); a field that the form does not have is 0, but `message_id` is None."""
+    """This class holds a SES request with a standard, medium or small header (ses.md §3).
+
+    A field that the header does not have is 0, but `message_id` and `payload_length` are None.
+    """
 
     next_hdr: int
     opcode: int
@@ -60,13 +64,14 @@ class SesRequest:
     pid_on_fep: int
     resource_index: int
     buffer_offset: int
-    """Offset in the target's buffer or region; in a deferrable send two restart tokens, which `tokens` returns."""
+    """Offset in the buffer or region of the target. In a deferrable send the field has two restart tokens instead,
+    which `tokens` returns."""
     initiator: int
     key: int
-    """memory_key or match_bits; in a DEFERRABLE_RTR two restart tokens, which `rtr_tokens` returns."""
+    """Field memory_key or match_bits. In a DEFERRABLE_RTR it has two restart tokens, which `rtr_tokens` returns."""
     header_data: int
     payload_length: int | None
-    """Payload length that a packet with som = 0 states; None: the form has no such field."""
+    """Field payload_length of a packet with som = 0, or None if the header has no such field."""
     message_offset: int
     request_length: int
 
@@ -82,10 +87,10 @@ class SesRequest:
 
 
 def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
-    """Parse the SES request header at byte `at`; PDS has checked that it is complete.
+    """Parse the SES request header at byte `at` of `data`. PDS has checked that the header is complete.
 
-    The opcode is not checked: the layouts for all opcodes have one size, and agree in the fields that are used before
-    the check of the opcode (wire.md §0). Raises `RemoteError` when `next_hdr` is not a request.
+    The opcode is not checked here. The layouts of all opcodes have the same size, and agree in the fields that are used
+    before the opcode is checked (wire.md §0). Raises `RemoteError` when `next_hdr` is not a request.
     """
     if next_hdr == NextHdr.REQUEST_STD:
         header_data, payload_length, at_byte = 0, None, 0
@@ -125,9 +130,10 @@ def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
 
 
 class AtomicExtension(NamedTuple):
-    """The atomic header has these fields (ses.md §6).
+    """The atomic extension header has these fields (ses.md §6).
 
-    `compare` and `swap` are fields of 128 bits with the operand in the low-order bits; None: no compare-and-swap.
+    `compare` and `swap` are fields of 128 bits, with an operand in the low-order bits. They are None unless the
+    operation is a compare-and-swap.
     """
 
     opcode: int
@@ -138,13 +144,14 @@ class AtomicExtension(NamedTuple):
 
 
 class Extensions(NamedTuple):
-    """The extension headers that a request has, and their size in bytes."""
+    """This class holds the extension headers of a request, and their size in bytes."""
 
     atomic: AtomicExtension | None = None
     rendezvous: SesExtRendezvousHeader | None = None
     """Region from which the target of a rendezvous reads the bytes that were not sent (ses.md §5.9)."""
     sync: SesExtSyncHeader | None = None
-    """The sync group (ses.md §5.14); `count` is its number of messages in the operation that ends it, else 0."""
+    """Sync header (ses.md §5.14). Its field `count` is the number of messages of the sync group in the operation that
+    ends the group, and 0 in other operations."""
     size: int = 0
 
 
@@ -152,9 +159,9 @@ _NO_EXTENSIONS = Extensions()
 
 
 def parse_extensions(opcode: int, data: Buffer) -> Extensions:
-    """Parse the extension headers at the start of `data`, the bytes behind a request header with this opcode.
+    """Parse the extension headers at the start of `data`, which follows a request header with this opcode.
 
-    Raises `RemoteError` with OP_VIOLATION when they are cut short (ses.md §10 step 4).
+    Raises `RemoteError` with OP_VIOLATION when an extension header is cut short (ses.md §10 step 4).
     """
     row = OPCODE_PROFILES.get(opcode)  # type: ignore[call-overload]
     if row is None or row.extension is Extension.NONE:
@@ -189,7 +196,7 @@ def _need(data: Buffer, size: int) -> None:
 
 
 def build_extensions(*, atomic: AtomicExtension | None = None, sync: SesExtSyncHeader | None = None) -> bytes:
-    """Build extension headers in their order on the wire: the sync header precedes the atomic header."""
+    """Build extension headers in their order on the wire, in which the sync header precedes the atomic header."""
     first = b"" if sync is None else SesExtSyncHeader.pack(*sync)
     if atomic is None:
         return first
@@ -204,13 +211,13 @@ def build_extensions(*, atomic: AtomicExtension | None = None, sync: SesExtSyncH
 
 @dataclass(slots=True)
 class SesResponse:
-    """A SES response of any form; a field that the form does not have is 0."""
+    """This class holds a SES response, with or without data. A field that the header does not have is 0."""
 
     list: int
     opcode: int
     return_code: int
     message_id: int
-    """message_id of the request, which is read_request_message_id in RESPONSE_DATA; 0 in RESPONSE_DATA_SMALL."""
+    """message_id of the request. RESPONSE_DATA has it in read_request_message_id, and RESPONSE_DATA_SMALL has none."""
     job_id: int
     modified_length: int
     ri_generation: int = 0
@@ -254,7 +261,7 @@ def build_response(
     opcode: int, return_code: int, message_id: int, job_id: int, modified_length: int,
     which: int = ResponseList.EXPECTED, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
-    """Build a SES response without data; `which` is its field `list` (ses.md §9.2)."""
+    """Build a SES response without data, with `which` in its field `list` (ses.md §9.2)."""
     return SesResponseHeader.pack(which, opcode, 0, return_code, message_id, ri_generation, job_id, modified_length)
 
 

@@ -1,4 +1,4 @@
-"""The initiator side of SES turns operations into messages, and answers into completions.
+"""The initiator side of SES sends messages for operations, and reports completions when they are answered.
 
 UE 1.0.1 §3.4.1, §3.4.3; ses.md §5, §7.1, §9.3, §12, §13.
 """
@@ -28,11 +28,12 @@ _REPAIRS = 256
 _READING = (MessageState.SENDING, MessageState.WAIT, MessageState.DRAIN)
 """States in which data of a read may arrive."""
 BACK = frozenset({ReturnCode.NO_MATCH, ReturnCode.DISABLED_GEN, ReturnCode.UNCOR_TRNSNT})
-"""Return codes of class `back`, after which a message is sent again, after a wait (ses.md §9.5)."""
+"""Return codes of class `back`. A message that is refused with one of these codes is sent again after a wait (ses.md
+§9.5)."""
 
 
 class SesInitiator:
-    """This class sends messages for operations, and completes the operations."""
+    """The SES of an initiator sends the messages of operations, and completes the operations."""
 
     def __init__(self, config: SesConfig, pds: PacketDelivery, rng: Rng, events: list[Event]) -> None:
         self.config = config
@@ -40,17 +41,19 @@ class SesInitiator:
         self.rng = rng
         self.events = events
         self.messages: dict[int, TxMessage] = {}
-        """Outstanding attempts by message_id, which is unique over all PDCs of the endpoint (ses.md §3)."""
+        """Outstanding attempts to send a message, by message_id, which is unique over all PDCs of the endpoint (ses.md
+        §3)."""
         self.short_reads: dict[tuple[Connection | None, int], TxMessage] = {}
-        """Outstanding reads in a form without message_id, by PDC and PSN of the request."""
+        """Outstanding reads whose header has no message_id, by PDC and PSN of the request."""
         self.transfers: dict[MessageTransfer, None] = {}
         """Messages that have not ended, in the order of submission."""
         self.deferrals: dict[int, MessageTransfer] = {}
         """Deferrable sends that may be restarted, by initiator restart token."""
         self.bad_responses = 0
-        """Number of responses with the message_id of another message, and of return data for no read."""
+        """Number of responses with the message_id of another message, and of return data that belongs to no read."""
         self.generations: dict[tuple[int, int, int, int, int], int] = {}
-        """Generations that BAD_GENERATION told, by {peer, JobID, PIDonFEP, space, resource index}."""
+        """Generation of a resource index that the last BAD_GENERATION reported, by peer, JobID, PIDonFEP, space and
+        resource index."""
         self._orders: dict[tuple[int, int, int, int], PeerOrder] = {}
         self._next_id = config.first_message_id
         self._next_token = 0 if config.deferral_tokens == "reuse" else 1
@@ -66,7 +69,8 @@ class SesInitiator:
     # Work
 
     def submit(self, operation: SesOperation, now: int) -> None:
-        """Queue the messages of one operation. Raises `LocalError` when it has more messages than ids are free."""
+        """Queue the messages of one operation. Raises `LocalError` when fewer message_ids are free than it has
+        messages."""
         free = _IDS - max(len(self.messages), len(self.transfers))
         if operation.count > free:
             raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
@@ -153,8 +157,11 @@ class SesInitiator:
     # The effects of answers
 
     def look(self, message: TxMessage, now: int) -> None:
-        """Continue a message when all packets of its attempt are answered: complete it, or wait for the data of
-        a read, or until the target has read the rest of a rendezvous."""
+        """Handle an attempt of which all packets are answered.
+
+        Its message is completed, unless it still waits for the data of a read, or until the target has read the rest of
+        a rendezvous.
+        """
         transfer = message.transfer
         if transfer is None:
             self.forget(message)
@@ -166,7 +173,7 @@ class SesInitiator:
             self.arm(transfer, now + self.config.rendezvous_time)
 
     def refused(self, message: TxMessage, transfer: MessageTransfer, code: int, generation: int, now: int) -> None:
-        """Handle a response with an error; later errors of the same attempt are ignored (ses.md §9.3, §9.5)."""
+        """Handle a response with an error code. Later errors of the same attempt are ignored (ses.md §9.3, §9.5)."""
         if transfer.state not in (MessageState.SENDING, MessageState.WAIT):
             return  # in DRAIN, the first error counts
         transfer.code = known = _return_code(code)
@@ -185,9 +192,10 @@ class SesInitiator:
             transfer.step(MessageInput.REFUSED, now)
 
     def wait_before_retry(self, transfer: MessageTransfer, now: int) -> None:
-        """Arm the back-off timer: the first wait is random, each later one is twice as long (ses.md §12).
+        """Arm the back-off timer of a message. The first wait is random, and each later wait is twice as long (ses.md
+        §12).
 
-        On ROD only the oldest open message gets the timer; later ones wait for its end.
+        On ROD only the oldest open message to a service has a timer, and later messages wait until it has ended.
         """
         config = self.config
         if not transfer.base_wait:
@@ -198,7 +206,7 @@ class SesInitiator:
             self.arm(transfer, now + wait)
 
     def take_data(self, transfer: MessageTransfer, answer: SesResponse, data: Buffer) -> ReturnCode | None:
-        """Store return data of a read or fetching atomic (ses.md §9.6); return the code of an error, or None."""
+        """Store the data that a read or fetching atomic returns (ses.md §9.6). Return the code of an error, or None."""
         sink, got, length = transfer.operation.sink, transfer.got, transfer.plan.request_length
         if sink is None or got is None:
             return ReturnCode.OP_VIOLATION
@@ -219,7 +227,8 @@ class SesInitiator:
         return None
 
     def on_return_data(self, pdc: Connection, next_hdr: int, data: Buffer, payload: Buffer, now: int) -> Response:
-        """Take return data that arrives as a PDS request of the target, and answer it (ses.md §9.6, §10)."""
+        """Store return data that arrives as a PDS request of the target, and return the response to it (ses.md §9.6,
+        §10)."""
         try:
             answer = parse_ses_response(data, next_hdr)
         except RemoteError as error:
@@ -265,7 +274,7 @@ class SesInitiator:
         return Response(build_response(ResponseOpcode.RESPONSE, code, message_id, job_id, 0), gtd=True)
 
     def was_read(self, transfer: MessageTransfer, size: int, now: int) -> None:
-        """Note `size` bytes that the target of a rendezvous has read and acknowledged."""
+        """Count `size` bytes of a rendezvous that the target has read."""
         transfer.read += size
         message = transfer.attempt
         if transfer.whole and message is not None and message.all_answered:
@@ -274,9 +283,9 @@ class SesInitiator:
     # Deferral (ses.md §5.7, §5.8)
 
     def on_restart(self, request: SesRequest, now: int) -> ReturnCode | Refusal | None:
-        """Restart the message that a DEFERRABLE_RTR asks for; return None, or the code of an error.
+        """Restart the message that a DEFERRABLE_RTR asks for, and return None, or return the code of an error.
 
-        If the DEFERRABLE_RTR arrives before the answer that stops the message, return a `Refusal`, so that the target
+        If the DEFERRABLE_RTR arrives before the response that stops the message, return a `Refusal`, so that the target
         retransmits the DEFERRABLE_RTR.
         """
         theirs, mine = request.rtr_tokens
@@ -312,7 +321,7 @@ class SesInitiator:
     # The end
 
     def forget(self, message: TxMessage) -> None:
-        """Release the message_id of an attempt, and its lock of a PDC."""
+        """Release the message_id of an attempt, and the lock that a read holds on its PDC."""
         if self.messages.get(message.message_id) is message:
             del self.messages[message.message_id]
             if self._starved:
@@ -323,7 +332,7 @@ class SesInitiator:
             self.due.append(lambda now: self._unlock(pdc, now))
 
     def on_closed(self, pdc: Connection) -> None:
-        """Fail the reads that had locked a PDC, now closed: their data cannot arrive (ses.md §5.4)."""
+        """Fail the reads that held a lock on a closed PDC, because their data cannot arrive any more (ses.md §5.4)."""
         for message in [message for message in self.messages.values() if message.pdc is pdc]:
             message.on_error(0, PdsError(PdcErrorReason.PEER_CLOSED), self.pds.now)
 
@@ -332,7 +341,7 @@ class SesInitiator:
             self.pds.unlock(pdc.local_id, now)
 
     def ended(self, transfer: MessageTransfer, now: int) -> None:
-        """End a message; report the completion of its operation when all its messages have ended."""
+        """End a message, and report the completion of its operation when all messages of the operation have ended."""
         if self.transfers.pop(transfer, self) is self:
             return
         transfer.deadline = NEVER

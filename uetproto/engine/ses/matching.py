@@ -1,7 +1,7 @@
-"""Messages and receives are matched by these two structures: the posted receives and the held messages of a queue.
+"""A receive queue matches messages with receives by two structures, `PostedReceives` and `HeldMessages`.
 
-UE 1.0.1 §3.4.3.6; ses.md §2.7, §5.7, §11.3. Each {process, resource index, space} has one of each. In an untagged queue
-a receive matches any match bits, but may require an initiator (directed receive).
+UE 1.0.1 §3.4.3.6; ses.md §2.7, §5.7, §11.3. Each resource index of a process has both structures in each space. In an
+untagged queue a receive matches any match bits, but may require an initiator (directed receive).
 
 Objects are compared by identity, and the fields by which they match must not change while they are stored. Initiator
 (32 bits) and match bits (64 bits) are joined to one number of 96 bits, of which a receive compares some bits.
@@ -24,7 +24,7 @@ _FEW = 64
 
 
 class ReceiveCriteria(Protocol):
-    """The fields of a receive that matching reads (ses.md §2.7)."""
+    """A receive needs these fields for matching (ses.md §2.7)."""
 
     @property
     def tag(self) -> int | None:
@@ -36,11 +36,11 @@ class ReceiveCriteria(Protocol):
 
     @property
     def source(self) -> int | None:
-        """Return the initiator id of a directed receive; None: any."""
+        """Return the initiator id that a directed receive requires, or None if the receive matches any initiator."""
 
 
 class HeldEntry(Protocol):
-    """The fields of a held or stopped message that matching reads."""
+    """A held or stopped message needs these fields for matching."""
 
     @property
     def match_bits(self) -> int: ...
@@ -55,7 +55,7 @@ HeldT = TypeVar("HeldT", bound=HeldEntry)
 
 
 def matches(receive: ReceiveCriteria, match_bits: int, initiator: int) -> bool:
-    """Return True when a message fits a receive (ses.md §2.7)."""
+    """Return True when a message matches a receive (ses.md §2.7)."""
     tag, ignore = _tag(receive)
     return (match_bits | ignore) == (tag | ignore) and receive.source in (None, initiator)
 
@@ -70,9 +70,9 @@ class _Line(OrderedDict[int, T]):
 
 
 class PostedReceives(Generic[ReceiveT]):
-    """The receives that wait for a message, in posted order.
+    """This class holds the receives that wait for a message, in the order in which they were posted.
 
-    A search takes one look-up for each distinct {ignore, directed or not} among the posted receives, so it is linear
+    A search takes one look-up for each distinct mask of compared bits among the posted receives. The search is linear
     only if each receive has its own mask. The other operations, except iteration, take constant time (`post` on
     average).
     """
@@ -92,7 +92,7 @@ class PostedReceives(Generic[ReceiveT]):
         return self._length
 
     def __iter__(self) -> Iterator[ReceiveT]:
-        """Iterate over a copy in posted order: receives may leave meanwhile."""
+        """Iterate over a copy in posted order, so that receives may be removed meanwhile."""
         posted = (receive for lines in self._lines.values() for line in lines.values() for receive in _items(line))
         return iter(sorted(posted, key=lambda receive: self._numbers[id(receive)]))
 
@@ -109,11 +109,11 @@ class PostedReceives(Generic[ReceiveT]):
             self._next = self._length
 
     def find(self, match_bits: int, initiator: int) -> ReceiveT | None:
-        """Return the oldest receive that matches; it stays posted (ses.md §11.3 rule 2)."""
+        """Return the oldest receive that matches, or None. The receive stays posted (ses.md §11.3 rule 2)."""
         return self._find(initiator << 64 | match_bits)[1]
 
     def take(self, match_bits: int, initiator: int) -> ReceiveT | None:
-        """Remove and return the oldest receive that matches."""
+        """Remove and return the oldest receive that matches, or return None."""
         message = initiator << 64 | match_bits
         compared, receive = self._find(message)
         if receive is not None:
@@ -121,7 +121,7 @@ class PostedReceives(Generic[ReceiveT]):
         return receive
 
     def remove(self, receive: ReceiveT) -> bool:
-        """Remove this receive; return False when it is not posted (ses.md §11.3 rule 7)."""
+        """Remove a receive, and return False if the receive was not posted (ses.md §11.3 rule 7)."""
         return self._leave(*_wanted(receive), receive)
 
     def _find(self, message: int) -> tuple[int, ReceiveT | None]:
@@ -147,11 +147,12 @@ class PostedReceives(Generic[ReceiveT]):
 
 
 class HeldMessages(Generic[HeldT]):
-    """The messages of a queue that are held or stopped, in arrival order (ses.md §11.3 rule 3).
+    """This class holds the messages of a queue that are held or stopped, in arrival order (ses.md §11.3 rule 3).
 
-    Each entry is in four lists, one for each mask of `_ASKED`. A receive with `ignore` 0 or ALL_BITS takes the first
-    entry of the list that it selects, in constant time. A receive with another `ignore` is compared with the entries
-    one by one, oldest first; a directed receive only with those of its source. The other operations take constant time.
+    Each message is in four lists, which are selected by source and tag, tag only, source only, or nothing. A receive
+    with `ignore` 0 or ALL_BITS takes the first message of one list, in constant time. A receive with another `ignore`
+    is compared with the messages one by one, oldest first, or with the messages of its source if it is directed. The
+    other operations take constant time.
     """
 
     __slots__ = ("_length", "_lines")
@@ -165,7 +166,7 @@ class HeldMessages(Generic[HeldT]):
         return self._length
 
     def __iter__(self) -> Iterator[HeldT]:
-        """Iterate over a copy in arrival order: entries may leave meanwhile."""
+        """Iterate over a copy in arrival order, so that entries may be removed meanwhile."""
         return iter(list(_items(self._lines[0].get(0))))
 
     def hold(self, entry: HeldT) -> None:
@@ -177,7 +178,7 @@ class HeldMessages(Generic[HeldT]):
         self._length += 1
 
     def find(self, receive: ReceiveCriteria) -> HeldT | None:
-        """Return the oldest entry that matches; it stays held."""
+        """Return the oldest entry that matches a receive, or None. The entry stays held."""
         compared, value = _wanted(receive)
         asked = compared if compared in _ASKED else compared & _INITIATOR
         for held in _items(self._lines[asked].get(value & asked)):
@@ -186,14 +187,14 @@ class HeldMessages(Generic[HeldT]):
         return None
 
     def take(self, receive: ReceiveCriteria) -> HeldT | None:
-        """Remove and return the oldest entry that matches."""
+        """Remove and return the oldest entry that matches a receive, or return None."""
         entry = self.find(receive)
         if entry is not None:
             self.remove(entry)
         return entry
 
     def remove(self, entry: HeldT) -> bool:
-        """Remove this entry, for instance when it expires; return False when it is not held."""
+        """Remove an entry, for instance when it expires. Return False if the entry was not held."""
         message = entry.initiator << 64 | entry.match_bits
         for bits, lines in self._lines.items():
             if not _leave(lines, message & bits, entry):

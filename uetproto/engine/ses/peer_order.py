@@ -1,4 +1,4 @@
-"""Messages on ROD keep their order across retries: after a refusal, later ones to the same service wait (ses.md
+"""Messages on ROD keep their order across retries. After a refusal, later messages to the same service wait (ses.md
 §12)."""
 
 from bisect import insort
@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 class PeerOrder:
-    """The ROD messages to one service (a resource index of a process at a peer), and which of them may be sent."""
+    """This class keeps the ROD messages to one service in order, and says which messages may be sent.
+
+    A service is a resource index of a process at a peer.
+    """
 
     __slots__ = ("open", "refused", "waiting")
 
@@ -18,12 +21,13 @@ class PeerOrder:
         self.open: dict[int, MessageTransfer] = {}
         """Messages that were passed to PDS and have not ended, in the order of submission."""
         self.refused: list[MessageTransfer] = []
-        """Open messages that were refused, oldest first; one is sent again only when no older message is open."""
+        """Open messages that were refused, oldest first. A refused message is sent again only when no older message is
+        open."""
         self.waiting: deque[MessageTransfer] = deque()
-        """Later messages, which wait until no refused message is open."""
+        """Messages that were not sent yet, and wait until no refused message is open."""
 
     def holds_back(self, transfer: "MessageTransfer") -> bool:
-        """Add a new message; return True when the message must wait for an earlier message that was refused."""
+        """Add a new message, and return True if it must wait because an earlier message was refused."""
         if self.refused:
             self.waiting.append(transfer)
             return True
@@ -31,17 +35,17 @@ class PeerOrder:
         return False
 
     def is_oldest(self, transfer: "MessageTransfer") -> bool:
-        """Return True when no older message is open; an older one that is refused must be sent again first."""
+        """Return True when no message that was submitted before `transfer` is open."""
         return next(iter(self.open), transfer.number) == transfer.number
 
     def refuse(self, transfer: "MessageTransfer") -> bool:
-        """Note a refused message; return True when it is the oldest open one, which is sent again first."""
+        """Store a refused message, and return True if it is the oldest open message, which may be sent again first."""
         if transfer not in self.refused:
             insort(self.refused, transfer, key=lambda other: other.number)
         return self.is_oldest(transfer)
 
     def leave(self, transfer: "MessageTransfer") -> "list[MessageTransfer]":
-        """Remove a message that ended; return the messages that may be sent now."""
+        """Remove a message that has ended, and return the messages that may be sent now."""
         self.open.pop(transfer.number, None)
         if transfer in self.refused:
             self.refused.remove(transfer)

@@ -1,4 +1,4 @@
-"""The profiles of a target have these features, in addition to their opcodes (ses.md §4.3)."""
+"""These constants say which profiles of a target have a feature other than an opcode (ses.md §4.3)."""
 
 from uetproto.wire.headers.uet_ses import Profile
 
@@ -7,13 +7,14 @@ OPTIMIZED_FORMS = Profile.AI_FULL | Profile.HPC
 WILDCARDS = Profile.HPC
 """Profiles in which a tagged receive may ignore bits of the tag."""
 REAL_DEFERRAL = Profile.AI_FULL
-"""Profiles in which a target can stop a deferrable message; targets of other profiles refuse it with NO_MATCH."""
+"""Profiles in which a target can stop a deferrable message. A target of another profile refuses a deferrable message
+without a buffer with NO_MATCH."""
 RUDI = Profile.HPC
-"""Profiles that have RUDI."""
+"""Profiles that support RUDI."""
 
 
 def profile_of(text: str) -> Profile:
-    """Return the profiles that `text` joins with "+", as bits: "ai_full+hpc"."""
+    """Return the profiles whose names `text` joins with "+", as in "ai_full+hpc"."""
     profile = Profile(0)
     for name in text.split("+"):
         profile |= Profile[name.upper()]

@@ -1,7 +1,7 @@
-"""A receive queue matches messages with posted buffers; without a match it holds, stops or refuses them.
+"""A receive queue matches messages with posted buffers. It holds, stops or refuses a message that no receive matches.
 
 A held message is stored until a receive matches. A stopped message is a deferrable send, which its initiator sends
-again when a receive matches (restart). ses.md §5.7, §5.9, §11; UE 1.0.1 §3.4.3.6, §3.4.4.5.
+again (restart) when a receive matches. ses.md §5.7, §5.9, §11; UE 1.0.1 §3.4.3.6, §3.4.4.5.
 """
 
 from collections import deque
@@ -57,13 +57,15 @@ def _left(buffer: PostedBuffer) -> bool:
 
 
 class Queues:
-    """The receive queues of an endpoint's processes, and the messages that wait for receives."""
+    """This class manages the receive queues of all processes of an endpoint, and the messages that wait for
+    receives."""
 
     def __init__(self, target: "SesTarget", events: list[Event]) -> None:
         self.target = target
         self.config = target.config
         self.begin: Callable[[SesOperation, int], None] = lambda operation, now: None
-        """Function that begins an operation of the endpoint itself: the READ of a rendezvous, or a DEFERRABLE_RTR."""
+        """Function that submits an operation of the target itself, which is the READ of a rendezvous or a
+        DEFERRABLE_RTR."""
         self._events = events
         self.stops: deque[StoppedMessage] = deque()
         """Stopped messages in the order in which they expire."""
@@ -78,7 +80,10 @@ class Queues:
     # The application
 
     def post(self, receive: Receive, now: int) -> None:
-        """Post a receive (fi_recv, fi_trecv). Raises `LocalError` for an illegal receive."""
+        """Post a receive (fi_recv, fi_trecv), and give it the waiting messages that match, oldest first.
+
+        Raises `LocalError` for an illegal receive.
+        """
         self.target.now = now  # a held rendezvous that matches begins its READ
         index = self._index_of(receive)
         memory = as_memory(receive.into)
@@ -104,7 +109,10 @@ class Queues:
                 self._match_held(index, entry, buffer, now)
 
     def cancel(self, receive: Receive) -> bool:
-        """Cancel a receive (fi_cancel); return True when no message had matched it: it ends in `Cancelled`."""
+        """Cancel a receive (fi_cancel), and report `Cancelled`.
+
+        Return False without effect if the receive is no longer posted, for instance because a message matched it.
+        """
         index, buffer = self._posted.pop(receive, (None, None))
         if index is None or buffer is None:
             return False
@@ -134,7 +142,8 @@ class Queues:
     # A message and its buffer
 
     def take(self, index: ResourceIndex | None, buffer: PostedBuffer, message: RxMessage, restarted: bool) -> None:
-        """Give a message a buffer or its next free part; `restarted`: the buffer was reserved for the message."""
+        """Set the free part of a posted buffer as the buffer of a message. If `restarted`, the buffer was reserved for
+        the message."""
         offset = 0 if message.opcode in DEFERRABLES else message.offset
         message.buffer, message.memory = buffer, buffer.memory
         message.place = buffer.next + offset
@@ -157,7 +166,8 @@ class Queues:
             del self._posted[buffer.receive]
 
     def refuse(self, j: Judgement) -> ReturnCode | None:
-        """Return the code for a message that no receive matches (ses.md §11.2); None: it is held or stopped."""
+        """Return the code that refuses a message without a matching receive (ses.md §11.2), or None if the message is
+        to be held or stopped."""
         config, index, opcode = self.config, j.index, j.request.opcode
         assert index is not None
         if opcode in DEFERRABLES:
@@ -174,7 +184,7 @@ class Queues:
         return ReturnCode.NO_MATCH
 
     def put_aside(self, index: ResourceIndex, message: RxMessage) -> None:
-        """Stop or hold a message without a buffer."""
+        """Stop a deferrable message that has no buffer, or hold any other message that has no buffer."""
         if message.opcode in DEFERRABLES:
             self._stop(index, message, self.target.now)
             return
@@ -189,7 +199,7 @@ class Queues:
     # Held messages
 
     def hold(self, message: RxMessage, pdc: Connection, psn: int, offset: int, payload: Buffer) -> Response:
-        """Store a packet of a held message, and return NO_RESPONSE; the final answer follows (ses.md §9.1)."""
+        """Store a packet of a held message, and return NO_RESPONSE. The final response follows later (ses.md §9.1)."""
         assert message.held is not None
         assert message.memory is not None
         message.memory.write(offset, payload)
@@ -224,7 +234,7 @@ class Queues:
             self.finish(message)
 
     def drop_held(self, message: RxMessage, code: ReturnCode) -> None:
-        """Drop a held message that failed before a receive took it."""
+        """Drop a held message that failed before a receive matched it, and answer its packets with `code`."""
         assert message.held is not None
         assert message.memory is not None
         index = message.index
@@ -269,7 +279,8 @@ class Queues:
         self.begin(operation, now)
 
     def refuse_restart(self, token: int, code: ReturnCode) -> None:
-        """End in error the receive of a restart that was refused, as no other restart follows."""
+        """End a receive with an error, because the restart for which it waits was refused and no other restart
+        follows."""
         stop = self._tokens.get(token)
         if stop is not None:
             self._give_up(stop, code)
@@ -279,7 +290,8 @@ class Queues:
             self._give_up(stop, completion.return_code)
 
     def restarted(self, j: Judgement) -> ReturnCode | None:
-        """Set the buffer of a message that is a restart; return OP_VIOLATION for a bad token (ses.md §5.7 D6)."""
+        """Set the reserved buffer as the buffer of a message that is a restart. Return OP_VIOLATION for a wrong token,
+        else None (ses.md §5.7 D6)."""
         request = j.request
         theirs, mine = request.tokens
         if mine:
@@ -316,7 +328,7 @@ class Queues:
         ))  # fmt: skip
 
     def take_back(self, message: RxMessage) -> None:
-        """Remove a stopped message that failed; a receive whose buffer is reserved ends in error."""
+        """Remove a stopped message that has failed. If a buffer is reserved for it, the receive ends with an error."""
         stop, message.stopped = message.stopped, None
         if stop is None:
             return
@@ -330,7 +342,8 @@ class Queues:
     # The end of a message
 
     def finish(self, message: RxMessage) -> None:
-        """Complete the receive of a message whose packets all arrived; for a rendezvous, read the rest first."""
+        """Complete the receive of a message when all its packets have arrived. The rest of a rendezvous is read
+        before."""
         rendezvous = message.rendezvous
         if rendezvous is None or message.room <= rendezvous.eager_length:
             self._complete(message, ReturnCode.OK)
@@ -356,7 +369,7 @@ class Queues:
         self._complete(message, code)
 
     def fail(self, message: RxMessage) -> None:
-        """End in error the receive of a message that failed."""
+        """End the receive of a failed message with an error."""
         if message.buffer is not None:
             self._complete(message, message.error or ReturnCode.UNCOR)
 
@@ -379,13 +392,14 @@ class Queues:
 
     @property
     def waiting(self) -> bool:
-        """Return True when a restart or the data of a rendezvous is expected."""
+        """Return True when the target waits for the restart of a stopped message or for the data of a rendezvous."""
         return bool(self.stops or self._reading)
 
     # Time
 
     def on_time(self, now: int) -> None:
-        """Remove stopped messages that expired; a receive with a reserved buffer ends in error."""
+        """Remove the stopped messages that have expired. If a buffer is reserved for such a message, the receive ends
+        with an error."""
         while self.stops and self.stops[0].expires <= now:
             stop = self.stops.popleft()
             if stop.buffer is not None:

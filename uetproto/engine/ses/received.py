@@ -1,4 +1,5 @@
-"""The target keeps this state of a message, and answers it with these responses (ses.md §7.2, §9.1, §9.4)."""
+"""This module has the state that a target keeps of each message, and the responses to packets (ses.md §7.2, §9.1,
+§9.4)."""
 
 from dataclasses import dataclass
 
@@ -13,23 +14,24 @@ from uetproto.wire.headers.uet_ses import OpcodeProfile, ResponseList, ResponseO
 from uetproto.wire.tuples import SesExtRendezvousHeader, SesExtSyncHeader
 
 Key = tuple[int, int]
-"""Key of a message: {local PDCID, message_id}, or {local PDCID, 0x10000 + PSN} for a form without message_id."""
+"""Key of a message, which consists of local PDCID and message_id. In place of a message_id that the header does not
+have, the key has 0x10000 + PSN."""
 
 
 @dataclass(slots=True, eq=False)
 class StoppedMessage:
-    """The record of a deferrable message that was stopped, which is kept until its restart arrives (ses.md §5.7)."""
+    """A target keeps this record of a stopped (deferred) message until the message is restarted (ses.md §5.7)."""
 
     request: SesRequest
     source: int
     index: ResourceIndex
     token: int
-    """Target restart token T_t, which names the reserved buffer."""
+    """Target restart token, which identifies the reserved buffer."""
     expires: int
-    """Time at which the message is given up."""
+    """Time in picoseconds after which the target no longer waits for the restart."""
     match_bits: int
     buffer: PostedBuffer | None = None
-    """The reserved buffer, once DEFERRABLE_RTR was sent."""
+    """Buffer that is reserved for the restart. It is None until a receive matches and DEFERRABLE_RTR is sent."""
 
     @property
     def initiator(self) -> int:
@@ -37,7 +39,7 @@ class StoppedMessage:
 
 
 class RxMessage:
-    """The state that a target keeps of a message, from the arrival of its first packet on (ses.md §7.2)."""
+    """A target keeps this state of a message from the arrival of its first packet on (ses.md §7.2)."""
 
     __slots__ = (
         "arrived", "at", "buffer", "end", "ended", "error", "flags", "generation", "header_data", "held", "identity",
@@ -53,42 +55,44 @@ class RxMessage:
         self.at: Key = (0, 0)
         """Key of the message in `SesTarget.messages`."""
         self.index: ResourceIndex | None = None
-        """The resource index whose queue holds the message, while `held`."""
+        """Resource index whose queue holds the message, if the message is held."""
         self.opcode = request.opcode
         self.key = request.key
         self.offset = request.buffer_offset
         self.length = request.request_length
         self.end = body
-        """Number of bytes that all packets carry or ask for; after MSG_ERROR, of the packets sent before it."""
+        """Number of bytes that all packets together carry or ask for. After MSG_ERROR, only the packets that were sent
+        before MSG_ERROR count."""
         self.region: Region | None = None
         self.buffer: PostedBuffer | None = None
-        """The posted receive that the message matched."""
+        """Posted receive that the message matched, or None."""
         self.memory: Memory | None = None
-        """The memory that the message accesses: of its region or posted receive, or of its own while `held`."""
+        """Memory in which the message is stored. It belongs to the region or the posted receive, and to the message
+        itself while the message is held."""
         self.place = 0
         """Offset in `memory` of the first byte of the message."""
         self.room = 0
-        """Number of bytes that may be stored; less than `length` when the message is truncated."""
+        """Number of bytes that may be stored. It is less than `length` if the message is truncated."""
         self.arrived = Reassembly(body)
         self.refused = 0
-        """Number of bytes of packets that were refused."""
+        """Number of bytes in the packets of this message that were refused."""
         self.ended = False
         """Whether MSG_ERROR arrived."""
         self.error: ReturnCode | None = None
         self.header_data: int | None = None
         self.held: list[tuple[Connection, int]] | None = None
-        """Packets of a held message, which wait for their final answer; None: the message is not held (ses.md
-        §11.2)."""
+        """PDC and PSN of each packet of a held message, which waits for its final response, or None if the message is
+        not held (ses.md §11.2)."""
         self.overflow = False
         """Whether the message was held before it matched a receive."""
         self.stopped: StoppedMessage | None = None
-        """Record of the message while it is stopped: the target restarts it later (ses.md §5.7)."""
+        """Record of a stopped message, which the target restarts later, or None (ses.md §5.7)."""
         self.told_stop = False
         """Whether a packet was answered with the response that stops the message."""
         self.rendezvous: SesExtRendezvousHeader | None = None
         self.sync: SesExtSyncHeader | None = None
         self.generation = 0
-        """Generation of the RI, which some responses carry."""
+        """Generation of the resource index, which some responses carry."""
         self.last_seen = now
         # For `SesTarget._follow`: the header bytes that are equal in all packets of an accepted message.
         self.identity: bytes | None = None
@@ -99,7 +103,7 @@ class RxMessage:
 
     @property
     def match_bits(self) -> int:
-        """Return the match bits for `HeldMessages`."""
+        """Return the match bits of a tagged message, or 0 for any other message, as `HeldMessages` needs them."""
         return self.key if self.row.space is Space.TAGGED else 0
 
     @property
@@ -107,7 +111,7 @@ class RxMessage:
         return self.request.initiator
 
     def write(self, offset: int, payload: Buffer) -> None:
-        """Store bytes at `offset` of the message, as many as there is room for (ses.md §2.8)."""
+        """Store `payload` at `offset` of the message. Bytes beyond `room` are dropped (ses.md §2.8)."""
         memory = self.memory
         assert memory is not None
         room = self.room - offset
@@ -117,8 +121,8 @@ class RxMessage:
             memory.write(self.place + offset, memoryview(payload)[:room])
 
     def answer(self) -> Response:
-        """Return the answer to a stored packet: the default response, unless the message was held or is truncated
-        (ses.md §9.1, §9.4)."""
+        """Return the response to a stored packet. It is the default response unless the message was held or is
+        truncated (ses.md §9.1, §9.4)."""
         if not self.overflow and self.room >= self.length:
             return self.ok
         which = ResponseList.OVERFLOW if self.overflow else ResponseList.EXPECTED
@@ -126,7 +130,7 @@ class RxMessage:
 
 
 def default_response(request: SesRequest, generation: int = 0) -> Response:
-    """Return the default response, which reports success only (ses.md §9.1, §9.4)."""
+    """Return the default response, which reports success and no more (ses.md §9.1, §9.4)."""
     return Response(build_response(
         ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id,
         request.request_length, ri_generation=generation,
@@ -136,9 +140,9 @@ def default_response(request: SesRequest, generation: int = 0) -> Response:
 def response(
     request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
 ) -> Response:
-    """Return a response whose delivery is guaranteed, as for all but the default response (ses.md §9.4, §9.7).
+    """Return a response that is not the default response, and whose delivery is guaranteed (ses.md §9.4, §9.7).
 
-    `length` is the field modified_length, 0 for an error; `which` is the field `list`.
+    `length` is the field modified_length, which is 0 for an error, and `which` is the field `list`.
     """
     return Response(build_response(
         ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, length, which, generation,

@@ -1,4 +1,4 @@
-"""The target of a read returns data by PDS requests in the return direction of the PDC.
+"""The target of a read returns the data in PDS requests, in the return direction of the PDC.
 
 UE 1.0.1 §3.5.20; ses.md §5.4, §9.6; pds.md §10.
 """
@@ -17,7 +17,7 @@ wait, so that a long read needs little memory."""
 
 
 class ReturnMessage:
-    """A return message carries the data of one packet of a read; it is a `service.Outgoing`."""
+    """A return message is a `service.Outgoing` that carries the data for one packet of a read."""
 
     __slots__ = ("context", "lock", "message_id", "mode", "next_hdr", "packet", "pdc", "peer", "region", "reserved",
                  "returns", "size")  # fmt: skip
@@ -42,19 +42,20 @@ class ReturnMessage:
         return self.packet
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """Take the answer of the initiator, and report the bytes as read if it is a success."""
+        """Process the response of the initiator, and report the bytes to `on_read` of the region if it reports
+        success."""
         self.returns.open -= 1
         good = response is None or next_hdr == NextHdr.NONE or response[1] & 0x3F in (ReturnCode.OK, ReturnCode.NULL)
         if good and self.region is not None and self.region.on_read is not None:
             self.region.on_read(self.size, now)
 
     def on_error(self, index: int, error: PdsError, now: int) -> None:
-        """Note that PDS could not deliver the data."""
+        """Count the return packet as ended, because PDS could not deliver it."""
         self.returns.open -= 1
 
 
 class Returns:
-    """The read data that a target has to return, and the answers to reads that wait for room."""
+    """This class queues the data that a target returns for reads, and the responses to reads that wait for room."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -71,7 +72,7 @@ class Returns:
 
     @property
     def queued(self) -> bool:
-        """Return True when `flush` has something to do."""
+        """Return True when `flush` can send data or a response, or has bytes to report."""
         if self._queued or self._read:
             return True
         return bool(self._accepted) and any(self._waiting.get(pdc, 0) < _MOST_QUEUED for pdc in self._accepted)
@@ -80,8 +81,8 @@ class Returns:
         self, pdc: Connection, psn: int, next_hdr: int, header: bytes, data: Buffer, region: Region | None,
         accepted: Response,
     ) -> Response | None:  # fmt: skip
-        """Queue the data of a read packet; return `accepted` as the answer to that packet, or None if the answer
-        follows later."""
+        """Queue the data for one packet of a read. Return `accepted` as the response to that packet, or None if the
+        response follows later."""
         self.open += 1
         self.used = True
         self._queued.append(ReturnMessage(self, pdc, next_hdr, header, data, region))
@@ -97,7 +98,7 @@ class Returns:
         self._read.append((region, size))
 
     def left(self, pdc: Connection) -> None:
-        """Note that PDS sends a return packet of a PDC."""
+        """Count down the return packets of a PDC that wait to be sent, because PDS sends one."""
         left = self._waiting.get(pdc, 0) - 1
         if left > 0:
             self._waiting[pdc] = left
@@ -105,7 +106,7 @@ class Returns:
             self._waiting.pop(pdc, None)
 
     def flush(self, pds: PacketDelivery, now: int) -> None:
-        """Pass all queued data to PDS, report bytes to `on_read`, and answer the reads that waited for room."""
+        """Pass all queued data to PDS, report bytes to `on_read`, and answer the reads for which there is room now."""
         while self._queued:
             message = self._queued.popleft()
             if pds.pdcs.get(message.pdc.local_id) is message.pdc:
@@ -125,6 +126,6 @@ class Returns:
                 del self._accepted[pdc]
 
     def closed(self, pdc: Connection) -> None:
-        """Forget the reads of a released PDC; PDS reports the failure of its packets (`on_error`)."""
+        """Drop the unanswered reads of a released PDC. PDS reports its unsent return packets as failed (`on_error`)."""
         self._waiting.pop(pdc, None)
         self._accepted.pop(pdc, None)

@@ -1,4 +1,4 @@
-"""The packets of a message are made from header templates; a `Reassembly` records which bytes of a message arrived.
+"""This module makes the packets of a message from header templates, and records which bytes of a message arrived.
 
 UE 1.0.1 §3.4.2.1; ses.md §4.1, §7.
 """
@@ -24,7 +24,7 @@ _POSITION = Struct(">II")
 
 
 def packet_count(length: int, mtu: int) -> int:
-    """Return the number of packets of a message of `length` bytes; an empty message is one packet (ses.md §7.1)."""
+    """Return the number of packets of a message with `length` bytes. An empty message has one packet (ses.md §7.1)."""
     return max(1, -(-length // mtu))
 
 
@@ -41,20 +41,20 @@ class MessagePlan:
     resource_index: int = 0
     generation: int = 0
     offset: int = 0
-    """buffer_offset; in a deferrable send the two restart tokens."""
+    """Field buffer_offset. In a deferrable send it has the two restart tokens."""
     initiator: int = 0
     key: int = 0
-    """Memory key or match bits; in a DEFERRABLE_RTR the two restart tokens."""
+    """Memory key or match bits. In a DEFERRABLE_RTR the field has the two restart tokens."""
     header_data: int | None = None
-    """Completion data, 64 bits; None: the message has none."""
+    """Completion data of 64 bits, or None if the message carries no completion data."""
     request_length: int = 0
     body: int = 0
-    """Number of bytes that the packets carry or ask for: all of the message, or the eager bytes of a rendezvous; 0 if
-    the operands are in an extension header."""
+    """Number of bytes that the packets together carry or ask for. Of a rendezvous only the eager bytes count. The
+    number is 0 if the operands are in an extension header."""
     extension: bytes = b""
     """Extension headers, which precede the payload in every packet."""
     memory: Memory | None = None
-    """Source of the payload; None: the packets have no payload."""
+    """Memory from which the payload is read, or None if the packets have no payload."""
     start: int = 0
     """Offset in `memory` of the first byte of the message."""
     hd_in_all: bool = True
@@ -68,10 +68,10 @@ class MessagePlan:
 
 
 class RequestSegments:
-    """The packets of one request are made here, each when it is sent (ses.md §7.1).
+    """This class makes each packet of a request when it is sent (ses.md §7.1).
 
-    The header of the first packet and a template for later ones are built once: later packets differ only in
-    payload_length and message_offset, and the last one in eom.
+    The header of the first packet and a template for later packets are built once. The headers of later packets differ
+    only in payload_length and message_offset, and in eom of the last packet.
     """
 
     __slots__ = ("_end", "_first", "_last", "_later", "_tail", "count", "mtu", "plan")
@@ -104,7 +104,7 @@ class RequestSegments:
                 self._later, self._last, self._tail = later[:_POSITION_AT], last[:_POSITION_AT], later[_POSITION_END:]
 
     def packet(self, index: int) -> tuple[bytes, Buffer]:
-        """Return SES header and payload of packet `index`; the payload begins with the extension headers, if any."""
+        """Return SES header and payload of packet `index`. Extension headers, if there are any, precede the payload."""
         plan = self.plan
         offset = index * self.mtu
         if offset == self._end:
@@ -124,9 +124,8 @@ class RequestSegments:
 def build_later(plan: MessagePlan, opcode: int, message_id: int, eom: int, offset: int = 0) -> bytes:
     """Build the header of a later packet (som = 0) without payload, in the standard form.
 
-    The header is the template of later packets, or belongs to a packet that ends a message early: MSG_ERROR, or the end
-    of a stopped message. `offset` is the number of bytes in the packets before, for the end of a stopped message only
-    (ses.md §5.12, §5.7 D3).
+    The header is the template of later packets, or belongs to a packet that ends a failed or stopped message early
+    (ses.md §5.12, §5.7 D3). `offset` is the field message_offset.
     """
     p, hd = plan, plan.header_data is not None and plan.hd_in_all
     return SesRequestStdHeader.pack(
@@ -140,8 +139,9 @@ _MOST_AHEAD = 32640
 
 
 class Reassembly:
-    """A reassembly records which bytes of a message have arrived: all bytes below `edge`, and single packets above
-    `edge`.
+    """A reassembly records which bytes of a message have arrived.
+
+    All bytes below `edge` have arrived, and some packets above `edge`.
 
     The window of the PDC limits the number of packets above the edge, and so the memory used. `add` refuses a byte that
     arrives twice, because the packets of a message are disjoint (ses.md §7.1). It also refuses more than `_MOST_AHEAD`
@@ -157,7 +157,8 @@ class Reassembly:
         self._ahead: dict[int, int] = {}
 
     def add(self, offset: int, size: int) -> bool:
-        """Add the bytes [offset, offset + size) of a packet; return False if they are illegal."""
+        """Add the `size` bytes of a packet from `offset` on. Return False if they have arrived before, or are too far
+        ahead."""
         if offset == self.edge:
             if offset in self._ahead:
                 return False
@@ -173,7 +174,7 @@ class Reassembly:
         return True
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return the ranges of bytes that have arrived: {offset, number of bytes}."""
+        """Return the ranges of bytes that have arrived, each as offset and number of bytes."""
         below = [(0, self.edge)] if self.edge else []
         return below + sorted(self._ahead.items())
 

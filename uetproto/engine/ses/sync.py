@@ -1,6 +1,6 @@
 """A sync group is a set of writes that are complete before the operation that ends the group is executed.
 
-ses.md §5.14; a revision after UE 1.0.1.
+This feature belongs to a revision later than UE 1.0.1 (ses.md §5.14).
 """
 
 from collections.abc import Callable
@@ -11,7 +11,8 @@ from uetproto.engine.ses.received import RxMessage
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 Late = Callable[[ReturnCode | None], None]
-"""Function that executes and answers the operation that ends a group; with a code it only answers that code."""
+"""Function that executes and answers the operation that ends a group. If its argument is a return code, it does not
+execute the operation, but answers with this code."""
 
 
 class _SyncGroup:
@@ -28,7 +29,7 @@ class _SyncGroup:
 
 
 class TargetSyncGroups:
-    """The sync groups that a target has, by {fabric address of the source, group}."""
+    """This class manages the sync groups of a target, by fabric address of the source and number of the group."""
 
     def __init__(self, config: SesConfig) -> None:
         self._config = config
@@ -37,8 +38,8 @@ class TargetSyncGroups:
     def join(self, message: RxMessage, now: int) -> ReturnCode | None:
         """Add a message to its group at its first packet, or return the code with which the message is refused.
 
-        OP_VIOLATION: this is a second message that ends the group, or the group has more messages than the message that
-        ends it states. UNCOR_TRNSNT: there is no room for another group.
+        The code is OP_VIOLATION if the group already has a message that ends it, or has more messages than that message
+        states. The code is UNCOR_TRNSNT if there is no room for another group.
         """
         assert message.sync is not None
         key = (message.source, message.sync.group)
@@ -59,14 +60,14 @@ class TargetSyncGroups:
         return None
 
     def finish(self, message: RxMessage) -> None:
-        """Note that a write of the group is complete."""
+        """Count a write of a group as complete."""
         group = self._of(message)
         if group is not None:
             group.done += 1
             self._look(message, group)
 
     def end(self, message: RxMessage, late: Late) -> None:
-        """Note the operation that ends the group; `late` executes it, now or when the group is complete."""
+        """Store the operation that ends a group. `late` is called when the group is complete, which may be now."""
         group = self._of(message)
         if group is None:  # the group was dropped
             late(ReturnCode.DROPPED)
@@ -76,7 +77,7 @@ class TargetSyncGroups:
         self._look(message, group)
 
     def fail(self, message: RxMessage, code: ReturnCode) -> None:
-        """Note a failed message of the group: the operation that ends the group fails, too."""
+        """Count a message of a group as failed, so that the operation that ends the group fails as well."""
         group = self._of(message)
         if group is not None:
             group.error = group.error or code
@@ -94,7 +95,7 @@ class TargetSyncGroups:
                 group.late(group.error)
 
     def on_time(self, now: int) -> None:
-        """Drop the groups whose `sync_group_time` is over; the operations that end them fail with DROPPED."""
+        """Drop the groups whose `sync_group_time` is over. The operation that ends such a group fails with DROPPED."""
         for key in [key for key, group in self.groups.items() if group.expires <= now]:
             group = self.groups.pop(key)
             if group.late is not None:

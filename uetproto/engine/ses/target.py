@@ -1,4 +1,4 @@
-"""The target side of SES executes requests on memory, reports events, and answers each packet once.
+"""The target side of SES executes requests on memory, reports events, and gives one response to each packet.
 
 UE 1.0.1 §3.4.1, §3.4.3.3; ses.md §5, §7.2, §9, §10.
 """
@@ -71,7 +71,7 @@ _TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
 
 
 class RequestPacket(NamedTuple):
-    """A request packet as PDS delivers it."""
+    """PDS delivers a request packet with these values."""
 
     pdc: Connection
     psn: int
@@ -79,7 +79,7 @@ class RequestPacket(NamedTuple):
     at: int
     """Offset in `data` at which the SES header begins."""
     payload: Buffer
-    """The payload without extension headers."""
+    """Payload of the packet, without extension headers."""
 
 
 def _says_ok(answer: Response | None) -> bool:
@@ -88,8 +88,10 @@ def _says_ok(answer: Response | None) -> bool:
 
 
 class SesTarget:
-    """The SES of a target executes requests, and passes each late answer to the function `late`: {connection, PSN,
-    response, now}."""
+    """The SES of a target executes requests and returns their responses.
+
+    A late response is passed to the function `late`, with connection, PSN, response and time as arguments.
+    """
 
     def __init__(
         self, config: SesConfig, ack_data: int, events: list[Event],
@@ -122,7 +124,8 @@ class SesTarget:
         """Time of the next search for idle messages, valid while there are messages; NEVER: all are complete."""
 
     def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
-        """Queue the late answer to a packet; it leaves at the next poll, as PDS may be busy."""
+        """Queue the late response to a packet. It is passed to PDS at the next poll, because PDS may be calling SES
+        now."""
         if request.dc and self.config.write_latency and _says_ok(answer):
             self._observable.append((self.now + self.config.write_latency, pdc, psn, answer))
         else:
@@ -133,7 +136,8 @@ class SesTarget:
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | Refusal | None:
-        """Take a packet: check it, execute it, answer it (ses.md §10)."""
+        """Check and execute a request packet (ses.md §10). Return its response, or None if the response follows
+        later."""
         self.now = now
         reliable = pdc.mode in PDC_MODES
         if next_hdr == _STD and reliable:
@@ -471,8 +475,7 @@ class SesTarget:
         return self.returns.send(pdc, psn, next_hdr, header, data, region, default_response(request, generation))
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
-        """Answer a duplicate of a read whose data was not stored, with the present bytes of the memory (ses.md
-        §9.6)."""
+        """Read the memory again, and answer a duplicate of a read whose data PDS did not store (ses.md §9.6)."""
         request = parse_ses_request(data, at, next_hdr)
         j = Judgement(
             request, pdc.mode, len(payload), self.processes, self.config, self.profile, None,
@@ -574,13 +577,13 @@ class SesTarget:
 
     @property
     def waiting(self) -> bool:
-        """Return True when answers are late, data is to be returned, or messages are not complete."""
+        """Return True when late responses or return data are to be sent, or messages are not complete."""
         return bool(self._answers or self._observable or self.messages or self.returns.open or self.queues.waiting)
 
     # Time
 
     def on_time(self, now: int) -> None:
-        """Send late answers, and drop idle messages."""
+        """Send the late responses that are due, and drop the messages whose packets no longer arrive."""
         self.now = now
         while self._observable and self._observable[0][0] <= now:
             self._answers.append(self._observable.popleft()[1:])

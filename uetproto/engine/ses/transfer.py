@@ -31,9 +31,9 @@ class MessageState(IntEnum):
     QUEUED = 0
     SENDING = auto()
     WAIT = auto()
-    """The last packet was sent."""
+    """The last packet was sent, and a response or data is still missing."""
     BACKOFF = auto()
-    """The target refused the message for now; the whole message is sent again after a wait."""
+    """The target refused the message for now. The whole message is sent again after a wait."""
     DEFERRED = auto()
     """The target stopped the message, and will restart it (ses.md §5.7)."""
     DRAIN = auto()
@@ -48,11 +48,11 @@ class MessageInput(IntEnum):
     FIRST_SENT = 0
     LAST_SENT = auto()
     REFUSED = auto()
-    """A response has a return code of class `perm` (ses.md §9.5): the message fails."""
+    """A response has a return code of class `perm`, with which the message fails (ses.md §9.5)."""
     REFUSED_FOR_NOW = auto()
-    """A response has a return code of class `back` (ses.md §9.5): the message may be sent again."""
+    """A response has a return code of class `back`, after which the message may be sent again (ses.md §9.5)."""
     STALE = auto()
-    """A response has BAD_GENERATION, and tells the valid generation."""
+    """A response has BAD_GENERATION, and carries the valid generation."""
     STOPPED = auto()
     """A response stops a deferrable message, which found no buffer."""
     RESTART = auto()
@@ -64,7 +64,7 @@ class MessageInput(IntEnum):
     EXHAUSTED = auto()
     """The target refused the message more often than `message_retry_limit`."""
     COMPLETE = auto()
-    """All packets are answered, all data of a read arrived, and the target has read all of a rendezvous."""
+    """All packets are answered, all data of a read has arrived, and the target has read all bytes of a rendezvous."""
     PDS_ERROR = auto()
 
 
@@ -97,13 +97,15 @@ MESSAGE: dict[tuple[MessageState, MessageInput], tuple[str, MessageState]] = {
     (_S.DRAIN, _I.COMPLETE): ("complete", _S.ERROR),
     (_S.DRAIN, _I.PDS_ERROR): ("complete", _S.ERROR),
 }
-"""The state table of a message: (state, input) → (method of `MessageTransfer`, next state).
+"""The state table of a message maps a state and an input to a method of `MessageTransfer` and the next state.
 
-Other pairs cannot occur, as answers to an earlier attempt are no inputs."""
+Other pairs of state and input cannot occur, as responses to an earlier attempt are not inputs.
+"""
 
 
 class MessageTransfer:
-    """A transfer is a message through all its attempts; PDS and target see each attempt as a message (ses.md §12)."""
+    """A transfer is a message with all attempts to send it. For PDS and the target each attempt is a message (ses.md
+    §12)."""
 
     __slots__ = (
         "attempt", "base_wait", "code", "deadline", "error", "exposed", "got", "kept_id", "modified", "number",
@@ -132,13 +134,14 @@ class MessageTransfer:
         self.kept_id: int | None = None
         """message_id that a restart or a retry keeps (`deferral_tokens`, `retry_message_id`)."""
         self.got = Reassembly(plan.request_length) if operation.sink is not None else None
-        """Which bytes of the data of a read arrived; None: the operation is no read and no fetching atomic."""
+        """Record of the bytes of read data that arrived, or None if the operation is neither a read nor a fetching
+        atomic."""
         self.to_read = self.read = 0
-        """Number of bytes of a rendezvous that its target will read, and of those that it has read."""
+        """Number of bytes of a rendezvous that the target is to read, and number of bytes that the target has read."""
         self.exposed: Callable[[], None] | None = None
-        """Function that ends the access to the source of a rendezvous."""
+        """Function that ends the access of the target to the source memory of a rendezvous."""
         self.modified: int | None = None
-        """Number of bytes that the target reports as stored; None: the target reported no number."""
+        """Number of bytes that the target reports as stored, or None if the target reported no number."""
 
     def step(self, event: MessageInput, now: int) -> None:
         action, self.state = _COMPILED[self.state, event]
@@ -146,22 +149,25 @@ class MessageTransfer:
 
     @property
     def whole(self) -> bool:
-        """Return True when all data of a read arrived, and the target of a rendezvous has read all."""
+        """Return True when all data of a read has arrived, and the target has read all bytes of a rendezvous."""
         return (self.got is None or self.got.complete) and self.read >= self.to_read
 
     # Actions
 
     def go_on(self, now: int) -> None:
-        """Do nothing; in DRAIN, `TxMessage.next_packet` ends the message by MSG_ERROR if EOM was not sent."""
+        """Do nothing, as only the state changes.
+
+        In DRAIN, `TxMessage.next_packet` ends the message by MSG_ERROR if EOM was not sent.
+        """
 
     def send_again(self, now: int) -> None:
-        """Begin another attempt, from the first byte, or after a restart from the byte that the target asked for."""
+        """Begin another attempt from the first byte, or after a restart from the byte that the target asked for."""
         self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.owner.start(self)
 
     def back_off(self, now: int) -> None:
-        """Wait before another attempt, each time twice as long; fail after `message_retry_limit` (ses.md §12)."""
+        """Wait before another attempt, each time twice as long, or fail after `message_retry_limit` (ses.md §12)."""
         self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.refusals += 1
@@ -172,17 +178,17 @@ class MessageTransfer:
             self.owner.wait_before_retry(self, now)
 
     def defer(self, now: int) -> None:
-        """Wait at most `deferral_time` for DEFERRABLE_RTR of the target (ses.md §5.7 D3)."""
+        """Wait at most `deferral_time` for a DEFERRABLE_RTR of the target (ses.md §5.7 D3)."""
         self._keep_id(self.owner.config.deferral_tokens == "reuse")
         self._drop_attempt()
         self.owner.arm(self, now + self.owner.config.deferral_time)
 
     def complete(self, now: int) -> None:
-        """Complete the message with success, with the return code that refused it, or with the error of PDS."""
+        """End the message with success, with the return code that refused the message, or with the error of PDS."""
         self.owner.ended(self, now)
 
     def give_up(self, now: int) -> None:
-        """Complete the message with a timeout, as the target was too late to restart it or to read its data."""
+        """End the message with a timeout, as the target did not restart the message or read its data in time."""
         self.timed_out = True
         self.owner.ended(self, now)
 
@@ -209,7 +215,7 @@ _COMPILED: dict[tuple[MessageState, MessageInput], tuple[Callable[[MessageTransf
 
 
 class TxMessage:
-    """One attempt to send a message is a `service.Outgoing` for PDS, and counts the answers to its packets."""
+    """Each attempt to send a message is a `service.Outgoing` of this class, which counts the answered packets."""
 
     __slots__ = (
         "_all_sent", "_answered", "context", "lock", "message_id", "mode", "next_hdr", "opcode", "owner",
@@ -242,7 +248,7 @@ class TxMessage:
         self._answered = 0
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
-        """Return the next packet, or one that ends a failed or stopped message early (ses.md §5.12, §5.7 D3)."""
+        """Return the next packet, or a packet that ends a failed or stopped message early (ses.md §5.12, §5.7 D3)."""
         index = self.sent
         self.sent = index + 1
         transfer = self.transfer
@@ -268,7 +274,7 @@ class TxMessage:
         return self._all_sent and self._answered == self.sent
 
     def began(self, pdc: Connection, psn: int) -> None:
-        """Note the PDC that a read locks, and the PSN of its first packet."""
+        """Store the PDC that a read locks, and the PSN of the first packet of the read."""
         self.owner.short_reads.pop((self.pdc, self.psn), None)
         self.pdc, self.psn = pdc, psn
         if self.next_hdr != NextHdr.REQUEST_STD:
@@ -277,7 +283,7 @@ class TxMessage:
     # Answers (ses.md §9.3)
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """Take the answer to a packet; a `response` of None is the default response."""
+        """Process the response to a packet. A `response` of None stands for the default response."""
         self._answered += 1
         if response is not None and next_hdr != NextHdr.NONE and response[:2] != _OK:
             self._read(next_hdr, response, now)
@@ -312,7 +318,8 @@ class TxMessage:
                 transfer.step(MessageInput.STOPPED, now)
 
     def on_error(self, index: int, error: PdsError, now: int) -> None:
-        """End the message in error: PDS could not deliver a packet, or got no answer to it (pds.md §6.7)."""
+        """End the message with an error, because PDS could not deliver a packet or got no response to it (pds.md
+        §6.7)."""
         self.owner.forget(self)
         transfer = self.transfer
         if transfer is None:
