@@ -13,6 +13,7 @@ from tests.support.audit.build import GOLDEN
 from tests.support.cli.frames import ARP, capture, frame, invoke, program, write
 from uetproto.cli.main import COMMANDS
 from uetproto.cli.stats.text import rate
+from uetproto.wire.capture.pcap import open_writer
 
 LOSSY = str(GOLDEN / "gradient-lossy.pcapng")
 READ = str(GOLDEN / "ses-read.pcapng")
@@ -189,6 +190,26 @@ def test_a_picture_of_one_pdc(tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     assert call(INCAST, "--pdc", "20", "--plot", str(path)).exit_code == 0
     assert "destqp 20" in path.read_text()
+
+
+@pytest.mark.parametrize(("command", "late", "told"), [
+    ("stats", {0}, "1 point"), ("stats", {4}, "1 point"), ("stats", set(range(6)), "5 points"),
+    ("audit", {1}, "1 point"), ("audit", set(range(6)), "5 points, 1 mark"),
+])  # fmt: skip
+def test_what_has_a_time_beyond_64_bits_is_not_drawn_and_told(
+    command: str, late: set[int], told: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    file, picture = tmp_path / "late.pcapng", tmp_path / "a.svg"
+    with open_writer(file) as writer:
+        for number in range(6):
+            head, ses = write(73728 + number % 5, 1024 * (number % 5), syn=1)
+            data = frame(11, 12, head, ses, payload=bytes([number // 5]) * 1024)  # the last is no new request
+            writer.write((1 << 64) - 1 if number in late else 1000 * number, data)
+    rules = ["--rules", "PDS-PSN-TWO-CONTENTS"] if command == "audit" else []
+    done = invoke(command, str(file), "--plot", str(picture), *rules)
+    assert done.stderr == f"uetproto: {picture}: not drawn, as the time does not fit 64 bits: {told}\n"
+    assert "</svg>" in picture.read_text()
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

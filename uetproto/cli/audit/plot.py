@@ -6,11 +6,15 @@ This module imports matplotlib only when there is something to draw.
 from collections.abc import Sequence
 from typing import Any
 
+import click
+
 from uetproto.audit.finding import Finding
 from uetproto.audit.stats.meters import Drawn, Measurements
-from uetproto.audit.stats.trace import Series
+from uetproto.audit.stats.trace import Series, can_be_drawn
 from uetproto.cli.audit.text import flow_words
 from uetproto.cli.outputs import check_matplotlib, check_plot
+from uetproto.cli.summary import count
+from uetproto.cli.terminal import printable
 from uetproto.errors import LocalError
 
 _LISTED = 16
@@ -32,7 +36,8 @@ def plot(
 ) -> None:
     """Draw the flow with most findings, or with most packets, and the opposite direction of its PDC.
 
-    `number`: the PDC to draw. Raises `LocalError` if there is no flow.
+    `number`: the PDC to draw. What has a time that does not fit 64 bits is left out and told on standard error. Raises
+    `LocalError` if there is no flow.
     """
     place, flow = _chosen(measured, number, findings)
     back = [other for other in place.drawn if _is_return(other, flow)]
@@ -43,20 +48,40 @@ def plot(
         flows = [flow, *back[:1]]
         figure = Figure(figsize=(12, 4.5 * len(flows)), dpi=120, layout="constrained")
         panels = figure.subplots(len(flows), 2, squeeze=False, width_ratios=(2, 1))
-        unit, name = _unit(place.last_ns - (place.first_ns or 0))
+        start, end = _span(place, flows)
+        unit, name = _unit(end - start)
+        unmarked = 0
         for (course, times), one in zip(panels, flows, strict=True):
-            _course(course, one, place.first_ns or 0, unit, name)
-            _mark(course, _of(one, place, findings), place.first_ns or 0, unit)
+            _course(course, one, start, unit, name)
+            unmarked += _mark(course, _of(one, place, findings), start, unit)
             _times(times, one)
         figure.suptitle(", ".join(filter(None, (place.file, place.interface))))
         metadata = {"Date": None} if path.lower().endswith(".svg") else {"Software": None}  # the same bytes each time
         figure.savefig(path, metadata=metadata)
+    left_out = {"point": sum(one.trace.left_out for one in flows), "mark": unmarked}
+    told = ", ".join(count(number, what) for what, number in left_out.items() if number)
+    if told:
+        click.echo(f"uetproto: {printable(path)}: not drawn, as the time does not fit 64 bits: {told}", err=True)
+
+
+def _span(place: Measurements, flows: Sequence[Drawn]) -> tuple[int, int]:
+    """Return the first and last time of a capture, or, where these do not fit 64 bits, of the points that are drawn."""
+    start, end = place.first_ns or 0, place.last_ns
+    if can_be_drawn(start) and can_be_drawn(end):
+        return start, end
+    times = [time_ns for one in flows for series in one.trace.series for time_ns, _ in series]
+    return min(times, default=0), max(times, default=0)
 
 
 def _chosen(
     measured: Sequence[Measurements], number: int | None, findings: Sequence[Finding]
 ) -> tuple[Measurements, Drawn]:
-    found = [(place, flow) for place in measured for flow in place.drawn if number is not None or flow.trace.points]
+    found = [
+        (place, flow)
+        for place in measured
+        for flow in place.drawn
+        if number is not None or flow.trace.points or flow.trace.left_out
+    ]
     if not found:
         check_number(measured, number)
         raise LocalError("--plot", "there is nothing to draw: no PDC, no queue pair")
@@ -72,15 +97,18 @@ def _of(drawn: Drawn, place: Measurements, findings: Sequence[Finding]) -> list[
     ]  # fmt: skip
 
 
-def _mark(axes: Any, findings: Sequence[Finding], start: int, unit: int) -> None:
-    """Draw a line where a rule was violated for the first time, with its name."""
+def _mark(axes: Any, findings: Sequence[Finding], start: int, unit: int) -> int:
+    """Draw a line where a rule was violated for the first time, with its name; return how many were left out."""
     first: dict[str, int] = {}
     for finding in findings:
         first.setdefault(finding.rule.id, finding.first_time_ns)
-    for rule, time_ns in list(first.items())[:_MARKED]:
+    marks = list(first.items())[:_MARKED]
+    drawn = [(rule, time_ns) for rule, time_ns in marks if can_be_drawn(time_ns)]
+    for rule, time_ns in drawn:
         at = (time_ns - start) / unit
         axes.axvline(at, color="C3", linestyle=":", linewidth=1)
         axes.annotate(rule, (at, 1), xycoords=("data", "axes fraction"), rotation=90, va="top", ha="right", size=7)
+    return len(marks) - len(drawn)
 
 
 def check_number(measured: Sequence[Measurements], number: int | None) -> None:
