@@ -474,7 +474,7 @@ class BytesFinding:
 
     target: str
     kind: str
-    """Target, exception, and function or text; findings of the same kind count as one."""
+    """Text that findings of one cause share: the target, the exception, and the function that raised it or its text."""
     text: str
     data: bytes
 

@@ -63,7 +63,7 @@ class StepGenerator(ABC, Generic[ViewT, GeneratedT]):
         """Return the step that does `action` to packet `number`."""
 
     def choose(self, view: ViewT) -> GeneratedT:
-        """Return the next step, which is possible at this moment; only a local call may still be refused."""
+        """Return a step that the present state allows. The endpoint may still refuse it if it is a local call."""
         flight = view.flight
         if flight and self._random() < (self._in_order if len(flight) < self.crowd else CROWDED):
             return self._to_number("deliver", next(iter(flight)))

@@ -41,7 +41,7 @@ class Tag(NamedTuple):
     purpose: Purpose
     group: int
     sequence: int
-    """Number of the operation in its group; for point-to-point messages, number between the two ranks."""
+    """Running number of the operation in its group; that of a point-to-point message counts those of its two ranks."""
     step: int = 0
     piece: int = 0
     """Number of the message among those to the same peer in a step."""
@@ -156,7 +156,7 @@ class MessageHalf(NamedTuple):
     buffer: memoryview
     done: Done
     number: int = 0
-    """Number of the half in the order of the calls, where a network needs it."""
+    """Running number of this send or receive, in the order of calls. It is 0 on a network that does not need it."""
 
 
 class HalfMatching:

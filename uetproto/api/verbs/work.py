@@ -45,7 +45,7 @@ class SendWr:
     """Local memory with the bytes of the message, or for the result of a READ or atomic. A `bytes` object is sent
     INLINE."""
     wr_id: int = 0
-    """Number of 64 bits that the program chooses, and that the completion returns."""
+    """64-bit number that the program chooses, and that the completion returns."""
     send_flags: SendFlags = SendFlags.SIGNALED
     imm_data: int = 0
     """Immediate data of 32 bits, most significant byte first on the wire."""

@@ -55,7 +55,7 @@ class TssEvent(Event):
     HALF = auto()
     """A packet came in a domain that splits its counters between clients and servers; state: `SplitCounter`."""
     INSIDE = auto()
-    """A packet came on a PDC that has sealed packets; state: `ClearPacket`."""
+    """A packet, sealed or not, came on a PDC that has sealed packets. The state of the event is a `ClearPacket`."""
     CLEAR = auto()
     """A packet came in the clear on a PDC that has sealed packets; state: `ClearPacket`."""
 

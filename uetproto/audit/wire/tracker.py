@@ -32,7 +32,7 @@ from uetproto.wire.packet import Packet
 
 
 class WireEvent(Event):
-    """This enumeration has the properties of a packet that can be judged without any other packet."""
+    """This enumeration has the events of a single packet: each is judged without any other packet."""
 
     CAPTURE = auto()
     """The capture was read to its end: one event for each damaged place, or a single one if nothing is damaged."""
@@ -47,7 +47,7 @@ class WireEvent(Event):
     LENGTH = auto()
     """A UET packet came that the capture did not truncate."""
     TYPE = auto()
-    """A packet has a first header of UET."""
+    """A packet begins with a UET header, whose type is judged."""
     NEXT_HDR = auto()
     """A packet has a PDS header, which states what follows it."""
     HEADERS = auto()

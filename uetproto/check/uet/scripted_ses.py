@@ -172,7 +172,7 @@ class ScriptedSes:
         return message
 
     def respond(self, number: int, answer: str, now: int) -> None:
-        """Answer the packet with this PSN or pkt_id, which waits for an answer or will arrive later."""
+        """Give the answer to the packet whose PSN or pkt_id is `number`. It is kept until that packet arrives."""
         how = ANSWERS.index(answer)
         key = next((key for key in self.waiting if key[1] == number), None)
         if key is None:

@@ -1,7 +1,7 @@
 """This module draws the results of `uetproto collective` as PNG or SVG.
 
-The axis is the number of ranks if there are several, otherwise the algorithm. matplotlib is imported only when a
-picture is drawn.
+The horizontal axis is the number of ranks if runs differ in it, otherwise the algorithm. matplotlib is imported only
+when a picture is drawn.
 """
 
 from collections.abc import Sequence

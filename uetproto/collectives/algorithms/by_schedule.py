@@ -1,4 +1,4 @@
-"""This module makes the parts of a collective that the ranks carry out by a schedule."""
+"""This module makes the part of each rank in a collective that runs by a schedule."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""This module has what all runs over UET with a real SES share: fabric endpoints and their framers."""
+"""This module has the fabric endpoints and framers that every run over UET with a real SES uses."""
 
 from dataclasses import replace
 

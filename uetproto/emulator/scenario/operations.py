@@ -5,8 +5,9 @@
     do = "atomic"      opcode, datatype, operand (a number, or several), compare, fetch, key or tag, offset, control,
                        sync
     do = "send"        length, tag, completion_data, kind = "plain", "rendezvous", "deferrable", offset
-    do = "nop"         all five also take mode, job_id, pid_on_fep, resource_index, initiator, relative,
-                       delivery_complete, as in `engine.contract`; a missing key has the value of [run]
+    do = "nop"         does nothing; the five operations to here also take mode, job_id, pid_on_fep,
+                       resource_index, initiator, relative, delivery_complete, as in `engine.contract`; a missing key
+                       has the value of [run]
     do = "receive"     posts a buffer: length, tag, ignore, source, only_job, least, pid_on_fep, resource_index
     do = "region"      registers memory: length, key, base, remote_read, remote_write, job_restriction
     do = "withdraw"    removes the region `key`
