@@ -1,5 +1,6 @@
 """No command writes over what it reads, by whatever name; text files of the user are read within a bound."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from tests.support.cli.frames import capture, frame, invoke, write
 from uetproto import LocalError
 from uetproto.audit.baseline import Baseline
+from uetproto.cli import terminal
 from uetproto.emulator.scenario.settings import load as load_scenario
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.textfile import read_bounded
@@ -146,6 +148,32 @@ def test_names_of_a_scenario_control_no_terminal(tmp_path: Path) -> None:
     result = invoke("run", str(scenario))
     assert (result.exit_code, result.stderr) == (0, "")
     assert "100 bytes from \N{REPLACEMENT CHARACTER}[2J" in result.stdout
+    assert "\x1b" not in result.stdout
     wrong = invoke("run", str(scenario), "--set", "run.target=c")
     assert wrong.exit_code == 2
     assert "\x1b" not in result.stdout + wrong.stderr + wrong.stdout
+
+
+@pytest.mark.parametrize("colours", [False, True])
+@pytest.mark.parametrize("name", ["a\x1b[31mx", "a\nx", "a\tx"])
+def test_a_name_of_a_scenario_sets_no_style_and_ends_no_line(
+    name: str, colours: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    quoted = json.dumps(name)
+    scenario = tmp_path / "strange.toml"
+    (tmp_path / "data").write_bytes(bytes(100))
+    nodes = f"[nodes.{quoted}]\naddress = '10.0.0.1'\n[nodes.b]\naddress = '10.0.0.2'\n"
+    scenario.write_text(f"{nodes}[run]\ninput = 'data'\ninitiator = {quoted}\ntarget = 'b'\n")
+    if colours:
+        monkeypatch.setattr("uetproto.cli.run.painter", lambda: terminal._coloured)
+        monkeypatch.setattr("uetproto.cli.terminal.painter", lambda: terminal._coloured)
+    done = invoke("run", str(scenario))
+    assert done.exit_code == 0
+    assert ("\x1b" in done.stdout, "\x1b[31m" in done.stdout, "\t" in done.stdout) == (colours, False, False)
+    assert all(line.startswith(("strange", "  ", "\x1b[1mstrange")) for line in done.stdout.splitlines())
+    assert f"from {terminal.printable(name)} to b" in done.stdout
+
+
+def test_a_style_passes_only_where_there_are_colours(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.tell(["\x1b[31mred\x1b[0m"])
+    assert "\x1b" not in capsys.readouterr().out

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from uetproto import LocalError
-from uetproto.cli.terminal import Paint
+from uetproto.cli.terminal import Paint, printable
 from uetproto.emulator.run.operation_schedule import drawn
 from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
@@ -121,7 +121,7 @@ def table(found: Sequence[Compared], paint: Paint) -> Iterator[str]:
     for one in found:
         result = one.plain
         yield (
-            f"{one.name:{width}}  {result.bytes:12,} {result.packets:9,} {result.wire_bytes:12,}"
+            f"{printable(one.name):{width}}  {result.bytes:12,} {result.packets:9,} {result.wire_bytes:12,}"
             f" {overhead(result):9.2%} {_microseconds(result.virtual_time_ps):>12}" + _failed(result.ok, paint)
         )
     yield ""
@@ -129,7 +129,7 @@ def table(found: Sequence[Compared], paint: Paint) -> Iterator[str]:
     yield paint(lossy, "bold")
     for one in found:
         packets, again, size, time = (one.spread(number) for number in _NUMBERS.values())
-        yield f"{one.name:{width}}  packets {_range(packets)}, sent again {_range(again)}"
+        yield f"{printable(one.name):{width}}  packets {_range(packets)}, sent again {_range(again)}"
         shares = [value / LENGTH - 1 for value in size]
         yield f"{'':{width}}  overhead {shares[0]:.2%} ({shares[1]:.2%} … {shares[2]:.2%})"
         yield (

@@ -23,7 +23,7 @@ from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz, unplayable
 from uetproto.check.time_limit import GivenUp, time_limit
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.terminal import Paint, painter, tell
+from uetproto.cli.terminal import Paint, painter, printable, tell
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
 from uetproto.garbage import seldom_collected
@@ -309,7 +309,7 @@ def _tell(finding: FuzzFinding, kept: Kept, as_json: bool, paint: Paint) -> None
     tell([f"  episode {finding.seed} of {finding.machine}, {len(finding.steps):,} steps of {finding.drawn:,}"])
     if finding.given_up:
         tell([f"  {NOT_SHRUNK}"])
-    tell([f"  {kept.file}"])
+    tell([f"  {printable(str(kept.file))}"])
     if kept.again:
         tell([f"  {kept.again}"])
     elif not kept.replay:

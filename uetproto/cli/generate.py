@@ -121,8 +121,8 @@ def command(
                 progress=_checked(show, asked),
             )  # fmt: skip
         except KeyboardInterrupt:
-            kept = f"; {output} is whole up to here" if output != "-" else ""
-            tell([f"uetproto: {loaded.name} was interrupted{kept}"], aside=True)
+            kept = f"; {printable(output)} is whole up to here" if output != "-" else ""
+            tell([f"uetproto: {printable(loaded.name)} was interrupted{kept}"], aside=True)
             raise
     if as_json:
         click.echo(json.dumps(outcome.as_dict()))
@@ -144,7 +144,7 @@ def _duration(text: str) -> int:
 def _summary(outcome: TrafficResult) -> Iterator[str]:
     microseconds = outcome.virtual_time_ps / 10**6
     yield (
-        f"{outcome.profile}: {outcome.packets:,} packets, {outcome.bytes:,} bytes,"
+        f"{printable(outcome.profile)}: {outcome.packets:,} packets, {outcome.bytes:,} bytes,"
         f" {microseconds:,.3f} µs of virtual time, seed {outcome.seed}"
     )
     for name, counts in (
@@ -159,9 +159,11 @@ def _summary(outcome: TrafficResult) -> Iterator[str]:
     if outcome.security:
         yield f"  security: {_counts(_sealed(outcome.security))}"
     side_files = {"mutations": outcome.side_file, "keys": outcome.keys_file}
-    yield f"  capture {outcome.capture}" + "".join(f", {what} {file}" for what, file in side_files.items() if file)
+    yield f"  capture {printable(outcome.capture)}" + "".join(
+        f", {what} {printable(str(file))}" for what, file in side_files.items() if file
+    )
     if outcome.failure is not None:
-        yield f"  failed: {outcome.failure}"
+        yield f"  failed: {printable(outcome.failure)}"
     if outcome.coverage is not None and outcome.possible is not None:
         for kind, name, count in table(outcome.coverage, outcome.possible):
             yield f"  {kind:22} {name:32} {count:>12,}"

@@ -100,8 +100,8 @@ def command(
             with _progress(one.name) as progress:
                 result = run(one, output=output, check=check, progress=progress)
         except KeyboardInterrupt:
-            kept = f"; {output} is whole up to here" if output not in (None, "-") else ""
-            tell([f"uetproto: {one.name} was interrupted{kept}"], aside=True)
+            kept = f"; {printable(output or '')} is whole up to here" if output not in (None, "-") else ""
+            tell([f"uetproto: {printable(one.name)} was interrupted{kept}"], aside=True)
             raise
         good = good and result.ok
         if as_json:
@@ -154,7 +154,8 @@ def _named(asked: str) -> list[str]:
 def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[str]:
     run_ = scenario.run
     yield (
-        f"{paint(result.scenario, 'bold')}: {_many(result.bytes, 'byte')} from {run_.initiator} to {run_.target},"
+        f"{paint(printable(result.scenario), 'bold')}: {_many(result.bytes, 'byte')} from {printable(run_.initiator)}"
+        f" to {printable(run_.target)},"
         f" {_transport(scenario)}, seed {result.seed}"
     )
     yield f"  source  sha256 {result.sha256_source}"
@@ -174,38 +175,37 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
         if fine or not one["match"]:
             what.append("match" if fine else "differs")
         text = ", ".join(what)
-        yield f"  {one['operation']} {one['do']} {_many(one['length'], 'byte')}, {one['node']}: " + paint(
-            text, "green" if fine else "alarm"
-        )
+        done = f"{one['operation']} {one['do']} {_many(one['length'], 'byte')}"
+        yield f"  {done}, {printable(one['node'])}: {paint(text, 'green' if fine else 'alarm')}"
     if result.happened:
         yield "  " + _counts(result.happened)
         if any(name in result.happened for name in ("switch_dropped", "switch_marked", "pauses")):
-            peaks = ", ".join(f"{node} {_many(peak, 'byte')}" for node, peak in result.queue_peaks.items())
+            peaks = ", ".join(f"{printable(node)} {_many(peak, 'byte')}" for node, peak in result.queue_peaks.items())
             yield f"  longest queue in the switch: {peaks}"
     if result.nacks_by_code:
         yield "  NACKs: " + ", ".join(f"{code} {count:,}" for code, count in result.nacks_by_code.items())
     for name, counters in result.counters.items():
         if counters:
-            yield f"  {name}: " + _counts(counters)
+            yield f"  {printable(name)}: " + _counts(counters)
     for name, told in result.security.items():
         refused = "".join(f", {count:,} refused: {reason}" for reason, count in told["refused"].items())
-        yield f"  {name}: {told['sealed']:,} sealed, {told['opened']:,} opened{refused}"
+        yield f"  {printable(name)}: {told['sealed']:,} sealed, {told['opened']:,} opened{refused}"
     for name, path in result.data_paths.items():
         hops = ", ".join(f"{hop.replace('_', ' ')} {size:,}" for hop, size in path["bytes_per_hop"].items())
         yield (
-            f"  {name}: data path {path['path']}: {_many(path['copies'], 'copy', 'copies')}, bytes {hops}, by the CPU"
-            f" {path['cpu_bytes']:,}, {_time(path['time_ps'])}"
+            f"  {printable(name)}: data path {path['path']}: {_many(path['copies'], 'copy', 'copies')}, bytes {hops},"
+            f" by the CPU {path['cpu_bytes']:,}, {_time(path['time_ps'])}"
         )
     if result.checked is not None:
         yield f"  check: {_many(result.checked, 'frame')} judged, {_many(len(result.findings), 'finding')}"
     for finding in result.findings[:_MOST]:
-        yield f"    {paint(finding, 'alarm')}"
+        yield f"    {paint(printable(finding), 'alarm')}"
     if len(result.findings) > _MOST:
         yield f"    and {len(result.findings) - _MOST:,} more"
     if result.capture is not None:
-        yield f"  capture {result.capture}"
+        yield f"  capture {printable(result.capture)}"
     if result.failure is not None:
-        yield f"  {paint('failed', 'alarm')}: {result.failure}"
+        yield f"  {paint('failed', 'alarm')}: {printable(result.failure)}"
 
 
 def _memory(run_: RunConfig, memory: Mapping[str, int]) -> str:
@@ -213,8 +213,8 @@ def _memory(run_: RunConfig, memory: Mapping[str, int]) -> str:
     source, target, last = memory["source_base"], memory["target_base"], max(memory["length"] - 1, 0)
     at = memory["offset"]
     return (
-        f"  memory  {run_.initiator} 0x{source:08x} to 0x{source + last:08x}; {run_.target} base 0x{target:x},"
-        f" offsets {at:,} to {at + last:,}"
+        f"  memory  {printable(run_.initiator)} 0x{source:08x} to 0x{source + last:08x};"
+        f" {printable(run_.target)} base 0x{target:x}, offsets {at:,} to {at + last:,}"
     )
 
 

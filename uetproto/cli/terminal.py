@@ -77,7 +77,7 @@ def console(aside: bool = False) -> "Console":
 
 
 def printable(text: str) -> str:
-    """Return a text from outside without the characters that control a terminal."""
+    """Return a text from outside without the characters that control a terminal or end a line."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -87,11 +87,12 @@ _STYLED = re.compile("(\x1b\\[(?:" + "|".join({*STYLES.values(), "0"} - {""}) + 
 def tell(lines: Iterable[str], aside: bool = False) -> None:
     """Print lines on standard output, or with `aside` on standard error.
 
-    The lines may hold styles of a painter, and texts from outside.
+    The lines may hold styles of a painter. Texts from outside must be made `printable` before they are put into a line.
     """
+    plain = painter() is _plain
     for line in lines:
         for part in line.split("\n"):
-            words = _STYLED.split(part) if "\x1b" in part else [part]
+            words = [part] if plain or "\x1b" not in part else _STYLED.split(part)
             safe = (text if number % 2 else printable(text) for number, text in enumerate(words))
             print("".join(safe), file=sys.stderr if aside else sys.stdout)
 
