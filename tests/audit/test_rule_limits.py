@@ -22,7 +22,7 @@ from tests.support.audit.tss_rules import sealed
 from tests.support.audit.wire_rules import GOOD
 from uetproto.audit.reader.mirror import WINDOW, Copies
 from uetproto.audit.reader.options import Options
-from uetproto.audit.reader.records import Reading
+from uetproto.audit.reader.records import Readers, Reading
 from uetproto.audit.tss.counters import RANGES, UsedCounters
 from uetproto.wire.capture.pcap import ETHERNET, open_capture
 from uetproto.wire.flow_crc import PATIENCE
@@ -297,10 +297,11 @@ def test_findings_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) 
     assert (f.found(report), report.tallies["WIRE-CRC"].failed) == ([("WIRE-CRC", 1), ("WIRE-CRC", 2)], 3)
 
 
-def test_a_flow_is_decided_as_soon_as_it_can_be() -> None:
+def test_a_flow_of_a_pipe_is_decided_soon() -> None:
     """Its packets do not wait longer."""
     handed_on: list[int] = []
-    reading = Reading(ETHERNET, Options(), lambda seen: handed_on.append(seen.number))
+    readers = Readers(ETHERNET, Options(), pipe=True)
+    reading = Reading(ETHERNET, Options(), lambda seen: handed_on.append(seen.number), readers=readers)
     with open_capture(f.capture(WITHOUT[: PATIENCE - 1])) as capture:
         for record in capture:
             reading.take(record)

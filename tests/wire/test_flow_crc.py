@@ -94,6 +94,12 @@ def test_a_pipe_holds_back_16_packets_of_a_flow(other: int | None) -> None:
     assert held[-1] == 1
 
 
+@pytest.mark.parametrize(("pipe", "there"), [(False, [False] * 40 + [True]), (True, [None] * 40 + [True])])
+def test_a_file_waits_longer_for_a_right_crc(pipe: bool, there: list[bool | None]) -> None:
+    flow = [*(f.spoilt(first(psn)) for psn in range(40)), first(40)]
+    assert verdicts(flow, pipe=pipe) == there
+
+
 def test_what_is_held_from_a_file_is_bounded() -> None:
     frames = [first(0, crc=False, size=24), *[first(psn, src=0x0A000009, size=24) for psn in range(2)] * 3000]
     source = iter(records(frames))

@@ -87,7 +87,7 @@ def audit(
                 report.partial = True
                 break
             with opened as reader:
-                capture = _Capture(_name_of(file), reader, options, rules, listen)
+                capture = _Capture(file, reader, options, rules, listen)
                 capture.read(progress, interrupt)
                 capture.end(report, interrupt)
         rules.end()
@@ -102,6 +102,13 @@ def rule_table(options: Options, rules: Iterable[Rule], heard: Heard | None = No
     )
 
 
+def _is_pipe(file: Source) -> bool:
+    """Return whether packets may arrive while they are read, as from a pipe."""
+    if isinstance(file, str | os.PathLike):
+        return not os.path.isfile(file)
+    return not (hasattr(file, "seekable") and file.seekable())
+
+
 def _name_of(file: Source) -> str:
     """Return how findings name a file."""
     return os.fspath(file) if isinstance(file, str | os.PathLike) else str(getattr(file, "name", "-"))
@@ -111,9 +118,10 @@ class _Capture:
     """Audits a capture while it is read."""
 
     def __init__(
-        self, name: str, reader: CaptureReader, options: Options, rules: RuleTable, listen: ListenerFactory | None
+        self, file: Source, reader: CaptureReader, options: Options, rules: RuleTable, listen: ListenerFactory | None
     ) -> None:
-        self._name, self._reader, self._options, self._rules, self._listen = name, reader, options, rules, listen
+        self._name, self._pipe = _name_of(file), _is_pipe(file)
+        self._reader, self._options, self._rules, self._listen = reader, options, rules, listen
         self._places: dict[int, _Place] = {}
         """Maps the number of an interface to its vantage point, also of interfaces of earlier sections."""
         self._readers: dict[int, Readers] = {}
@@ -163,7 +171,7 @@ class _Capture:
 
     def _add(self, name: str, number: int, link: int) -> "_Place":
         if link not in self._readers:
-            self._readers[link] = Readers(link, self._options)
+            self._readers[link] = Readers(link, self._options, pipe=self._pipe)
         place = _Place(self._name, name, number, link, self._options, self._rules, self._readers[link], self._listen)
         self._places[number] = self._open[number] = place
         return place

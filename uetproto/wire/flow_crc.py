@@ -1,8 +1,9 @@
 """This module decides for each flow whether its packets end with a CRC, as no packet says so (wire.md §7).
 
-One right CRC32C proves that a flow has CRCs. A flow whose first packets have no CRC has no CRCs. Until that is decided,
-packets without a right CRC are queued, and with them the packets that must not overtake them. `FlowCrc` decides for
-every reader of captures; `decoded` is the reader that returns packets in the order of capture.
+One right CRC32C proves that a flow has CRCs. If none comes among the packets that may be held, the first packets of
+the flow decide. Until then, packets without a right CRC are queued, and with them the packets that must not overtake
+them. `FlowCrc` decides for every reader of captures; `decoded` is the reader that returns packets in the order of
+capture.
 """
 
 from collections import Counter
@@ -15,11 +16,10 @@ from uetproto.wire.crc import CRC_SIZE, trailer_crc
 from uetproto.wire.packet import Layer, Packet, crc_start, network_of, udp_checksum_at
 
 PATIENCE = 16
-"""Number of packets after which it is decided whether a flow has a CRC; from a pipe, no more packets of a flow are
-held."""
-_HELD_BETWEEN_TWO = 64
-_HELD_IN_ORDER = 4096
-_HELD = 16_384
+"""Number of first packets of a flow that decide whether it has a CRC if no packet has a right one; from a pipe, no more
+packets of a flow are held."""
+_HELD_TOGETHER = 4096
+HELD = 16_384
 _FLOWS = 1 << 18
 
 Flow = tuple[Any, ...]
@@ -62,28 +62,27 @@ class KnownFlows(dict[Flow, bool]):
 class FlowCrc:
     """This object decides for each flow of one vantage point whether its packets have a CRC."""
 
-    __slots__ = ("_always", "_in_order", "_most", "_number", "_of_flow", "_out", "_without", "crc32c", "held", "icrc")
+    __slots__ = ("_always", "_in_order", "_number", "_of_flow", "_out", "_without", "crc32c", "held", "icrc")
 
     def __init__(
-        self, mode: str, out: Callable[[UndecidedPacket], None], *, in_order: bool = False, of_flow: int = _HELD,
+        self, mode: str, out: Callable[[UndecidedPacket], None], *, in_order: bool = False, of_flow: int = HELD,
         held: list[int] | None = None,
     ) -> None:  # fmt: skip
         """Hand each packet to `out`, when the CRCs of its flow are decided by `mode`.
 
         "on": UET packets end with a CRC32C, and ICRCs are as sent. "off": no packet has a CRC32C. "auto": each flow is
         decided by its packets. Packets between the same two addresses keep their order; with `in_order` all do. At most
-        `of_flow` packets of a flow are held. `held`, whose only item is the number of packets that are held, bounds
-        them for all vantage points that share it.
+        `of_flow` packets of a flow, and 4096 that keep their order, are held. `held`, whose only item is the number
+        of packets that are held, bounds them for all vantage points that share it.
         """
         self.crc32c = KnownFlows()
         self.icrc = KnownFlows()
         self._always = {"on": True, "off": False}.get(mode)
         self._out = out
         self._in_order = in_order
-        self._most = _HELD_IN_ORDER if in_order else _HELD_BETWEEN_TWO
         self._of_flow = of_flow
         self._without: dict[tuple[Flow, bool], list[int]] = {}
-        """Number of packets of undecided flows that lack a right CRC, and of those that are long enough for one."""
+        """Number of first packets of undecided flows without a right CRC, and of those that are long enough for one."""
         self.held: dict[frozenset[Any], _Queue] = {}
         self._number = [0] if held is None else held
 
@@ -105,16 +104,17 @@ class FlowCrc:
         if undecided:
             queue.undecided.add((flow, roce))
             votes = self._without.setdefault((flow, roce), [0, 0])
-            votes[0] += 1
-            votes[1] += waiting.packet.trailer is not None
-            if votes[0] >= PATIENCE:
+            if votes[0] < PATIENCE:
+                votes[0] += 1
+                votes[1] += waiting.packet.trailer is not None
+            if roce and votes[0] >= PATIENCE:  # a sender that captures its own packets may see no right ICRC
                 self._settle(flow, roce)
-        if len(queue.packets) >= self._most or queue.of_flow[flow] >= self._of_flow:
+        if len(queue.packets) >= _HELD_TOGETHER or queue.of_flow[flow] >= self._of_flow:
             for undecided_flow, of_roce in queue.undecided:
                 self._settle(undecided_flow, of_roce)
         if all(self.decided(*each) is not None for each in queue.undecided):
             self._release(self._key(flow))
-        elif self._number[0] >= _HELD:
+        elif self._number[0] >= HELD:
             self.end()
 
     def end(self) -> None:
@@ -205,7 +205,7 @@ def decoded(
             packet = decode(record, "on")
         ready.append((record, packet))
 
-    flows = FlowCrc("auto", out, in_order=True, of_flow=PATIENCE if pipe else _HELD)
+    flows = FlowCrc("auto", out, in_order=True, of_flow=PATIENCE if pipe else HELD)
     known, held = flows.crc32c, flows.held
     for record in records:
         packet = decode(record, "auto")

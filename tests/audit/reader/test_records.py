@@ -78,7 +78,7 @@ def test_what_waits_for_a_decision_keeps_its_order() -> None:
 
 
 def test_packets_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uetproto.wire.flow_crc.PATIENCE", 10_000)
+    monkeypatch.setattr("uetproto.wire.flow_crc._HELD_TOGETHER", 64)
     waiting: list[int] = []
     reading = Reading(ETHERNET, Options(), lambda seen: waiting.append(seen.number))
     with open_capture(f.capture(WITHOUT * 2)) as capture:
@@ -103,12 +103,10 @@ def test_where_half_of_the_packets_show_a_crc_there_is_one(shown: int, there: bo
     assert [trailer is not None for trailer in trailers] == [there] * PATIENCE
 
 
-def test_the_last_packet_of_patience_decides() -> None:
-    """Until then a right one may come."""
-    right = [*WITHOUT[: PATIENCE - 1], WRITE[0]]
-    assert wrong_crcs(right) == list(range(PATIENCE - 1))
-    late = [*WITHOUT[:PATIENCE], f.spoilt(SHOWN[0]), WRITE[0]]
-    assert wrong_crcs(late[:-1]) == []
+def test_a_right_crc_decides_however_late_it_comes() -> None:
+    """The first packets, which lack one, wait for it."""
+    for number in (PATIENCE - 1, PATIENCE, PATIENCE + 20):
+        assert wrong_crcs([*WITHOUT[:number], WRITE[0]]) == list(range(number))
 
 
 def test_the_option_decides_where_it_is_given() -> None:

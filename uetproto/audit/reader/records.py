@@ -23,7 +23,7 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.slow_path import is_cut_short, observe
 from uetproto.audit.reader.truncation import mark_suspected
 from uetproto.wire.capture.pcap import LINK_NAMES, Record
-from uetproto.wire.flow_crc import Flow, FlowCrc, UndecidedPacket
+from uetproto.wire.flow_crc import HELD, PATIENCE, Flow, FlowCrc, UndecidedPacket
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode
@@ -32,7 +32,10 @@ from uetproto.wire.stack import decode
 class Readers:
     """This class holds what all interfaces of one link type share: the compiled shapes of packets, and the keys."""
 
-    def __init__(self, link: int, options: Options) -> None:
+    def __init__(self, link: int, options: Options, *, pipe: bool = False) -> None:
+        """Make readers of a link type. `pipe` says that the capture is no file, so few packets may wait."""
+        self.of_flow = PATIENCE if pipe else HELD
+        """Greatest number of packets of a flow that wait."""
         self.link = LINK_NAMES.get(link)
         self.quick = FastReader(options.crc, ReadFlows({}, {}))
         self.inner = FastReader("on", ReadFlows({}, {}))
@@ -63,7 +66,7 @@ class Reading:
         self._link = readers.link
         self._options = options
         self._see = see
-        self._flows = FlowCrc(options.crc, self._hand_on, held=readers.held)
+        self._flows = FlowCrc(options.crc, self._hand_on, of_flow=readers.of_flow, held=readers.held)
         self._held = self._flows.held
         self._quick, self._inner, self._opener = readers.quick, readers.inner, readers.opener
         self._flows_read = ReadFlows(self._flows.crc32c, self._flows.icrc)
