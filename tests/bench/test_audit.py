@@ -16,13 +16,16 @@ from uetproto.wire.stack import decode
 def test_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_audit, "PACKETS", 20_000)
     monkeypatch.setattr(bench_audit, "PDCS", 5_000)
+    monkeypatch.setattr(bench_audit, "_OPEN", 1_000)
     asked = []
 
     def in_a_process(arguments: list[str]) -> tuple[dict[str, float], int]:
+        """Return what is left, and costs of 100 PDCs: 4,000 bytes each, with interfaces of their own 9,000."""
         asked.append(arguments[1])
-        return {"left": 3.0}, 0
+        apart = len(asked) == 3
+        return {"left": 3.0, "before": 1_000.0, "seconds": 0.012 if apart else 0.007}, 901_000 if apart else 401_000
 
-    *speeds, left = measure(True, tmp_path, in_a_process)
+    *speeds, left, size, time, more_size, more_time = measure(True, tmp_path, in_a_process)
     for speed in speeds:
         assert (speed.value > 0, speed.unit, speed.asked, speed.most) == (True, "packets/s", 100_000, False)
     assert [speed.what for speed in speeds] == [
@@ -30,7 +33,11 @@ def test_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "audit the first 96 bytes of each",
     ]
     assert (left.value, left.unit, left.most) == (3.0, "bytes", True)
-    assert asked == ["from uetproto.bench.audit import main; main(100)"]
+    assert [(row.unit, round(row.value, 3), row.most) for row in (size, time, more_size, more_time)] == [
+        ("bytes", 4_000, True), ("µs", 70, True), ("bytes", 5_000, True), ("µs", 50, True),
+    ]  # fmt: skip
+    assert asked[0] == "from uetproto.bench.audit import main; main(100)"
+    assert len(asked) == 3
     assert list(tmp_path.iterdir()) == []
 
 

@@ -313,13 +313,17 @@ SHARES = "one of these, a list, or a table of shares"
             "trim: unknown key with transport rc; legal: description, transport, operations",
         ),
         ("roce-mixed", ["jobs=2"], "jobs: unknown key with transport rc, uc, ud; legal: "),
-        ("roce-rc", ["ses.payload_mtu=1024"], "ses.payload_mtu: unknown key with transport rc; legal: "),
+        (
+            "roce-rc",
+            ["ses.payload_mtu=1024"],
+            "ses.payload_mtu: unknown key with transport rc (did you mean sizes?); legal: ",
+        ),
         ("bench", ["roce.path_mtu=1024"], "roce.path_mtu: unknown key; legal: description, transport"),
         ("bench", ["multicast=0.1"], "multicast: unknown key; legal: description, transport"),
         ("bench", ["transport=rc"], "transport: modes: unknown key with transport rc; legal: "),
         # values
         ("roce-rc", ["path_mtu=1000"], "roce.path_mtu: 1000 is not legal; legal: 256, 512, 1024, 2048, 4096"),
-        ("roce-rc", ["roce.mtu=1000"], "roce.mtu: unknown key with transport rc; legal: path_mtu"),
+        ("roce-rc", ["roce.mtu=1000"], "roce.mtu: unknown key with transport rc (did you mean path_mtu?); legal: "),
         ("roce-rc", ["roce.timeout=32"], "roce.timeout: 32 is not legal; legal: 0 … 31"),
         ("roce-rc", ["roce.max_rd_atomic=0"], "roce.max_rd_atomic: 0 is not legal with read; legal: 1 … 255"),
         (
