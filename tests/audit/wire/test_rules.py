@@ -95,6 +95,16 @@ def test_counts_are_those_of_packets_that_could_break_a_rule() -> None:
     }  # fmt: skip
 
 
+def test_a_lone_packet_that_may_end_with_a_wrong_crc_is_not_judged() -> None:
+    def first(extra: int) -> bytes:
+        return f.frame(*V4, f.REQUEST, f.changed(f.FIRST, som=1, eom=0), payload=bytes(4096 + extra), trailer=None)
+
+    tally = f.audited([first(4)], rules=("WIRE-CRC",)).tallies["WIRE-CRC"]
+    assert dict(tally.not_judged) == {"the last 4 bytes may be a wrong CRC32C": 1}
+    assert (tally.judged, tally.failed) == (0, 0)
+    assert not f.audited([first(0)], rules=("WIRE-CRC",)).tallies["WIRE-CRC"].not_judged
+
+
 def test_trimmed_packets_have_no_crc_and_no_length() -> None:
     whole = f.frame(*V4, f.REQUEST, f.FIRST, payload=bytes(400))
     cut = bytearray(whole[:128])

@@ -20,7 +20,7 @@ def _crc(_: Any, seen: ObservedPacket) -> Verdict:
     trailer = packet_of(seen).trailer
     if trailer is not None and trailer.ok is False:
         return Violation("the CRC32C of the packet", f"0x{trailer.value:08x}")
-    return None
+    return None if trailer is not None else Inconclusive("the last 4 bytes may be a wrong CRC32C")
 
 
 def _length(_: Any, seen: ObservedPacket) -> Verdict:

@@ -28,7 +28,7 @@ from uetproto.audit.rule import Event, Violation
 from uetproto.wire.forms import UET_FORMS
 from uetproto.wire.headers.roce import BTH, SEQUENCES
 from uetproto.wire.headers.uet_pds import FIRST
-from uetproto.wire.packet import Packet
+from uetproto.wire.packet import CRC_SUSPECT, Packet
 
 
 class WireEvent(Event):
@@ -252,6 +252,8 @@ class WireTracker:
             tell[WireEvent.CRC](state, seen)
             if not trailer.ok:
                 return None  # any bit may be wrong
+        elif CRC_SUSPECT in packet.notes:
+            tell[WireEvent.CRC](state, seen)
         for event in (WireEvent.IPV4, WireEvent.NETWORK):
             if event in events_of(tuple(forms), None):
                 tell[event](state, seen)

@@ -21,7 +21,7 @@ from uetproto.cli.collective.report import heading, one, sweep, table
 from uetproto.cli.collective.run import MOST_RANKS, CollectiveCase, PreparedCase, Progress
 from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
 from uetproto.cli.outputs import check_matplotlib, check_outputs, check_plot
-from uetproto.cli.terminal import painter, tell
+from uetproto.cli.terminal import painter, printable, tell
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, OPTIONS
 from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.costs.check import check
@@ -230,7 +230,7 @@ def command(
             with _progress(name) as progress:
                 found.append(each.run(output, taps, progress))
         except (DistError, TransportError) as error:  # not an error of the user: the fabric, or a rank, has failed
-            tell([f"uetproto: {name}: {error}"], aside=True)
+            tell([f"uetproto: {name}: {printable(str(error))}"], aside=True)
             raise click.exceptions.Exit(FAULT) from None
         except (KeyboardInterrupt, SystemExit) as end:
             interrupted = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED

@@ -158,7 +158,7 @@ def test_a_stream_needs_osts_for_its_window(osts: int, lazy: bool, streams: list
 
 
 def test_a_flow_label_reaches_the_leaf() -> None:
-    """By QPCConfig (§2.9)."""
+    """The management datagram QPCConfig carries the flow label to the leaf (§2.9)."""
     wire = Wire()
     labels = []
     wire.manager.start()
