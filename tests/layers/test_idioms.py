@@ -113,7 +113,7 @@ def roce(opcode: str, psn: int, *above: Any) -> Any:
     return packet
 
 
-READ = roce("RC_RDMA_READ_REQUEST", 2**24 - 1, uet.Reth(dmalen=1000))
+READ = roce("RC_RDMA_READ_REQUEST", 2**24 - 1, uet.Reth(dma_length=1000))
 SWAP = roce("RC_COMPARE_SWAP", 9, uet.AtomicEth())
 WRITE = roce("RC_RDMA_WRITE_ONLY", 9, uet.Reth())
 AGG = {"tree_id": 1, "group_id": 2, "seq": 3}

@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.support.schemas import layers_in
 from tests.support.wire.roce_frames import BY_NAME, GOLDEN, KINDS, Golden, frame_of, packet_of
 from uetproto import Layer, LocalError, columns, decode, encode
 from uetproto import layers as uet
+from uetproto.layers.fields import NAMES
 from uetproto.schemas import LRH, ROCE, SCHEMAS
 from uetproto.wire.capture import pcap
 from uetproto.wire.codec import codec_of
@@ -126,7 +128,7 @@ def test_building() -> None:
     ethernet = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
     ip = IP(src="10.0.0.1", dst="10.0.0.2", tos=2, flags="DF", id=0)
     bth = uet.Bth(opcode="RC_RDMA_WRITE_ONLY", m=1, p_key=0xFFFF, destqp=0x12, psn=5, a=1)
-    reth = uet.Reth(va=0x20000000, r_key=0x1234, dmalen=5)
+    reth = uet.Reth(va=0x20000000, r_key=0x1234, dma_length=5)
     assert bytes(ethernet / ip / UDP(sport=49192) / bth / reth / b"hello") == WRITE
     v1 = uet.Grh(tclass=2, hoplmt=64, sgid=(0xFE80 << 112) + 1, dgid=(0xFE80 << 112) + 2)
     send = uet.Bth(opcode="RC_SEND_ONLY", m=1, p_key=0xFFFF, destqp=0x12, psn=5, a=1)
@@ -137,6 +139,24 @@ def test_building() -> None:
     assert wrong[uet.RoceIcrc].icrc == 7
     assert wrong[uet.RoceIcrc].ok is False
     assert decode(bytes(wrong)).trailer == ("icrc", 7, False)
+
+
+@pytest.mark.parametrize(("form", "old"), NAMES)
+def test_names_of_the_table_are_accepted_with_a_warning(form: str, old: str) -> None:
+    cls, name = uet.ROCE_LAYERS[form], NAMES[form, old]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        packet = cls(**{old: 5})
+        assert getattr(packet, old) == 5
+        setattr(packet, old, 6)
+        assert packet.sprintf(f"%{old}%") == "6"
+        assert packet.command() == f"{cls.__name__}({name}=6)"
+        delattr(packet, old)
+    assert {str(one.message) for one in told} == {f"the field {old} of {cls.__name__} is called {name}"}
+    assert {one.filename for one in told} == {__file__}
+    assert (len({one.lineno for one in told}), {one.category for one in told}) == (5, {DeprecationWarning})
+    assert getattr(packet, name) == 0
+    assert (name in dir(packet), old in dir(packet)) == (True, False)
 
 
 def test_rd_is_raw_unless_asked_for() -> None:

@@ -1,5 +1,7 @@
 """This module has the base class of the Scapy layers of all forms."""
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -7,8 +9,8 @@ from typing import Any
 from scapy.packet import Packet, Padding, Raw
 
 from uetproto.errors import LocalError
+from uetproto.layers.fields import NAMES, plain_field
 from uetproto.layers.fields import LayerError as LayerError
-from uetproto.layers.fields import plain_field
 from uetproto.wire.codec import class_name
 from uetproto.wire.fields import Field, Header
 
@@ -40,6 +42,19 @@ class FormLayer(Packet):  # type: ignore[misc]
     def __init__(self, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> None:
         self.received = bool(_pkt)
         super().__init__(_pkt, *args, **kwargs)
+
+    def _resolve_alias(self, attr: str) -> str:
+        """Return the name of the field that `attr`, a name of its table, stands for, and warn whoever used it."""
+        name: str = self.deprecated_fields[attr][0]
+        depth = 1
+        while sys._getframe(depth).f_globals.get("__name__", "").startswith(("scapy.", "uetproto.layers.")):
+            depth += 1
+        text = f"the field {attr} of {type(self).__name__} is called {name}"
+        warnings.warn(text, DeprecationWarning, stacklevel=depth + 1)
+        return name
+
+    def delfieldval(self, attr: str) -> None:
+        super().delfieldval(self._resolve_alias(attr) if attr in self.deprecated_fields else attr)
 
     def copy(self) -> Any:
         clone = super().copy()
@@ -73,6 +88,11 @@ def layer_of(
             "name": header.title,
             "header": header,
             "fields_desc": [field_of(header, row) for row in header.fields],
+            "deprecated_fields": {
+                row.name: (NAMES[header.name, row.name], "0.1.0")
+                for row in header.fields
+                if (header.name, row.name) in NAMES
+            },
             "dispatch_hook": classmethod(dispatch),  # Scapy looks for this method in the class itself only
         },
     )

@@ -1,6 +1,7 @@
 """This module turns rows of the tables into Scapy fields."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import IntFlag
 from functools import cache
 from ipaddress import IPv6Address
@@ -23,6 +24,11 @@ _COMPUTED = {
     ("sharp", "ext_words"), ("sharp", "payload_len"),
 }  # fmt: skip
 """Fields that are computed when a packet is built, unless they are set."""
+NAMES = {
+    ("reth", "dmalen"): "dma_length", ("atomic_eth", "swapdt"): "swap_data", ("atomic_eth", "cmpdt"): "compare_data",
+    ("atomic_ack_eth", "origremdt"): "original_remote_data", ("imm", "immdt"): "immediate_data",
+}  # fmt: skip
+"""Names of fields in layers where they differ from those of the table (roce.md §0), by form and name in the table."""
 _UNSIGNED = {
     8: fields.ByteField, 16: fields.ShortField, 24: fields.ThreeBytesField, 32: fields.IntField, 64: fields.LongField,
 }  # fmt: skip
@@ -80,15 +86,17 @@ def _from_text(field: Any, row: Field, text: str) -> Any:
 
 def plain_field(header: Header, row: Field) -> Any:
     """Return the Scapy field for a row of `header`."""
-    field = _typed(header, row)
+    aligned = header.offset_of(row.name) % 8 == 0
+    computed = (header.name, row.name) in _COMPUTED
+    row = replace(row, name=NAMES.get((header.name, row.name), row.name))
+    field = _typed(row, aligned)
     field.__class__ = _strict(type(field), row)  # type: ignore[arg-type]
-    if (header.name, row.name) in _COMPUTED:
+    if computed:
         field.default = None
     return field
 
 
-def _typed(header: Header, row: Field) -> Any:
-    aligned = header.offset_of(row.name) % 8 == 0
+def _typed(row: Field, aligned: bool) -> Any:
     if row.signed:
         return _SIGNED[row.bits](row.name, row.default)
     if row.values is not None and issubclass(row.values, IntFlag):

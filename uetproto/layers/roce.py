@@ -116,7 +116,7 @@ class _BthLayer(RoceLayer):
             expected = _ATOMIC_ANSWERS if theirs in _ATOMICS else _ACKNOWLEDGES
             return int(mine in expected and ahead == 0)
         reth = next((layer for layer in other.iterpayloads() if getattr(layer, "header", None) is roce.RETH), None)
-        most = 1 if reth is None else max(1, -(-reth.dmalen // _SMALLEST_MTU))
+        most = 1 if reth is None else max(1, -(-reth.dma_length // _SMALLEST_MTU))
         return int(mine != roce.Operation.ATOMIC_ACKNOWLEDGE and ahead < most)
 
     def hashret(self) -> bytes:

@@ -160,7 +160,8 @@ def _decoded(layer: Any, payload: bytes) -> Decoded:
     """Return the layers of a packet up to `layer`, as `uetproto.decode` returns them."""
     layers: list[Layer] = []
     while isinstance(layer, FormLayer):
-        values = {row.name: int(layer.getfieldval(row.name) or 0) for row in layer.header.fields}
+        named = zip(layer.header.names, layer.fields_desc, strict=True)
+        values = {name: int(layer.getfieldval(field.name) or 0) for name, field in named}
         layers.insert(0, Layer(layer.header.name, values))
         layer = layer.underlayer
     return Decoded(layers, payload, inside.CHECKED)

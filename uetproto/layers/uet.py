@@ -638,7 +638,8 @@ def layer_values(packet: Any) -> list[tuple[str, dict[str, Any]]]:
     layers: list[tuple[str, dict[str, Any]]] = []
     for layer in packet.iterpayloads():
         if isinstance(layer, FormLayer):
-            layers.append((layer.header.name, {name: _value(layer, name) for name in layer.header.names}))
+            named = zip(layer.header.names, layer.fields_desc, strict=True)
+            layers.append((layer.header.name, {name: _value(layer, field.name) for name, field in named}))
         elif isinstance(layer, SharpRanks):
             layers.append((sharp.RANKS, {"raw": layer.self_build()}))
         elif isinstance(layer, _IPv6ExtHdr):
