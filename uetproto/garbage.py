@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SELDOM = 50_000, 50, 50
-"""Thresholds of the garbage collector, in place of 700, 10, 10."""
+"""Thresholds of the garbage collector, in place of Python's default of 700, 10, 10."""
 
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Collect garbage seldom within the block; thresholds that a caller has set higher stay."""
+    """Collect garbage seldom within the `with` block. Thresholds that are already higher than `SELDOM` stay."""
     before = gc.get_threshold()
     gc.set_threshold(*map(max, before, SELDOM) if before[0] else before)
     try:

@@ -1,4 +1,4 @@
-"""Knobs are the parameters of configurations; each is declared once, with this module.
+"""This module declares knobs: the parameters of configurations, each of which is declared once.
 
 A field of a configuration is declared with `knob`: its default, legal values, unit, description and source. From the
 declaration come the check (`check_knobs`), the text of its error, the key of TOML files and the row of docs/keys.md.
@@ -27,21 +27,22 @@ class KeyType:
     default: str = ""
     source: str = ""
     unit: str = ""
-    """`TIME`, `RATE` or `SIZE`; empty: another unit or none."""
+    """`TIME`, `RATE` or `SIZE`. It is empty if the values have another unit or none."""
     names: tuple[str, ...] = ()
-    """Names among the legal values, to tell one that is similar to a wrong value."""
+    """Names among the legal values. For a wrong value, the error suggests a similar one of them."""
 
     def says(self, doc: str, default: str = "", source: str = "") -> "KeyType":
-        """Return a key that takes the same values and has this description; see `Knob`."""
+        """Return a copy with this description, default and source, whose meaning `Knob` gives."""
         return replace(self, doc=doc, default=default, source=source)
 
 
 Legal = range | tuple[Any, ...] | KeyType
-"""Type of the legal values: whole numbers within a range; one of several values, where a range stands for its numbers;
-or, for an entry of a TOML file, all that a `KeyType` takes."""
+"""Legal values of a parameter. A range stands for its whole numbers. A tuple lists the values, and a range in it stands
+for its numbers. A `KeyType` describes an entry of a TOML file and checks it itself."""
 
 TIME, RATE, SIZE = "ps", "bit/s", "bytes"
-"""Units whose values have a text in TOML files, such as "5 us"; any other unit is only shown in the docs."""
+"""Units of times, rates and sizes, which TOML files may write as text, such as "5 us". Any other unit is only shown in
+the docs."""
 
 BOOL: Legal = (True, False)
 
@@ -58,7 +59,7 @@ TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min)'
 RATE_LEGAL = 'a rate such as "400 Gb/s" (b/s, kb/s, Mb/s, Gb/s, Tb/s)'
 SIZE_LEGAL = 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB)'
 UNITS = {TIME: (TIMES, TIME_LEGAL), RATE: (RATES, RATE_LEGAL), SIZE: (SIZES, SIZE_LEGAL)}
-"""Units of each kind of number, and what errors and docs say of them."""
+"""For `TIME`, `RATE` and `SIZE`: the units that a text may have, and the words in errors and docs for such a text."""
 _SHOWN = {TIME: ("s", "ms", "us", "ns", "ps"), RATE: ("Gb/s", "Mb/s", "kb/s", "b/s"), SIZE: ("GiB", "MiB", "KiB", "B")}
 """Units in which numbers are shown, the largest first."""
 
@@ -73,16 +74,16 @@ class Knob:
     doc: str
     """Description of the parameter in whole sentences."""
     source: str
-    """The section that defines the parameter, such as "pds.md §8.6"; empty for a choice of the project."""
+    """The section that defines the parameter, such as "pds.md §8.6". It is empty if this project defines it."""
 
     def check(self, name: str, value: Any, show: Callable[[object], str] = shown) -> None:
         """Raise `LocalError` unless `value` is legal; `show` makes the text of the value for the error."""
         check(name, value, self.legal, show)
 
     def read(self, value: Any) -> Any:
-        """Convert an entry of a TOML file to the value of the knob: by its `KeyType`, or from "on", "off" or the text
-        of a time, rate or size.
+        """Convert an entry of a TOML file to the value of the knob.
 
+        Texts are converted: "on" and "off", times, rates and sizes, and whatever the `KeyType` of the knob converts.
         Other values are returned as they are, for `check`. Raises `ValueError` for an entry that cannot be converted.
         """
         if isinstance(self.legal, KeyType):
@@ -111,7 +112,7 @@ class Knob:
 
 
 def knob(default: _T, legal: Legal, unit: str, doc: str, source: str = "") -> _T:
-    """Return a field of a dataclass, declared as a knob; see `Knob` for the arguments."""
+    """Return a dataclass field that is declared as a knob. `Knob` says what the arguments mean."""
     declared: _T = field(default=default, metadata={"knob": Knob(default, legal, unit, doc, source)})
     return declared
 
@@ -142,7 +143,7 @@ def names_of(legal: Legal) -> tuple[str, ...]:
 
 
 def fits(value: Any, legal: Legal) -> bool:
-    """Return whether a value is legal; where whole numbers are legal, a `bool` or a float such as 1.0 is not."""
+    """Return whether a value is legal. A `bool`, or a float such as 1.0, does not count as a whole number."""
     if isinstance(legal, range):
         return type(value) is int and value in legal
     if isinstance(legal, KeyType):  # its `check` has made the value, so the value is legal
@@ -191,9 +192,9 @@ def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> d
 
 
 def with_unit(value: Any, units: Mapping[str, int]) -> Any:
-    """Return an integer as it is, and convert a text such as "1.5 us" to a whole number; else raise `ValueError`.
+    """Convert a text such as "1.5 us" to a whole number of the smallest unit. An integer is returned as it is.
 
-    `units` says how many of the smallest unit each unit has.
+    `units` says how many of the smallest unit each unit has. Raises `ValueError` for any other value.
     """
     if type(value) is int:
         return value
@@ -213,7 +214,10 @@ def unit_legal(low: int, high: int, unit: str) -> str:
 
 
 def unit_text(number: int, unit: str) -> str:
-    """Return a time, rate or size as text, in the largest unit of which it is a whole number."""
+    """Return a time, rate or size as text, in the largest unit of which it is a whole number.
+
+    A negative number, which has a special meaning, is returned without a unit.
+    """
     units = UNITS[unit][0]
     if number < 0:  # stands for something else
         return str(number)

@@ -13,7 +13,10 @@ MOST = 1 << 24
 
 
 def read_bounded(path: str | os.PathLike[str], most: int = MOST) -> bytes:
-    """Return the bytes of a file. Raises `LocalError` for more than `most` bytes, `OSError` for an unreadable file."""
+    """Return the bytes of a file.
+
+    Raises `LocalError` if the file has more than `most` bytes, and `OSError` if it cannot be read.
+    """
     with Path(path).open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:

@@ -1,7 +1,8 @@
 """This module defines framers, and has the lower headers of a flow (Ethernet, IPv4 or IPv6, UDP or entropy).
 
-Users call different methods: an emulated network takes whole frames (`frame`, `packet`), a raw socket the bytes from
-the IP header on (`lower`, without Ethernet, and `seal`), a UDP socket only the bytes behind UDP (`seal`, `open`).
+An emulated network exchanges whole frames, so it calls `frame` and `packet`. A raw socket sends the bytes from the IP
+header on: it calls `lower`, of which it leaves out Ethernet, and `seal`. A UDP socket exchanges only the bytes behind
+the UDP header: it calls `seal` and `open`.
 """
 
 from abc import ABC, abstractmethod
@@ -14,14 +15,14 @@ from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, EtherType, inte
 from uetproto.wire.tuples import EthernetHeader, Ipv4Header, Ipv6Header
 
 CACHE = 8192
-"""Number of lower headers that a framer keeps for each direction; a full cache is emptied."""
+"""Largest number of lower headers that a framer keeps for each direction. A full cache is emptied."""
 
 _ETHERNET, _IPV4, _IPV6 = (codec_of(header) for header in (ETHERNET, IPV4, IPV6))
 _TTL = 64
 
 
 class LowerHeaders(NamedTuple):
-    """Lower headers are the values that a socket knows of the headers below a received transport header."""
+    """This tuple holds those fields of the IP and UDP headers that a socket reports with a received packet."""
 
     src: int
     dst: int
@@ -36,24 +37,26 @@ ENTROPY_SIZE = 2
 
 
 class FlowHead(NamedTuple):
-    """A flow head holds the bytes before the transport header, without the entropy value, which differs by packet."""
+    """This tuple holds the bytes before the transport header that the packets of a flow share: all but the entropy
+    value."""
 
     before: bytes
     """Bytes before the entropy value."""
     after: bytes
     """Bytes behind the entropy value."""
     covered: bytes
-    """Bytes that the trailer covers in place of `after`."""
+    """Bytes over which the CRC of the trailer is computed in place of `after`. The RoCE ICRC covers changeable fields
+    as ones."""
     crc: int
-    """CRC over those bytes before the entropy value that the trailer covers."""
+    """CRC over those bytes of `before` that the trailer covers."""
 
     def with_entropy(self, entropy: int) -> bytes:
-        """Return all bytes before the transport header."""
+        """Return all bytes before the transport header of a packet that has this entropy value."""
         return b"".join((self.before, entropy.to_bytes(ENTROPY_SIZE, "big"), self.after))
 
 
 class ReceivedFlow(NamedTuple):
-    """A received flow holds the values that were decoded from the lower headers of its packets."""
+    """This tuple holds the values that were decoded from the lower headers of a flow, which its packets share."""
 
     src: int
     dst: int
@@ -62,14 +65,17 @@ class ReceivedFlow(NamedTuple):
     end: int
     """End of the IP packet, in bytes from the start of the frame."""
     covered: bytes
-    """Bytes that the trailer covers between the entropy value and the transport header."""
+    """Bytes between the entropy value and the transport header, as the CRC of the trailer covers them."""
     crc: int
-    """CRC over the bytes before the entropy value that the trailer covers."""
+    """CRC over those bytes before the entropy value that the trailer covers."""
     trimmed: Trim = Trim.NO
 
 
 class Framer(Protocol):
-    """A framer turns datagrams of one address into frames and back. It drops frames silently and counts them."""
+    """A framer turns the datagrams that one address sends into frames, and the frames that it receives into datagrams.
+
+    It drops wrong frames without an error, and counts them.
+    """
 
     bad_crc: int
     """Number of frames dropped because the trailer does not match."""
@@ -79,12 +85,13 @@ class Framer(Protocol):
     """Number of frames dropped because they have another address or protocol."""
 
     def frame(self, packet: Datagram, /) -> bytes:
-        """Return the whole frame: the bytes from `lower`, then those from `seal`; empty for a packet that must not
-        leave.
+        """Return the whole frame of a datagram: the lower headers, the transport bytes and the trailer.
+
+        The frame is empty if the packet must not be sent.
         """
 
     def packet(self, frame: bytes, /) -> Datagram | None:
-        """Return the datagram in a frame; None for a frame that is dropped."""
+        """Return the datagram in a frame, or None if the frame is dropped."""
 
     def repeats(self, packet: Datagram, /) -> bool:
         """Return whether the packet is a retransmission."""
@@ -94,28 +101,31 @@ class SplitFramer(Framer, Protocol):
     """A split framer is a framer that also returns lower headers and transport bytes separately."""
 
     overhead: int
-    """Number of bytes that sealing adds to a datagram: those of trailer and security header."""
+    """Number of bytes that `seal` adds to a datagram: those of the trailer, and of the security header if it has
+    one."""
 
     def lower(self, packet: Datagram, /) -> bytes:
         """Return all bytes before the transport header: Ethernet, IP, and UDP or the entropy header."""
 
     def seal(self, packet: Datagram, /) -> bytes:
-        """Return the bytes behind UDP or the entropy header, with their trailer; empty for a packet that must not
-        leave.
+        """Return the bytes behind UDP or the entropy header, with their trailer.
+
+        The result is empty if the packet must not be sent.
         """
 
     def open(self, transport: bytes, lower: LowerHeaders, /) -> Datagram | None:
-        """Return the datagram in sealed transport bytes that came with these lower headers; None if it is dropped."""
+        """Return the datagram in the bytes that were received behind these lower headers, or None if it is dropped."""
 
     def is_for(self, dst: int, /) -> bool:
         """Return whether a packet to the address `dst` is received here."""
 
     def received(self, packet: Datagram, lower: bytes, /) -> Datagram:
-        """Return what `packet` would return for the frame of a datagram, without making the frame."""
+        """Return the datagram that the receiver of `packet` gets: that of its frame, which is not made. `lower` are the
+        lower headers of the frame."""
 
 
 class FlowFramer(ABC):
-    """This base of framers builds or reads the lower headers of a flow once, and keeps them for later packets."""
+    """This base class of framers builds or reads the lower headers of a flow once and keeps them for later packets."""
 
     _start: int
     """Number of bytes of a frame before the transport header."""
@@ -159,7 +169,7 @@ class FlowFramer(ABC):
 
     @abstractmethod
     def lower_headers(self, lower: LowerHeaders, size: int) -> bytes:
-        """Return all bytes before the transport header, with `size` bytes of transport and trailer behind them."""
+        """Return all bytes before the transport header. `size` is the number of bytes behind them, trailer included."""
 
     def _head_of_ip(
         self, lower: LowerHeaders, dst_mac: int, protocol: int, size: int, *, hop_limit: int = _TTL, flow_label: int = 0
@@ -184,9 +194,10 @@ class FlowFramer(ABC):
         return self.frame(packet)[self._start :]
 
     def open(self, transport: bytes, lower: LowerHeaders) -> Datagram | None:
-        """Return the datagram in transport bytes that were received; None if it is dropped and counted.
+        """Return the datagram in transport bytes that were received, or None if it is dropped and counted.
 
-        The trailer also covers lower headers; these are built from `lower`, with identification 0 over IPv4.
+        The trailer also covers the lower headers, so they are built again from `lower`. The identification of an IPv4
+        header is taken as 0.
         """
         key = (lower, len(transport))
         head = self._opened.get(key)
@@ -203,7 +214,7 @@ def mac_of(address: int) -> int:
 
 
 class ParsedLower(NamedTuple):
-    """Parsed lower headers are the values of the Ethernet and IP headers of a frame."""
+    """This tuple holds the values that were decoded from the Ethernet and IP headers of a frame."""
 
     src: int
     dst: int
@@ -213,13 +224,14 @@ class ParsedLower(NamedTuple):
     start: int
     """Start of the bytes behind the IP header."""
     size: int
-    """Number of bytes behind the IP header, according to the header."""
+    """Number of bytes behind the IP header, as the length field of this header states it."""
     good: bool
-    """Whether the headers agree with each other."""
+    """Whether the IP header is valid: its version, and over IPv4 its length and checksum."""
 
 
 def read_lower(head: bytes, ip_version: int) -> ParsedLower | None:
-    """Decode the Ethernet and IP headers at the start of `head`; return None for another EtherType."""
+    """Decode the Ethernet and IP headers at the start of `head`. Return None if the EtherType is not of this IP
+    version."""
     kind = EtherType.IPV4 if ip_version == 4 else EtherType.IPV6
     if EthernetHeader.read(head).type != kind:
         return None

@@ -1,7 +1,7 @@
-"""This module turns RoCEv2 packets into frames and back: UDP, and an ICRC behind the pad (roce.md §1, §4).
+"""This module turns RoCEv2 packets into frames and back: over UDP, with an ICRC behind the pad (roce.md §1, §4).
 
-The framer builds the lower headers of a flow and the CRC over them once, without the entropy value, and then looks them
-up, in each direction.
+The lower headers of a flow and the CRC over them are computed once, without the entropy value, and then looked up for
+each further packet that is sent or received.
 """
 
 from uetproto.engine.contract import Datagram, TrafficClass
@@ -52,7 +52,7 @@ def traffic_classes(config: RoceConfig) -> Dscp:
 class RoceFramer(FlowFramer):
     """A RoCE framer turns the packets of one address into frames and back, and counts the frames that it drops.
 
-    With `icrc` off it sends an ICRC of 0 and accepts every ICRC.
+    If `RoceConfig.icrc` is off, it sends an ICRC of 0 and accepts every ICRC.
     """
 
     overhead = ICRC_SIZE
@@ -118,7 +118,8 @@ class RoceFramer(FlowFramer):
         return self._lower(packet).with_entropy(packet.entropy)
 
     def received(self, packet: Datagram, lower: bytes) -> RocePacket:
-        """Return what `packet` would return for the frame of a datagram, without making the frame."""
+        """Return the packet that the receiver of `packet` gets: that of its frame, which is not made. `lower` are the
+        lower headers of the frame."""
         control = packet.traffic_class is TrafficClass.CONTROL
         transport = b"".join((packet.header, packet.payload))
         arrived = RocePacket(
@@ -134,8 +135,8 @@ class RoceFramer(FlowFramer):
         return dst == self._address or is_multicast(dst, self._version)
 
     def lower_headers(self, lower: LowerHeaders, size: int, hop_limit: int = 0, flow_label: int = 0) -> bytes:
-        """Return all bytes before the BTH, with `size` bytes behind UDP; `hop_limit` 0 stands for the configured hop
-        limit.
+        """Return all bytes before the BTH. `size` is the number of bytes behind UDP, and `hop_limit` 0 stands for the
+        configured hop limit.
         """
         dst, version, config = lower.dst, self._version, self._config
         mac = group_mac(dst, version) if is_multicast(dst, version) else mac_of(dst)
@@ -147,7 +148,7 @@ class RoceFramer(FlowFramer):
     # Receiving
 
     def packet(self, frame: bytes) -> RocePacket | None:
-        """Return the packet in a frame; None for a frame that is dropped and counted (roce.md §8 check 1)."""
+        """Return the packet in a frame, or None if the frame is dropped and counted (roce.md §8 check 1)."""
         start, at = self._start, self._entropy_at
         entropy, behind = frame[at : at + ENTROPY_SIZE], at + ENTROPY_SIZE
         key = frame[:at] + frame[behind:start]

@@ -1,5 +1,5 @@
-"""This module sets up a sealed run: the members of a secure domain, and when they change keys and epochs (tss.md
-§3).
+"""This module has the security settings of a run whose packets TSS seals: the members of the secure domain, and when
+they change keys and epochs (tss.md §3).
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,9 @@ class RekeyTrigger(NamedTuple):
     """A trigger says when a node changes its key or epoch: after a number of sealed packets, or at a time."""
 
     packets: int | None
+    """Number of packets that the node has sealed when it changes, or None if `time` says when."""
     time: int | None
-    """Time of the change in picoseconds."""
+    """Time of the change in picoseconds, or None if `packets` says when."""
 
     def is_due(self, sealed: int, now: int) -> bool:
         """Return whether the change is due at time `now`, after `sealed` sealed packets."""
@@ -24,7 +25,7 @@ class RekeyTrigger(NamedTuple):
 
 
 class KeyRotation(NamedTuple):
-    """A rotation says when a node changes to its other key (tss.md §10)."""
+    """A rotation says when a node changes to the key of its other AN (tss.md §10)."""
 
     trigger: RekeyTrigger
     guard: int = 0
@@ -33,26 +34,26 @@ class KeyRotation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityMember:
-    """A member holds the configuration of the domain at one node, and the node's treatment of packets in clear."""
+    """A member is one node of a secure domain: its configuration, and what it does with packets in clear."""
 
     domain: DomainConfig
     """Configuration of the domain at this node; keys and thresholds may differ from those of other nodes."""
     epoch: int = 0
     """Epoch in which the node starts."""
     plain: str = "drop"
-    """Treatment of packets in clear by the node: drop or pass."""
+    """Whether the node drops received packets in clear, "drop", or accepts them, "pass"."""
     clear_nacks: frozenset[int] = frozenset()
     """Codes of NACKs that the node sends and accepts in clear (observed.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """The security setup of a sealed run holds its members, by node, and their changes of keys and epochs."""
+    """This class holds the members of a secure domain, by node name, and when they change keys and epochs."""
 
     members: Mapping[str, SecurityMember]
     rotation: KeyRotation | None = None
     epoch_at: RekeyTrigger | None = None
-    """Trigger after which all nodes move on to the next epoch."""
+    """Trigger of the change to the next epoch, at each node. It is None if the epoch does not change."""
 
     @property
     def domain(self) -> DomainConfig:

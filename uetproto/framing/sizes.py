@@ -1,4 +1,4 @@
-"""This module has the sizes of headers and trailers, which tell how many bytes of an IP packet are not payload.
+"""This module has the sizes of headers and trailers: how many bytes of an IP packet are not payload.
 
 Every check of an MTU uses these sizes.
 """
@@ -27,17 +27,18 @@ def ip_size(ip_version: int) -> int:
 
 
 def below_uet(ip_version: int, *, udp: bool) -> int:
-    """Return the size of all headers from IP to the transport header, in bytes: IP, and UDP or the entropy header."""
+    """Return the size in bytes of the headers before the PDS header: IP, and UDP or the entropy header."""
     return ip_size(ip_version) + (UDP.size if udp else ENTROPY.size)
 
 
 def below_roce(ip_version: int) -> int:
-    """Return the size of the headers from IP to the BTH, in bytes, without the BTH."""
+    """Return the size in bytes of the headers before the BTH: IP and UDP."""
     return ip_size(ip_version) + UDP.size
 
 
 def around_roce(ip_version: int, headers: int = ROCE_REQUEST) -> int:
-    """Return the number of bytes of a RoCEv2 packet that are not payload; `headers`: bytes from the BTH to the
-    payload.
+    """Return the number of bytes of a RoCEv2 packet, from IP to the ICRC, that are not payload.
+
+    `headers` is the number of bytes of the BTH and its extension headers.
     """
     return below_roce(ip_version) + headers + ICRC_SIZE

@@ -130,7 +130,7 @@ class SealingFramer(UetFramer):
 
 
 class Secured:
-    """A secured run has a sealing framer for each node, and one record of all nonces."""
+    """This class makes and keeps the sealing framers of all nodes of a run, and one record of the nonces they use."""
 
     def __init__(self, security: Security, now: Callable[[], int]) -> None:
         self._security = security
@@ -156,16 +156,20 @@ class Secured:
         return framer
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """Return for each node: packets sealed, opened and refused, AN and epoch, and the counters that are not 0."""
+        """Return, by node name, how many packets each node sealed, opened and refused, its AN and epoch, and the
+        counters that are not 0."""
         return {name: _report(framer) for name, framer in self.framers.items()}
 
     def troubles(self) -> Iterator[str]:
-        """Yield a text for each kind of packets that were refused or not sent, as a reason why a run did not end."""
+        """Yield a text for each reason for which packets of a node were refused or not sent. These texts can explain
+        why a run did not end."""
         return (f"{name}: {text}" for name, framer in self.framers.items() for text in _troubles(framer))
 
     def failure(self, failure: str | None) -> str | None:
-        """Return why a run failed: `failure` with the texts of `troubles`, and repeated nonces; None if it did not
-        fail.
+        """Return why a run failed, or None if it did not fail.
+
+        The text has `failure`, followed by the texts of `troubles`, unless `failure` is None. It also names repeated
+        nonces, which make every run fail.
         """
         texts = [] if failure is None else [failure, *self.troubles()]
         if self.ledger.repeated:

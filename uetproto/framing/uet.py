@@ -1,4 +1,4 @@
-"""This module turns UET packets into frames and back: UDP or native IP, with or without a CRC32C trailer (tss.md §12).
+"""This module turns UET packets into frames and back: over UDP or native IP, with or without a CRC32C (tss.md §12).
 
 All packets of a flow that have the same length have the same lower headers, except for the entropy value. The framer
 builds them once, with the IPv4 checksum and the CRC32C of the part that the trailer covers, and then looks them up. For
@@ -33,7 +33,8 @@ _UDP, _ENTROPY = codec_of(UDP), codec_of(ENTROPY)
 
 @dataclass(frozen=True, slots=True)
 class Encapsulation:
-    """An encapsulation says how packets travel: `udp` or native IP, the CRC32C trailer, port, protocol and DSCPs."""
+    """An encapsulation says how packets travel: over UDP or native IP, with or without a CRC32C trailer, and with which
+    port or protocol number and DSCPs."""
 
     udp: bool = True
     crc: bool = True
@@ -43,14 +44,14 @@ class Encapsulation:
 
     @property
     def trailer_size(self) -> int:
-        """Return the size of the CRC32C trailer in bytes."""
+        """Return the size of the CRC32C trailer in bytes, or 0 without this trailer."""
         return CRC_SIZE if self.crc else 0
 
     def around(self, ip_version: int, *, extension: int = 0, sealing: int | None = None) -> int:
         """Return the largest number of bytes of a request, as an IP packet, that are not payload.
 
-        `extension`: bytes of its SES extension header. `sealing`: bytes that a security header and an ICV add in place
-        of the CRC32C; None: the packet travels in clear.
+        `extension` is the number of bytes of its SES extension header. `sealing` is the number of bytes that a security
+        header and an ICV add in place of the CRC32C, or None if the packet travels in clear.
         """
         trailer = self.trailer_size if sealing is None else sealing
         return below_uet(ip_version, udp=self.udp) + UET_REQUEST + extension + trailer
@@ -60,7 +61,7 @@ class UetFramer(FlowFramer):
     """A UET framer turns the datagrams of one address into frames and back, and counts the frames that it drops."""
 
     def __init__(self, address: int, ip_version: int, how: Encapsulation, *, ecn_capable: bool = True) -> None:
-        """Make a framer for `address`. `ecn_capable`: data leaves with ECT(0); else with ToS 0 (observed.md)."""
+        """Make a framer for `address`. Data leaves with ECT(0) if `ecn_capable`, otherwise with ToS 0 (observed.md)."""
         super().__init__(address, ip_version)
         self._how = how
         self._crc = how.crc
@@ -116,7 +117,8 @@ class UetFramer(FlowFramer):
         return (self._heads.get(key) or self._build_head(key)).with_entropy(packet.entropy)
 
     def received(self, packet: Datagram, lower: bytes) -> Datagram:
-        """Return what `packet` would return for the frame of a datagram, without making the frame."""
+        """Return the datagram that the receiver of `packet` gets: that of its frame, which is not made. `lower` are the
+        lower headers of the frame."""
         kind = packet.traffic_class
         if kind != TrafficClass.CONTROL and not self._ecn_capable:
             kind = self._class_of.get(0, TrafficClass.DATA)
@@ -124,11 +126,11 @@ class UetFramer(FlowFramer):
         return Datagram(packet.src, packet.dst, transport, b"", kind, packet.entropy, ip_version=self._version)
 
     def is_for(self, dst: int) -> bool:
-        """Return whether a packet to the address `dst` is received here."""
+        """Return whether this framer accepts a packet to `dst`: only its own address."""
         return dst == self._address
 
     def lower_headers(self, lower: LowerHeaders, size: int) -> bytes:
-        """Return all bytes before the transport header, with `size` bytes behind UDP or the entropy header."""
+        """Return all bytes before the PDS header. `size` is the number of bytes behind UDP or the entropy header."""
         how = self._how
         if how.udp:
             size += _UDP.size
@@ -142,7 +144,7 @@ class UetFramer(FlowFramer):
     # Receiving
 
     def packet(self, frame: bytes) -> Datagram | None:
-        """Return the datagram in a frame; None for a frame that is dropped and counted (tss.md §12)."""
+        """Return the datagram in a frame, or None if the frame is dropped and counted (tss.md §12)."""
         start, at = self._start, self._entropy_at
         entropy, behind = frame[at : at + ENTROPY_SIZE], at + ENTROPY_SIZE
         key = frame[:at] + frame[behind:start]
@@ -215,5 +217,5 @@ _RETX = 0x10  # bit in the second byte of requests and of control packets
 
 
 def repeats(header: Buffer) -> bool:
-    """Return whether a request or control packet has retx set; False for an ACK, even if its retx is set."""
+    """Return whether a packet is a request or a control packet that has retx set. An ACK with retx does not count."""
     return header[1] & _RETX != 0 and header[0] >> 3 in _REPEATABLE

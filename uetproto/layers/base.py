@@ -1,4 +1,4 @@
-"""This module has the base class of the Scapy layers of all forms."""
+"""This module has the base class of the Scapy layers of all headers of UET, RoCE and SHARP."""
 
 import sys
 import warnings
@@ -17,7 +17,7 @@ from uetproto.wire.fields import Field, Header
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Turn a `LocalError` about an argument into one that is an error of Scapy, too."""
+    """Turn a `LocalError` that the `with` block raises into a `LayerError`, which is an error of Scapy, too."""
     try:
         yield
     except LocalError as error:
@@ -25,16 +25,19 @@ def refusing() -> Iterator[None]:
 
 
 INSIDE: list[Callable[[Any, bytes], Any]] = []
-"""Functions that find the layer of a payload that no code announces; they return None for an unknown payload."""
+"""Functions that find out which header a payload begins with where no header field announces it.
+
+Each takes the layer and its payload. It returns the class of the next layer, or None if it does not know the payload.
+"""
 
 
 def inside_of(layer: Any, payload: bytes) -> Any:
-    """Return the layer that one of `INSIDE` finds for `payload` of `layer`, or None."""
+    """Return the class of layer that the first successful function of `INSIDE` finds for the payload, or None."""
     return next((found for look in INSIDE if (found := look(layer, payload)) is not None), None)
 
 
 class FormLayer(Packet):  # type: ignore[misc]
-    """A form layer is a Scapy layer that is made from the table of a form."""
+    """This is the base class of the Scapy layers, each of which is made from the table of one header."""
 
     __slots__ = ["received"]  # whether the layer was dissected: then no CRC or pad is appended when it is built
     header: Header
@@ -78,7 +81,10 @@ def layer_of(
     field_of: Callable[[Header, Field], Any] = plain_field,
     dispatch: Callable[..., Any] = _fitting,
 ) -> Any:
-    """Return the Scapy layer of a form, named as the form in CamelCase; `field_of` makes the Scapy field for a row."""
+    """Return a Scapy layer class for a header. Its name is the name of the header in CamelCase.
+
+    `field_of` makes the Scapy field for a field of the header, and `dispatch` selects the class for received bytes.
+    """
     return type(Packet)(
         class_name(header).removesuffix("Header"),
         (base,),
@@ -99,7 +105,9 @@ def layer_of(
 
 
 def last_of(packet: Any, *behind: type) -> Any:
-    """Return the last layer from `packet` on, before padding or a layer of one of the classes `behind`."""
+    """Return the last layer of a packet. Padding does not count, nor does a layer of a class in `behind` or what
+    follows such a layer.
+    """
     while packet.payload and not isinstance(packet.payload, (Padding, *behind)):
         packet = packet.payload
     return packet

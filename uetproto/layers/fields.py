@@ -1,4 +1,4 @@
-"""This module turns rows of the tables into Scapy fields."""
+"""This module makes a Scapy field for each field of a header table."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,8 @@ from uetproto.wire.fields import Field, Header
 
 
 class LayerError(LocalError, Scapy_Exception):  # type: ignore[misc]
-    """The caller asked for impossible layers: the error is ours and one of Scapy, and names what is legal."""
+    """The caller gave a layer a value that is not legal. The error names what is legal, and is an error of Scapy,
+    too."""
 
 
 _COMPUTED = {
@@ -85,7 +86,7 @@ def _from_text(field: Any, row: Field, text: str) -> Any:
 
 
 def plain_field(header: Header, row: Field) -> Any:
-    """Return the Scapy field for a row of `header`."""
+    """Return the Scapy field for `row`, which is a field of `header`."""
     aligned = header.offset_of(row.name) % 8 == 0
     computed = (header.name, row.name) in _COMPUTED
     row = replace(row, name=NAMES.get((header.name, row.name), row.name))

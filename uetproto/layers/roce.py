@@ -1,11 +1,11 @@
-"""Every RoCE form is a Scapy layer; `uetproto.layers` has them all, beside those of UET.
+"""Every RoCE header is a Scapy layer. `uetproto.layers` exports these layers, too.
 
     from uetproto.layers import Bth, Reth, bind_roce
     packet = IP(dst="10.0.0.2") / UDP(sport=0xC000) / Bth(opcode="RC_RDMA_WRITE_ONLY", psn=7) / Reth() / b"data"
 
-The opcode of a Bth says which headers follow. A packet that is built gets its pad and its ICRC; a packet that was
+The opcode of a Bth says which headers follow. A packet that is built gets its pad and its ICRC. A packet that was
 dissected keeps its bytes, unless `del packet[RoceIcrc].icrc` has the ICRC computed anew. Frames are dissected to these
-layers after `bind_roce()`, which takes precedence over `scapy.contrib.roce`; `unbind_roce()` undoes it.
+layers, and not to those of `scapy.contrib.roce`, after `bind_roce()`. `unbind_roce()` undoes this.
 """
 
 from typing import Any, ClassVar
@@ -30,10 +30,10 @@ _rd = "raw"
 
 
 class RoceLayer(FormLayer):
-    """The layers of all RoCE forms share this base."""
+    """This is the base class of the layers of all RoCE headers."""
 
     def following(self) -> tuple[Header, ...]:
-        """Return the headers that must still follow this one, by the opcode of the BTH below."""
+        """Return the headers that must follow this one, according to the opcode of the packet's BTH."""
         layer, passed = self, 0
         while isinstance(layer, RoceLayer) and layer.header is not roce.BTH:
             layer, passed = layer.underlayer, passed + 1
@@ -100,9 +100,11 @@ class _BthLayer(RoceLayer):
         return b"".join((pkt, pay, pad, (value or 0).to_bytes(ICRC_SIZE, "little"), behind))
 
     def answers(self, other: Any) -> int:
-        """Return whether this packet is the response to `other`, an acknowledgement with its PSN, or carries an answer.
+        """Return 1 if this packet answers the request `other`, or carries a message that answers the one in `other`,
+        else 0.
 
-        The responses to a READ have its PSN and those that follow it.
+        An acknowledgement answers the request that has its PSN. The responses to a READ have its PSN and the PSNs that
+        follow it.
         """
         if not isinstance(other, RoceLayer) or other.header is not roce.BTH or self.opcode >> 5 != other.opcode >> 5:
             return 0
@@ -120,7 +122,10 @@ class _BthLayer(RoceLayer):
         return int(mine != roce.Operation.ATOMIC_ACKNOWLEDGE and ahead < most)
 
     def hashret(self) -> bytes:
-        """Return what a packet and its answers share: the transport, as a READ is answered with several PSNs."""
+        """Return a value that a packet shares with its answers: the transport service, three bits of the opcode.
+
+        The PSN cannot serve, because the answers to a READ have several PSNs.
+        """
         return bytes([self.opcode >> 5])
 
     def mysummary(self) -> Any:
@@ -183,7 +188,7 @@ class RoceIcrc(Packet):  # type: ignore[misc]
 
     @property
     def ok(self) -> bool | None:
-        """Return whether the ICRC is right; None if it cannot be checked."""
+        """Return whether the ICRC is right, or None if it cannot be checked."""
         body, layer = self.pad, self.underlayer
         while isinstance(layer, Packet) and not isinstance(layer, Bth):
             body = layer.self_build() + body
@@ -228,7 +233,7 @@ _BASES: dict[Header, type] = {roce.BTH: _BthLayer, roce.GRH: _GrhLayer, roce.LRH
 ROCE_LAYERS: dict[str, Any] = {
     form: layer_of(header, _BASES.get(header, RoceLayer)) for form, header in ROCE_FORMS.items()
 }
-"""Layers of the RoCE forms, by the name that each form has (roce.md §0)."""
+"""Layers of the RoCE headers, by the name of the header, such as "bth" (roce.md §0)."""
 
 for _cls in ROCE_LAYERS.values():
     globals()[_cls.__name__] = _cls
@@ -248,7 +253,7 @@ def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
 
     Scapy uses only the first class in its list of bindings (roce.md §16), so `scapy.contrib.roce` is not used until
     `unbind_roce`. `rd` has the meaning that it has in `uetproto.decode`. Earlier bindings by this function are removed.
-    Raises `LayerError` for an unknown `rd`.
+    Raises `LayerError` for an unknown `rd` and for an illegal port.
     """
     global _rd
     with refusing():
@@ -263,7 +268,7 @@ def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
 
 
 def unbind_roce() -> None:
-    """Undo `bind_roce`: other layers bound to the same port or EtherType are used again."""
+    """Undo `bind_roce`, so that other layers bound to the same port or EtherType are used again."""
     for lower in (UDP, *(lower for lower, _ in _LINKS)):
         lower.payload_guess = [guess for guess in lower.payload_guess if guess[1] not in (Bth, Grh)]
 

@@ -1,12 +1,13 @@
-"""Every SHARP form, and each multicast immediate, is a Scapy layer; `uetproto.layers` has them all.
+"""Every SHARP header, and each multicast immediate, is a Scapy layer. `uetproto.layers` exports these layers, too.
 
     from uetproto.layers import Bth, Sharp, bind_sharp
     message = Sharp(opcode="AGG_REQ", op="SUM", dtype="FLOAT", count=2, flags="FIRST+LAST") / struct.pack(">2f", 1, 2)
     packet = IP(dst="10.0.0.2") / UDP(sport=0xC000) / Bth(opcode="RC_SEND_ONLY", psn=7) / message
 
-A message that is built gets its lengths and its pad. No code announces a message, so that frames are dissected to these
-layers only after `bind_sharp()`: over RoCE if the fields of the message agree with each other (sharp.md §2.8), over UET
-by the header data. `bind_mcast()` does the same for immediates (collectives.md §3.10.1).
+A message that is built gets its lengths and its pad. No field of a lower header announces a message, so frames are
+dissected to these layers only after `bind_sharp()`. Over RoCE, a payload then is a message if its fields agree with
+each other (sharp.md §2.8). Over UET, the header data says so. `bind_mcast()` has immediates dissected as multicast
+immediates (collectives.md §3.10.1).
 """
 
 from typing import Any, ClassVar
@@ -26,10 +27,10 @@ from uetproto.wire.packet import Packet as Decoded
 
 
 class SharpLayer(FormLayer):
-    """The layers of all SHARP forms share this base."""
+    """This is the base class of the layers of all SHARP headers."""
 
     def following(self) -> tuple[Header, ...]:
-        """Return the headers that must still follow this one, by opcode and flags of the base header below."""
+        """Return the headers that must follow this one, according to the opcode and flags of the base header."""
         layer, passed = self, 0
         while isinstance(layer, SharpLayer) and layer.header is not sharp.SHARP:
             layer, passed = layer.underlayer, passed + 1
@@ -89,7 +90,7 @@ class _BaseLayer(SharpLayer):
         return b"".join((pkt, pay[:end], pad, pay[end:]))
 
     def answers(self, other: Any) -> int:
-        """Return whether this message is the response to `other`, or a NACK or error about it (sharp.md §2.5)."""
+        """Return 1 if this message is the response to `other`, or a NACK or ERROR about it, else 0 (sharp.md §2.5)."""
         if not isinstance(other, SharpLayer) or other.header is not sharp.SHARP or other.opcode & _RESPONSE:
             return 0
         about = self.opcode in (sharp.SharpOpcode.NACK, sharp.SharpOpcode.ERROR)
@@ -109,7 +110,7 @@ class _AmLayer(SharpLayer):
         return SHARP_LAYERS[body.name] if body is not None and len(payload) == body.size else Raw
 
     def answers(self, other: Any) -> int:
-        """Return whether this datagram is the response to `other`: it has the same transaction and attribute."""
+        """Return 1 if this datagram is the response to `other`, with the same transaction and attribute, else 0."""
         if not isinstance(other, SharpLayer) or other.header is not sharp_am.AM or other.method & _RESPONSE:
             return 0
         return int(bool(self.method & _RESPONSE) and (self.tid, self.attr_id) == (other.tid, other.attr_id))
@@ -136,7 +137,7 @@ class SharpPad(Packet):  # type: ignore[misc]
 
 
 class McastLayer(FormLayer):
-    """This layer is a multicast immediate, which takes the place of Imm."""
+    """This is the base class of the layers of multicast immediates, which take the place of the layer `Imm`."""
 
     def mysummary(self) -> Any:
         return " ".join((self.header.title, *(f"{name}={self.getfieldval(name)}" for name in self.header.names)))
@@ -146,9 +147,9 @@ _BASES: dict[Header, type] = {sharp.SHARP: _BaseLayer, sharp_am.AM: _AmLayer}
 SHARP_LAYERS: dict[str, Any] = {
     form: layer_of(header, _BASES.get(header, SharpLayer)) for form, header in SHARP_FORMS.items()
 }
-"""Layers of the SHARP forms, by the name that each form has (sharp.md §2)."""
+"""Layers of the SHARP headers, by the name of the header, such as "sharp" (sharp.md §2)."""
 MCAST_LAYERS: dict[str, Any] = {form: layer_of(header, McastLayer) for form, header in MCAST_FORMS.items()}
-"""Layers of the multicast immediates."""
+"""Layers of the multicast immediates, by the name of the immediate's form, such as "mcast"."""
 
 for _cls in (*SHARP_LAYERS.values(), *MCAST_LAYERS.values()):
     globals()[_cls.__name__] = _cls
@@ -186,25 +187,25 @@ def _mcast_inside(layer: Any, payload: bytes) -> Any:
 
 
 def bind_sharp() -> None:
-    """Look for SHARP messages in the payload of SENDs, over RoCE and UET."""
+    """Dissect SHARP messages in the payload of SENDs over RoCE and UET."""
     unbind_sharp()
     INSIDE.append(_sharp_inside)
 
 
 def unbind_sharp() -> None:
-    """Undo `bind_sharp`."""
+    """Undo `bind_sharp`: SHARP messages are dissected as Raw again."""
     if _sharp_inside in INSIDE:
         INSIDE.remove(_sharp_inside)
 
 
 def bind_mcast() -> None:
-    """Dissect immediates as multicast immediates, in packets that may carry them."""
+    """Dissect immediate data as multicast immediates, in the RoCE packets that may carry them."""
     unbind_mcast()
     INSIDE.append(_mcast_inside)
 
 
 def unbind_mcast() -> None:
-    """Undo `bind_mcast`."""
+    """Undo `bind_mcast`: multicast immediates are dissected as `Imm` again."""
     if _mcast_inside in INSIDE:
         INSIDE.remove(_mcast_inside)
 

@@ -1,22 +1,22 @@
-"""Every UET form is a Scapy layer, above Scapy's own Ether, Dot1Q, IP, IPv6 and UDP.
+"""Every UET header form is a Scapy layer, above Scapy's own Ether, Dot1Q, IP, IPv6 and UDP.
 
     from scapy.layers.inet import IP, UDP
     from uetproto.layers import PdsRudReq, SesRequestStdSom
     packet = IP(dst="10.0.0.2") / UDP() / PdsRudReq(psn=7) / SesRequestStdSom(opcode="WRITE") / b"data"
 
-A layer has the name of its form in CamelCase: `pds.rud_req.syn` is `PdsRudReqSyn`; `LAYERS` has the layers by form.
-`NEXT` says which layer follows which. A field that is not set gets its value from the others (`wire.defaults`): codes
-that announce the next layer, PDCIDs, lengths, ends of messages, DF and ECN of the IP layer. Such a field already reads
-as the value that will be sent. A field that is set stays, even at 0. A packet that is built ends with its CRC32C; a
-packet that was dissected keeps its bytes, unless `del packet[UetCrc32c].crc` has the CRC computed anew. `settings.crc`
-(on, off, auto) says whether packets have a CRC32C.
+A layer has the name of its form in CamelCase: `pds.rud_req.syn` is `PdsRudReqSyn`. `LAYERS` has the layers by form, and
+`wire.forms` says which form follows which. A field that is not set gets its value from the others (`wire.defaults`):
+codes that announce the next layer, PDCIDs, lengths, ends of messages, DF and ECN of the IP layer. Such a field already
+reads as the value that will be sent. A field that is set stays, even at 0. A packet that is built ends with its CRC32C.
+A packet that was dissected keeps its bytes, unless `del packet[UetCrc32c].crc` has the CRC computed anew.
+`settings.crc` (on, off, auto) says whether packets have a CRC32C.
 
-Answers are matched by PSN and PDCIDs, so `sr1()` finds them. Scapy also requires that the UDP ports of an answer are
-those of the request, exchanged, so the source port is 4793 unless set; with another source port set `conf.checkIPsrc =
-False`.
+Answers are matched by PSN and PDCIDs, so `sr1()` finds them. Scapy also requires that an answer has the UDP ports of
+its request, exchanged, so the source port is 4793 unless it is set. For a request with another source port, set
+`conf.checkIPsrc = False`.
 
-The layers of RoCE are exported here too (`layers/roce.py`); frames are dissected to them after `bind_roce()`, and to
-those of SHARP (`layers/sharp.py`) after `bind_sharp()`.
+The layers of RoCE (`layers/roce.py`) and SHARP (`layers/sharp.py`) are exported here too. Frames are dissected to them
+after `bind_roce()` and `bind_sharp()`.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,9 +55,10 @@ from uetproto.wire.stack import TRIMMED_DSCP, check_number
 
 @dataclass
 class Settings:
-    """Settings say with `crc` whether a CRC32C ends a packet.
+    """Settings say whether a CRC32C ends a packet (`crc`), and which DSCPs a trimmed packet has (`trimmed_dscp`).
 
-    For dissection, `crc` has the meaning that it has in `uetproto.decode`; for building, on and auto append a CRC32C.
+    When a packet is dissected, `crc` has the meaning that it has in `uetproto.decode`. When a packet is built, both
+    "on" and "auto" append a CRC32C.
     """
 
     crc: Literal["auto", "on", "off"] = "auto"
@@ -158,7 +159,7 @@ _RESERVED = _LayerChoice(())
 
 
 class UetLayer(FormLayer):
-    """The layers of all UET forms share this base."""
+    """This is the base class of the layers of all UET headers."""
 
     __slots__ = ["followed"]  # values of the fields that are not set, while the layer is built
     rows: _Rows
@@ -168,7 +169,8 @@ class UetLayer(FormLayer):
         super().__init__(_pkt, *args, **kwargs)
 
     def add_underlayer(self, underlayer: Any) -> None:
-        """Set `underlayer`, and the defaults of an IP header below it: DF, and ECT(0) for requests."""
+        """Set the layer below this one, and the defaults of the IP header further below: DF, and ECT(0) for
+        requests."""
         super().add_underlayer(underlayer)
         if isinstance(underlayer, UDP | UetLayer):
             overloads = {lower: dict(fields) for lower, fields in underlayer._overload_fields.items()}
@@ -180,8 +182,9 @@ class UetLayer(FormLayer):
     # Dissecting
 
     def following(self) -> list[_LayerChoice]:
-        """Return the choices of headers that must still follow this layer, with `_RESERVED` last if a code is
-        reserved.
+        """Return one choice of layers for each header that must follow this layer, in wire order.
+
+        The last is `_RESERVED` if a field that announces the next header has a reserved code.
         """
         todo, reserved = [], []
         for by, then, otherwise in self.rows:
@@ -199,7 +202,7 @@ class UetLayer(FormLayer):
         return todo[0].of(payload) if todo else inside_of(self, payload) or Raw
 
     def do_dissect_payload(self, s: bytes) -> None:
-        """Dissect payload and trailer if no header follows."""
+        """Dissect the bytes behind this layer. If no header follows, they are a payload and a trailer."""
         if s and not self.following() and not isinstance(self, self.stop_dissection_after or ()):
             size, trailer = _trailer(self, s)
             if size:
@@ -211,7 +214,7 @@ class UetLayer(FormLayer):
     # Building
 
     def self_build(self) -> bytes:
-        """Build this header; the values that follow from other fields are computed once for all unset fields."""
+        """Build this header. The values of all fields that are not set are computed together, from the other fields."""
         self.followed = None
         if any(self.getfieldval(field.name) is None for field in self.fields_desc):
             self.followed = _followed(self)
@@ -222,7 +225,7 @@ class UetLayer(FormLayer):
             self.followed = None
 
     def do_build(self) -> bytes:
-        """Build the packet; the lowest UET layer appends the CRC, as it has all UET bytes of the packet."""
+        """Build the packet. The lowest UET layer appends the CRC32C, because it holds all UET bytes of the packet."""
         data: bytes = super().do_build()
         if self.underlayer is None or isinstance(self.underlayer, UetLayer):
             return data
@@ -248,7 +251,7 @@ class UetLayer(FormLayer):
         return int(isinstance(other, UetLayer) and _answers(self, other))
 
     def hashret(self) -> bytes:
-        """Return a value that a request and its answer share: the PDCID of the requester, or the packet id."""
+        """Return a value that a request shares with its answer: the PDCID of the requester, or the pkt_id of RUDI."""
         header = self.header
         if header is uet_tss.ENTROPY:
             return bytes(self.payload.hashret())
@@ -289,7 +292,7 @@ class Uet(Packet):  # type: ignore[misc]
 
 
 LAYERS: dict[str, Any] = {form: layer_of(header, UetLayer, _field, _dispatch) for form, header in UET_FORMS.items()}
-"""Layers of the UET forms, by the name that each form has (wire.md §0)."""
+"""Layers of the UET headers, by the name of their form, such as "pds.ack" (wire.md §0)."""
 
 for _cls in LAYERS.values():
     globals()[_cls.__name__] = _cls
@@ -319,13 +322,14 @@ class _CrcField(XIntField):  # type: ignore[misc]
 
 
 class UetCrc32c(Packet):  # type: ignore[misc]
-    """This layer holds the CRC32C that ends a packet without TSS; it is computed on building unless set."""
+    """This layer holds the CRC32C that ends a packet without TSS. If it is not set, it is computed when the packet is
+    built."""
 
     name = "UET CRC32C"
     fields_desc: ClassVar[list[Any]] = [_CrcField("crc", None)]
 
     def expected(self) -> int | None:
-        """Return the CRC that is right for the layers below; None without an IP header."""
+        """Return the CRC that is right for the layers below, or None if there is no IP header among them."""
         parts = []
         layer, first = self.underlayer, None
         while layer is not None and (first is None or isinstance(layer, UetLayer)):
@@ -336,7 +340,7 @@ class UetCrc32c(Packet):  # type: ignore[misc]
 
     @property
     def ok(self) -> bool | None:
-        """Return whether the CRC is right; None if it cannot be checked."""
+        """Return whether the CRC is right, or None if it cannot be checked."""
         value, expected = self.getfieldval("crc"), self.expected()
         return None if value is None or expected is None else bool(value == expected)
 
@@ -346,7 +350,7 @@ class UetCrc32c(Packet):  # type: ignore[misc]
 
 
 class UetIcv(Packet):  # type: ignore[misc]
-    """This layer holds the authentication tag that ends a sealed packet."""
+    """This layer holds the ICV, the authentication tag that ends a packet sealed by TSS."""
 
     name = "UET ICV"
     fields_desc: ClassVar[list[Any]] = [XBitField("icv", 0, 8 * uet_tss.ICV_SIZE)]
@@ -627,11 +631,10 @@ _SUMMARIES: tuple[tuple[tuple[Header, ...], Callable[[Any], str]], ...] = (
 
 
 def layer_values(packet: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Return the headers of a packet as `uetproto.decode` names them: (form, values in wire order), from the outside
-    in.
+    """Return the headers of a packet as `uetproto.decode` names them: pairs of form and values, the outermost first.
 
-    The packet must have been dissected; in a packet that was not built yet, lengths and checksums are 0. Payload,
-    trailer and padding are left out.
+    The packet must have been dissected, because lengths and checksums are 0 in a packet that was not built yet.
+    Payload, trailer and padding are left out.
     """
     with refusing():
         typed("packet", packet, Packet, "a packet of Scapy")
@@ -664,11 +667,10 @@ _LOWER = (
 
 
 def bind_uet(udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> None:
-    """Dissect UET behind `udp_port` and `ip_protocol`, and use both numbers when building. Earlier bindings of UET are
-    removed.
+    """Dissect UET behind `udp_port` and `ip_protocol`, and set these numbers in packets that are built.
 
-    UET takes precedence over other layers bound to UDP, as its source port is arbitrary. Raises `LayerError` for a
-    number that is not legal.
+    Earlier bindings of UET are removed. UET takes precedence over other layers that are bound to UDP ports, because its
+    source port may be any of them. Raises `LayerError` for a number that is not legal.
     """
     with refusing():
         check_number("udp_port", udp_port, 0xFFFF)

@@ -1,8 +1,14 @@
-"""The header tables as Construct schemas: one of each form, and whole packets of UET, RoCE and SHARP.
+"""This package has Construct schemas of every header, and of whole packets of UET, RoCE and SHARP.
 
-`SCHEMAS["pds.ack"].parse(data)` reads a header. `UET` parses and builds what follows UDP port 4793, `NATIVE` what
-follows IP protocol 253, `ROCE` what follows UDP port 4791, `LRH` a packet of native InfiniBand, and `SHARP` a SHARP
-message, whatever carried it. All are ordinary constructs: they can be members of a `Struct`, be repeated and nested.
+`SCHEMAS["pds.ack"].parse(data)` reads a header. Five schemas parse and build packets:
+
+- `UET`: the bytes that follow UDP port 4793,
+- `NATIVE`: the bytes that follow IP protocol 253,
+- `ROCE`: the bytes that follow UDP port 4791,
+- `LRH`: a packet of native InfiniBand,
+- `SHARP`: a SHARP message, over UET or RoCE.
+
+All are ordinary constructs: they can be members of a `Struct`, be repeated and nested.
 """
 
 from uetproto.schemas.header import SCHEMAS

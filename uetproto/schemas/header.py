@@ -1,11 +1,12 @@
 """Each header form has a Construct schema that is made from its table: `SCHEMAS["pds.ack"].build({"cack_psn": 7})`.
 
-A header of whole bytes is a `Struct`; another one is a `BitStruct`. A row with codes is an `Enum`, one with named bits
-a `FlagsEnum`, one of a single bit a `Flag`; all have the `docs` of the table. A field that is not given is 0, or the
-value that identifies the header. What a field does not have is refused with its path.
+A header whose fields are all whole bytes is a `Struct`, any other header is a `BitStruct`. A field with named codes is
+an `Enum`, a field with named bits is a `FlagsEnum`, and a single bit is a `Flag`. Each field has the text of the table
+as its `docs`. A field that is not given is 0, or has the value that identifies the header. A value that a field cannot
+have is refused with the path of the field.
 
-`compile()` gives a schema that is faster for headers of whole bytes; a `BitStruct` stays as fast as it was, since
-Construct does not compile it. A compiled schema does not look for unknown names.
+`compile()` gives a schema that is faster for headers of whole bytes. A `BitStruct` stays as fast as it was, since
+Construct does not compile it. A compiled schema does not refuse unknown names of fields.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,8 @@ from uetproto.wire.forms import FORMS
 
 
 class HeaderStruct(Struct):  # type: ignore[misc]
-    """A header is a `Struct` of its fields, in wire order. Building refuses names that the header does not have."""
+    """This construct is a `Struct` of the fields of a header, in wire order. Building refuses unknown names of
+    fields."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         fields = super()._parse(stream, context, path)
@@ -37,7 +39,8 @@ class HeaderStruct(Struct):  # type: ignore[misc]
         return Container({name: built[name] for name in self._subcons})
 
     def check_names(self, fields: Mapping[str, Any], path: str) -> None:
-        """Raise a `MappingError` for a name that is no field; names with an underscore first are Construct's own."""
+        """Raise a `MappingError` for a name that is no field. Names that begin with an underscore belong to Construct,
+        and are accepted."""
         for name in fields:
             if name not in self._subcons and not str(name).startswith("_"):
                 what = f"there is no such field in {self.form}{similar(name, self._subcons)}"
@@ -68,11 +71,14 @@ def _schema(header: Header) -> Any:
 
 
 SCHEMAS: Mapping[str, Any] = MappingProxyType({form: _schema(header) for form, header in FORMS.items()})
-"""Schema of every form, by the name of the form (wire.md §0)."""
+"""Schema of every header form, by the name of the form, such as "pds.ack" (wire.md §0)."""
 
 
 def numbers(form: str, fields: Mapping[str, Any], path: str) -> dict[str, int]:
-    """Return the fields that are given, as numbers; raise a `ConstructError` for what the header does not have."""
+    """Return the given fields of a header as numbers, in wire order.
+
+    Raises `ConstructError` for a name or a value that the header `form` does not have.
+    """
     schema = SCHEMAS[form]
     struct: HeaderStruct = schema if isinstance(schema, HeaderStruct) else schema.subcon
     struct.check_names(fields, path)

@@ -1,13 +1,13 @@
 """A packet schema has named parts: `UET.parse(data).pds.psn`, `UET.build(dict(pds=…, ses=…))`.
 
-A part is one header, or None where the packet does not have it; parsing follows `NEXT` (`wire.forms`). Each part
-remembers the name of its form as `_form`. A part is built from a dict or Container; its form is `form` or `_form`, or
-the first form that may stand there and has all given fields. Fields that are not given follow from the rest
-(`wire.defaults`): next_hdr, opcodes, lengths, som and eom. What is given stays. A packet that parsing would not read
-back part by part is refused with its path.
+A part is one header, or None if the packet does not have it. Parsing follows the table `NEXT` (`wire.forms`), and
+stores the name of a part's header form as `_form`. A part is built from a dict or Container. Its form is the value of
+`form` or `_form`, otherwise the first form that may stand there and has all given fields. Fields that are not given
+follow from the others (`wire.defaults`): next_hdr, opcodes, lengths, som and eom. Given fields are never changed. A
+packet that would be parsed to other parts than those given is refused with the path of the part.
 
-Two arguments of `parse` and `build` say what ends a packet: `over` is what the trailer covers before this packet, and
-`crc=True` says that there is a trailer that is not to be checked.
+Two arguments of `parse` and `build` say what ends a packet: `over` is the bytes before the packet that the trailer also
+covers, and `crc=True` says that there is a trailer that is not to be checked.
 """
 
 import io
@@ -39,7 +39,7 @@ from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.shapes import completer
 
 Given = dict[str, dict[str, Any]]
-"""Fields of each part that somebody gave."""
+"""Fields that the caller gave, by the name of the part and the name of the field."""
 
 
 class _AnotherFormError(ConstructError):  # type: ignore[misc]
@@ -68,7 +68,7 @@ class _Progress:
 
 
 class PartSwitch(Switch):  # type: ignore[misc]
-    """A part is a `Switch` over the forms that can stand there; it is None where another part follows."""
+    """A part of a packet is a `Switch` over the header forms that it can have. It is None if the packet lacks it."""
 
     def __init__(self, headers: Candidates) -> None:
         super().__init__(self._form_here, {header.name: SCHEMAS[header.name] for header in headers}, Pass)
@@ -110,7 +110,7 @@ class PartSwitch(Switch):  # type: ignore[misc]
 
 
 class Rest(Construct):  # type: ignore[misc]
-    """This construct takes all bytes but the last `tail(context)` of the stream."""
+    """This construct is all bytes up to the end of the stream, except the last `tail(context)` bytes."""
 
     def __init__(self, tail: Any) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Rest(Construct):  # type: ignore[misc]
 
 
 def so_far(context: Any, end: int = 0) -> bytes:
-    """Return the bytes of the packet that were parsed or built, without the last `end`."""
+    """Return the bytes of the packet that were parsed or built so far, without the last `end` bytes."""
     stream, start = context._io, context._._walk.start
     here = stream.tell()
     stream.seek(start)
@@ -145,7 +145,7 @@ def so_far(context: Any, end: int = 0) -> bytes:
 
 
 def over_of(context: Any) -> bytes | None:
-    """Return the argument `over` of `parse` or `build`; None where it is not given."""
+    """Return the argument `over` that the caller gave to `parse` or `build`, or None if it was not given."""
     over = context._params.get("over")
     if not isinstance(over, bytes | bytearray | memoryview | None):
         raise StringError(f"over is bytes, not {type(over).__name__}")
@@ -153,7 +153,7 @@ def over_of(context: Any) -> bytes | None:
 
 
 class PacketStruct(Struct):  # type: ignore[misc]
-    """A `Struct` of the parts of a packet and of what follows the headers: payload, pad, trailer."""
+    """This construct is a `Struct` of the parts of a packet, which are headers, and of payload, pad and trailer."""
 
     def __init__(self, first: Candidates, parts: Mapping[str, Candidates], **rest: Any) -> None:
         self.first, self.parts, self.rest = first, dict(parts), tuple(rest)
@@ -185,9 +185,10 @@ class PacketStruct(Struct):  # type: ignore[misc]
     def following(
         self, header: Header, fields: Mapping[str, Any], path: str, parts: Iterable[str] = ()
     ) -> list[Candidates]:
-        """Return the candidates of each header that follows `header`; raise a `ConstructError` for a reserved code.
+        """Return, for each header that must follow `header`, the forms that it may have.
 
-        Where the field that announces a header is missing, what follows is one of `parts`.
+        `fields` are the fields of `header`. If the field that announces the next header is missing, the next header is
+        one of `parts`. Raises `ConstructError` if the field has a reserved code.
         """
         wanted = {candidate for part in parts for candidate in self.parts[part]}
         found = []
@@ -207,18 +208,23 @@ class PacketStruct(Struct):  # type: ignore[misc]
     # Building
 
     def preferred(self, part: str, before: list[Chosen], fields: Mapping[str, Any]) -> Iterable[Header]:
-        """Return the forms of a part, the most usual for these `fields` behind the headers `before` first."""
+        """Return the forms that a part can have, in the order in which building tries them.
+
+        The first is the most usual form for a part that has these `fields` and follows the headers `before`.
+        """
         return self.parts[part]
 
     def prepared(self, given: Given, packet: Mapping[str, Any], path: str) -> None:
-        """Add to `given` what follows from other parts than headers."""
+        """Add to `given` the header fields that follow from the payload, the pad or other members that are no
+        headers."""
 
     def ending(self, packet: Mapping[str, Any], whole: dict[str, Any], context: Any, path: str) -> None:
-        """Add payload, pad and trailer to `whole`."""
+        """Add the members that are no headers, such as payload, pad and trailer, to the packet `whole`, which is to be
+        built."""
         raise NotImplementedError
 
     def payload_of(self, packet: Mapping[str, Any], path: str) -> bytes:
-        """Return the payload of a packet that is to be built."""
+        """Return the payload that the caller gave, or no bytes. Raises `StringError` if it is not bytes."""
         payload = packet.get("payload")
         if not isinstance(payload, bytes | bytearray | memoryview | None):
             raise StringError(f"a payload is bytes, not {type(payload).__name__}", path=f"{path} -> payload")

@@ -1,4 +1,4 @@
-"""RoCE packets as Construct schemas: `ROCE` is what follows UDP port 4791, `LRH` a packet of native InfiniBand."""
+"""This module has two Construct schemas: `ROCE` is a packet behind UDP port 4791, `LRH` is one of native InfiniBand."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,10 +48,10 @@ def _trailer_of_roce(context: Any) -> str:
 
 
 class RoceStruct(PacketStruct):
-    """A RoCE packet: headers, `payload`, `pad` of `bth.padcnt` bytes, and the ICRC as `trailer`, which all have.
+    """This construct is a RoCE packet: headers, `payload`, `pad` of `bth.padcnt` bytes, and the ICRC as `trailer`.
 
-    `over` is what stands before the BTH, from the IP header to the end of the UDP header; the ICRC is then checked and
-    computed. Otherwise it is taken and written as it is.
+    The argument `over` gives the bytes before the BTH: the IP and UDP headers, or a GRH. The ICRC is then checked when
+    a packet is parsed, and computed when it is built. Without `over` the ICRC is read and written unchecked.
     """
 
     def __init__(self, first: Candidates, parts: Mapping[str, Candidates], **more: Any) -> None:
@@ -86,10 +86,10 @@ class RoceStruct(PacketStruct):
 
 
 class LrhStruct(RoceStruct):
-    """A packet of native InfiniBand: LRH, GRH if there is one, RoCE's parts, and the VCRC of the link.
+    """This construct is a packet of native InfiniBand: LRH, optional GRH, the parts of a RoCE packet, and the VCRC.
 
-    Both CRCs are checked and computed; `crc=False` takes and writes them as they are. Lengths that are not given are
-    computed.
+    ICRC and VCRC are checked when a packet is parsed, and computed when it is built. With `crc=False` they are read and
+    written unchecked. Lengths that are not given are computed.
     """
 
     def __init__(self, first: Candidates, parts: Mapping[str, Candidates]) -> None:

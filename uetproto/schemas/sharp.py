@@ -1,4 +1,4 @@
-"""The Construct schema `SHARP` reads a SHARP message, whatever carried it."""
+"""This module has the Construct schema `SHARP`, which parses and builds a SHARP message, over UET or RoCE."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,9 +21,10 @@ def _body_size(context: Any) -> int:
 
 
 class SharpStruct(PacketStruct):
-    """A SHARP message: base header, extensions, body of its opcode, ranks of a join, vector as `payload`, pad to words.
+    """This construct is a SHARP message: the base header as `sharp`, the extensions `udh` and `tgt`, the `body` of its
+    opcode, the `ranks` of a GROUP_JOIN_REQ, the vector as `payload`, and the `pad` to whole words.
 
-    Absent flags, ext_words, payload_len and member_count follow.
+    The fields flags, ext_words, payload_len and member_count are computed if they are not given.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,5 @@
-"""UET packets as Construct schemas: `UET` is what follows UDP port 4793, `NATIVE` what follows IP protocol 253."""
+"""This module has two Construct schemas: `UET` is a packet behind UDP port 4793, `NATIVE` one behind IP protocol
+253."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -54,12 +55,15 @@ _UET_TRAILER_SIZES = {"icv": uet_tss.ICV_SIZE, "checked": CRC_SIZE, "unchecked":
 
 
 class UetStruct(PacketStruct):
-    """A UET packet is headers, `payload` and `trailer`. Behind `tss` all is sealed: `payload` is the cipher text, and
-    `trailer` the ICV.
+    """This construct is a UET packet: headers, `payload` and `trailer`.
 
-    Without `tss` the trailer is a CRC32C, a number, if the caller says that there is one: `over` is the bytes from the
-    IP source address to the end of the UDP header, with the UDP checksum 0, and the CRC32C is checked and computed;
-    `crc=True` takes and writes it as it is. Else all that follows the headers is `payload`.
+    If the packet has the header `tss`, its `payload` is the cipher text and its `trailer` is the ICV. Otherwise the
+    arguments say whether the `trailer` is a CRC32C:
+
+    - `over` gives the bytes from the IP source address to the end of the UDP header, with a UDP checksum of 0. The
+      CRC32C is then checked when a packet is parsed, and computed when it is built.
+    - `crc=True` reads and writes the CRC32C unchecked.
+    - Without either argument there is no trailer: all bytes behind the headers are `payload`.
     """
 
     def __init__(self, first: Candidates, parts: Mapping[str, Candidates]) -> None:

@@ -1,4 +1,4 @@
-"""Values of fields as Construct's users know them: numbers, codes with names, sets of flags, single bits."""
+"""This module has the constructs of header fields, and the values to which they parse: numbers, named codes, flags."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ from uetproto.wire.fields import Field
 
 
 class Code(int):
-    """A code is an integer on the wire that has a name: it equals this name too, and `str` returns the name.
+    """A code is an integer that has a name. It equals the integer and the name, and `str` returns the name.
 
-    Construct's own `EnumIntegerString` equals the name alone.
+    Construct's own `EnumIntegerString` equals only the name.
     """
 
     name: str
@@ -50,7 +50,8 @@ class Code(int):
 
 
 class Flags(Code):
-    """A field of bits is an integer whose name lists the bits that are set, "FIRST|LAST", unnamed ones in hex.
+    """Flags are an integer whose name lists the bits that are set, such as "FIRST|LAST". Bits without a name are in
+    hex.
 
     Each named bit is an attribute and an item, True or False, as in Construct's own container of flags.
     """
@@ -81,14 +82,16 @@ class Flags(Code):
         return [*super().__dir__(), *self.bits]
 
     def keys(self) -> Iterator[str]:
-        """Yield the names of all bits, set or not."""
+        """Return an iterator over the names of all named bits, whether they are set or not."""
         return iter(self.bits)
 
 
 def number_of(field: Field, value: Any, path: str) -> int:
-    """Return the value of a field as a number, of which names and flags may be given instead.
+    """Return the value of a field as a number.
 
-    Raises `MappingError` for a name that the field does not have, `IntegerError` for what is no number of the field.
+    `value` is a number, the name of a code, or flags: names joined with "|", or a mapping from names to booleans.
+    Raises `MappingError` for a name that the field does not have, and `IntegerError` for a value that is no integer or
+    does not fit into the field.
     """
     flags = field.values is not None and issubclass(field.values, IntFlag)
     if flags and isinstance(value, Mapping):
@@ -117,7 +120,7 @@ _HEX = re.compile("0x[0-9a-f]{1,16}", re.ASCII)
 
 
 class Bits(BitsInteger):  # type: ignore[misc]
-    """A `BitsInteger` that has the range of a field."""
+    """This construct is a `BitsInteger` that refuses numbers outside the range of a field."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field.bits, signed=field.signed)
@@ -128,7 +131,7 @@ class Bits(BitsInteger):  # type: ignore[misc]
 
 
 class Bytes(BytesInteger):  # type: ignore[misc]
-    """A `BytesInteger` that has the range of a field of whole bytes."""
+    """This construct is a `BytesInteger` that refuses numbers outside the range of a field of whole bytes."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field.bits // 8, signed=field.signed)
@@ -139,7 +142,7 @@ class Bytes(BytesInteger):  # type: ignore[misc]
 
 
 class Bit(type(OneBit)):  # type: ignore[misc]
-    """A single bit is a `Flag`, False or True. Numbers other than 0 and 1 are refused."""
+    """This construct is a `Flag`, False or True, of a single bit. It refuses numbers other than 0 and 1."""
 
     def __init__(self, field: Field) -> None:
         super().__init__()
@@ -150,7 +153,10 @@ class Bit(type(OneBit)):  # type: ignore[misc]
 
 
 class CodeEnum(Enum):  # type: ignore[misc]
-    """An `Enum` of codes: it parses to `Code`, a number without a name to the number, and builds from either."""
+    """This construct is an `Enum` that parses a named code to a `Code`, and any other number to an `int`.
+
+    It builds from a `Code`, a name or a number.
+    """
 
     def __init__(self, subcon: Any, field: Field, codes: type[IntEnum]) -> None:
         super().__init__(subcon, codes)
@@ -174,7 +180,7 @@ class CodeEnum(Enum):  # type: ignore[misc]
 
 
 class BitsEnum(FlagsEnum):  # type: ignore[misc]
-    """A `FlagsEnum` that keeps bits without a name: it parses to `Flags`."""
+    """This construct is a `FlagsEnum` that parses to `Flags`, which keep bits without a name."""
 
     def __init__(self, subcon: Any, field: Field, bits: type[IntFlag]) -> None:
         super().__init__(subcon, **{name: int(bit) for name, bit in bits.__members__.items()})

@@ -1,1 +1,1 @@
-"""Steps of a simulation of two endpoints: rows of scripts stand for them, and the fuzzer draws them."""
+"""This package defines the steps of a simulation of two endpoints. Scripts list them, and the fuzzer draws them."""

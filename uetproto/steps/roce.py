@@ -1,7 +1,7 @@
-"""This module has the steps of a simulation of two queue pairs, as scripts have them and the fuzzer draws them.
+"""This module defines the steps of a simulation of two queue pairs. Scripts list them, and the fuzzer draws them.
 
-Packets are numbered from 0 in the order in which they leave, whoever sends them; a copy gets a number of its own. They
-stay on the wire until a step takes them, and time passes only when a step says so.
+The packets of both queue pairs are numbered together from 0, in the order in which they leave. A copy gets a number of
+its own. A packet stays on the wire until a step delivers or drops it, and time passes only when a step says so.
 """
 
 from typing import NamedTuple
@@ -33,34 +33,34 @@ SEND_FAULTS = {
     "lkey": "no region has the l_key",
     "qkey": "UD: it is not the q_key of the peer",
 }
-"""Faults that a send may have, with their meaning."""
+"""Faults that a send may have, by name, and what is wrong with the send."""
 
 RECV_FAULTS = ("", "lkey")
 
 FLAGS = {"fence": SendFlags.FENCE, "unsignaled": SendFlags.SIGNALED, "solicited": SendFlags.SOLICITED,
          "inline": SendFlags.INLINE}  # fmt: skip
-"""Keys of a row that change a flag of a send, which otherwise has only SIGNALED."""
+"""Keys of a script step, and the flag of the send that each changes. Without these keys a send has only SIGNALED."""
 
 
 class SendSpec(NamedTuple):
-    """The properties that a send has, without its length."""
+    """This tuple describes a send, except its length."""
 
     opcode: Opcode = Opcode.SEND
     flags: SendFlags = SendFlags.SIGNALED
     add: int = 1
-    """The number that an ATOMIC adds or swaps in."""
+    """Number that an ATOMIC adds or swaps in."""
     compare: int | None = None
-    """The number that CmpSwap compares; None: the number in memory."""
+    """Number that CmpSwap compares with memory, or None for the number in memory, so that the swap happens."""
     fault: str = ""
-    """The fault of the send, one of `SEND_FAULTS`."""
+    """Fault of the send, one of `SEND_FAULTS`. It is empty if the send is right."""
 
 
 class RoceStep(NamedTuple):
-    """A step; `ACTIONS` says what the fields mean for each action."""
+    """This tuple is a step. `ACTIONS` says what its fields mean for each action."""
 
     action: str
     node: int = 0
-    """The end that acts: 0 for `a`, 1 for `b`."""
+    """Endpoint that acts: 0 for `a`, 1 for `b`."""
     number: int = 0
     at: int = 0
     send: SendSpec | None = None

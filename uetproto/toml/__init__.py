@@ -1,2 +1,2 @@
-"""This package reads the TOML files of the user: it has the legal values of every key, and its errors name file, line
-and key."""
+"""This package reads the TOML files of the user. It checks the value of every key, and its errors name file, line and
+key."""

@@ -1,6 +1,6 @@
-"""This module reads TOML files of the user: it knows where each key stands, so that errors name the place.
+"""This module reads TOML files of the user. It knows the line of each key, so that errors name it.
 
-It also knows which keys were set by hand. Scenarios (`emulator/scenario/settings.py`) and the profiles of generated
+It also knows which keys the command line set. Scenarios (`emulator/scenario/settings.py`) and the profiles of generated
 traffic are read through it.
 """
 
@@ -20,18 +20,20 @@ from uetproto.textfile import read_bounded
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The files of one kind that are part of the package."""
+    """This class finds the TOML files of one kind that are part of the package, such as all scenarios."""
 
     kind: str
-    """Word that errors use for one of the files."""
+    """Word for such a file in error texts, such as "scenario"."""
     folder: Path
 
     def names(self) -> list[str]:
         return sorted(path.stem for path in self.folder.glob("*.toml"))
 
     def find(self, name: str | PathLike[str]) -> Path:
-        """Return the path of a file of the user or of the package. Raises `LocalError`, which lists the files of the
-        package."""
+        """Return the path of the file `name`, which is a name from `names` or the path of a file of the user.
+
+        Raises `LocalError` for an unknown name. The error lists the known names.
+        """
         if isinstance(name, PathLike):
             return Path(name)
         typed(self.kind, name, str, "a shipped name, or the path of a .toml file")
@@ -45,25 +47,30 @@ class Shipped:
 
 
 class TomlFile(ABC):
-    """A reader of one file, which can also set keys that the command line gives. Keys are dotted names; rows of an
-    array of tables count from 0."""
+    """This class reads one TOML file. It also sets the keys that the command line gives.
+
+    A key is a dotted name. The tables of an array are numbered from 0, as in "operation.0.length".
+    """
 
     aliases: ClassVar[Mapping[str, str]] = {}
-    """Short names of keys, for `change`."""
+    """Short names that `change` accepts, and the key that each stands for."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises `LocalError` for what is not TOML, `OSError` for a file that cannot be read."""
+        """Read the file. Raises `LocalError` if it is not TOML, and `OSError` if it cannot be read."""
         text = _text_of(path)
         self.path = path
         self.data = _data_of(path, text)
         self.lines = lines_of(text)
         self.given: dict[str, str] = {}
-        """Keys that were set by hand, and their text."""
+        """Keys that `change` set, and the text of their values."""
         self.options: Mapping[str, str] = {}
-        """Options of the command line that set a key, by the name of the key; any other key is set by `--set`."""
+        """Command line options that set one key, by the name of the key. Any other key is set by `--set`."""
 
     def change(self, settings: Iterable[str]) -> None:
-        """Set keys given as "key=value"; a value that is not TOML is taken as text. Raises `LocalError`."""
+        """Set keys from texts "key=value". A value that is not TOML is taken as text.
+
+        Raises `LocalError` for a text without a key or a value, and for a key that no table of the file can hold.
+        """
         if isinstance(settings, str) or not isinstance(settings, Iterable):
             raise LocalError("settings", f"{shown(settings)} is not legal", 'a list of texts "key=value"')
         for setting in settings:
@@ -84,15 +91,15 @@ class TomlFile(ABC):
     @abstractmethod
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         """Return the table that holds `key`, which the user wrote as `name`. Raises `LocalError` if no table can hold
-        it.
+        the key.
         """
 
     def option(self, key: str) -> str:
-        """Return the option that set a key, for errors."""
+        """Return the command line option that set a key, as errors name it."""
         return self.options.get(key, f"--set {harmless(key)}")
 
     def check_unit(self, key: str, value: object, legal: KeyType) -> None:
-        """Raise `LocalError` for a time or rate that was set by hand as a bare number: 5 would be 5 ps."""
+        """Raise `LocalError` if the command line set a time or rate as a number without a unit: 5 would be 5 ps."""
         if legal.unit in (TIME, RATE) and type(value) is int and value and any(at in self.given for at in upwards(key)):
             raise self.refuse(key, f"{value} has no unit", legal.legal)
 
@@ -103,7 +110,7 @@ class TomlFile(ABC):
 
 
 class SectionReader(Protocol):
-    """The part of a file that the reader of one section needs."""
+    """This protocol has those members of a TOML file's reader that the function that reads one section needs."""
 
     data: dict[str, Any]
 
@@ -152,7 +159,8 @@ def _broken(path: Path, text: str, reason: str) -> LocalError:
 
 
 def harmless(text: str) -> str:
-    """Return a text of the user with "…" for whatever could be a secret key or a part of one (interfaces.md §9)."""
+    """Return a text of the user in which "…" replaces whatever could be a secret key or a part of one (interfaces.md
+    §9)."""
     return re.sub(r"[0-9a-fA-F]{24,}", "…", text)
 
 
@@ -163,7 +171,7 @@ _ASSIGNMENT = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|
 
 
 def lines_of(text: str) -> dict[str, int]:
-    """Return the line of each table and key, by its dotted name; rows of an array of tables count from 0."""
+    """Return the line number of each table and key, by dotted name. The tables of an array are numbered from 0."""
     found: dict[str, int] = {}
     rows: dict[str, int] = {}
     section = ""

@@ -1,4 +1,4 @@
-"""This module makes the page of all keys of TOML files, docs/keys.md, from their declarations."""
+"""This module makes docs/keys.md, the page of all keys of TOML files, from the declarations of the keys."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -18,19 +18,19 @@ unit. A key without a default is left out, or drawn from the seed.
 
 
 class KeySection(NamedTuple):
-    """A section is one table of a TOML file, or the rows of an array of tables."""
+    """A section describes one table of a TOML file, or the tables of an array."""
 
     name: str
     words: str
     keys: Mapping[str, KeyType] = MappingProxyType({})
     rows: str = ""
-    """Text that says what the rows of an array of tables do, if its keys have no description."""
+    """Text that describes the tables of an array. It is empty if each key has its own description."""
     which: str = ""
-    """Words behind the name in the heading, where another section has the same name."""
+    """Words behind the name in the heading, which tell the section from another one with the same name."""
 
 
 def keys_markdown(files: Mapping[str, Sequence[KeySection]]) -> str:
-    """Return the page; `files` are the sections of each kind of file, by its title."""
+    """Return the page in Markdown. `files` has the sections of each kind of TOML file, by the title of the kind."""
     return "\n".join([_HEAD, *(line for title, sections in files.items() for line in _file(title, sections))])
 
 

@@ -97,18 +97,21 @@ _KEY_ROW = {"an": integer(0, 1), "key": SECRET}
 OWN_KEYS = {"key": SECRET.says("The key of AN 0 of this node; or `keys`."), **_HABITS}
 _LEGAL = 'key = "64 hexadecimal digits", or keys = [{an = 0, key = "…"}, {an = 1, key = "…"}]'
 _PLACES = {"servers": "server", "ssis": "mode"}
-"""Names in the file of what a `DomainConfig` names otherwise."""
+"""Keys of the file whose field of `DomainConfig` has another name, by the name of this field."""
 
 
 def read_section(reader: SectionReader) -> dict[str, Any] | None:
-    """Return the values of `[security]`; None: there is no such section. Raises `LocalError`."""
+    """Return the values of the section `[security]`, or None if the file has no such section.
+
+    Raises `LocalError` for an unknown key or an illegal value.
+    """
     if "security" not in reader.data:
         return None
     return reader.table("security", SECURITY_KEYS, reader.data["security"], nested=("keys",))
 
 
 def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the parameters of PDS that the section implies: its policy of secure start (tss.md §11)."""
+    """Return the parameters of PDS that the section sets: `secure_start`, or none without the section (tss.md §11)."""
     if values is None:
         return {}
     pds = reader.data.get("pds")
@@ -120,7 +123,10 @@ def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[st
 def security_of(
     reader: SectionReader, values: Mapping[str, Any] | None, nodes: Mapping[str, Any], target: str
 ) -> Security | None:  # fmt: skip
-    """Return the security of `[security]` and `[nodes.NAME]`; None: there is none. Raises `LocalError`."""
+    """Return what `[security]` and `[nodes.NAME.security]` set, or None if `values`, from `[security]`, are None.
+
+    Raises `LocalError` for settings that contradict each other, and for a missing key.
+    """
     tables = reader.data["nodes"]
     if values is None:
         for name, table in tables.items():

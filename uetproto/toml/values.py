@@ -1,4 +1,4 @@
-"""This module has the types of the values in TOML files: texts, numbers with units, names that stand for values."""
+"""This module has the types of keys in TOML files: texts, numbers with and without units, names, addresses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -30,23 +30,23 @@ def _with_unit(low: int, high: int, unit: str, legal: str = "") -> KeyType:
 
 
 def integer_legal(legal: range) -> str:
-    """Return the text that describes a range of whole numbers."""
+    """Return the text for errors and docs that says that the whole numbers of a range are legal."""
     high = legal[-1]
     return f"a whole number, {legal[0]} … {high if high < 1 << 20 else hex(high)}"
 
 
 def integer(low: int, high: int) -> KeyType:
-    """Return the type of whole numbers within bounds."""
+    """Return the type of keys that take a whole number from `low` to `high`."""
     return KeyType(_between(low, high), integer_legal(range(low, high + 1)))
 
 
 def size(low: int, high: int) -> KeyType:
-    """Return the type of numbers of bytes within bounds."""
+    """Return the type of keys that take a number of bytes from `low` to `high`."""
     return _with_unit(low, high, SIZE, unit_legal(low, high, SIZE))
 
 
 def time(low: int = 0, high: int = _DAY) -> KeyType:
-    """Return the type of times within bounds, in picoseconds."""
+    """Return the type of keys that take a time from `low` to `high`, both in picoseconds."""
     return _with_unit(low, high, TIME, unit_legal(low, high, TIME))
 
 
@@ -60,7 +60,7 @@ def _is(kind: type) -> Callable[[Any], Any]:
 
 
 def choice(names: Mapping[Any, Any]) -> KeyType:
-    """Return the type of keys that take one of several names, each of which stands for a value."""
+    """Return the type of keys that take one of the given names. The value in use is that which `names` has for it."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, str | bool) or value not in names:
@@ -77,7 +77,7 @@ def one_of(names: tuple[str, ...]) -> KeyType:
 
 
 def or_all(key: KeyType, everything: Any) -> KeyType:
-    """Return a type that takes what `key` takes, or the text "all", which stands for `everything`."""
+    """Return the type of keys that take the values of `key`, or the text "all", which stands for `everything`."""
     return KeyType(lambda value: everything if value == "all" else key.check(value), f'{key.legal}, or "all"')
 
 
@@ -120,7 +120,7 @@ RATE = _with_unit(1, 10**15, BITS)
 BYTES = _with_unit(0, 1 << 40, SIZE)
 HEX = KeyType(_hex, "bytes in hex")
 SECRET = KeyType(lambda value: DomainKey(key_bytes(value)), "")
-"""Key of a secure domain; errors do not show it."""
+"""Type of the keys that hold a secret key of a secure domain. Errors do not show the value."""
 MEMORY_KEY = KeyType(_memory_key, "a whole number of 64 bits")
 DSCP = integer(0, 63)
 PSN = integer(0, 2**32 - 1)
@@ -128,7 +128,8 @@ PDCID = integer(1, 65535)
 
 
 def key_of(one: Knob) -> KeyType:
-    """Return the key of a knob whose value is checked when it is read, not with the configuration."""
+    """Return the type of the TOML key that sets a knob. It checks the value already when the file is read, not only
+    when the configuration is made."""
     if one.legal == BOOL:
         return replace(one.key, check=BOOLEAN.check, legal=BOOLEAN.legal)
     if isinstance(one.legal, range) and one.unit in UNITS:
