@@ -1,1 +1,1 @@
-"""This package measures how fast the library is on this machine (`uetproto bench`), with a module for each subject."""
+"""This package measures how fast the library is on this machine (`uetproto bench`). Each module has one subject."""

@@ -27,7 +27,8 @@ _MEMORY, _FILES = 200, 400
 
 
 def transfer(operation: str, size: int, files: bool) -> dict[str, Any]:
-    """Run one operation of `size` MiB and return CPU seconds and data packets. Raises `LocalError` if it fails."""
+    """Run one operation of `size` MiB. Return the CPU seconds that it took and the number of its data packets. Raises
+    `LocalError` if it fails."""
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder, fi.Fabric() as fabric:
         source, target = (_memory(Path(folder) / name, size * MIB, files) for name in ("source", "target"))
         a, b = fabric.endpoint("a"), fabric.endpoint("b")
@@ -59,10 +60,10 @@ def _memory(path: Path, length: int, files: bool) -> Any:
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """Yield, for each operation, the time for a packet in a long run, and peaks of memory.
+    """Yield figures for each operation: CPU time for each packet of a long run, and peaks of memory.
 
-    The limit of the time is a multiple of the time in a short run. Both times are the best of three; long and short
-    runs alternate.
+    The limit of the time is a multiple of the time for each packet of a short run. Both times are the best of three;
+    long and short runs alternate.
     """
     long, short = (64, 16) if quick else (_LONG, _SHORT)
 

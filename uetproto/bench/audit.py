@@ -1,5 +1,5 @@
-"""This module measures the audit for `uetproto bench`: how fast it reads a capture, and how much memory it keeps for
-closed PDCs.
+"""This module measures the audit for `uetproto bench`: how fast it reads a capture, how much memory it keeps for
+closed PDCs, and what open PDCs and interfaces cost.
 """
 
 import json
@@ -40,14 +40,16 @@ _PAUSE_NS = 4_000
 """Time in nanoseconds from the start of one PDC to that of the next."""
 
 InAProcess = Callable[[list[str]], tuple[dict[str, Any], int]]
-"""Type of `captures.in_a_process`."""
+"""Type of `captures.in_a_process`, which runs Python with these arguments and returns its output and its peak of
+memory."""
 
 
 # Speed ----------------------------------------------------------------------------------------------------------------
 
 
 def rate(path: Path, packets: int) -> float:
-    """Return the packets audited per second of CPU, the best of three runs. Raises `LocalError` for a finding."""
+    """Return the packets audited per CPU second, in the best of three runs. Raises `LocalError` if the audit finds a
+    violation."""
     best = 0.0
     for _ in range(3):
         began = process_time()
@@ -59,7 +61,7 @@ def rate(path: Path, packets: int) -> float:
 
 
 def cut(path: Path, to: Path) -> None:
-    """Write the capture at `path` to `to` with a short snap length."""
+    """Copy the capture at `path` to `to`, with each packet truncated to a short snap length."""
     with open_capture(path) as whole, open_writer(to) as writer:
         for record in whole:
             writer.write(record.time_ns, record.data[:_SNAP_LENGTH], length=record.length)
@@ -138,7 +140,8 @@ def left_behind(pdcs: int, used: Callable[[], int]) -> float:
 
 
 def open_pdcs(path: Path, pdcs: int, interfaces: int) -> None:
-    """Write a capture of PDCs with one acknowledged message that are not closed, in turn on one of `interfaces`."""
+    """Write a capture of `pdcs` PDCs that are not closed, each with one acknowledged message. Successive PDCs are on
+    successive interfaces."""
     with PcapngWriter(path) as writer:
         for number in range(interfaces):
             writer.add_interface(f"eth{number}")
@@ -149,8 +152,8 @@ def open_pdcs(path: Path, pdcs: int, interfaces: int) -> None:
 
 
 def cost(path: str, warm: str) -> None:
-    """Print as JSON how many bytes and seconds of CPU it takes to audit the capture at `path` in a new process. The
-    audit of `warm` before it loads all code."""
+    """Print as JSON how many CPU seconds the audit of the capture at `path` takes, and how many bytes of memory the
+    process held before. The capture at `warm` is audited first, so that all code is loaded."""
     audit([warm], Options())
     before, began = resident(), process_time()
     report = audit([path], Options())
@@ -180,7 +183,7 @@ def _costs(folder: Path, pdcs: int, in_a_process: InAProcess) -> Iterator[Figure
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process holds."""
+    """Return the resident memory of this process in bytes. Where the system is not Linux, return its peak."""
     import resource
 
     try:
@@ -195,8 +198,8 @@ def main(pdcs: int) -> None:
 
 
 def measure(quick: bool, folder: Path, in_a_process: InAProcess) -> Iterator[Figure]:
-    """Yield the rates for the capture of the profile `bench`, whole and truncated, then the memory of closed PDCs
-    and the cost of open PDCs and of interfaces."""
+    """Yield the packets audited per second of a capture of the profile `bench`, whole and truncated. Then yield the
+    memory of closed PDCs and the cost of open PDCs and of interfaces."""
     packets, pdcs = (PACKETS // 10, PDCS // 50) if quick else (PACKETS, PDCS)
     path = folder / "audit.pcapng"
     generate(profile.load("bench"), str(path), packets=packets)

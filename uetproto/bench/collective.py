@@ -1,6 +1,7 @@
-"""This module measures collectives for `uetproto bench`: a large one with packets, and schedules of thousands of ranks.
+"""This module measures collectives for `uetproto bench`: a large all_reduce in emulated packets, and the computation
+of schedules for thousands of ranks.
 
-The large collective runs in a process of its own, so that its peak of memory is its own; `python -m
+The all_reduce runs in a process of its own, so that its peak of memory is its own. `python -m
 uetproto.bench.collective 64` runs it with 64 MiB for each rank.
 """
 
@@ -19,7 +20,7 @@ from uetproto.errors import LocalError
 
 MIB = 1 << 20
 RANKS, LONG = 16, 64
-"""Number of ranks of the ring all_reduce, and MiB for each rank."""
+"""Number of ranks of the measured ring all_reduce, and MiB of the tensor of each rank."""
 _SECONDS, _MEMORY = 60, 600
 """Limits: CPU seconds on one core, and MiB beside the tensors of the ranks."""
 _MANY = 4096
@@ -42,7 +43,8 @@ def ring(length: int) -> dict[str, Any]:
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """Yield time and memory of a run with packets; then the times of the slowest schedule, in steps and in arrays."""
+    """Yield time and memory of a ring all_reduce in emulated packets. Then yield the times of the slowest schedules:
+    one for computing the steps of a rank, and one for checking all messages as arrays."""
     length = 4 if quick else LONG
     found, peak = in_a_process(["-m", "uetproto.bench.collective", str(length)])
     what = f"all_reduce of {length} MiB, {RANKS} ranks, ring with packets"

@@ -1,10 +1,10 @@
 """This module measures how fast the library is on this machine (`uetproto bench`).
 
-`bench.codec` and `bench.captures` compare it with Scapy at equal work, as ratios. Scapy has no state machines, so the
-other modules measure rates, sizes and times in place of ratios.
+`bench.codec` and `bench.captures` compare the library with Scapy at equal work, as ratios. Scapy has no state
+machines, so the other modules measure rates, sizes and times in place of ratios.
 
 Absolute rates differ from machine to machine and from minute to minute; the ratio of two rates that were measured one
-after the other is stable. All times are CPU times. A row takes the best of several turns; the turns of the library and
+after the other is stable. All times are CPU times. A result is the best of several turns; the turns of the library and
 of Scapy alternate. Files go to a temporary folder.
 """
 
@@ -35,7 +35,8 @@ ROWS = (
 
 
 class Size(NamedTuple):
-    """The amount of work of a run: seconds for each pair of rates, frames, packets in files, bytes of input."""
+    """This record has the amount of work of a run: the seconds for each pair of rates, the number of frames, the
+    number of packets in files for the library and for Scapy, and the bytes of input."""
 
     seconds: float
     frames: int
@@ -49,7 +50,8 @@ QUICK = Size(1, 500, 100_000, 2_000, 32 * MIB)
 
 
 def measure(names: tuple[str, ...], size: Size, folder: Path) -> Iterator[BenchResult | Figure]:
-    """Yield each row as soon as it is measured."""
+    """Measure the benchmarks of codec and captures that `names` contains, and yield each result as soon as it is
+    known."""
     rows: dict[str, tuple[Iterator[BenchResult | Figure], ...]] = {
         "decode": (codec.decoding(size.frames, size.seconds),),
         "encode": (codec.encoding(size.seconds),),
@@ -75,7 +77,7 @@ def _announce(name: str) -> None:
 
 
 def machine() -> str:
-    """Return a description of the machine in one line."""
+    """Return a description of the machine: processor, cores, memory, system and Python version."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

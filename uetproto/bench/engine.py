@@ -1,6 +1,6 @@
 """This module measures the state machines for `uetproto bench`: packet delivery alone, without frames, links or bytes.
 
-A row requires a rate, a size or a time, not a ratio, as no other software is measured beside it.
+A measurement requires a rate, a size or a time, not a ratio, as no other software is measured beside the library.
 """
 
 import cProfile
@@ -31,7 +31,8 @@ _OK = Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, 1,
 
 
 class Figure(NamedTuple):
-    """A figure has a measured and a required value; with `most` the required value is an upper limit."""
+    """A figure has a measured value and the required one. If `most` is true, the required value is an upper limit;
+    otherwise it is a lower one."""
 
     name: str
     what: str
@@ -40,7 +41,7 @@ class Figure(NamedTuple):
     asked: float
     most: bool = False
     shares: tuple[tuple[str, float], ...] = ()
-    """Share of the time in each layer."""
+    """Name of each layer, and its share of the time (0 to 1). It is empty if the shares were not measured."""
 
     @property
     def reached(self) -> bool:
@@ -48,7 +49,7 @@ class Figure(NamedTuple):
 
 
 class BenchStream:
-    """A bench stream is a message of many packets without payload; it is a `service.Outgoing`."""
+    """A bench stream is a message of many packets without payload. It has the interface of `service.Outgoing`."""
 
     __slots__ = ("context", "index", "left")
 
@@ -67,7 +68,7 @@ class BenchStream:
 
 
 class BenchResponder:
-    """A bench responder is an SES that accepts every packet; it is a `service.PdsUser`."""
+    """A bench responder is an SES that accepts every packet. It has the interface of `service.PdsUser`."""
 
     __slots__ = ("answered", "delivered")
 
@@ -90,7 +91,7 @@ class BenchResponder:
         raise LocalError(f"bench: packet {index} failed: {error.reason.value}")
 
     def on_closed(self, pdc: Connection) -> None:
-        """Do nothing."""
+        """Do nothing when a PDC closes."""
 
 
 def endpoints(config: PdsConfig, far: PdsConfig | None = None) -> tuple[Pds, Pds]:
@@ -101,7 +102,7 @@ def endpoints(config: PdsConfig, far: PdsConfig | None = None) -> tuple[Pds, Pds
 
 
 def carry(a: Pds, b: Pds) -> None:
-    """Deliver all packets of both ends, without loss, until neither end has a packet to send."""
+    """Deliver all packets of both endpoints without loss, until neither has a packet to send."""
     now = 0
     packets: list[Datagram] = a.poll(now)
     while packets:
@@ -117,7 +118,7 @@ def carry(a: Pds, b: Pds) -> None:
 
 
 def stream(packets: int) -> float:
-    """Return the packets of one message that both ends together process per second of CPU."""
+    """Return how many packets of one message both endpoints together process per CPU second."""
     a, b = endpoints(PdsConfig())
     began = process_time()
     a.send(BenchStream(packets), 0)
@@ -130,7 +131,8 @@ def stream(packets: int) -> float:
 
 
 def steps(count: int) -> float:
-    """Return steps per second of CPU of two endpoints with a faulty wire, where each step checks the invariants."""
+    """Return how many fuzzer steps are played per CPU second by two endpoints on a faulty wire. Each step checks the
+    invariants."""
     done = 0
     began = process_time()
     for tally in fuzz("all", 1, steps=count):
@@ -173,11 +175,13 @@ LAYERS = (
     ("capture", ("wire/capture/",)),
     ("wire, frames", ("wire/", "framing/", "emulator/", "traffic/")),
 )
-"""Name of each layer, and prefixes of the paths of its files in the package; the first layer that matches counts."""
+"""Names of layers, and prefixes of the paths of their files in the package. A file belongs to the first layer that has
+a matching prefix."""
 
 
 def shares(function: Callable[[], object]) -> tuple[tuple[str, float], ...]:
-    """Return the share of time in each layer, by cProfile; a built-in function counts for the layer that calls it."""
+    """Run `function` under cProfile and return the share of the time in each layer. The time of a built-in function
+    counts for the layer that calls the function."""
     profile = cProfile.Profile()
     profile.enable()
     function()
@@ -203,7 +207,7 @@ def _layer(path: str) -> str | None:
 
 
 class Tagged(NamedTuple):
-    """This record is a posted receive, as `ses.matching` takes it."""
+    """This record has the tag, the mask and the source of a posted receive, as `ses.matching` requires them."""
 
     tag: int
     ignore: int
@@ -215,10 +219,11 @@ SOURCES = 1000
 
 
 def match(receives: int, searches: int) -> tuple[float, float]:
-    """Return ns of CPU for a `find`, and for a `take`, among receives of which half are directed and 1 % have a mask.
+    """Return the nanoseconds of CPU for one `find` and for one `take` among posted receives. Half of the receives
+    accept a single source, and 1 % ignore some bits of the tag.
 
-    Messages arrive in random order: each search is for a receive chosen at random. A receive that was taken is posted
-    again.
+    Messages arrive in random order: each search is for a receive that is chosen at random. A receive that was taken is
+    posted again.
     """
     rng = random.Random(1)
     posted: PostedReceives[Tagged] = PostedReceives()
@@ -259,7 +264,7 @@ _BATCH = 500
 
 
 def allocated(make: Callable[[], object]) -> int:
-    """Return the bytes that the result of `make` holds."""
+    """Return the bytes of memory that the result of `make` holds."""
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -272,7 +277,7 @@ def allocated(make: Callable[[], object]) -> int:
 
 
 def idle_pdc(count: int) -> float:
-    """Return the bytes of one end of an idle PDC that has carried a packet."""
+    """Return the bytes of memory of one end of an idle PDC that has carried a packet."""
 
     def make() -> object:
         a, b = endpoints(PdsConfig(max_pdcs=count, close_thresh=0))
@@ -289,7 +294,8 @@ def idle_pdc(count: int) -> float:
 
 
 def outstanding_packet(count: int) -> float:
-    """Return the bytes of a packet in flight, without payload: its record and the packet itself."""
+    """Return the bytes of memory that a packet in flight takes without payload: the sender's record of it and the
+    packet itself."""
 
     def make() -> object:
         a, _ = endpoints(PdsConfig(default_mpr=255))
@@ -309,7 +315,8 @@ ROWS = ("stream", "steps", "match", "generate", "memory")
 
 
 def measure(names: Iterable[str], quick: bool) -> Iterator[Figure]:
-    """Yield each figure as soon as it is measured; a rate is the best of three runs."""
+    """Measure the benchmarks that `names` contains, and yield each figure as soon as it is known. A rate is the best
+    of three runs."""
     scale = 10 if quick else 1
     if "stream" in names:
         packets = 1_000_000 // scale

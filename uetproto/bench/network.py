@@ -1,7 +1,7 @@
 """This module measures in-network collectives for `uetproto bench`: multicast all_gather and SHARP all_reduce.
 
-Each runs in a process of its own, so that its peak of memory is its own; `python -m uetproto.bench.network multicast
-188 65536` runs one of 188 ranks with 64 KiB each.
+Each run is in a process of its own, so that its peak of memory is its own. `python -m uetproto.bench.network multicast
+188 65536` runs an all_gather of 188 ranks with 64 KiB each.
 """
 
 import json
@@ -23,19 +23,19 @@ HOSTS_PER_LEAF = 16
 
 
 class BenchRow(NamedTuple):
-    """A bench row describes a run and its limits."""
+    """A bench row describes one measured collective and the limits of its time and memory."""
 
     way: str
     ranks: int
     quick: int
-    """Number of ranks with --quick."""
+    """Number of ranks if `--quick` is given."""
     length: int
     """Number of bytes for each rank."""
     what: str
     seconds: int
-    """Limit of CPU seconds on one core."""
+    """Limit of the CPU time in seconds."""
     memory: int | None = None
-    """Limit of memory in MiB."""
+    """Limit of the peak memory in MiB. It is None if memory is not measured."""
 
 
 ROWS = (
@@ -76,11 +76,12 @@ WAYS: dict[str, Callable[[int, int], None]] = {
     "objects": objects,
     "sharp": lambda ranks, length: _collective("all_reduce", "sharp", ranks, length),
 }
-"""Functions that run a row, by the `way` of the row; the arguments are the number of ranks and the bytes for each."""
+"""Maps the `way` of a row to the function that runs the row. The arguments are the number of ranks and the bytes for
+each rank."""
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """Yield CPU seconds and peak memory of each row."""
+    """Yield the CPU seconds of each row of `ROWS`, and its peak of memory if the row has a limit for it."""
     for row in ROWS:
         ranks, length = (row.quick, row.length // 8) if quick else (row.ranks, row.length)
         found, peak = in_a_process(["-m", "uetproto.bench.network", row.way, str(ranks), str(length)])

@@ -1,5 +1,5 @@
-"""This module measures sealed packets for `uetproto bench`: sealing and opening alone, and a gradient exchange in clear
-and sealed.
+"""This module measures secure packets (TSS) for `uetproto bench`. It measures sealing and opening alone, and a
+gradient exchange both in the clear and sealed.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def rates(values: dict[str, Any], packets: int) -> tuple[float, float]:
-    """Return the packets sealed, and those opened, per second of CPU.
+    """Return the packets sealed per CPU second, and the packets opened per CPU second.
 
     Raises `LocalError` if a packet does not open or a nonce repeats.
     """
@@ -53,7 +53,8 @@ def rates(values: dict[str, Any], packets: int) -> tuple[float, float]:
 
 
 def gradient(name: str, source: Path) -> float:
-    """Return the CPU seconds of the scenario `name` with the input file `source`."""
+    """Run the scenario `name` with the input file `source`, and return its CPU seconds. Raises `LocalError` if the
+    target's memory differs from the input."""
     scenario = load(name, [f"input={source}", "seed=1"])
     began = process_time()
     if not run(scenario).match:
@@ -62,9 +63,11 @@ def gradient(name: str, source: Path) -> float:
 
 
 def measure(quick: bool, folder: Path, gradient: Callable[[str, Path], float] = gradient) -> Iterator[Figure]:
-    """Yield the rates of each security mode, then the rate of a sealed gradient exchange in percent of one in clear.
+    """Yield the rates of each security mode, then the rate of a sealed gradient exchange in percent of the rate in the
+    clear.
 
-    Each of the two exchanges takes the better of two runs; sealed and clear runs alternate.
+    Each exchange is run twice, and the faster run counts; runs of the sealed exchange and of the one in the clear
+    alternate.
     """
     packets, length = (PACKETS // 10, 8) if quick else (PACKETS, INPUT)
     for name, values in MODES.items():

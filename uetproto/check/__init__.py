@@ -1,1 +1,2 @@
-"""This package checks the engines: it has numbered invariants, simulators on an adversarial wire, and fuzzers."""
+"""This package tests the protocol engines. It has numbered invariants, simulators with an adversarial wire, and
+fuzzers."""

@@ -1,9 +1,10 @@
 """This fuzzer feeds mutated bytes to all code that takes bytes from outside: decoder, capture readers, engines.
 
-A `FuzzTarget` runs one input and returns what occurred: names of forms, reasons of errors, counters, states. An input
-with a new occurrence joins the corpus from which the next inputs are made, so the search goes deeper without measuring
-the code that runs. An exception is a finding, and so is an input that takes too long. `tools/fuzz` is the command; the
-frames of RoCE are a target of their own, in `check/roce/bytes.py`.
+A `FuzzTarget` runs one input and returns what occurred: names of headers, reasons of errors, counters, states. An
+input at which something occurs for the first time joins the corpus from which the next inputs are made. The search
+thus reaches new code without measuring the code that runs. An exception is a finding, and so is an input that takes
+too long. The command of this fuzzer is `tools/fuzz`. Frames of RoCE have a target of their own, in
+`check/roce/bytes.py`.
 """
 
 import re
@@ -39,16 +40,17 @@ from uetproto.wire.serial import diff32
 from uetproto.wire.stack import TRIMMED_DSCP, decode, encode, walk
 
 Features = Iterable[object]
-"""Type of the features of a run: hashable objects that say what occurred when one input was run."""
+"""Type of what occurred when one input was run: hashable objects, such as names of headers, reasons of errors and
+counters."""
 
 
 class FuzzTarget(ABC):
-    """Code that takes bytes from outside, with the methods that the fuzzer calls."""
+    """A fuzz target is code that takes bytes from outside, with the methods that the fuzzer calls."""
 
     name: ClassVar[str]
 
     def __init__(self, seeds: list[bytes]) -> None:
-        """`seeds` are valid inputs, with which the corpus begins."""
+        """Keep `seeds`, the valid inputs with which the corpus begins."""
         self._seeds = seeds
 
     def seeds(self) -> list[bytes]:
@@ -57,19 +59,19 @@ class FuzzTarget(ABC):
 
     @abstractmethod
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
-        """Return an input made of `data`, and perhaps of parts of `other`."""
+        """Return a mutation of `data`, which may contain parts of `other`, a further input of the corpus."""
 
     @abstractmethod
     def run(self, data: bytes) -> Features:
-        """Run one input and return what occurred; every exception is a finding."""
+        """Run one input and return what occurred. Every exception is a finding."""
 
     def pieces(self, data: bytes) -> list[bytes]:
-        """Return parts of an input that can be left out one by one, so that a finding can be shrunk."""
+        """Return the input in pieces, any of which can be left out to make the input of a finding shorter."""
         return [data[at : at + 1] for at in range(len(data))]
 
 
 class Disagreement(AssertionError):  # noqa: N818  it is no error of the program that runs
-    """The result is wrong, although no exception was raised."""
+    """This exception says that the code under test returned a wrong result, although it raised no exception itself."""
 
 
 def demand(holds: bool, text: str) -> None:
@@ -85,7 +87,8 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class Decoder(FuzzTarget):
-    """The decoder and encoder: frames are encoded to the same bytes, and compiled shapes agree with the header walk."""
+    """This target tests decoder and encoder. A decoded frame must be encoded to the same bytes, and the compiled
+    decoders must give the same result as decoding header by header."""
 
     name = "decode"
 
@@ -112,7 +115,8 @@ class Decoder(FuzzTarget):
 
 
 def met_in(packet: Packet) -> Iterator[object]:
-    """Yield what was decoded: pairs of adjacent headers, notes, the reason of a fault, the trailer."""
+    """Yield what a decoded packet has: pairs of adjacent headers, notes, the kind and the reason of an error, and the
+    trailer."""
     above = ""
     for layer in packet.layers:
         yield above, layer.form
@@ -127,8 +131,8 @@ def met_in(packet: Packet) -> Iterator[object]:
 
 
 class Captures(FuzzTarget):
-    """The capture readers: they report damage, keep the order of the file, and never return more bytes than the file
-    has."""
+    """This target tests the capture readers. They must report damage, keep the order of the records, and not return
+    more bytes than the file has."""
 
     name = "capture"
 
@@ -183,12 +187,13 @@ CLOSE_FIRST = 0x20
 
 
 class Parcel:
-    """A parcel is one row of an input: bytes that arrive at one end, how they arrive, and the time before their
-    arrival.
+    """A parcel is one packet of an input: the bytes that arrive at an endpoint, flags that say how they arrive, and
+    the time before their arrival.
 
-    It is packed as flags, time, length, bytes. Bits of the flags: 0 the end (0 initiator, 1 target); 1–2 how the packet
-    was trimmed; 3 CE mark; 4 the packet is from an unknown address; 5 before it arrives, this end closes; 6 before it
-    arrives, both ends deliver what they have sent.
+    A parcel is packed as flags, time, length, bytes. Bit 0 of the flags says which endpoint receives the packet (0
+    initiator, 1 target). Bits 1–2 say how the packet was trimmed, bit 3 is the CE mark, and bit 4 says that the packet
+    comes from an unknown address. If bit 5 is set, the receiving endpoint closes the PDC before the packet arrives. If
+    bit 6 is set, each endpoint first receives what the other one has sent.
     """
 
     HEAD = struct.Struct(">BBH")
@@ -204,12 +209,13 @@ class Parcel:
 
     @property
     def duration(self) -> int:
-        """The time that passes before the bytes arrive, in picoseconds: 0, or 2^n µs up to 16 s."""
+        """Time in picoseconds that passes before the bytes arrive. It is 0, or 2^n µs with n from 0 to 24."""
         return MICROSECOND << (self.wait % 25) if self.wait else 0
 
     @staticmethod
     def unpack(data: bytes) -> "list[Parcel]":
-        """Return all rows of an input; a truncated last row is shorter."""
+        """Return all parcels of a packed input. A last parcel that was truncated has fewer bytes than its length
+        says."""
         parcels = []
         at = 2
         while len(data) - at >= Parcel.HEAD.size:
@@ -221,7 +227,8 @@ class Parcel:
 
 
 class EngineConversation:
-    """Packets that two endpoints exchanged in a capture, and what new endpoints need to replace those two."""
+    """This class has the packets that two endpoints exchanged in a capture, and the addresses, PDCIDs and PSNs with
+    which new endpoints can replace those two."""
 
     def __init__(self, frames: list[bytes]) -> None:
         packets = [decode(data) for data in frames]
@@ -261,12 +268,13 @@ class EngineConversation:
                 self.mtu = len(packet.payload)
 
     def pack(self, number: int, settings: int) -> bytes:
-        """Return the packets as an input; its first bytes are the numbers of the conversation and of the settings."""
+        """Return the packets as an input of the fuzzer. Its first byte is the number of the conversation, and its
+        second byte is an index of `SETTINGS`."""
         return bytes((number, settings)) + b"".join(parcel.pack() for parcel in self.parcels)
 
 
 class Guarded(BufferMemory):
-    """Memory that raises an exception for an access outside its bounds."""
+    """This memory raises `Disagreement` for a write outside its bounds."""
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         demand(0 <= offset <= offset + len(data) <= self.length, f"write outside: {len(data)} bytes at {offset}")
@@ -470,11 +478,12 @@ def _check_numbers(end: Fep) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BytesFinding:
-    """A finding says for which input a target failed."""
+    """A finding has an input at which a target failed, and how it failed."""
 
     target: str
     kind: str
-    """Text that findings of one cause share: the target, the exception, and the function that raised it or its text."""
+    """Text that is equal for findings of the same cause. It has the target, the exception, and the function that
+    raised it or the begin of its message."""
     text: str
     data: bytes
 
@@ -484,7 +493,7 @@ LIMIT = 10.0
 
 
 def attempt(target: FuzzTarget, data: bytes) -> Features | BytesFinding:
-    """Run one input; return the finding, or what occurred."""
+    """Run one input. Return a `BytesFinding` if it failed, and otherwise what occurred."""
     try:
         with time_limit(LIMIT):
             return list(target.run(data))
@@ -497,7 +506,8 @@ def attempt(target: FuzzTarget, data: bytes) -> Features | BytesFinding:
 
 
 def shrink(target: FuzzTarget, finding: BytesFinding, tries: int = 400) -> BytesFinding:
-    """Return the same finding with fewer pieces of input; halves are left out first, then smaller chunks."""
+    """Return the same finding with fewer pieces of input. First halves of the input are left out, then smaller and
+    smaller parts; `tries` limits the runs."""
     best = finding
 
     def fails(pieces: Sequence[bytes]) -> bool:
@@ -513,12 +523,13 @@ def shrink(target: FuzzTarget, finding: BytesFinding, tries: int = 400) -> Bytes
 
 
 MOST = 4096
-"""Largest number of inputs in the corpus of a target; in a full corpus, a new input replaces a random one."""
+"""Greatest number of inputs in the corpus of a target. If the corpus is full, a new input replaces a random one."""
 
 
 @dataclass
 class Search:
-    """The search with one target: the corpus, what has occurred so far, and the findings."""
+    """This class is the search with one target. It has the corpus, what has occurred so far, and the kinds of the
+    findings."""
 
     target: FuzzTarget
     rng: Random
@@ -531,7 +542,8 @@ class Search:
         self._todo = self.target.seeds()
 
     def step(self) -> BytesFinding | None:
-        """Run one input, which is a seed or a mutation from the corpus; return a shrunk finding of a new kind."""
+        """Run one input, which is a seed or a mutation of an input of the corpus. Return the shrunk finding if the
+        input failed in a way not seen before, else None."""
         data = self._todo.pop() if self._todo else self._made()
         self.executions += 1
         met = attempt(self.target, data)

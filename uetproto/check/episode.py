@@ -1,7 +1,9 @@
-"""This module has one episode of the fuzzer: its settings, how it is played, and how its steps name packets by place.
+"""This module plays one episode of the fuzzer: a sequence of steps with its settings. It also makes steps name packets
+by position in place of number.
 
-A step names a packet by its number. When earlier steps are left out, the numbers change, but often there is still a
-packet at the same place among those on the wire. `to_place` and `from_place` translate numbers and places.
+A step names a packet by its number. When earlier steps are left out, the numbers of packets change, but often there is
+still a packet at the same position among those on the wire. `to_place` and `from_place` translate between numbers and
+positions.
 """
 
 import traceback
@@ -18,8 +20,8 @@ from uetproto.check.wire import ALL
 from uetproto.errors import LocalError
 
 PATIENCE = 300.0
-"""Limit of CPU time for one episode, in seconds. Thousands of refusals may take a minute; an episode that takes longer
-than the limit counts as endless."""
+"""Limit of CPU time for one episode, in seconds. An episode with thousands of refused packets may take a minute; one
+that takes longer than the limit counts as endless."""
 
 Stop = Callable[[], bool]
 Knobs: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
@@ -37,84 +39,89 @@ class EpisodeSettings(ABC):
     """The settings with which the steps of an episode are played."""
 
     knobs: Knobs
-    """Settings that differ from the defaults, in two sets: one for end 0, one for end 1. With TSS the first set is of
-    `Terms` and the second of `PdsConfig`, and each end has both sets."""
+    """Settings that differ from the defaults: a mapping for end 0, and one for end 1. With TSS, the first mapping is
+    of `Terms` and the second of `PdsConfig`, and both apply to both ends."""
 
     step: ClassVar[Callable[..., Any]]
 
     @property
     def objects(self) -> bool:
-        """Whether packets travel as objects that are not encoded, with very little payload."""
+        """Return whether packets travel as objects, without being encoded, and with very little payload."""
         return False
 
     @abstractmethod
     def simulator(self) -> Simulation:
-        """Return a simulator at its start. Raises `LocalError` for settings that exclude each other."""
+        """Return a simulator in its initial state. Raises `LocalError` for settings that exclude each other."""
 
     @staticmethod
     @abstractmethod
     def simpler(step: Any) -> Iterable[Any]:
-        """Yield steps with smaller values than `step`, the smallest first."""
+        """Yield variants of `step` with smaller values, the smallest first."""
 
     def names(self, node: int) -> list[str]:
-        """Return the settings that can be left out."""
+        """Return the names of those settings of a node that can be reset to their defaults when a finding is shrunk."""
         return [*self.knobs[node]]
 
     def without(self, node: int, name: str) -> Self:
-        """Return these settings with the default value of the setting `name`, which is one of `names`."""
+        """Return a copy of these settings in which the setting `name` of a node has its default. `name` is one of
+        `names(node)`."""
         return replace(self, knobs=left_out(self.knobs, node, name))
 
     def as_run(self) -> Self:
-        """Return the settings with which `uetproto run` plays the same steps."""
+        """Return the settings with which `uetproto run` plays the same steps, with encoded packets."""
         return self
 
     def with_bytes(self, step: Any) -> Any:
-        """Return the step that has the effect of `step` when packets are encoded."""
+        """Return the step that has the same effect on encoded packets as `step` has on packets that are objects."""
         return step
 
 
 class ScenarioSettings(EpisodeSettings):
-    """Settings of an episode that a scenario can hold, so that `uetproto run` replays its steps."""
+    """These settings of an episode can be written to a scenario, so that `uetproto run` replays the steps of the
+    episode."""
 
     section: ClassVar[str]
-    """The section of a node that holds its knobs: pds, roce."""
+    """Section of `[nodes.NAME]` in which a scenario sets the knobs of a node: "pds" or "roce"."""
 
     @abstractmethod
     def run_keys(self) -> dict[str, Any]:
-        """Return the keys of the section `[run]`, with their values."""
+        """Return the keys of the section `[run]` of the scenario, and their values."""
 
     @abstractmethod
     def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield further tables, {name, values}; a table without values is left out."""
+        """Yield names and values of further tables of the scenario. A table without values is left out of the
+        scenario."""
 
     @staticmethod
     @abstractmethod
     def row(step: Any) -> dict[str, Any]:
-        """Return the keys of the `[[step]]` that stands for a step."""
+        """Return the keys of the `[[step]]` that stands for `step` in a scenario."""
 
 
 def left_out(knobs: Knobs, node: int, name: str) -> Knobs:
-    """Return the settings without the setting `name` of a node."""
+    """Return the settings of both ends without the setting `name` of the end `node`."""
     one, other = ({k: v for k, v in ones.items() if (k, at) != (name, node)} for at, ones in enumerate(knobs))
     return one, other
 
 
 class EpisodeFailure(NamedTuple):
-    """The violated invariant, or the exception, that has ended an episode."""
+    """This record has the violated invariant, or the exception, that ended an episode."""
 
     kind: str
-    """Equal for failures of the same cause: the number of the invariant, or exception and function."""
+    """Text that is equal for failures of the same cause. It is the number of the violated invariant, or the exception
+    and the function that raised it."""
     text: str
 
 
 class PlayedEpisode(NamedTuple):
-    """A played episode has the steps that took place, and how it ended."""
+    """This record has the steps of an episode that took place, and the failure that ended the episode. The failure is
+    None if there was none."""
 
     steps: list[Any]
     failure: EpisodeFailure | None
     simulator: Simulation
     cut: bool = False
-    """Whether the episode was given up before its end."""
+    """Whether the episode was given up before its end, because time ran out."""
 
     def fails_like(self, other: "PlayedEpisode") -> bool:
         """Return whether both episodes failed in the same way."""
@@ -122,16 +129,17 @@ class PlayedEpisode(NamedTuple):
 
 
 StepSource = Callable[[Any], Iterable[Any]]
-"""Type of a function that yields the steps of an episode for a simulator; each step is made when the steps before it
-have taken place."""
+"""Type of a function that yields the steps of an episode for a simulator. The function makes each step only after the
+steps before have taken place."""
 
 
 def play(
     settings: EpisodeSettings, source: StepSource, finish: bool = True, give_up: Stop = lambda: False
 ) -> PlayedEpisode:  # fmt: skip
-    """Play one episode; with `finish`, packets on the wire arrive after the last step (pds.md §18 items 49–52).
+    """Play one episode. With `finish`, all packets that are still on the wire arrive after the last step (pds.md §18
+    items 49–52).
 
-    An episode that `give_up` ends has no failure.
+    An episode that is ended because `give_up` returned true has no failure.
     """
     simulator = settings.simulator()
     steps: list[Any] = []
@@ -153,7 +161,7 @@ def play(
 
 
 def failure_of(error: Exception) -> EpisodeFailure:
-    """Return an exception as a failure."""
+    """Return the failure that an exception stands for."""
     if isinstance(error, InvariantViolation):
         cause = error.__cause__
         if not isinstance(cause, Exception):
@@ -168,12 +176,13 @@ def failure_of(error: Exception) -> EpisodeFailure:
 
 
 def given(steps: Iterable[Any]) -> StepSource:
-    """Return a source of steps that name packets by number."""
+    """Return a step source that yields steps which name packets by number."""
     return lambda simulator: steps
 
 
 def placed(steps: Iterable[Any]) -> StepSource:
-    """Return a source of steps that name packets by place; those whose packet does not exist are left out."""
+    """Return a step source for steps that name packets by position. A step is left out if no packet has its
+    position."""
 
     def source(simulator: Simulation) -> Iterator[Any]:
         for step in steps:
@@ -185,10 +194,10 @@ def placed(steps: Iterable[Any]) -> StepSource:
 
 
 def to_place(step: Any, simulator: Simulation) -> Any:
-    """Return a step that names its packet by place.
+    """Return a step that names its packet by position in place of number.
 
-    The place is the packet's index among those on the wire, in the order of numbers; in a step `dup`, it is the number
-    of packets that left after the packet.
+    The position is the index of the packet among those on the wire, in the order of their numbers. In a step `dup`,
+    which copies a packet that was sent before, it is the number of packets that were sent after that packet.
     """
     if step.number == ALL:
         return step
@@ -200,7 +209,7 @@ def to_place(step: Any, simulator: Simulation) -> Any:
 
 
 def from_place(step: Any, simulator: Simulation) -> Any | None:
-    """Return a step that names its packet by number; None where no packet has this place."""
+    """Return a step that names its packet by number in place of position, or None if no packet has this position."""
     if step.number == ALL:
         return step
     if step.action == "dup":

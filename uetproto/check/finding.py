@@ -1,7 +1,7 @@
-"""This module makes the text of a finding of the fuzzer: a scenario of steps that `uetproto run` replays, or a list.
+"""This module writes a finding of the fuzzer as text: a scenario that `uetproto run` replays, or a list of steps.
 
-The steps of an attacker (TSS) cannot be written as a scenario; their text lists them, and names the command that plays
-the episode again from its seed.
+The steps of an attacker (TSS) cannot be written as a scenario. Their text lists the steps, and names the command that
+plays the episode again from its seed.
 """
 
 import re
@@ -28,35 +28,36 @@ class FuzzFinding:
 
     machine: str
     seed: str
-    """Seed of the episode: the seed of the run, `/`, the number of the episode."""
+    """Seed of the episode. It consists of the seed of the run, `/`, and the number of the episode."""
     settings: EpisodeSettings
     steps: tuple[Any, ...]
     drawn: int
     """Number of steps that the episode had when it failed, before it was shrunk."""
     text: str
-    """Text of the violation or the exception; the first line says which it is."""
+    """Text of the violation or of the exception. Its first line names the violation or the exception."""
     kind: str
     only_objects: bool = False
-    """Whether the same steps do not fail when packets are encoded."""
+    """Whether the same steps fail only with packets that are objects, and not with encoded packets."""
     only_once: bool = False
-    """Whether the same steps do not fail when they are played again: the run does not follow from its seed alone."""
+    """Whether the same steps do not fail when they are played again, so that the failure does not follow from the seed
+    alone."""
     given_up: bool = False
 
     @property
     def name(self) -> str:
-        """The name that the files of the finding have, without an ending."""
+        """Return the name of the files of the finding, without an ending."""
         return re.sub(r"[^\w.]+", "-", f"{self.kind} {self.seed}").strip("-").lower()
 
     @property
     def again(self) -> str:
-        """The command that plays the whole episode again."""
+        """Return the command that plays the whole episode again."""
         seed, _, episode = self.seed.partition("/")
         return f"uetproto fuzz {self.machine} --seed {seed} --episode {episode}"
 
 
 def folder_for(name: str) -> Path:
-    """Return the folder that `-o` names, if findings can be written there; a missing folder is made with the first
-    finding.
+    """Return the folder that the option `-o` names, if findings can be written there. A missing folder is not made
+    before the first finding.
 
     Raises `LocalError` if the folder cannot be written or made.
     """
@@ -80,7 +81,7 @@ def folder_for(name: str) -> Path:
 
 
 def to_toml(finding: FuzzFinding) -> str:
-    """Return a finding as a scenario; its settings must be `ScenarioSettings`."""
+    """Return a finding as a scenario in TOML. The settings of the finding must be `ScenarioSettings`."""
     assert isinstance(finding.settings, ScenarioSettings)
     return "\n".join(_toml_lines(finding, finding.settings)) + "\n"
 

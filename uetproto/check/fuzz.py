@@ -1,7 +1,7 @@
-"""This module has the loop of the fuzzer: it plays episodes of random steps, and shrinks those that fail.
+"""This module has the loop of the fuzzer. It plays episodes of random steps, and shrinks those that fail.
 
-Settings, presets, steps and the random numbers of the endpoints all follow from the seed of an episode. An episode that
-fails is played again with fewer and fewer steps (`shrink`), while there is time.
+The settings, the steps and the random numbers of the endpoints all follow from the seed of an episode. An episode that
+fails is played again with fewer and fewer steps (`shrink`) while there is time.
 """
 
 import hashlib
@@ -40,34 +40,35 @@ BEGINNINGS: dict[str, Begin] = {
     **dict.fromkeys(roce.PROFILES, roce.begin),
     **dict.fromkeys(tss.PROFILES, tss.begin),
 }
-"""Maps a machine to the function that draws the settings of an episode: the function takes the name of the machine and
-a random number generator, and returns the step generator and the settings."""
+"""Maps the name of a simulated machine to the function that draws the settings of an episode. The function takes that
+name and a random number generator, and returns the step generator and the settings."""
 
 MACHINES = tuple(BEGINNINGS)
 ALL = "all"
-"""Name that stands for all machines in turn."""
+"""Name with which `fuzz` plays all machines in turn."""
 
 LENGTH = range(200, 2000)
 
 EFFORT = 2_000_000
-"""Number of steps and packets that all attempts to shrink one finding may take."""
+"""Limit of the steps and packets, counted together, that all attempts to shrink one finding may take."""
 
 SPELT_OUT = 24
-"""Number of steps that are appended in place of `finish`, to show a failure that occurs only in `finish`."""
+"""Number of steps that may be appended in place of `finish`, so that a failure which occurs only in `finish` is shown
+as steps."""
 PAUSE = MILLISECOND
 
 
 @dataclass(slots=True)
 class FuzzTally:
-    """A tally holds counts and findings of one or more episodes."""
+    """A tally has the counts and the findings of one or more episodes."""
 
     steps: int = 0
     moves: int = 0
-    """Sum of the steps drawn and of the packets and timers processed at the ends of episodes."""
+    """Number of steps that were drawn, and of packets and timers that were processed at the ends of episodes."""
     episodes: int = 0
     failed: int = 0
     digest: int = 0
-    """Sum of the episodes' digests: equal for equal episodes in any order."""
+    """Sum of the digests of the episodes, modulo 2^64. It does not depend on the order of the episodes."""
     findings: list[FuzzFinding] = field(default_factory=list)
 
     def add(self, other: "FuzzTally") -> None:
@@ -81,14 +82,16 @@ class FuzzTally:
 
 
 def by_turns() -> tuple[str, ...]:
-    """Return the machines that can be played here: sealing needs the package `cryptography`, which is optional."""
+    """Return the machines that can be played with the installed packages. TSS needs the package `cryptography`, which
+    is optional."""
     return MACHINES if find_spec("cryptography") else tuple(name for name in MACHINES if name not in tss.PROFILES)
 
 
 def unplayable(machine: str) -> LocalError | None:
-    """Return the error for a machine that does not exist, or that needs a package which is not installed.
+    """Return the error for a machine that does not exist, or that needs a package which is not installed. Return None
+    if the machine can be played.
 
-    For `ALL` this is the error for the machines that are left out.
+    For `ALL` the error names the machines that are left out.
     """
     if machine not in (ALL, *MACHINES):
         known = (*MACHINES, ALL)
@@ -107,11 +110,12 @@ def fuzz(
     first: int = 0,
     stride: int = 1,
 ) -> Iterator[FuzzTally]:
-    """Play episodes `first`, `first + stride`, … until `stop()`, or until `steps` were drawn; yield a tally of each.
+    """Play the episodes `first`, `first + stride`, … until `stop()` is true or `steps` steps were drawn. Yield a tally
+    for each episode.
 
-    A finding is shrunk before its tally is yielded. When `give_up()` holds, the loop ends in the middle of an episode
-    or of shrinking, and yields what it has. Of failures of the same kind only the first is a finding; the others are
-    counted.
+    A finding is shrunk before its tally is yielded. When `give_up()` is true, the loop ends in the middle of an
+    episode or of shrinking, and yields what it has. Only the first failure of each kind is a finding; further ones are
+    only counted.
     """
     kinds: set[str] = set()
     turns = by_turns() if machine == ALL else (machine,)

@@ -1,5 +1,5 @@
-"""This module registers the numbered invariants of a page of docs/protocol: what each checks, when, and under which
-settings.
+"""This module registers the numbered invariants of a page of docs/protocol. It knows for each invariant what is
+checked, when, and under which settings.
 
 An invariant is one function, `PREFIX_NUMBER_name`, whose docstring is the statement. The function gets the arguments
 that belong to its scope, and raises `InvariantViolation`.
@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 
 
 class InvariantViolation(AssertionError):  # noqa: N818 - the word of the pages
-    """An invariant does not hold; the text begins with the invariant's number, as in `pds 13`."""
+    """This exception says that an invariant does not hold. Its text begins with the invariant's number, such as `pds
+    13`."""
 
     def __init__(self, number: str, text: str, *values: Any) -> None:
         self.number = number
@@ -21,7 +22,7 @@ class InvariantViolation(AssertionError):  # noqa: N818 - the word of the pages
 
 
 class Disruption(Flag):
-    """A disruption is an event after which some invariants are not required any more."""
+    """A disruption is an event after which some invariants need not hold."""
 
     NONE = 0
     FORGED = 1
@@ -40,15 +41,17 @@ _F = TypeVar("_F", bound=Check)
 
 @dataclass(frozen=True, slots=True)
 class Invariant(Generic[ScopeT]):
-    """An entry of the register says what an invariant checks, and when."""
+    """This record says what an invariant checks, and when it is checked."""
 
     number: int
     scope: ScopeT
     check: Check
     kinds: tuple[Kind, ...]
-    """The types of packet or event for which the invariant is checked; empty: all of the scope."""
+    """Types of packet or event for which the invariant is checked. If it is empty, the invariant is checked for all
+    types of the scope."""
     when: Callable[..., bool]
-    """Whether the invariant applies under given settings; each protocol has its own arguments."""
+    """Returns whether the invariant applies under the given settings; the arguments differ from protocol to
+    protocol."""
     void_after: Disruption
 
     @property
@@ -61,10 +64,11 @@ class Invariant(Generic[ScopeT]):
 
 
 class Registry(Generic[ScopeT]):
-    """A registry holds all invariants of one page, by number."""
+    """A registry has all invariants of one page of docs/protocol, by number."""
 
     def __init__(self, prefix: str, when: Callable[..., bool]) -> None:
-        """`prefix` begins the names of the functions and the texts of violations; `when` is the default condition."""
+        """Begin an empty registry. Names of functions and texts of violations begin with `prefix`; `when` is the
+        condition of invariants that state none."""
         self.entries: dict[int, Invariant[ScopeT]] = {}
         self._prefix = prefix
         self._when = when
@@ -77,7 +81,7 @@ class Registry(Generic[ScopeT]):
         when: Callable[..., bool] | None = None,
         void_after: Disruption = Disruption.NONE,
     ) -> Callable[[_F], _F]:
-        """Register the decorated function `PREFIX_NUMBER_name`."""
+        """Return a decorator that registers a function named `PREFIX_NUMBER_name` as the invariant `number`."""
 
         def register(check: _F) -> _F:
             prefix, told, _ = check.__name__.split("_", 2)
@@ -89,10 +93,11 @@ class Registry(Generic[ScopeT]):
         return register
 
     def broken(self, number: int, text: str, *values: Any) -> InvariantViolation:
-        """Return the violation of an invariant."""
+        """Return the violation of the invariant `number`; its text ends with `values`."""
         return InvariantViolation(f"{self._prefix} {number}", text, *values)
 
     def holding(self, disruptions: Disruption, *settings: Any) -> list[Invariant[ScopeT]]:
-        """Return the invariants that apply under `settings` and after `disruptions`, in the order of registration."""
+        """Return the invariants that apply under `settings` and still hold after `disruptions`, in the order of
+        registration."""
         found = self.entries.values()
         return [entry for entry in found if entry.when(*settings) and not entry.void_after & disruptions]

@@ -1,7 +1,9 @@
-"""This module finds fewer and simpler steps that still fail: delta debugging (ddmin), then single steps.
+"""This module removes and simplifies the steps of a failure as long as they still fail. It uses delta debugging
+(ddmin), and then makes single steps simpler.
 
-Steps are removed in chunks, halves first, single steps last; then each remaining step gets smaller values. Both are
-repeated until neither helps, the tries are used up, or the caller gives up.
+First halves of the list of steps are removed, then smaller and smaller parts, and at last single steps. Then each
+remaining step gets smaller values. Both are repeated until neither helps, the tries are used up, or the caller gives
+up.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -14,7 +16,8 @@ _S = TypeVar("_S", bound=Hashable)
 
 
 def smaller(number: int, least: int = 0, by: int = 1) -> Iterator[int]:
-    """Yield numbers below `number`, ascending: the least, the next lower power of ten, the half, `number - by`."""
+    """Yield candidates below `number` in ascending order: `least`, the next lower power of ten, the half, and `number
+    - by`."""
     yield from sorted({n for n in (least, _round(number), number // 2, number - by) if least <= n < number})
 
 
@@ -24,7 +27,7 @@ def _round(number: int) -> int:
 
 
 def shorter(data: bytes) -> Iterator[bytes]:
-    """Yield shorter bytes: none, the first half, all but the last."""
+    """Yield shorter candidates: no bytes, the first half, and all bytes but the last."""
     if data:
         yield from (b"", data[: len(data) // 2], data[:-1])
 
@@ -36,10 +39,10 @@ def shrink(
     tries: int = TRIES,
     give_up: Callable[[], bool] = lambda: False,
 ) -> list[_S]:
-    """Return the shortest list that was found and for which `fails` is true. `fails` must be true for `steps`.
+    """Return the shortest list of steps that was found for which `fails` is true. `fails` must be true for `steps`.
 
-    Equal arguments give equal results. `simpler` yields candidates for one step. The search ends with
-    the best list so far when `give_up()` holds.
+    Equal arguments give equal results. `simpler` yields candidates that may replace one step. When `give_up()` is
+    true, the search ends with the best list so far.
     """
     search = _Search(list(steps), fails, tries, give_up, simpler)
     before = None

@@ -1,8 +1,9 @@
-"""A simulation has two ends, an adversarial wire and virtual time; invariants are checked after each step.
+"""This module has the base of all simulators: two ends, an adversarial wire and virtual time. Invariants are checked
+after each step.
 
-A `Simulator` is the object that two drivers share. The fuzzer (`fuzz`) applies steps that a `StepGenerator` draws;
-`uetproto run` applies the rows of a script, on a wire that keeps a frame beside each packet. A simulation is a function
-of its settings and its steps. What a step of one protocol does is in check/uet, check/roce and check/tss.
+A `Simulator` has two users. The fuzzer (`fuzz`) applies steps that a `StepGenerator` draws. `uetproto run` applies the
+steps of a scenario, on a wire that keeps a frame beside each packet. A simulation is a function of its settings and
+its steps. What a step of one protocol does is in check/uet, check/roce and check/tss.
 """
 
 from abc import ABC, abstractmethod
@@ -13,11 +14,11 @@ from uetproto.check.wire import ALL, AdversarialWire
 from uetproto.errors import LocalError
 
 TRANSIT = 10_000
-"""Picoseconds between two packets that `finish` delivers."""
+"""Virtual time in picoseconds between two packets that `finish` delivers."""
 
 
 class SimulatorStep(Protocol):
-    """This protocol describes what the steps of all protocols have in common."""
+    """This protocol describes what the steps of all simulators have in common."""
 
     @property
     def action(self) -> str: ...
@@ -34,12 +35,13 @@ WireT = TypeVar("WireT", bound=AdversarialWire[Any])
 
 
 class Simulator(ABC, Generic[StepT, WireT]):
-    """Two ends, 0 and 1, the wire, and the time. A subclass has a method `_do_NAME` for each action of its steps."""
+    """A simulator has two ends, numbered 0 and 1, the wire between them, and the virtual time. A subclass has a method
+    `_do_NAME` for each action of its steps."""
 
     __slots__ = ("now", "steps", "wire")
 
     actions: ClassVar[dict[str, Callable[[Any, Any], None]]]
-    """The method of each action; the table is made and checked when the subclass is defined."""
+    """Maps each action to the method that performs it. The mapping is made and checked when a subclass is defined."""
 
     def __init_subclass__(cls, actions: Iterable[str]) -> None:
         """Raise `TypeError` unless the methods `_do_NAME` are exactly those of `actions`."""
@@ -53,33 +55,35 @@ class Simulator(ABC, Generic[StepT, WireT]):
         self.wire = wire
         self.now = 0
         self.steps = 0
-        """Number of steps applied, and of packets and timers that `finish` has processed."""
+        """Number of steps that were applied, and of packets and timers that `finish` has processed."""
 
     @property
     def flight(self) -> dict[int, Any]:
-        """The packets that are on the wire, by number."""
+        """Return the packets that are on the wire, by number."""
         return self.wire.flight
 
     @property
     def sent(self) -> int:
-        """Number of packets that have left so far, copies included."""
+        """Return the number of packets that were put on the wire so far, including copies."""
         return self.wire.sent
 
     def apply(self, step: StepT) -> None:
-        """Apply a step. Raises `InvariantViolation` for a broken invariant, `LocalError` for an impossible step."""
+        """Apply a step. Raises `InvariantViolation` if an invariant does not hold, and `LocalError` if the step is
+        impossible at this moment."""
         self.steps += 1
         self.actions[step.action](self, step)
 
     @abstractmethod
     def finish(self) -> None:
-        """Let the network deliver and timers run until nothing is left to do, then check liveness.
+        """Deliver packets and run timers until nothing is left to do, then check the invariants about liveness.
 
         Raises `InvariantViolation`.
         """
 
     @abstractmethod
     def settle(self, node: int) -> None:
-        """Let an end send what it can, and check the invariants of all that changed. Raises `InvariantViolation`."""
+        """Let an end send what it can, and check the invariants of all that has changed. Raises `InvariantViolation`
+        if one does not hold."""
 
     @abstractmethod
     def _arrives(self, number: int) -> None:

@@ -1,7 +1,9 @@
-"""This module chooses the next step of an episode at random; each protocol says what is drawn, and how often.
+"""This module chooses the next step of an episode at random. Each protocol says in a subclass which steps are drawn,
+and how often.
 
-Every episode draws its own settings and its own mixture of events, so that rare events coincide. A generator uses only
-`random()` and `getrandbits()` of its random number generator, in an order that is part of the seed's meaning.
+Every episode draws its own settings and its own mixture of steps, so that rare events coincide. A generator uses only
+`random()` and `getrandbits()` of its random number generator. The order of these calls is fixed, as a seed must stand
+for the same episode always.
 """
 
 from abc import ABC, abstractmethod
@@ -21,15 +23,15 @@ ViewT = TypeVar("ViewT", bound=Simulator[Any, Any])
 GeneratedT = TypeVar("GeneratedT")
 
 FULL = 256
-"""Number of packets on the wire at which no more copies are added."""
+"""Number of packets on the wire above which no more copies are put on the wire."""
 CROWD, CROWDED = 40, 0.9
-"""Number of packets on the wire from which on this share of the steps delivers one."""
+"""If `CROWD` or more packets are on the wire, `CROWDED` is the share of steps that deliver the oldest packet."""
 NEAR = 8
-"""Number of packets that may overtake each other in most episodes."""
+"""Number of the oldest packets from which a step chooses in most episodes, so that only these overtake each other."""
 
 
 class StepGenerator(ABC, Generic[ViewT, GeneratedT]):
-    """This class draws the settings of one episode when it is made, then the steps, one at a time."""
+    """A step generator draws the settings of one episode when it is made, and then one step at a time."""
 
     __slots__ = ("_bounds", "_choices", "_in_order", "_near", "_random", "_rng")
 
@@ -63,7 +65,7 @@ class StepGenerator(ABC, Generic[ViewT, GeneratedT]):
         """Return the step that does `action` to packet `number`."""
 
     def choose(self, view: ViewT) -> GeneratedT:
-        """Return a step that the present state allows. The endpoint may still refuse it if it is a local call."""
+        """Return a step that the present state allows. The endpoint may still refuse a step that is a local call."""
         flight = view.flight
         if flight and self._random() < (self._in_order if len(flight) < self.crowd else CROWDED):
             return self._to_number("deliver", next(iter(flight)))

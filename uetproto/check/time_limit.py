@@ -1,4 +1,4 @@
-"""This module stops the run of one fuzzer input after some CPU time, or when the caller gives up."""
+"""This module stops the run of one fuzzer input after a limit of CPU time, or when the caller gives up."""
 
 import gc
 import signal
@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from types import FrameType
 
 PULSE = 0.25
-"""Seconds of CPU between two calls of `give_up`."""
+"""CPU time in seconds between two calls of `give_up`."""
 
 
 class TooSlow(Exception):  # noqa: N818  it is one of many kinds of finding
-    """The time limit expired before an input was done."""
+    """This exception says that the time limit expired before an input was processed."""
 
 
 class GivenUp(BaseException):
-    """The caller does not want the result any more; no handler of failures may catch this."""
+    """This exception says that the caller gave up. It is a `BaseException`, so that it is not taken for a failure."""
 
 
 @contextmanager
 def time_limit(seconds: float, give_up: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Raise `TooSlow` after `seconds` of CPU time, and `GivenUp` as soon as `give_up()` is true. The function works in
-    the main thread only.
+    """Return a context manager that raises `TooSlow` after `seconds` of CPU time, and `GivenUp` as soon as `give_up()`
+    is true. It works in the main thread only.
 
     CPU time is measured so that other load on the machine causes no finding.
     """

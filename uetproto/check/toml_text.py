@@ -1,4 +1,4 @@
-"""This module writes values of a scenario as TOML text, for findings."""
+"""This module writes values of a scenario as TOML text, for the findings of the fuzzer."""
 
 import json
 from collections.abc import Iterator
@@ -7,18 +7,18 @@ from typing import Any
 from uetproto.check.wire import ALL
 
 NODES = ("a", "b")
-"""The names of ends 0 and 1 in a scenario."""
+"""Names of ends 0 and 1 in a scenario."""
 BELOW = 14 + 20 + 8
-"""Bytes of a frame below the transport: Ethernet, IPv4, UDP."""
+"""Number of bytes of a frame before the transport header: Ethernet, IPv4 and UDP."""
 
 
 def number_text(number: int) -> int | str:
-    """Return a packet number or a limit as it is written in a `[[step]]`."""
+    """Return the number of a packet, or a limit of packets, as a `[[step]]` has it. `ALL` becomes "all"."""
     return "all" if number == ALL else number
 
 
 def table(name: str, values: dict[str, Any], array: bool = False) -> Iterator[str]:
-    """Yield the lines of a table, after an empty line."""
+    """Yield the lines of a TOML table, after an empty line. With `array` it is one element of an array of tables."""
     yield ""
     yield f"[[{name}]]" if array else f"[{name}]"
     yield from (f"{key} = {_value(value)}" for key, value in values.items())

@@ -1,21 +1,24 @@
-"""A trace has the points of the plot of a flow, PSNs over time; of many points only some are kept."""
+"""This module has the series of points from which the PSNs of a flow are plotted over time. The number of points that
+a series keeps is bounded."""
 
 from array import array
 from collections.abc import Iterator
 
 MOST = 4_096
-"""Greatest number of points that a series keeps; if there were more, the series keeps at least half as many."""
+"""Number of points at which a series drops every second point, so that a longer series keeps at least half of this
+number."""
 _BOUND = 1 << 63
 
 
 def can_be_drawn(time_ns: int) -> bool:
-    """Return whether a time fits 64 bits, as the times of a series must."""
+    """Return whether a time in nanoseconds fits a signed integer of 64 bits, so that a series can store it."""
     return -_BOUND <= time_ns < _BOUND
 
 
 class Series:
-    """A series has points in the order of time, without those whose times do not fit 64 bits. Whenever there are `MOST`
-    points, every second point is dropped, and from then on only every second point is added."""
+    """A series keeps points, each a time in nanoseconds and the place of a PSN, in the order in which they were added.
+    Points whose times do not fit 64 bits are only counted. Whenever there are `MOST` points, the series drops every
+    second one, and from then on it keeps only half as many of the points that are added."""
 
     __slots__ = ("_places", "_step", "_times", "count", "left_out")
 
@@ -23,9 +26,9 @@ class Series:
         self._times, self._places = array("q"), array("q")
         self._step = 1
         self.count = 0
-        """Number of points that were added, including those that were dropped."""
+        """Number of points that were added, including those that were not kept."""
         self.left_out = 0
-        """Number of points that were left out because of their times."""
+        """Number of points that were left out because their times do not fit 64 bits."""
 
     def add(self, time_ns: int, place: int) -> None:
         if not -_BOUND <= time_ns < _BOUND:
@@ -47,13 +50,13 @@ class Series:
 
 
 class Trace:
-    """A trace has series of times at which PSNs were sent, resent, trimmed, acknowledged and refused. The place of a
-    PSN is its distance from the first PSN."""
+    """A trace has series of the PSNs of a flow that were sent, resent, trimmed, acknowledged and refused, each with
+    its time. The place of a PSN is its distance from the first PSN of the flow."""
 
     __slots__ = ("_half", "_mask", "_place", "_psn", "acknowledged", "refused", "resent", "sent", "trimmed")
 
     def __init__(self, mask: int) -> None:
-        """Begin a trace. `mask`: the bits of a PSN."""
+        """Begin a trace; `mask` has a 1 for each bit of a PSN."""
         self._mask, self._half = mask, mask // 2 + 1
         self._psn: int | None = None
         self._place = 0
@@ -70,11 +73,12 @@ class Trace:
 
     @property
     def left_out(self) -> int:
-        """Number of points that were left out because of their times."""
+        """Number of points of all series that were left out because their times do not fit 64 bits."""
         return sum(series.left_out for series in self.series)
 
     def add(self, series: Series, psn: int, time_ns: int) -> None:
-        """Add a point to a series; places continue to increase when PSNs wrap."""
+        """Add a PSN and its time in nanoseconds to a series. The place of the PSN continues to increase when PSNs
+        wrap."""
         if self._psn is None:
             self._psn = psn
         distance = ((psn - self._psn + self._half) & self._mask) - self._half

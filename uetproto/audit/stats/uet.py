@@ -1,4 +1,4 @@
-"""This module translates events of PDCs, messages, RUDI and UUD for the meters."""
+"""This module updates the meters of flows and messages at each event of PDCs, SES messages, RUDI and UUD."""
 
 from uetproto.audit.judge import Heard
 from uetproto.audit.pds.tracker_rudi import AuditedDatagram, RudiEvent, RudiExchange
@@ -135,4 +135,4 @@ HEARD: Heard = {
     RudiEvent.REQUEST: _rudi_request, RudiEvent.AGAIN: _rudi_again,
     RudiEvent.RESPONSE: _rudi_response, RudiEvent.DATAGRAM: _datagram,
 }  # fmt: skip
-"""Maps events to the functions that tell the meters of a vantage point of them."""
+"""Maps each event to the function that updates the meters of a vantage point at that event."""

@@ -1,1 +1,1 @@
-"""This package has trackers of secure domains (TSS), and the rules that judge their events."""
+"""This package has the tracker that follows secure domains (TSS) in a capture, and the rules that judge its events."""

@@ -1,4 +1,4 @@
-"""This module stores the counters that were used under a key; their number is bounded."""
+"""This module stores, in bounded memory, which counters (TSCs) a sender used under a key."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -7,35 +7,38 @@ from typing import NamedTuple
 from uetproto.audit.reader.observed import ObservedPacket
 
 RANGES = 4_096
-"""Greatest number of ranges of counters that are kept for one sender and key."""
+"""Greatest number of ranges of consecutive counters that are kept for one sender and key."""
 CONTENTS = 4_096
-"""Greatest number of packets of one sender and key for which a checksum is kept."""
+"""Greatest number of packets of one sender and key of which number, checksum and source address are kept."""
 
 
 class CounterUse(NamedTuple):
-    """This record says which packet used a counter."""
+    """This record says which packet used a counter, and from which address it came."""
 
     number: int
     content: int | None
-    """Checksum of the bytes of the packet; None: not known."""
+    """Checksum of the bytes of the packet. It is None if the bytes are not known."""
     src: int
 
 
 @dataclass(slots=True, eq=False)
 class UsedCounters:
-    """The counters that a sender used under one key are stored as ranges, and the newest ones with a checksum, too."""
+    """This class stores which counters a sender used under one key. It keeps all counters as ranges, and for the
+    newest ones also the packets that used them."""
 
     _starts: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
     contents: dict[int, CounterUse] = field(default_factory=dict)
     floor: int = -1
-    """Counter up to which all ranges were dropped; -1: none was dropped."""
+    """Highest counter of the ranges that were dropped; whether a counter up to this one was used is not known. It is
+    -1 if no range was dropped."""
     newest: int = -1
     seen_at: int = 0
     """Number of the last packet that used a counter."""
 
     def add(self, tsc: int) -> bool:
-        """Add a counter, and return whether it is new; False: the counter was used, or is too old to know."""
+        """Add a counter, and return whether it is new. False means that it was used before, or that it is too old to
+        know."""
         starts, ends = self._starts, self._ends
         if ends and tsc == ends[-1] + 1:
             ends[-1] = tsc
@@ -63,7 +66,7 @@ class UsedCounters:
         return True
 
     def keep(self, tsc: int, seen: ObservedPacket) -> None:
-        """Store which packet used a counter."""
+        """Store which packet used a counter, and drop the oldest such entry if there are more than `CONTENTS`."""
         self.contents[tsc] = CounterUse(seen.number, seen.content, seen.src)
         if len(self.contents) > CONTENTS:
             del self.contents[next(iter(self.contents))]
@@ -75,12 +78,12 @@ class UsedCounters:
 
 @dataclass(slots=True, eq=False)
 class UsedNonces:
-    """The nonces that were used under one key with one prefix, by epoch and counter; several senders may use the same
-    nonces."""
+    """This class stores which nonces were used under one key with one prefix, each as one number of epoch and counter.
+    Several senders may have used them."""
 
     first: int
-    """Address of the first sender."""
+    """Address of the sender that was first to use a nonce with this key and prefix."""
     last_ns: int = 0
     used: UsedCounters = field(default_factory=UsedCounters)
     is_shared: bool = False
-    """Whether another sender has used nonces, too."""
+    """Whether a sender other than `first` has used nonces with this key and prefix, too."""

@@ -1,5 +1,5 @@
-"""This module judges sealed packets: ICVs, counters, epochs, ANs, packets in the clear beside them (tss.md §4, tss.md
-§8)."""
+"""This module judges the packets of secure domains: their ICVs, counters, epochs and association numbers (ANs). It
+also judges packets in the clear on PDCs that have sealed packets (tss.md §4, tss.md §8)."""
 
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation

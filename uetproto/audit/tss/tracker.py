@@ -1,9 +1,10 @@
-"""This module follows secure domains: which packets open, the counters that a sender used under a key, and packets in
-the clear beside sealed ones.
+"""This module follows the secure domains of a capture. It decides which sealed packets are authentic, which counters
+each sender used under a key, and which packets are in the clear although others of their PDC are sealed.
 
-If a packet opens, its key is known, and with it all senders that must not use the same nonce (tss.md §4, §6). Without
-keys, SDI, AN and epoch identify a key. After a rotation an AN stands for another key, so that a repeated counter is no
-contradiction. If keys were tried on a packet and none opens it, its fields are ignored.
+If one of the given keys opens a packet, all packets with that key must have different nonces, whoever sent them
+(tss.md §4, §6). Without keys, SDI, AN and epoch stand for a key. A rotation gives an AN another key, so that a counter
+that repeats after a rotation is no violation. If keys were tried on a packet and none opens it, its fields are
+ignored.
 """
 
 from dataclasses import dataclass, field
@@ -22,65 +23,73 @@ from uetproto.engine.tss.cipher import NonceSpace, Refused, SecurityHeader
 from uetproto.engine.tss.opener import Opened
 
 SenderKey = tuple[int, int, int | None]
-"""Key of a sender: SDI, address and SSI."""
+"""Identifies a sender of a secure domain: SDI, address, and SSI. The SSI is None if the packets carry none."""
 SpaceKey = NonceSpace | tuple[int, int, int | None]
-"""Key of a space of nonces: the `NonceSpace` of an opened packet, or SDI, AN and SSI of a packet that was not
-opened."""
+"""Identifies the nonces that must differ from each other. It is the `NonceSpace` of a packet that was opened; for
+other packets it is SDI, AN and SSI, or None in place of an absent SSI."""
 EvidenceKey = tuple[int, int, tuple[int, int] | None, tuple[SenderKey, int] | None]
-"""Values that identify a key: SDI; AN; both addresses, if each direction may have a key of its own; and, once a sender
-has come back to the AN after a rotation, this sender and how often it came back."""
+"""Identifies a key: SDI; AN; both addresses, if each client may have a key of its own, else None; and, if a sender has
+returned to the AN after a rotation, that sender and the number of its returns, else None."""
 End = tuple[int, int, int]
-"""Key of an end of a PDC: its address, its PDCID and the address of its peer."""
+"""Identifies one end of a PDC: its address, its PDCID and the address of its peer."""
 
 
 class TssEvent(Event):
-    """This enumeration has the events of secure domains; the state is the `SecureSender`, if nothing else is said."""
+    """This enumeration has the events of secure domains. The state of an event is the `SecureSender`, unless the
+    description of the event names another one."""
 
     ICV = auto()
-    """A sealed packet opened, did not open, or cannot be judged; state: `Authenticity`."""
+    """The ICV of a sealed packet was found right or wrong, or cannot be judged. The state of the event is an
+    `Authenticity`."""
     SEALED = auto()
-    """A sealed packet came that opened, or on which no key was tried; the event is only counted."""
+    """A sealed packet was opened, or no key was tried on it. No rule judges this event; it counts the packets whose
+    counters, epochs and ANs are judged."""
     AGAIN = auto()
-    """A nonce came that its sender used before; state: `RepeatedNonce`."""
+    """A sender used a nonce that it had used before. The state of the event is a `RepeatedNonce`."""
     COMPARED = auto()
-    """A nonce came from a space of nonces that another sender uses too; the event is only counted."""
+    """A sender used a nonce with a key and a prefix that another sender uses, too. No rule judges this event; it
+    counts the nonces that were compared."""
     SHARED = auto()
-    """A nonce came that another sender has used; state: `RepeatedNonce`."""
+    """A sender used a nonce that another sender had used before. The state of the event is a `RepeatedNonce`."""
     FELL = auto()
-    """A counter is below an earlier one of the same key."""
+    """The counter of a packet is below an earlier one of the same sender and key."""
     EPOCH_FELL = auto()
-    """An epoch is below an earlier one of the same AN."""
+    """The epoch of a packet is below an earlier one of the same sender and AN."""
     AN_BACK = auto()
-    """A sender returned to the key that it used before the present key."""
+    """A sender used the previous key again after it had changed to the other AN."""
     HALF = auto()
-    """A packet came in a domain that splits its counters between clients and servers; state: `SplitCounter`."""
+    """A packet came in a domain of mode client-server, where bit 47 of the counter says whether a server sent the
+    packet. The state of the event is a `SplitCounter`."""
     INSIDE = auto()
     """A packet, sealed or not, came on a PDC that has sealed packets. The state of the event is a `ClearPacket`."""
     CLEAR = auto()
-    """A packet came in the clear on a PDC that has sealed packets; state: `ClearPacket`."""
+    """A packet came in the clear on a PDC that has sealed packets. The state of the event is a `ClearPacket`."""
 
 
 @dataclass(slots=True, eq=False)
 class SecureSender:
-    """The state that the tracker has of a sender of a secure domain."""
+    """This class has the state of one sender of a secure domain: the counters and the ANs that it used."""
 
     key: SenderKey
     last_ns: int
     counters: dict[tuple[int, int], UsedCounters] = field(default_factory=dict)
-    """Maps AN and epoch to the counters used."""
+    """Maps AN and epoch to the counters that were used with that AN and epoch."""
     an: int | None = None
-    """AN in use."""
+    """AN of the key that the sender uses at present. It is None before the first packet."""
     an_back: int | None = None
     """AN of the previous key, if one packet came with a new highest counter of that key; a second such packet changes
-    `an`. Else None."""
+    `an`. Otherwise it is None."""
     rotated: list[int] = field(default_factory=lambda: [-1, -1])
-    """Holds, for each AN, the number of the last packet that had it."""
+    """Number of the last packet with AN 0 and of the last packet with AN 1. It is -1 if there was no such packet."""
     last_an: int | None = None
-    """AN of the last packet on which keys were tried, whether it opens or not."""
+    """AN of the last packet on which keys were tried, whether or not one of the keys opened the packet. It is None
+    before the first such packet."""
     returns: list[int] = field(default_factory=lambda: [-1, -1])
-    """Counts, for each AN, how often the sender returned to this AN; 0 after the first use, -1 before."""
+    """Number of times that the sender returned to AN 0, and to AN 1. It is -1 before the first use of the AN, and 0
+    after the first use."""
     before: int | None = None
-    """Greater counter or epoch that an event refers to."""
+    """Counter or epoch of an earlier packet, which the event FELL or EPOCH_FELL found greater than that of the present
+    packet."""
 
     def flow(self) -> Flow:
         sdi, src, ssi = self.key
@@ -89,7 +98,7 @@ class SecureSender:
 
 
 class Authenticity(NamedTuple):
-    """The state of the event ICV has the sender of a sealed packet, and the verdict on its ICV."""
+    """The state of the event ICV has the sender of a sealed packet, and the verdict on the ICV of the packet."""
 
     sender: SecureSender
     verdict: Verdict
@@ -99,13 +108,14 @@ class Authenticity(NamedTuple):
 
 
 class RepeatedNonce(NamedTuple):
-    """The state of an event about a nonce that was used before, surely or possibly with the same key."""
+    """The state of the events AGAIN and SHARED describes a nonce that was used before, certainly or possibly with the
+    same key."""
 
     sender: SecureSender
     was: CounterUse | None
-    """Earlier packet, if it is still known."""
+    """Packet that used the nonce before. It is None if that packet is no longer stored."""
     doubt: str | None = None
-    """Reason why the two packets may have different keys; None: they have the same key."""
+    """Reason why the two packets may have different keys. It is None if they have the same key."""
 
     def flow(self) -> Flow:
         return self.sender.flow()
@@ -113,15 +123,17 @@ class RepeatedNonce(NamedTuple):
 
 @dataclass(slots=True)
 class KeyEvidence:
-    """Evidence that a key opens packets; until a packet opens, the packets that did not open are kept in `waiting`."""
+    """This class says whether a key has opened a packet. Until it has, the packets that it did not open wait for their
+    verdict in `waiting`."""
 
     opened: int | None = None
-    """Number of the last packet that the key opened."""
+    """Number of the last packet that the key opened. It is None if the key has opened no packet."""
     waiting: list[tuple[SecureSender, ObservedPacket]] = field(default_factory=list)
 
 
 class SplitCounter(NamedTuple):
-    """The state of the event HALF is about a sealed packet of mode client-server."""
+    """The state of the event HALF has the sender of a packet in a domain of mode client-server, and says whether that
+    sender is a server."""
 
     sender: SecureSender
     from_server: bool
@@ -162,11 +174,12 @@ class TssTracker:
 
     @property
     def any_sealed(self) -> bool:
-        """Tell whether a sealed packet was seen: from then on the tracker also has to follow the packets of PDCs."""
+        """Return whether a sealed packet was seen. From then on the tracker must follow the packets of PDCs, too."""
         return self._last >= 0
 
     def see(self, seen: ObservedPacket) -> None:
-        """Follow a packet with a security header."""
+        """Follow a packet with a security header: judge its ICV, and compare its counter, epoch and nonce with earlier
+        ones."""
         head = seen.head
         self._last = seen.number
         self.packets += 1
@@ -204,7 +217,8 @@ class TssTracker:
             self._halves(sender, seen)
 
     def see_inside(self, seen: ObservedPacket) -> None:
-        """Follow a packet of a PDC: the packet was sealed if its number is that of the last sealed packet."""
+        """Follow a packet of a PDC, and report it if it is in the clear although earlier packets of the PDC were
+        sealed. The packet itself is sealed if its number is that of the last sealed packet."""
         ends = _ends(seen)
         if seen.number == self._last:
             self._tell[TssEvent.INSIDE](ClearPacket(seen, seen.number), seen)
@@ -232,7 +246,7 @@ class TssTracker:
         self._pdcs = {end: last for end, last in self._pdcs.items() if last[1] > now - SILENT}
 
     def end(self) -> None:
-        """Report the packets whose key opened no other packet up to the end of the capture."""
+        """Report, at the end of the capture, the packets that cannot be judged because their key opened no packet."""
         for evidence in self._evidence.values():
             self._give_up(evidence)
         self._evidence.clear()

@@ -1,4 +1,4 @@
-"""This module judges a UET packet alone: CRC, lengths, reserved bits, codes (wire.md §1, wire.md §7)."""
+"""This module judges each UET packet alone: its CRC, lengths, reserved bits and codes (wire.md §1, wire.md §7)."""
 
 from typing import Any
 

@@ -32,40 +32,43 @@ from uetproto.wire.packet import CRC_SUSPECT, Packet
 
 
 class WireEvent(Event):
-    """This enumeration has the events of a single packet: each is judged without any other packet."""
+    """This enumeration has the events of single packets, each of which is judged without any other packet."""
 
     CAPTURE = auto()
-    """The capture was read to its end: one event for each damaged place, or a single one if nothing is damaged."""
+    """The capture was read to its end. The event comes once for each damaged place, or once in all if no place is
+    damaged. Its state is a `DamagedPlace`."""
     IPV4 = auto()
     """A packet of UET or RoCE has an IPv4 header."""
     NETWORK = auto()
-    """A packet of UET is in IPv4 or UDP."""
+    """A UET packet has an IPv4 or a UDP header."""
     CRC = auto()
-    """A UET packet is whole and not sealed, in a flow with CRC32C."""
+    """A UET packet that is not sealed came whole, in a flow whose packets end with a CRC32C."""
     ICV = auto()
-    """A sealed packet is whole."""
+    """A sealed UET packet came whole."""
     LENGTH = auto()
-    """A UET packet came that the capture did not truncate."""
+    """A UET packet came that the capture did not truncate, so that its lengths can be judged."""
     TYPE = auto()
     """A packet begins with a UET header, whose type is judged."""
     NEXT_HDR = auto()
     """A packet has a PDS header, which states what follows it."""
     HEADERS = auto()
-    """A packet has headers of UET."""
+    """A packet has UET headers, whose reserved bits and codes are judged."""
     SES = auto()
     """A packet has a SES header."""
     DATA = auto()
-    """A UET request has an IP header."""
+    """A UET request has an IP header, whose ECN bits are judged."""
     ICRC = auto()
-    """A RoCE packet is whole."""
+    """A RoCE packet came whole, so that its ICRC can be judged."""
     SENDER_ICRC = auto()
-    """The capture was read to its end: one event for each sender and receiver of RoCE packets; state: `SenderIcrc`."""
+    """The capture was read to its end. The event comes once for each pair of a sender and a receiver of RoCE packets;
+    its state is a `SenderIcrc`."""
     ROCE_LENGTH = auto()
-    """A RoCE packet is not truncated, or other packets contradict its length; then the state is a `Contradicted`."""
+    """A RoCE packet came that the capture did not truncate, or other packets contradict its length. In the second case
+    the state of the event is a `Contradicted`."""
     BTH = auto()
-    """A packet has headers of RoCE."""
+    """A RoCE packet with a known opcode came, whose header fields are judged."""
     OPCODE = auto()
-    """A packet has an opcode of RoCE."""
+    """A RoCE packet came, whose opcode is judged."""
     AETH = auto()
     """A packet has an AETH."""
 
@@ -76,14 +79,14 @@ _MISSING = frozenset({"truncated", "trimmed", "fragment"})
 
 
 class SinglePacket(NamedTuple):
-    """The state of events about a single packet has only that packet."""
+    """The state of an event about a single packet has that packet, and the violation if the tracker found one."""
 
     packet: Packet
     verdict: Violation | None = None
-    """Violation that the tracker found: the packet is shorter than its headers say."""
+    """Violation that the tracker found: the packet is shorter than its headers say. Otherwise it is None."""
 
     def flow(self) -> Flow:
-        """Return the addresses, as far as the packet has any."""
+        """Return the source and destination addresses and the destination QP, as far as the packet has them."""
         flow: dict[str, Any] = {}
         for form, values, _ in self.packet.layers:
             if form in ADDRESSED:
@@ -95,34 +98,35 @@ class SinglePacket(NamedTuple):
 
 
 class SenderIcrc(NamedTuple):
-    """The state of the event SENDER_ICRC says whether the ICRCs from one address to another are wrong."""
+    """The state of the event SENDER_ICRC says whether all ICRCs from one address to another are wrong."""
 
     src: int
     dst: int
     wrong: int
-    """Number of packets with a wrong ICRC, if no packet has a right one; otherwise 0."""
+    """Number of packets from `src` to `dst` with a wrong ICRC. It is 0 if any packet from `src` to `dst` has a right
+    one."""
     others_are_right: bool
-    """Whether some packets of the capture have a right ICRC."""
+    """Whether any packet of the capture, with whatever addresses, has a right ICRC."""
 
     def flow(self) -> Flow:
         return ends(self.src, self.dst)
 
 
 class DamagedPlace(NamedTuple):
-    """This record describes the place at which a capture is damaged; an empty `reason` says that the capture is not
+    """This record describes a place at which a capture is damaged. An empty `reason` says that the capture is not
     damaged."""
 
     packet: int = 0
-    """Number of the packet before or behind the place, as `side` says."""
+    """Number of the packet that is next to the damaged place, on the side that `side` names."""
     time_ns: int = 0
     side: str = ""
-    """Whether the place is "before" or "behind" the packet; empty: there is no packet."""
+    """Whether the damaged place is "before" or "behind" the packet. It is empty if there is no packet."""
     offset: int = 0
     reason: str = ""
 
     @property
     def where(self) -> str:
-        """Return the place in words."""
+        """Return the place in words, with its offset in bytes."""
         return f"{self.side} packet {self.packet}, at byte {self.offset}" if self.side else f"at byte {self.offset}"
 
     def flow(self) -> Flow:
@@ -133,11 +137,11 @@ _TYPES = frozenset(value for header in FIRST for value in header["type"].only) |
 
 
 class Meaning(Enum):
-    """Names how far the meaning of the codes and the version of the SES headers of a packet is known."""
+    """This enumeration says how far the codes and the versions in the SES headers of a packet are known."""
 
     KNOWN = auto()
     VENDORS = auto()
-    """Codes of a vendor, whose meaning is not known, are among them."""
+    """Some of the codes are a vendor's, so that their meaning is not known."""
     NONE = auto()
 
 
@@ -157,13 +161,14 @@ def _meaning(packet: Packet) -> Meaning:
 
 
 def packet_of(seen: ObservedPacket) -> Packet:
-    """Return the decoded packet of an event about a packet that is not as expected."""
+    """Return the decoded packet, which must not be None; every packet that is not as expected has one."""
     assert seen.packet is not None
     return seen.packet
 
 
 def reserved_bit(seen: ObservedPacket, forms: Container[str]) -> Violation | None:
-    """Return the first reserved field of headers of these forms that is not 0."""
+    """Return a violation for the first reserved field that is not 0 in a header that `forms` names. None means that
+    all reserved fields are 0."""
     for form, values, _offset in packet_of(seen).layers:
         for name in reserved_fields(form) if form in forms else ():
             if values[name]:
@@ -172,7 +177,8 @@ def reserved_bit(seen: ObservedPacket, forms: Container[str]) -> Violation | Non
 
 
 def misfit_of_roce_in(seen: ObservedPacket) -> Misfit | None:
-    """Return how payload, pad or RETH of RoCE contradict each other; None: they agree."""
+    """Return how payload, pad and RETH of a RoCE packet contradict each other, or None if they agree or cannot be
+    compared."""
     packet = seen.packet
     if packet is None or seen.size < 0 or "sharp" in packet:
         return None  # a rule about SHARP judges the lengths of its messages
@@ -180,7 +186,7 @@ def misfit_of_roce_in(seen: ObservedPacket) -> Misfit | None:
 
 
 def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
-    """Return how the size of the payload contradicts SES; None: they agree."""
+    """Return how the size of the payload contradicts the SES header, or None if they agree or cannot be compared."""
     packet = seen.packet
     if packet is None or seen.size < 0 or "sealed" in packet.notes:
         return None
@@ -188,7 +194,7 @@ def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
 
 
 class WireTracker:
-    """This class judges packets that are not as expected; expected packets are only counted."""
+    """This class judges each packet that is not as expected, and counts the packets that are."""
 
     __slots__ = ("_judge", "_lost", "_options", "_short", "_tell", "_wrong_icrcs")
 
@@ -205,13 +211,14 @@ class WireTracker:
         none of theirs is known to be right."""
 
     def see(self, seen: ObservedPacket) -> ObservedPacket | None:
-        """Judge a packet and return it with the headers that other trackers can follow; None: they can follow none."""
+        """Judge a packet, and return it with only the headers that other trackers can follow. None means that they
+        cannot follow any."""
         packet = packet_of(seen)
         forms = [layer.form for layer in packet.layers]
         return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)
 
     def end(self, reading: Reading) -> None:
-        """Count the packets that were as expected, and judge what only the end of the capture decides."""
+        """Count the packets that were as expected, and judge what can only be judged at the end of the capture."""
         if self._short:
             self._end_short(reading.longest)
         rules, lost, may_have_crc = self._judge.rules, self._lost, reading.may_have_crc
@@ -327,7 +334,7 @@ class WireTracker:
 
 
 def report_damage(judge: Judge, damage: Sequence[DamagedPlace]) -> None:
-    """Report the places where the capture is damaged."""
+    """Report the places where the capture is damaged, or that it is not damaged."""
     tell = judge.rules.tell(WireEvent)[WireEvent.CAPTURE]
     for place in damage or _UNDAMAGED:
         tell(place, _nothing(place.packet, place.time_ns) if damage else _NO_PACKET)
@@ -350,7 +357,7 @@ def _lost_of(forms: tuple[str, ...]) -> frozenset[WireEvent]:
 
 
 def lost_of(forms: Sequence[str]) -> frozenset[WireEvent]:
-    """Return the events that cannot be judged if the capture truncated a packet with these headers."""
+    """Return the events that cannot be judged for a packet with these headers if the capture truncated it."""
     return _lost_of(tuple(forms))
 
 
@@ -363,7 +370,7 @@ def _expected_events(kind: Kind, may_have_crc: bool) -> ExpectedEvents:
 
 @cache
 def events_of(forms: tuple[str, ...], trailer: str | None) -> frozenset[WireEvent]:
-    """Return the events of a whole packet with these headers."""
+    """Return the events that a whole packet with these headers causes. `trailer` is "crc32c", "icrc" or None."""
     found = {WireEvent.IPV4} if "ipv4" in forms else set()
     if BTH.name in forms:
         found |= {WireEvent.ROCE_LENGTH, WireEvent.BTH, WireEvent.OPCODE}
@@ -386,7 +393,8 @@ def events_of(forms: tuple[str, ...], trailer: str | None) -> frozenset[WireEven
 
 
 def reserved_type(packet: Packet) -> int | None:
-    """Return the type of a header that UET does not have and at which decoding stopped; None: there is none."""
+    """Return the type of the first UET header if UET does not define it, so that decoding stopped at it. Otherwise
+    return None."""
     if packet.error is None or packet.error.kind != "malformed" or len(packet.raw) < 2 or not packet.layers:
         return None
     kind = packet.raw[0] >> 3

@@ -1,1 +1,2 @@
-"""This package simulates RoCE queue pairs; it has the steps, the step generator, the invariants and the episodes."""
+"""This package simulates RoCE queue pairs. It has the simulator with its steps, the step generator, the invariants and
+the episodes."""

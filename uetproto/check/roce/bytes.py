@@ -50,7 +50,7 @@ GOLDEN = (
     *(("ethernet", bytes.fromhex(text)) for text in _ETHERNET_FRAMES.split("\n\n")),
     ("infiniband", bytes.fromhex(_NATIVE_FRAME)),
 )
-"""The frames of roce.md §5, in its order: {link, frame}."""
+"""Link type and bytes of each frame of roce.md §5, in the order of that section."""
 
 ENCAPSULATIONS: dict[str, tuple[tuple[Header, dict[str, int]], ...]] = {
     "RoCEv2, IPv4": (
@@ -73,11 +73,13 @@ ENCAPSULATIONS: dict[str, tuple[tuple[Header, dict[str, int]], ...]] = {
         (roce.GRH,          {"nxthdr": BTH_FOLLOWS}),
     ),
 }  # fmt: skip
-"""The headers before a BTH, and the values that select the next header (roce.md §1)."""
+"""Maps an encapsulation to the headers before its BTH, each with the field values that select the next header (roce.md
+§1)."""
 
 
 def built(seed: int = 1) -> Iterator[tuple[str, bytes]]:
-    """Yield {link, frame} of every opcode in every encapsulation; values that select no header are random."""
+    """Yield link type and bytes of a frame of every opcode in every encapsulation. Fields that do not select a header
+    have random values."""
     rng = Random(seed)
     for opcode, headers in SEQUENCES.items():
         for below in ENCAPSULATIONS.values():
@@ -98,11 +100,11 @@ _HEADS = ("lrh", "grh", "bth")
 
 
 class RoceFrames(FuzzTarget):
-    """This target requires that a decoded frame is encoded to the same bytes, and that a prefix is decoded as
-    truncated.
+    """This target tests the decoder with RoCE frames. A decoded frame must be encoded to the same bytes, and a prefix
+    of a frame must be decoded as truncated.
 
-    Compiled shapes must give the same result as the walk from header to header, with RD headers decoded or raw. A frame
-    that is encoded anew must have a right ICRC.
+    The compiled decoders must give the same result as decoding header by header, with RD headers decoded or left raw.
+    A frame that is encoded anew must have a right ICRC.
     """
 
     name = "roce"

@@ -1,4 +1,5 @@
-"""This module has the adapters that a `RoceSimulator` drives: each has one queue pair, and regions with fixed keys."""
+"""This module has the adapters that a `RoceSimulator` drives. Each adapter has one queue pair, and memory regions with
+fixed keys."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,11 +18,11 @@ LOCAL_KEY, WINDOW_KEY, FOREIGN_KEY, SPARE_KEY, NO_KEY = 0x1000, 0x1234, 0x5678, 
 QKEY, OTHER_QKEY = 0x11111111, 0x22222222
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 LINE_RATE = 10 * 10**9
-"""Line rate in bits a second, which is the first rate of DCQCN where DCQCN is on."""
+"""Line rate of the adapter in bits per second. With DCQCN it is the initial rate of a queue pair."""
 
 
 class RoceEndpoint:
-    """An adapter that owns one queue pair and its regions."""
+    """This endpoint is an adapter with one queue pair and its memory regions."""
 
     def __init__(
         self, node: int, kind: QpType, config: RoceConfig, qp: dict[str, Any], watch: Callable[[MemoryAccess], None]
@@ -45,7 +46,8 @@ class RoceEndpoint:
 
 
 def parts_of(at: int, length: int, cut: int, lkey: int) -> tuple[Sge, ...]:
-    """Return one `Sge`, or two if `cut` lies within the bytes."""
+    """Return a scatter/gather list for the bytes. It has two entries if `cut` lies within the bytes, and otherwise
+    one."""
     if not 0 < cut < length:
         return (Sge(BASE + at, length, lkey),)
     return Sge(BASE + at, cut, lkey), Sge(BASE + at + cut, length - cut, lkey)

@@ -1,4 +1,4 @@
-"""This module has the settings of an episode of RoCE, and the parts of a scenario that replays it."""
+"""This module has the settings of an episode of RoCE, and makes the tables of the scenario that replays it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ __all__ = ["PROFILES", "RoceEpisode", "begin"]
 
 
 def row(step: RoceStep) -> dict[str, Any]:
-    """Return the keys of the `[[step]]` that stands for a step."""
+    """Return the keys of the `[[step]]` that stands for `step` in a scenario."""
     action, node = step.action, {"node": NODES[step.node]}
     number = number_text(step.number)
     cut = {"cut": step.at} if step.at else {}
@@ -79,11 +79,13 @@ def simpler(step: RoceStep) -> Iterator[RoceStep]:
 
 @dataclass(frozen=True)
 class RoceEpisode(ScenarioSettings):
-    """Two queue pairs play the episode; they draw nothing at random."""
+    """These are the settings of an episode that two queue pairs play. The queue pairs themselves draw nothing at
+    random."""
 
     kind: QpType
     qps: Knobs
-    """Attributes of the queue pairs, with `srq`, `sq_psn` and `number`."""
+    """Attributes of the queue pair of each end. In addition to those of verbs, `srq` says that it has a shared receive
+    queue, and `sq_psn` and `number` are its first PSN and its number."""
     twin: bool = False
 
     step = RoceStep
@@ -92,7 +94,8 @@ class RoceEpisode(ScenarioSettings):
     row = staticmethod(row)
 
     def names(self, node: int) -> list[str]:
-        """Return the knobs and attributes that can be left out; the MTU cannot, as both ends must have the same."""
+        """Return the names of the knobs and attributes that can be reset to their defaults. The path MTU is not among
+        them, as both ends must have the same one."""
         return [name for name in (*self.knobs[node], *self.qps[node]) if name != "path_mtu"]
 
     def without(self, node: int, name: str) -> "RoceEpisode":
@@ -105,13 +108,14 @@ class RoceEpisode(ScenarioSettings):
         return {"seed": 0, "transport": self.kind.name.lower()}
 
     def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the tables `[qp.NODE]`; a queue pair with a shared receive queue names it "shared"."""
+        """Yield the tables `[qp.NODE]` with the attributes of the queue pairs. The shared receive queue of a queue
+        pair is named "shared"."""
         for node, attributes in zip(NODES, self.qps, strict=True):
             told = {name: "shared" if name == "srq" else int(value) for name, value in attributes.items()}
             yield f"qp.{node}", told
 
 
 def begin(profile: str, rng: Rng) -> tuple[RoceStepGenerator, RoceEpisode]:
-    """Draw the settings of an episode."""
+    """Draw the settings of an episode, and return them with the generator of its steps."""
     generator = RoceStepGenerator(profile, rng)
     return generator, RoceEpisode(generator.knobs, generator.kind, generator.qps, generator.twin)

@@ -1,4 +1,4 @@
-"""This module has the numbered invariants of roce.md §15, in one function each.
+"""This module has the numbered invariants of roce.md §15, each as one function.
 
 The docstring of the function `roce_N_name` states invariant N.
 """
@@ -25,7 +25,7 @@ from uetproto.wire.headers.roce import BTH, RESPONSES, SEQUENCES, Operation, rnr
 
 
 class RoceScope(Enum):
-    """The subject of an invariant: when the invariant is checked, and with which arguments."""
+    """The scope of an invariant says when the invariant is checked, and with which arguments."""
 
     COMPLETION = "a completion: state, node, done (`CompletionRecord`)"
     MEMORY = "the engine touches memory: state, node, access"
@@ -45,17 +45,17 @@ ROCE: Registry[RoceScope] = Registry("roce", _on(*QpType))
 invariant, broken = ROCE.invariant, ROCE.broken
 
 INVARIANTS = ROCE.entries
-"""All invariants, by number of roce.md §15."""
+"""Maps the number of an invariant in roce.md §15 to its entry in the registry."""
 
 
 def plan(kind: QpType, disruptions: Disruption) -> dict[RoceScope, tuple[Check, ...]]:
-    """Return the checks that apply to a service."""
+    """Return the checks of each scope that apply to a transport service after `disruptions`."""
     found = ROCE.holding(disruptions, kind)
     return {scope: tuple(entry.check for entry in found if entry.scope is scope) for scope in RoceScope}
 
 
 class RoceState(Protocol):
-    """This protocol describes the part of a simulator that the invariants read."""
+    """This protocol describes what the invariants read of a simulator."""
 
     kind: QpType
     wire: DatagramWire
@@ -84,19 +84,20 @@ class RoceState(Protocol):
 
 @dataclass(slots=True)
 class CompletionRecord:
-    """A completion, and the work that it concerns."""
+    """This record describes a completion, and the work request that it completes."""
 
     event: WorkCompletion
     work: PostedWork | PostedReceive | None
-    """Work with the wr_id of the completion; None: no such work is posted."""
+    """Work request with the wr_id of the completion. It is None if no such request is posted."""
     skipped: list[Any]
-    """Older work of the queue that has no completion."""
+    """Older work requests of the same queue that have no completion yet."""
     flushing: bool
-    """Whether work of the queue has failed before this completion."""
+    """Whether a work request of the queue has failed before this completion, so that later ones are flushed."""
     message: PostedWork | None = None
-    """The peer's send that used a receive; None for sends."""
+    """Send of the peer whose message the completed receive holds. It is None if a send completes, or if no such
+    message is known."""
     before: int = 0
-    """Number of bytes that precede the message in a receive (UD)."""
+    """Number of bytes that precede the message in the buffer of a receive; it is 0 except on UD."""
 
 
 @invariant(1, RoceScope.COMPLETION)
@@ -248,7 +249,7 @@ def roce_8_answers_awaited(state: RoceState, node: int, work: PostedWork) -> Non
 
 
 NEARBY = 1024
-"""Number of the newest sends that invariant 8 examines; fewer sends than this can be outstanding."""
+"""Number of the newest sends that invariant 8 examines. Fewer sends than this can be outstanding."""
 
 
 @invariant(9, RoceScope.TIME)
@@ -279,12 +280,12 @@ def roce_9_every_request_ends(state: RoceState, node: int, at_end: bool) -> None
 
 
 def endless(qp: Qp) -> bool:
-    """Return whether time-outs and NAKs may repeat without limit."""
+    """Return whether a queue pair repeats requests without limit after time-outs and NAKs."""
     return qp.attributes.retry_cnt == ENDLESS and qp.hca.config.retry_cnt_seven == "endless"
 
 
 def ends(qp: Qp) -> bool:
-    """Return whether every request of a queue pair ends, even if all packets are lost."""
+    """Return whether every request of a queue pair completes, even if all packets are lost."""
     attributes = qp.attributes
     return qp.kind is not QpType.RC or bool(
         attributes.rnr_retry != ENDLESS and attributes.timeout and not endless(qp) and attributes.max_rd_atomic
@@ -292,15 +293,15 @@ def ends(qp: Qp) -> bool:
 
 
 def spent(qp: Qp) -> tuple[Status, ...]:
-    """Return the statuses with which a request may fail without a fault."""
+    """Return the statuses with which a request may fail although no step had a fault: those of exhausted retries."""
     found = [] if endless(qp) else [Status.RETRY_EXC_ERR]
     found += [] if qp.attributes.rnr_retry == ENDLESS else [Status.RNR_RETRY_EXC_ERR]
     return tuple(found) if qp.kind is QpType.RC else ()
 
 
 def patience(qp: Qp) -> int:
-    """Return the longest time in picoseconds from the last arrival to the end of a request: all time-outs, one more,
-    and an RNR wait."""
+    """Return the longest time in picoseconds from the last arrival of a packet to the completion of a request. It
+    consists of all time-outs, one more, and one RNR wait."""
     wait = timeout_of(qp.attributes.timeout, qp.hca.config.timeout_factor)
     return (qp.attributes.retry_cnt + 2) * wait + rnr_wait_us(0) * 10**6
 
@@ -317,7 +318,8 @@ def roce_10_wrap(state: RoceState, other: RoceState, first: int) -> None:
 
 
 def shifted(state: RoceState, packet: Any, other: RoceState) -> tuple[int, bytes]:
-    """Return the sender of a packet, and its bytes with its numbers replaced by those of the other run."""
+    """Return the sender and the bytes of a packet after its PSN and MSN were shifted to the numbers of the
+    other run."""
     data = bytearray(packet.header)
     parsed = parse(RocePacket(packet.src, packet.dst, bytes(data)))
     assert parsed is not None
@@ -341,7 +343,7 @@ def roce_11_identity(data: Buffer) -> None:
 
 
 def again(data: Buffer) -> Iterator[bytes]:
-    """Yield the headers that are present, decoded and encoded again, then the rest."""
+    """Yield each header that is present, decoded and encoded again; then yield the remaining bytes."""
     at = 0
     if len(data) >= BTH.size:
         for header in (BTH, *SEQUENCES.get(data[0], ())):

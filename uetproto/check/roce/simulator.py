@@ -1,4 +1,5 @@
-"""A simulator drives two adapters with a queue pair each, step by step, and checks the invariants after each step.
+"""This module simulates two adapters with one queue pair each, step by step, and checks the invariants after each
+step.
 
 A run is a function of its settings and its steps (`steps.RoceStep`). The invariants are those of roce.md §15.
 """
@@ -57,20 +58,20 @@ from uetproto.wire.headers.roce import RESPONSES, Operation
 
 LONGEST = 8
 MOST_ARRIVALS = 20_000
-"""Number of packets and timers without progress after which `finish` stops waiting."""
+"""Number of packets and timers without progress after which `finish` stops."""
 FEW_ARRIVALS = 1_000
-"""Number of packets and timers without progress after which `finish` stops where no request has to end."""
+"""Number of packets and timers without progress after which `finish` stops if requests may remain forever."""
 PATIENCE = 10 * SECOND
-"""Virtual time that `finish` takes where no request has to end."""
+"""Virtual time in picoseconds without progress after which `finish` stops, if requests may remain forever."""
 NEAR_WRAP = MASK - 2
-"""First PSN and first MSN of a twin, a second simulator whose numbers wrap soon."""
+"""First PSN and first MSN of a twin, which is a second simulator whose PSNs and MSNs wrap soon."""
 
 _SILENT = (Operation.ACKNOWLEDGE, Operation.ATOMIC_ACKNOWLEDGE)
 """Answers that the limit of packets does not hold back."""
 
 
 class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
-    """The simulator holds adapters 0 and 1, the wire, and the time."""
+    """This simulator has two adapters, numbered 0 and 1, the wire between them, and the virtual time."""
 
     def __init__(
         self,
@@ -83,10 +84,11 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
         first_msn: int = 0,
         wire: DatagramWire | None = None,
     ) -> None:
-        """`knobs` are settings of `RoceConfig`; `qps` are attributes of the queue pairs, also `srq` and `number`.
+        """Connect two queue pairs. `knobs` are settings of `RoceConfig` for each end; `qps` are attributes of the
+        queue pairs, and may have `srq` and `number`.
 
-        With a `twin` a second simulator, which is not `judged` itself, takes the same steps with numbers that wrap
-        soon. A `wire` of the caller takes the place of a plain `DatagramWire`.
+        With `twin`, a second simulator takes the same steps with PSNs and MSNs that wrap soon, and does not check
+        invariants itself (`judged` is false). `wire` replaces the plain `DatagramWire`.
         """
         super().__init__(wire or DatagramWire())
         self.kind = kind
@@ -95,10 +97,11 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
         self.first_msn = first_msn
         self.judged = judged
         self.limits = [NEVER, NEVER]
-        """Number of packets with data that may leave, for each end."""
+        """Number of packets that each end may still send, or `NEVER` if it is not limited. Acknowledgments are not
+        counted."""
         self.disruptions = Disruption.NONE
         self.guilty = False
-        """Whether a step had a fault, so that requests may fail."""
+        """Whether a step of the present connection had a fault, so that requests may fail."""
         self._damaged: set[int] = set()
         """Packets on the wire that an ICRC refuses."""
         self._oldest = 0
@@ -123,12 +126,13 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
 
     @property
     def longest(self) -> int:
-        """Number of bytes that the longest message has."""
+        """Return the number of bytes of the longest message."""
         return self.path_mtu * (1 if self.kind is QpType.UD else LONGEST)
 
     @property
     def headroom(self) -> int:
-        """Number of bytes that a receive has before the message."""
+        """Return the number of bytes that precede the message in the buffer of a receive, which on UD is the size of
+        the GRH."""
         return GRH_SIZE if self.kind is QpType.UD else 0
 
     def node_of(self, address: int) -> int:
@@ -142,7 +146,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
 
     @property
     def innocent(self) -> bool:
-        """Whether no step had a fault and no setting lets a request fail."""
+        """Return whether no step had a fault and no setting lets a request fail."""
         if self.guilty or self.disruptions:
             return False
         one, other = (end.qp.attributes for end in self.ends)
@@ -150,7 +154,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
 
     @property
     def good(self) -> bool:
-        """Whether every request must succeed in the end."""
+        """Return whether every request must succeed at last."""
         return self.innocent and all(
             endless(end.qp) and end.qp.attributes.rnr_retry == ENDLESS and end.qp.attributes.timeout
             for end in self.ends
@@ -538,7 +542,8 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
     # The end
 
     def finish(self) -> None:
-        """Let the network deliver, post missing receives, resume halted ends: all requests end (roce.md §15 item 9)."""
+        """Let the network deliver all packets, post missing receives and resume halted queue pairs, so that all
+        requests must end (roce.md §15 item 9)."""
         first = self.sent
         self._become_quiet()
         self._compare(RoceSimulator.finish, first)

@@ -1,4 +1,4 @@
-"""This module draws the random steps of an episode of RoCE, with a `check.step_generator.StepGenerator`."""
+"""This module draws the settings and the random steps of an episode of RoCE."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ _FAULTS = ("rkey", "domain", "right", "range", "alignment", "lkey")
 
 
 class RoceStepGenerator(StepGenerator[RoceSimulator, RoceStep]):
-    """This class draws the settings of one episode (`kind`, `knobs`, `qps`, `twin`), then its steps."""
+    """This class draws the settings of one episode (`kind`, `knobs`, `qps`, `twin`), and then its steps."""
 
     __slots__ = ("_faulty", "_lengths", "_opcodes", "_waits", "kind", "knobs", "qps", "twin")
 

@@ -1,1 +1,2 @@
-"""This package simulates a secure domain (TSS) under attack; it has steps, step generator, invariants, episodes."""
+"""This package simulates a secure domain (TSS) under attack. It has the simulator with its steps, the step generator,
+the invariants and the episodes."""

@@ -1,4 +1,5 @@
-"""This module has a member of a secure domain under attack: packet delivery, SES, secure port, memory for its peer."""
+"""This module has an endpoint that is a member of a secure domain under attack. It has packet delivery, SES, a secure
+port, and memory that its peer may read and write."""
 
 import random
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from uetproto.engine.tss.port import SecurePort
 
 JOB, KEY = 101, 7
 SDI = 1
-"""SDI that all PDCs use."""
+"""Identifier (SDI) of the secure domain that all PDCs use."""
 OTHER_SDI = 2
 MTU = 1024
 LONGEST = 4 * MTU
@@ -26,34 +27,38 @@ _REFUSALS = [name for name in TssCounters.__slots__ if name.startswith("in_") an
 
 
 def content(node: int, offset: int, length: int) -> bytes:
-    """Return the bytes that belong at a place of the memory of `node`; no two packets have equal bytes."""
+    """Return the bytes that belong at an offset of the memory of `node`. Packets at different offsets have different
+    bytes."""
     start = (offset + node * 7919) % _PERIOD
     return _BYTES[start : start + length]
 
 
 class OfferedMemory:
-    """Memory (`memory.Memory`) in which each place has its own content, and is written at most once."""
+    """This memory (`memory.Memory`) has fixed content at each offset, and notes a write of other bytes or a second
+    write."""
 
     def __init__(self, node: int) -> None:
         self.node = node
         self.length = _SIZE
         self.written = bytearray()
-        """Whether each byte was written, up to the last place that `give` returned."""
+        """Says for each byte whether it was written (1) or not (0), up to the end of the last range that `give`
+        returned."""
         self.harm = ""
-        """Description of a write of wrong bytes, or of a second write to the same bytes; empty: there was none."""
+        """Description of a write of wrong bytes, or of a second write to the same bytes. It is empty if there was no
+        such write."""
 
     def give(self, length: int) -> int:
-        """Return a place for a message."""
+        """Reserve a range for a message, and return its offset in bytes."""
         offset = len(self.written)
         self.written += bytes(length)
         return offset
 
     def take_back(self, offset: int, length: int) -> None:
-        """Allow another write to a place."""
+        """Allow that a range is written once more."""
         self.written[offset : offset + length] = bytes(length)
 
     def has(self, offset: int, length: int) -> bool:
-        """Return whether all bytes of a place were written."""
+        """Return whether all bytes of a range were written."""
         return all(self.written[offset : offset + length])
 
     def read(self, offset: int, length: int) -> bytes:
@@ -69,12 +74,13 @@ class OfferedMemory:
             self.written[offset:end] = b"\1" * len(data)
 
     def flush(self) -> None:
-        """Do nothing."""
+        """Do nothing, as nothing is buffered."""
 
 
 @dataclass(eq=False)
 class TssOperation:
-    """A message of an application, and how it ended; `into` is the buffer of a read."""
+    """This record has a message of an application, and how often it completed. `into` is the buffer of a read, and
+    None for a write."""
 
     node: int
     offset: int
@@ -82,11 +88,12 @@ class TssOperation:
     into: bytearray | None = None
     outcomes: int = 0
     lost: bool = False
-    """Whether the endpoint was restarted before the message ended."""
+    """Whether the endpoint was restarted before the message completed."""
 
 
 class TssEndpoint:
-    """An endpoint, whose driver uses `fep` as an `Engine`; its packets pass through `port`."""
+    """This endpoint consists of `fep`, which its driver uses as an `Engine`, and of `port`, through which its packets
+    pass."""
 
     def __init__(self, node: int, address: int, ip_version: int, config: PdsConfig, seed: str) -> None:
         self.node = node
@@ -99,7 +106,7 @@ class TssEndpoint:
         self.begin(seed)
 
     def begin(self, seed: str) -> None:
-        """Make a new engine without state; the memory of the application stays."""
+        """Replace the engine by a new one without state. The memory of the application stays."""
         ses = SesConfig(payload_mtu=MTU)
         self.fep = Fep(
             self.address, random.Random(seed), pds=self._config, ses=ses, ip_version=self.ip_version
@@ -109,26 +116,27 @@ class TssEndpoint:
             operation.lost = operation.lost or not operation.outcomes
 
     def secure(self, *domains: SecureDomain) -> None:
-        """Set the domains of the endpoint; its PDCs use the first."""
+        """Set the secure domains of the endpoint. Its PDCs use the first one."""
         self.port = SecurePort()
         self.port.domains = {domain.domain.sdi: domain for domain in domains}
         self.domain = domains[0]
 
     @property
     def counted(self) -> int:
-        """Number of packets that were refused, by the counters (tss.md §9)."""
+        """Return the number of packets that were refused, as the counters say (tss.md §9)."""
         port = self.port
         domains: int = sum(getattr(domain.counters, name) for domain in port.domains.values() for name in _REFUSALS)
         return port.in_errored + port.in_rx_encryption_bypass + domains
 
     def seal(self, packet: Datagram) -> SealedPacket | None:
-        """Return the sealed packet; None if it must not leave."""
+        """Return the sealed packet, or None if the packet must not be sent."""
         sealed = SealedPacket(packet.src, packet.dst, packet.entropy, b"")
         data = self.domain.seal(sealed.below(self.ip_version), bytes(packet.header) + bytes(packet.payload))
         return None if data is None else sealed._replace(data=data)
 
     def open(self, packet: SealedPacket) -> Datagram | None:
-        """Return the opened packet for packet delivery, as a `framing.tss` framer does; None: the packet is refused."""
+        """Return the opened packet for packet delivery, as a `framing.tss` framer does, or None if the packet is
+        refused."""
         opened = self.port.receive(packet.below(self.ip_version), packet.data, is_trimmed=packet.is_trimmed)
         arrived: dict[str, Any] = {"entropy": packet.entropy, "ip_version": self.ip_version}
         if isinstance(opened, TrimmedPart):

@@ -13,7 +13,8 @@ __all__ = ["PROFILES", "TssEpisode", "begin"]
 
 @dataclass(frozen=True)
 class TssEpisode(EpisodeSettings):
-    """Two members of a secure domain play the episode; the knobs are `Terms`, then settings of `PdsConfig`."""
+    """These are the settings of an episode that two members of a secure domain play. The knobs are fields of `Terms`
+    and of `PdsConfig`, in this order."""
 
     draws: int
     """Seed of all random numbers that the endpoints draw."""
@@ -31,6 +32,6 @@ class TssEpisode(EpisodeSettings):
 
 
 def begin(profile: str, rng: Rng) -> tuple[TssStepGenerator, TssEpisode]:
-    """Draw the settings of an episode."""
+    """Draw the settings of an episode, and return them with the generator of its steps."""
     generator = TssStepGenerator(rng)
     return generator, TssEpisode((generator.terms, generator.pds), rng.getrandbits(64))

@@ -1,4 +1,4 @@
-"""This module has the numbered invariants of TSS, which no attacker without the key may break (tss.md §6–§11, §14).
+"""This module has the numbered invariants of TSS, which no attacker without the key may violate (tss.md §6–§11, §14).
 
 The docstring of each function states its invariant. The functions raise `InvariantViolation`.
 """
@@ -15,11 +15,11 @@ from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.tss.ledger import NonceLedger
 
 NEWER = 0x8000
-"""Smallest distance at which an epoch counts as newer (tss.md §9)."""
+"""Distance modulo 2^16 from which on an epoch counts as newer, and not as older (tss.md §9)."""
 
 
 class TssState(Protocol):
-    """This protocol describes the part of a simulator that the invariants read."""
+    """This protocol describes what the invariants read of a simulator."""
 
     terms: Terms
     ledger: NonceLedger
@@ -33,20 +33,21 @@ class TssState(Protocol):
 
 
 class TssScope(Enum):
-    """A scope is what an invariant is about: when it is checked, and with which arguments behind the simulator."""
+    """A scope says when an invariant is checked, and which arguments it gets in addition to the simulator."""
 
     ARRIVED = auto()
-    """An end took a packet: the end, and the packets that it had counted and refused before."""
+    """A packet arrived at an endpoint. The arguments are the endpoint, and the numbers of packets that it had counted
+    as refused and had refused before."""
     OPENED = auto()
-    """A packet opened: the end and the packet."""
+    """An endpoint opened a packet. The arguments are the endpoint and the packet."""
     SETTLED = auto()
-    """An end has sent and reported all that it had ready: the end."""
+    """An endpoint has sent all packets and reported all events that it had ready. The argument is the endpoint."""
     COMPLETED = auto()
-    """A message completed: the operation and the completion."""
+    """A message completed. The arguments are the operation and the completion."""
     PDC_OPENED = auto()
-    """A target that keeps Expected_PSN opened a PDC: the end and the PDC."""
+    """A target that keeps Expected_PSN opened a PDC. The arguments are the endpoint and the PDC."""
     ENDED = auto()
-    """The attacker has stopped and nothing is left to do: no further argument."""
+    """The attacker has stopped, and all packets and timers are processed. There is no further argument."""
 
 
 TSS: Registry[TssScope] = Registry("tss", lambda: True)
@@ -65,7 +66,8 @@ def tss_1_authentic(state: TssState, end: TssEndpoint, packet: SealedPacket) -> 
 
 @TSS.invariant(2, TssScope.OPENED)
 def tss_2_fresh(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None:
-    """A packet that opens has a live epoch, and a key that was not removed (tss.md §9 step 6, §10)."""
+    """A packet that opens has an epoch that is still accepted, and a key that was not removed (tss.md §9
+    step 6, §10)."""
     header = packet.header
     _need(state.genuine[packet] in state.keys.values(), 2, f"{state.name(end)} accepts a packet with an old key")
     age = (state.epochs[header.an] - header.epoch) & 0xFFFF
@@ -93,7 +95,7 @@ def tss_5_nonces(state: TssState, _: TssEndpoint) -> None:
 
 @TSS.invariant(6, TssScope.COMPLETED)
 def tss_6_outcome(state: TssState, operation: TssOperation, completion: Completion) -> None:
-    """A message completes once; the bytes of a successful message are all in memory."""
+    """A message completes once. After a success all its bytes are in memory."""
     operation.outcomes += 1
     name = state.name(state.ends[operation.node])
     _need(operation.outcomes == 1, 6, f"a message of {name} completes twice")
@@ -116,7 +118,7 @@ def tss_7_ends(state: TssState) -> None:
 
 @TSS.invariant(8, TssScope.PDC_OPENED)
 def tss_8_opened_once(state: TssState, end: TssEndpoint, pdc: Pdc) -> None:
-    """Where the target keeps Expected_PSN, no replayed SYN opens a PDC again (tss.md §11, §14 property 14)."""
+    """If the target keeps Expected_PSN, no replayed SYN packet opens a PDC again (tss.md §11, §14 property 14)."""
     instance = end.node, pdc.peer_id, pdc.rx.start
     _need(instance not in state.opened, 8, f"{state.name(end)} opens a second PDC with Start_PSN {pdc.rx.start:#x}")
     state.opened.add(instance)

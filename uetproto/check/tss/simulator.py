@@ -1,8 +1,8 @@
-"""A simulator drives two members of a secure domain, with an attacker on the wire, and checks invariants.
+"""This module simulates two members of a secure domain with an attacker on the wire, and checks invariants.
 
-A run is a function of its settings and its steps (`steps.TssStep`). The attacker sees and changes every packet but
-knows no key, except that of another domain of which the endpoints are members, too. The key server obeys the rules:
-it hands out new keys only, and moves epochs for all members at once (tss.md §10).
+A run is a function of its settings and its steps (`steps.TssStep`). The attacker sees and may change every packet, but
+knows no key, except that of a second domain of which the endpoints are members, too. The key server follows the
+protocol: it never hands out a key twice, and moves epochs for all members at once (tss.md §10).
 """
 
 from typing import Any
@@ -25,9 +25,9 @@ from uetproto.errors import LocalError
 
 NAMES = ("a", "b")
 MOST_ARRIVALS = 20_000
-"""Number of packets and timers after which `finish` reports that the endpoints never become quiet."""
+"""Number of packets and timers after which `finish` reports that the endpoints do not stop sending."""
 PATIENCE = 60 * SECOND
-"""Largest virtual time that `finish` takes."""
+"""Limit in picoseconds of the virtual time that `finish` takes."""
 _M16 = 0xFFFF
 _HALF = 1 << 47
 """Where the counters of a server begin (tss.md §4)."""
@@ -39,10 +39,11 @@ _CHECKS = {scope: [one for one in TSS.entries.values() if one.scope is scope] fo
 
 
 class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
-    """The simulator holds endpoints 0 and 1, the wire, and the time."""
+    """This simulator has the endpoints 0 and 1, the wire between them, and the virtual time."""
 
     def __init__(self, draws: int = 0, terms: dict[str, Any] | None = None, pds: dict[str, Any] | None = None) -> None:
-        """`draws` seeds the random numbers of the endpoints; `terms`: fields of `Terms`; `pds`: those of `PdsConfig`.
+        """`draws` seeds the random numbers of the endpoints. `terms` has fields of `Terms`, and `pds` has fields of
+        `PdsConfig`; other fields keep their defaults.
 
         Raises `LocalError` for settings that exclude each other.
         """
@@ -53,13 +54,13 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
         self.ledger = NonceLedger()
         self.restarts = 0
         self.genuine: dict[SealedPacket, int] = {}
-        """Every packet that an endpoint sealed, with the generation of its key."""
+        """Maps every packet that an endpoint sealed to the generation of the key under which it was sealed."""
         self.keys = {0: 1}
-        """Generation of the key of each AN."""
+        """Maps each AN to the generation of its key."""
         self.epochs = {0: self.terms.epoch}
         self.generations = 1
         self.opened: set[tuple[int, int, int]] = set()
-        """PDCs that targets have accepted: {node, PDCID of the initiator, Start_PSN}."""
+        """Identifies the PDCs that targets have accepted, by node, PDCID of the initiator, and Start_PSN."""
         version = self.terms.ip_version
         self.ends = tuple(
             TssEndpoint(node, address, version, self.config, f"{draws}/{NAMES[node]}")
@@ -306,7 +307,8 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
     # The end
 
     def finish(self) -> None:
-        """Let the network deliver and timers run, with latches cleared: every message has an outcome (tss.md §14)."""
+        """Deliver packets and run timers until nothing is left to do, after authentication failures were cleared.
+        Every message must then have an outcome (tss.md §14)."""
         for end in self.ends:
             end.domain.clear_dropping()
         until = self.now + PATIENCE

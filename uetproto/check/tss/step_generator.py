@@ -1,5 +1,5 @@
-"""This module draws the random steps of an episode of TSS: what two members of a secure domain do, and an attacker
-between them.
+"""This module draws the settings and the random steps of an episode of TSS. The steps are those of two members of a
+secure domain, and of an attacker between them.
 """
 
 import sys
@@ -17,7 +17,8 @@ from uetproto.wire.headers.uet_pds import NackCode, PdsType
 
 PROFILES = (MACHINE,)
 MSL = 200 * MILLISECOND
-"""MSL of all episodes: short, so that old packets often come back, and more than twice Σ RTO."""
+"""Maximum segment lifetime (MSL) of all episodes, in picoseconds. It is short, so that old packets often arrive late,
+and longer than twice the sum of the RTOs."""
 
 _STARTS = (None, None, 1, 0x7FFFFFF0, 0xFFFFFFF0, 0xFFFFFFFF)
 _STARTS_EXPECTED = (None, None, 1, 0x7FFF0000)
@@ -33,7 +34,7 @@ _HEAD = 40
 
 
 class TssStepGenerator(StepGenerator[TssSimulator, TssStep]):
-    """This class draws the settings of one episode (`terms`, `pds`), then its steps."""
+    """This class draws the settings of one episode (`terms`, `pds`), and then its steps."""
 
     __slots__ = ("_planned", "pds", "terms")
 

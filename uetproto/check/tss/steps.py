@@ -1,7 +1,7 @@
-"""This module has the steps of a simulation of a secure domain: what endpoints, network and attacker do.
+"""This module has the steps of a simulation of a secure domain. They say what endpoints, network and attacker do.
 
-Packets are numbered from 0 in the order in which they leave; copies and forgeries get numbers of their own. A packet
-stays on the wire until a step takes it, and time passes only when a step says so.
+Packets are numbered from 0 in the order in which they are sent; copies and forged packets get numbers of their own. A
+packet stays on the wire until a step removes it, and time passes only when a step says so.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ ACTIONS = {
 }
 
 MACHINE = "tss"
-"""The name by which `uetproto fuzz` selects this simulation."""
+"""Name by which `uetproto fuzz` selects this simulation."""
 
 MODES = ("rud", "rod")
 RESTARTS = {
@@ -43,7 +43,7 @@ RESTARTS = {
 }
 CUTS = ("", "trimmed")
 FIELDS = ("sdi", "an", "ssi", "epoch", "tsc", "src", "dst", "entropy", "swap")
-"""Unencrypted fields; swap: source and destination change places."""
+"""Unencrypted fields that the attacker may change. The value "swap" exchanges source and destination."""
 DRESSES = {
     "clear": "without security",
     "raw": "as it is, from the security header on",
@@ -53,11 +53,11 @@ DRESSES = {
 
 
 class TssStep(NamedTuple):
-    """A step; `ACTIONS` says what the fields mean for each action."""
+    """This record is one step of a simulation. `ACTIONS` says for each action what the fields mean."""
 
     action: str
     node: int = 0
-    """The end that acts: 0 for `a`, 1 for `b`."""
+    """Endpoint that acts: 0 for `a`, and 1 for `b`."""
     number: int = 0
     at: int = 0
     how: str = ""

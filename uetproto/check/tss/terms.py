@@ -1,4 +1,5 @@
-"""This module has the terms that the members of a secure domain share, and the keys that the key server hands out."""
+"""This module has the settings that the members of a secure domain share, and the keys that the key
+server hands out."""
 
 from dataclasses import dataclass
 
@@ -11,28 +12,30 @@ _SSIS = (100, 200)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Settings that the members share; the names are those of `DomainConfig` where there is one."""
+    """This record has the settings that the members of a secure domain share. A setting that `DomainConfig` has, too,
+    has the same name."""
 
     mode: str = "direct"
     start: str = "off"
     ip_version: int = 4
     has_ssi: bool = False
     rekeys: bool = False
-    """Whether, in mode cluster, every 16 packets have a packet key of their own."""
+    """Whether, in mode cluster, each 16 packets in turn have a packet key of their own."""
     clear: int = 0
-    """Number of bytes of the PDS header that are not encrypted (tss.md §7.2)."""
+    """Number of leading bytes of the PDS header that are not encrypted (tss.md §7.2)."""
     lifetime: int = 16
-    """Value of `rx_max_epoch_lifetime`."""
+    """Value of `rx_max_epoch_lifetime` of the domain."""
     failures: int = 1000
-    """Value of `auth_fail_threshold`."""
+    """Value of `auth_fail_threshold` of the domain."""
     same_keys: bool = False
-    """Whether both domains have the same first key; the attacker then does not know this key."""
+    """Whether the second domain has the same first key as the first one. The attacker then does not know that key."""
     start_psn: int | None = None
-    """Start_PSN of the first PDC; None: it is drawn at random."""
+    """Start_PSN of the first PDC. None means that it is drawn at random."""
     epoch: int = 0
 
     def domain(self, sdi: int, key: DomainKey, an: int = 0) -> DomainConfig:
-        """Return a domain with a single key. Raises `LocalError` for settings that exclude each other."""
+        """Return the configuration of a domain with a single key, for the AN `an`. Raises `LocalError` for settings
+        that exclude each other."""
         addresses = self.addresses
         return DomainConfig(
             sdi=sdi, mode=self.mode, keys=((), (key,)) if an else ((key,), ()),
@@ -50,5 +53,5 @@ class Terms:
 
 
 def generation(number: int) -> DomainKey:
-    """Return the key with this number that the key server hands out."""
+    """Return the key of a generation; the key server hands out generations in ascending order."""
     return DomainKey(number.to_bytes(KEY_SIZE, "big"))

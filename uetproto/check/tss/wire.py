@@ -1,5 +1,5 @@
-"""This module has the wire that an attacker controls: every packet that ever left, and the changes that can be made to
-one.
+"""This module has the wire that an attacker controls. It keeps every packet that was ever sent, and can change
+packets.
 """
 
 from typing import NamedTuple
@@ -10,33 +10,36 @@ from uetproto.errors import LocalError
 
 
 class SealedPacket(NamedTuple):
-    """A packet on the wire has the authenticated fields of the IP header, the entropy header, and all that follows."""
+    """A sealed packet has those fields of the IP header that are authenticated, the entropy header, and all bytes from
+    the security header on."""
 
     src: int
     dst: int
     entropy: int
     data: bytes
     is_trimmed: bool = False
-    """Whether the DSCP, which is not authenticated, says that the packet was trimmed."""
+    """Whether the DSCP says that the packet was trimmed. The DSCP is not authenticated."""
 
     def below(self, ip_version: int) -> AssociatedData:
-        """Return the headers below TSS, in the encapsulation native IP, as associated data (tss.md §7.1)."""
+        """Return the headers before the security header as associated data (tss.md §7.1), in the encapsulation of UET
+        directly in IP."""
         return AssociatedData(ip_version, self.src, self.dst, self.entropy.to_bytes(2, "big") + bytes(2))
 
     @property
     def header(self) -> SecurityHeader:
-        """Return the security header. Raises `LocalError` where there is none."""
+        """Return the security header. Raises `LocalError` if there is none."""
         header = SecurityHeader.of(self.data)
         if header is None:
             raise LocalError("packet", "it has no security header")
         return header
 
     def under(self, header: SecurityHeader) -> "SealedPacket":
-        """Return the packet with another security header, which may have another size."""
+        """Return the packet with `header` in place of its security header; both may have different sizes."""
         return self._replace(data=header.encode() + self.data[self.header.size :])
 
     def rewritten(self, field: str, value: int) -> "SealedPacket":
-        """Return the packet with another value of an unencrypted field. Raises `LocalError` where it is missing."""
+        """Return the packet with another value of an unencrypted field. Raises `LocalError` if the packet does not
+        have the field."""
         if field == "swap":
             return self._replace(src=self.dst, dst=self.src)
         if field == "src":
@@ -49,14 +52,14 @@ class SealedPacket(NamedTuple):
 
 
 class SealedWire(AdversarialWire[SealedPacket]):
-    """Sealed packets on the wire; no packet is ever too old to be replayed."""
+    """This wire carries sealed packets. It keeps all packets, so that any packet can be replayed at any time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.history: list[SealedPacket] = []
-        """The packets as they left, copies and forgeries included."""
+        """Packets as they were when they were put on the wire, including copies and forged packets."""
         self.born: list[int] = []
-        """When each packet left; a copy is as old as its original."""
+        """Time in picoseconds at which each packet was sent. A copy has the time of its original."""
 
     def send(self, packet: SealedPacket, now: int) -> None:
         self.flight[self.sent] = packet

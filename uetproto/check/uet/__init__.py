@@ -1,1 +1,2 @@
-"""This package simulates UET endpoints; it has steps, step generator, invariants, shadow state and episodes."""
+"""This package simulates UET endpoints. It has the simulator with its steps, the step generator, the invariants with
+their shadow state, and the episodes."""

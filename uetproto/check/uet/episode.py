@@ -1,4 +1,4 @@
-"""This module has the settings of an episode of UET, and the parts of a scenario that replays it."""
+"""This module has the settings of an episode of UET, and makes the tables of the scenario that replays it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -17,12 +17,11 @@ from uetproto.steps.uet import MessageSpec, UetStep
 __all__ = ["PAYLOAD", "PROFILES", "UetEpisode", "begin"]
 
 PAYLOAD = 4
-"""Payload of a full packet in bytes when packets are encoded; packets that are not encoded count as packets of this
-size."""
+"""Payload of a full packet in bytes, if packets are encoded. Packets that are objects count as packets of this size."""
 
 
 def row(step: UetStep) -> dict[str, Any]:
-    """Return the keys of the `[[step]]` that stands for a step."""
+    """Return the keys of the `[[step]]` that stands for `step` in a scenario."""
     action, node = step.action, {"node": NODES[step.node]}
     match action:
         case "submit":
@@ -75,7 +74,7 @@ def _simpler_messages(message: MessageSpec) -> Iterator[MessageSpec]:
 
 @dataclass(frozen=True)
 class UetEpisode(ScenarioSettings):
-    """Two endpoints with scripted SES play the episode."""
+    """These are the settings of an episode that two endpoints with scripted SES play."""
 
     draws: int
     """Seed of all random numbers that the endpoints draw (`[run] seed`)."""
@@ -95,15 +94,15 @@ class UetEpisode(ScenarioSettings):
         return UetSimulator(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
 
     def with_bytes(self, step: UetStep) -> UetStep:
-        """Return a drop in place of a step that damages a packet, because an endpoint drops a packet whose CRC is
-        wrong."""
+        """Return the step, or a step that drops the packet in place of one that damages it. An endpoint drops an
+        encoded packet whose CRC is wrong."""
         return step._replace(action="drop", at=0) if step.action == "corrupt" else step
 
     def run_keys(self) -> dict[str, Any]:
         return {"seed": self.draws, "ses": "scripted", "payload": PAYLOAD}
 
     def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the tables `[preset.NODE]`."""
+        """Yield the tables `[preset.NODE]` with the values that differ from the defaults."""
         default = Preset()
         names = [field.name for field in fields(default)]
         for node, preset in zip(NODES, self.presets, strict=True):
@@ -112,6 +111,6 @@ class UetEpisode(ScenarioSettings):
 
 
 def begin(profile: str, rng: Rng) -> tuple[UetStepGenerator, UetEpisode]:
-    """Draw the settings of an episode."""
+    """Draw the settings of an episode, and return them with the generator of its steps."""
     generator = UetStepGenerator(profile, rng)
     return generator, UetEpisode(generator.knobs, rng.getrandbits(64), generator.presets)

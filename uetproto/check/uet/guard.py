@@ -1,4 +1,5 @@
-"""This module has a guard, which drives a fabric endpoint and checks the invariants when packets arrive and leave."""
+"""This module has a guard, which drives an endpoint of the fabric and checks the invariants when packets arrive and
+are sent."""
 
 from collections.abc import Callable
 
@@ -9,7 +10,8 @@ from uetproto.engine.fep import Fep
 
 
 class Guard:
-    """A guard is an `Engine` around a `Fep`. `join` connects two of them before either is used."""
+    """A guard is an `Engine` around a `Fep` that checks invariants. `join` must connect two guards before they are
+    used."""
 
     def __init__(self, fep: Fep) -> None:
         self.fep = fep
@@ -29,14 +31,15 @@ class Guard:
             one.fep.target.late = one.monitor.respond
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Hand over a packet, then examine the packets that wait to leave. Raises `InvariantViolation`."""
+        """Deliver a packet to the endpoint, then check the packets that wait to be sent. Raises
+        `InvariantViolation`."""
         self.monitor.receive(packet, now)
         waiting = self.fep.pds.out
         self.monitor.examine(waiting[self._seen :])
         self._seen = len(waiting)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        """Examine the packets that leave, then return them. Raises `InvariantViolation`."""
+        """Return the packets that are sent, after they were checked. Raises `InvariantViolation`."""
         self.monitor.now = now
         packets = self.fep.poll(now, limit)
         seen, self._seen = self._seen, 0

@@ -1,9 +1,11 @@
-"""This module has the monitor of one endpoint: it stands between PDS and SES, sees all packets, checks the invariants.
+"""This module has the monitor of one endpoint. It stands between PDS and SES, sees all packets, and checks the
+invariants.
 
-The monitor keeps shadow state: what happened to each PDC, by packets in and out, and by the requests and answers that
-PDS and SES exchange (`service.PdsUser`). The driver of the endpoint calls `receive`, `poll` and `passed` of the monitor
-in place of those of the PDS. Each call examines only the PDCs that it touched, and of these only the numbers that
-changed; every `scan_every` calls, and at the end, all numbers of all PDCs are examined (`scan`).
+The monitor keeps shadow state, which is its own record of each PDC. It is made of the packets in and out, and of the
+requests and answers that PDS and SES exchange (`service.PdsUser`). The driver of the endpoint calls `receive`, `poll`
+and `passed` of the monitor in place of the methods of the PDS. Each call examines only the PDCs that it touched, and
+of these only PSNs and counters that changed. Every `scan_every` calls, and at the end, those of all PDCs are examined
+(`scan`).
 """
 
 from collections import deque
@@ -35,7 +37,7 @@ from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import CtlType, NackCode
 
 SCAN_EVERY = 64
-"""Number of calls between two scans of all PDCs."""
+"""Number of calls of the monitor between two examinations of all PDCs."""
 _KEPT = 1 << 16
 """Number of PDC instances, and of delivered pkt_ids, that are kept."""
 _CLOSED, _PENDING, _WHOLE = State.CLOSED, State.PENDING, Trim.NO
@@ -46,7 +48,7 @@ _IDEMPOTENT = frozenset(code for code, entry in NACKS.items() if entry.delayed) 
 
 
 class InvariantMonitor:
-    """The monitor is the `service.PdsUser` of a PDS; the real user is `user`."""
+    """The monitor is the `service.PdsUser` that a PDS calls. It passes each call on to `user`, the SES."""
 
     __slots__ = (
         "_by_peer", "_closed", "_gone", "_initiators", "_just_closed", "_last", "_last_at", "_targets", "_touched",
@@ -63,25 +65,26 @@ class InvariantMonitor:
         self.scan_every = self._until_scan = scan_every
         self.now = 0
         self.cause: Message | None = None
-        """The message that arrived in this step; None if none did."""
+        """Message that arrived in the present step. It is None if no message arrived."""
         self.trimmed = False
         self.late = False
-        """Whether SES responds when it is polled, so that a packet that leaves need not answer the one that arrived."""
+        """Whether SES responds only when it is polled. A packet that is sent then need not answer the one that
+        arrived."""
         self.ses: SesRules | None = None
-        """The rules of SES for packets that leave; None: they are not checked."""
+        """Rules of SES for packets that are sent. It is None if packets are not checked against them."""
         self.preset = False
-        """Whether the Start_PSN of the next PDC was set from outside."""
+        """Whether the Start_PSN of the next PDC was set by a test or scenario."""
         self.raised: BaseException | None = None
         self.disruptions = Disruption.NONE
         self.shadows: dict[int, PdcShadow] = {}
-        """Shadow state by local PDCID; that of a closed PDC stays until its PDCID is used again."""
+        """Shadow state by local PDCID. The shadow state of a closed PDC stays until its PDCID is used again."""
         self.tracks: dict[Outgoing, TrackedMessage] = {}
         self.last_psn: dict[int, int] = {}
-        """Last PSN of the previous PDC, by PDCID."""
+        """Maps a PDCID to the last PSN of the previous PDC that had it."""
         self.rudi_sent: dict[int, SentPacket] = {}
-        """Outstanding RUDI requests by pkt_id."""
+        """Outstanding RUDI requests that this endpoint sent, by pkt_id."""
         self.rudi_taken: dict[int, None] = {}
-        """pkt_ids that were delivered here."""
+        """Values of pkt_id of the RUDI requests that were delivered to this endpoint's SES."""
         self.uud_asked = self.uud_sent = self.pdc_count = 0
         self._touched: list[PdcShadow] = []
         self._initiators: dict[tuple[int, int], PdcShadow] = {}
@@ -100,7 +103,7 @@ class InvariantMonitor:
         """The last packet that arrived, if it is an ACK or NACK."""
 
     def attach(self, pds: Pds, other: "InvariantMonitor") -> None:
-        """Become the user of `pds`, before it is used."""
+        """Become the user of `pds`, before `pds` is used. `other` is the monitor of the peer."""
         self.pds = pds
         self.other = other
         self.config = pds.config
@@ -108,12 +111,12 @@ class InvariantMonitor:
         self._choose_plans()
 
     def adopt(self) -> None:
-        """Make shadow state for PDCs that were set up from outside."""
+        """Make shadow state for the PDCs that a test or scenario set up as established."""
         for pdc in self.pds.pdcs.values():
             self._open(pdc, adopted=True)
 
     def disrupted(self, disruption: Disruption) -> None:
-        """Note a disruption: some invariants are not required any more."""
+        """Note a disruption, after which some invariants are no longer checked."""
         self.disruptions |= disruption
         self._choose_plans()
         for shadow in self.shadows.values():
@@ -125,7 +128,7 @@ class InvariantMonitor:
     # What drives the endpoint
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Call `Pds.receive`; the caller must call `poll` next."""
+        """Call `Pds.receive`. The caller must call `poll` next, so that the invariants are checked."""
         self.now = now
         message = packet.message
         if message is None:
@@ -152,14 +155,15 @@ class InvariantMonitor:
         self.pds.receive(packet, now)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        """Call `Pds.poll`; examine the packets that leave, and the changes of this and earlier calls."""
+        """Call `Pds.poll`. Check the packets that are sent, and the changes that this call and earlier ones have
+        made."""
         self.now = now
         packets = self.pds.poll(now, limit)
         self.examine(packets)
         return packets
 
     def passed(self, now: int) -> None:
-        """Check the invariants that the passage of time may break."""
+        """Check the invariants that may be violated because time has passed."""
         self.now = now
         for shadow in self.shadows.values():
             for check in shadow.plan.arrived.get(Occasion.TIME_PASSED, ()):
@@ -222,7 +226,7 @@ class InvariantMonitor:
         return answer
 
     def respond(self, connection: Connection, psn: int, response: Response, now: int) -> None:
-        """Call `Pds.respond_late`: SES answers a packet that was delivered before."""
+        """Call `Pds.respond_late`, by which SES answers a packet that was delivered in an earlier step."""
         self.now = now
         if connection.local_id and response.final:
             shadow = self.shadows.get(connection.local_id)
@@ -332,22 +336,24 @@ class InvariantMonitor:
             self._targets.pop((pdc.peer, pdc.peer_id, pdc.rx.start), None)
 
     def had(self, pdc: Pdc) -> bool:
-        """Return whether a target PDC of the same instance existed within the last MSL."""
+        """Return whether a target PDC with the same peer, PDCID of the peer and Start_PSN existed within the
+        last MSL."""
         return (pdc.peer, pdc.peer_id, pdc.rx.start) in self._targets
 
     def is_quarantined(self, peer: int, pdcid: int) -> bool:
-        """Return whether a PDC with this peer and PDCID is in use, or was closed less than MSL ago."""
+        """Return whether a PDC with this peer and this PDCID is in use, or was closed less than one MSL ago."""
         before = self.shadows.get(pdcid)
         used = before is not None and before.state is not _CLOSED and before.pdc.peer == peer
         quarantined = self.config.pdcid_quarantine == "MSL" and self._gone.get((peer, pdcid), 0) > self.now
         return used or quarantined
 
     def brings(self, psn: int) -> bool:
-        """Return whether the packet that arrived has this PSN; otherwise the packet was stored before."""
+        """Return whether the packet that arrived in this step is a request with this PSN. If it is not, the request
+        with this PSN was stored before."""
         return isinstance(self.cause, Request) and self.cause.psn == psn
 
     def starts_at(self, start: int) -> bool:
-        """Return whether the packet that arrived is a SYN packet with this Start_PSN."""
+        """Return whether the packet that arrived in this step is a SYN packet with this Start_PSN."""
         cause = self.cause
         return isinstance(cause, Request | Control) and bool(cause.syn) and cause.start_psn == start
 
@@ -375,7 +381,7 @@ class InvariantMonitor:
     # Examination
 
     def examine(self, packets: list[Datagram]) -> None:
-        """Check packets that leave, then the PDCs that changed; every `scan_every` calls all PDCs."""
+        """Check the packets that are sent, then the PDCs that changed. Every `scan_every` calls check all PDCs."""
         cause = self.cause
         shadow = None if cause is None else self._arrival(cause)
         for packet in packets:
@@ -397,7 +403,7 @@ class InvariantMonitor:
             self.scan()
 
     def scan(self) -> None:
-        """Check every number of every PDC."""
+        """Check all PSNs and counters of every PDC."""
         self._until_scan = self.scan_every
         for pdc in self.pds.pdcs.values():
             shadow = self._of(pdc.local_id)

@@ -1,4 +1,4 @@
-"""This module collects the invariants of pds.md §18 by number; each heading of that section has a module."""
+"""This module collects the invariants of pds.md §18 by number. Each heading of that section has a module."""
 
 from functools import lru_cache
 
@@ -11,10 +11,10 @@ from uetproto.engine.contract import Mode
 MODULES = (invariants_numbers, invariants_delivery, invariants_protocol, invariants_liveness)
 
 INVARIANTS = PDS.entries
-"""All invariants, by number of pds.md §18."""
+"""Maps the number of an invariant in pds.md §18 to its entry in the registry."""
 
 
 @lru_cache(maxsize=1024)
 def plan(config: PdsConfig, mode: Mode, disruptions: Disruption = Disruption.NONE) -> CheckPlan:
-    """Return the checks of all PDCs of this configuration and mode."""
+    """Return the checks that apply to all PDCs of this configuration and mode after `disruptions`."""
     return CheckPlan(config, mode, disruptions)
