@@ -1,18 +1,18 @@
-"""This module reads a capture as NumPy columns: `read(path)["pds.rud_req"]["psn"]` is an array with one value for each
-header.
+"""This module reads a capture as NumPy columns: `read(path)["pds.rud_req"]["psn"]` is an array with the field's value
+in each header.
 
     capture = read("big.pcap")
     acks = capture["pds.ack"]
     acks["index"]                  # numbers of the packets that have this header
     capture.times[acks["index"]]   # when, in nanoseconds
 
-The header tables and `NEXT`, which says which header follows which, are those of `uetproto.decode`; the columns have a
-header exactly if `decode` finds it. All packets of a batch whose next header is the same are decoded together, so the
-cost is some array operations for each batch and header, and no Python code for each packet.
+The headers, and `NEXT`, which says which header follows which, are those of `uetproto.decode`: the columns have a
+header exactly if `decode` finds it. All packets of a batch whose next header is the same are decoded together. The cost
+is therefore some array operations for each batch and header, and no Python code for each packet.
 
-The columns keep one array for each batch and *unit* (as in `wire.codec`: the bytes that some fields share) in the
-machine's byte order, and 16 bytes for each packet: no more than the file, and much less where headers repeat. A field
-is computed from its unit, with a shift and a mask where it shares the unit, whenever it is read; it is not kept.
+A *unit* is the bytes that some fields of a header share (as in `wire.codec`). The columns keep one array for each batch
+and unit, in the byte order of the machine, and 16 bytes for each packet. That is no more than the size of the file, and
+much less if headers repeat. A field is not kept, but is computed from its unit whenever it is read.
 """
 
 import os
@@ -67,7 +67,7 @@ _CHUNK = 1 << 22  # bytes read at a time: enough to make the calls cheap, few en
 _SLICE = 1 << 12  # headers cut into units at a time: enough to make the calls cheap, few enough for the cache
 _LAST = np.iinfo(np.int64).max
 NO_TIME = int(np.iinfo(np.int64).min)
-"""Value in `Columns.times` of a time that does not fit 64 bits; as `datetime64[ns]` the value is NaT."""
+"""Value in `Columns.times` for a time that does not fit into 64 bits. As `datetime64[ns]` the value is NaT."""
 
 # Where the fields of a header are ------------------------------------------------------------------------------------
 
@@ -182,10 +182,11 @@ def _value(header: Header, name: str, units: list[Array]) -> Array:
 
 
 class Rows(Mapping[str, Array]):
-    """Rows hold all headers of one form in packet order: `rows["psn"]` is an array (count,) of the smallest type.
+    """Rows hold all headers of one form in packet order. `rows["psn"]` is the array (count,) of the values of a field,
+    in the smallest type that holds them.
 
-    `rows["index"]` (count,) has the number of the packet of each header; a packet with two headers of the form (VLAN
-    tags) has its number there twice.
+    `rows["index"]` (count,) has the number of each header's packet. The number of a packet with two headers of the
+    form, such as VLAN tags, is there twice.
     """
 
     def __init__(self, header: Header, blocks: list[list[Array]], shape: Array, often: Bytes, first: int) -> None:
@@ -222,15 +223,22 @@ class Rows(Mapping[str, Array]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns(Mapping[str, Rows]):
-    """Columns hold a capture or a part of it: `columns[form][field]`, for the forms that occur, in the order of
-    `FORMS`.
+    """Columns hold the headers of a capture or of a part of it: `columns[form][field]` is an array. The keys are the
+    forms that occur, in the order of `FORMS`.
 
-    Three arrays have one value for each packet: `times` (packets,) i8, nanoseconds since the epoch of the capture, or
-    `NO_TIME` for a time that does not fit 64 bits; `lengths` (packets,) u4, bytes on the wire; `icrc` (packets,) i1,
-    None unless it was asked for: 1 for an ICRC that is right, 0 for one that is wrong, -1 for a packet without an ICRC
-    that can be checked; `crc32c` is the same for UET, with -2 for a packet that `uetproto.decode` notes as crc-suspect.
-    Whether a packet has a CRC32C is learnt from its flow. `damage` lists what could not be read, also times that do not
-    fit. Raw layers (IPv4 options, IPv6 extension headers) have no columns.
+    These arrays have one value for each packet:
+
+    - `times` (packets,) i8 has the time in nanoseconds since the epoch of the capture, or `NO_TIME` if the time does
+      not fit into 64 bits.
+    - `lengths` (packets,) u4 has the number of bytes on the wire.
+    - `icrc` (packets,) i1 has 1 for an ICRC that is right, 0 for one that is wrong, and -1 for a packet without an ICRC
+      that can be checked. It is None unless the ICRC was to be checked.
+    - `crc32c` (packets,) i1 has the same values for the CRC32C of UET, and -2 for a packet that `uetproto.decode` notes
+      as crc-suspect. Whether a packet has a CRC32C is learnt from its flow. It is None unless the CRC32C was to be
+      checked.
+
+    `damage` lists what could not be read, and the times that do not fit. Raw layers (IPv4 options, IPv6 extension
+    headers) have no columns.
     """
 
     times: NDArray[np.int64]
@@ -262,7 +270,7 @@ class Columns(Mapping[str, Rows]):
 
     @property
     def nbytes(self) -> int:
-        """Return the size of all arrays in bytes."""
+        """Return the number of bytes that all arrays take in memory."""
         return 16 * self.packets + sum(rows.nbytes for rows in self._rows.values())
 
 
@@ -280,10 +288,10 @@ def read(
 ) -> Columns:
     """Read every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the uncompressed file needs.
 
-    The settings are those of `uetproto.decode`; with `sharp` or `mcast`, `decode` is called for each packet that may
-    have such headers, which is slow. With `icrc` the ICRC of each RoCE packet is checked, with `crc32c` the CRC32C
-    of each UET packet. Raises `LocalError` for a file that is not a capture, `OSError` for one that cannot be opened;
-    `Columns.damage` lists damage.
+    The settings are those of `uetproto.decode`. With `sharp` or `mcast`, `decode` is called for each packet that may
+    have such headers, which is slow. With `icrc`, the ICRC of each RoCE packet is checked; with `crc32c`, the CRC32C of
+    each UET packet. Raises `LocalError` for a file that is not a capture, and `OSError` for a file that cannot be
+    opened. `Columns.damage` lists damaged parts of the capture.
     """
     damage: list[Damage] = []
     builder = _Builder(_Settings(udp_port, ip_protocol, roce_port, rd, icrc, crc32c, sharp, mcast))
@@ -305,9 +313,11 @@ def iter_batches(
     sharp: bool = False,
     mcast: bool = False,
 ) -> Iterator[Columns]:
-    """Read a capture larger than memory in pieces of `rows` packets; packet numbers continue over the pieces.
+    """Read a capture that is larger than memory in pieces of `rows` packets. The numbers of the packets continue from
+    piece to piece.
 
-    `damage` of a piece lists what was found since the piece before. A capture without packets is one empty piece.
+    `damage` of a piece lists the damage found since the previous piece. A capture without packets yields one empty
+    piece.
     """
     if type(rows) is not int or rows < 1:
         raise LocalError("rows", f"{shown(rows)} is not legal", "a whole number from 1 on")

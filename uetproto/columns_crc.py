@@ -1,7 +1,7 @@
-"""This module checks the CRC32C of all UET packets of a batch for `columns`, and learns which flows have one.
+"""This module checks the CRC32C of all UET packets of a batch for `columns`, and finds out which flows carry a CRC32C.
 
-The decision is that of `wire/flow_crc.py`: one right CRC32C proves that a flow has CRCs; without one, the first packets
-of the flow decide. Here a piece of a capture is decided as a whole.
+The decision is that of `wire/flow_crc.py`: one packet with a right CRC32C proves that its flow carries CRCs. If a flow
+has no such packet, its first packets decide. Here, all packets of a piece of the capture are read before the decision.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,8 @@ Bytes = NDArray[np.uint8]
 Index = NDArray[np.intp]
 
 RIGHT, WRONG, NONE, SUSPECT = 1, 0, -1, -2
-"""Values of `Columns.crc32c`."""
+"""Values of `Columns.crc32c`: the CRC32C is right, it is wrong, there is none, and there may be a wrong one
+(crc-suspect)."""
 _NOT_RIGHT = -3
 """Value of a packet that does not end with a right CRC32C, and need not end with one."""
 _SUSPECT_SIZES = np.array(sorted(SUSPECT_SIZES))
@@ -34,8 +35,9 @@ _DECIDING = ("opcode", "som", "eom", "atomic_opcode")  # fields on which the imp
 
 
 class Packets(NamedTuple):
-    """Packets that have the same headers, all complete, and payload behind the headers; each column has one entry for
-    each packet."""
+    """This record has a group of UET packets with the same headers, all complete, and payload behind the headers.
+    `data` has the bytes of the batch; every other array has one entry for each packet.
+    """
 
     data: Bytes
     rows: Index
@@ -55,13 +57,13 @@ class Packets(NamedTuple):
         return Packets._make((self.data, *(column[keep] for column in self[1:-1]), self.path))
 
     def number(self, at: Index, size: int) -> Array:
-        """Return the numbers (n,) of `size` bytes, 1, 2 or 4, at the offsets `at`."""
+        """Return the big-endian numbers (n,) that `size` bytes (1, 2 or 4) at each of the n offsets `at` hold."""
         numbers: Array = self.data[at[:, None] + np.arange(size)].view(f">u{size}")[:, 0]
         return numbers
 
 
 class FlowTrailers:
-    """This object judges the CRC32C of packets, piece by piece, and remembers the flows of all pieces."""
+    """This class judges the CRC32C of packets, piece by piece of a capture, and remembers the flows of all pieces."""
 
     def __init__(self) -> None:
         self._flows: dict[bytes, int] = {}
@@ -75,7 +77,9 @@ class FlowTrailers:
         self._found.append((self._state, self._flow))
 
     def check(self, packets: Packets, decoded: Callable[[int], Packet]) -> None:
-        """Check UET packets of a batch that have all headers; `decoded(row)` decodes a packet with a rare layout."""
+        """Check UET packets of the batch that have all their headers. `decoded(row)` decodes a packet that has IP
+        options, extension headers or a UDP checksum.
+        """
         network = next(header for header in packets.path if header in (eth.IPV4, eth.IPV6))
         place = packets.path.index(network)
         at = packets.start + sum(header.size for header in packets.path[:place])
@@ -133,7 +137,9 @@ class FlowTrailers:
         self._state[row] = RIGHT if right else other
 
     def finish(self) -> NDArray[np.int8]:
-        """Return the verdict on each packet since the last call."""
+        """Return the verdict (`RIGHT`, `WRONG`, `NONE` or `SUSPECT`) on each packet of the batches that began since the
+        last call.
+        """
         state = np.concatenate([np.empty(0, np.int8), *(state for state, _ in self._found)])
         flow = np.concatenate([np.empty(0, np.uint32), *(flow for _, flow in self._found)])
         self._found.clear()

@@ -1,7 +1,8 @@
-"""This module defines what a collective needs from a network: messages between ranks, and time (collectives.md §5).
+"""This module defines the interface between collectives and a network: messages between ranks, and virtual time
+(collectives.md §5).
 
-Results come by callbacks in virtual time; nothing blocks. A `RankTransport` is the end of one rank; a
-`CollectiveNetwork` holds all ends and the time that they share.
+No call blocks: the result of a call comes later in virtual time, by a callback. A `RankTransport` is the endpoint of
+one rank. A `CollectiveNetwork` holds the endpoints of all ranks and the time that they share.
 """
 
 from abc import ABC, abstractmethod
@@ -24,12 +25,12 @@ class TransportError(UetError, RuntimeError):
 
 
 Done: TypeAlias = Callable[[TransportError | None], None]
-"""Function that is called once: with None when the message is received or the send buffer may be reused, and with the
-failure if the operation fails."""
+"""Type of the function that is called once when a send or a receive ends. Its argument is None if the message was
+received or the send buffer may be reused, and the failure if the operation failed."""
 
 
 class Purpose(IntEnum):
-    """Kind of operation that a message belongs to."""
+    """A purpose says to which kind of operation a message belongs."""
 
     POINT_TO_POINT = 0
     COLLECTIVE = 1
@@ -41,13 +42,16 @@ class Tag(NamedTuple):
     purpose: Purpose
     group: int
     sequence: int
-    """Running number of the operation in its group; that of a point-to-point message counts those of its two ranks."""
+    """Running number of the operation in its group. A point-to-point message is numbered among the messages from its
+    sender to its receiver."""
     step: int = 0
     piece: int = 0
-    """Number of the message among those to the same peer in a step."""
+    """Number of the message among the messages to the same peer in one step."""
 
     def pack(self) -> int:
-        """Return the tag in 64 bits, for completion data or match bits; numbers that are too long wrap."""
+        """Return the tag as a number of 64 bits, for completion data or match bits. If the value of a field is too
+        long, only its lowest bits are kept.
+        """
         purpose, group, sequence, step, piece = self
         return (
             (purpose & 1) << 63 | (group & 0x1FFF) << 50 | (sequence & 0x3FFFF) << 32 | (step & 0x3FFFF) << 14
@@ -56,7 +60,7 @@ class Tag(NamedTuple):
 
     @classmethod
     def unpack(cls, value: int) -> "Tag":
-        """Return the tag that 64 bits hold."""
+        """Return the tag that `pack` has packed into the 64 bits of `value`."""
         numbers = []
         for width in reversed(WIDTHS):
             numbers.append(value & (1 << width) - 1)
@@ -66,15 +70,15 @@ class Tag(NamedTuple):
 
 
 WIDTHS = (1, 13, 18, 18, 14)
-"""Bits of each field of a packed tag, from the most significant: 64 in all."""
+"""Width in bits of each field of a packed tag, from the most significant field on. The sum is 64."""
 
 
 class RankTransport(Protocol):
-    """This protocol describes the end of a rank in a network.
+    """This protocol describes the endpoint of a rank in a network.
 
-    A send and a receive with the same tag match, in either order. The receive has room for exactly the bytes sent;
-    otherwise it fails. The send then fails too and nothing is written, except with `way="send"` over UET, where only
-    the target knows both lengths. Buffers are not copied: the transport owns them until `done` is called.
+    A send and a receive with the same tag match, in either order. The receive must have room for exactly the bytes
+    sent; otherwise both fail and nothing is written. With `way="send"` over UET, only the receive is sure to fail, as
+    only the target knows both lengths. Buffers are not copied: the transport owns them until `done` is called.
     """
 
     rank: int
@@ -85,12 +89,12 @@ class RankTransport(Protocol):
         """Return virtual time in picoseconds."""
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        """Send bytes; `done` is called when the peer has received them, or when the transport no longer needs the
-        buffer.
+        """Send `data` to the rank `peer`. `done` is called when the peer has received the bytes, or when the transport
+        no longer needs the buffer.
         """
 
     def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        """Receive bytes; `done` is called when all bytes have arrived."""
+        """Receive bytes from the rank `peer` into the buffer `into`. `done` is called when all bytes have arrived."""
 
     def after(self, delay: int, action: Callable[[], None]) -> None:
         """Call `action` after `delay` picoseconds of local work, such as a reduction."""
@@ -108,13 +112,14 @@ class Timer:
 
 
 class CollectiveTimers:
-    """This class has the timers of a network; timers of the same instant fire in the order in which they were set."""
+    """This class holds the timers of a network. Timers of the same instant fire in the order in which they were set."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._count = 0
         self.vital = 0
-        """Number of vital timers, which fire even if nothing else is in progress; the others only limit waits."""
+        """Number of vital timers. A vital timer fires even if nothing else is in progress; the other timers only limit
+        waits."""
 
     def at(self, instant: int, action: Callable[[], object], vital: bool = True) -> Timer:
         """Set a timer and return it. A `vital` timer fires even if nothing else is in progress."""
@@ -132,7 +137,7 @@ class CollectiveTimers:
 
     @property
     def next(self) -> int | None:
-        """Return the instant of the next timer, or None."""
+        """Return the instant of the next timer in picoseconds, or None if no timer is set."""
         while self._heap and self._heap[0][2].action is None:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -160,7 +165,9 @@ class MessageHalf(NamedTuple):
 
 
 class HalfMatching:
-    """This class matches the halves of messages: those with equal ranks and tag match, first in, first out."""
+    """This class matches the sends and receives of a network: those with equal ranks and an equal tag match, the oldest
+    first.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, int, Tag, bool], deque[MessageHalf]] = {}
@@ -168,7 +175,9 @@ class HalfMatching:
     def match(
         self, source: int, target: int, tag: Tag, half: MessageHalf, *, sends: bool
     ) -> tuple[MessageHalf, MessageHalf] | None:
-        """Return the send and the receive of a message, or None if the other half has yet to come."""
+        """Return the send and the receive of a message if both are there. If the other half has yet to come, keep
+        `half` and return None. `sends` says whether `half` is the send.
+        """
         others = self._waiting.get((source, target, tag, not sends))
         if not others:
             self._waiting.setdefault((source, target, tag, sends), deque()).append(half)
@@ -180,7 +189,9 @@ class HalfMatching:
 
 
 def deliver(source: int, target: int, send: MessageHalf, receive: MessageHalf, lost: str | None = None) -> bool:
-    """Copy a message and complete both halves; return whether they succeed. `lost`: reason why the message is lost."""
+    """Copy a message from the buffer of its send to the buffer of its receive, end both, and return whether they
+    succeeded. `lost` is the reason if the message is lost; it is None if the message arrives.
+    """
     if lost is None and send.buffer.nbytes != receive.buffer.nbytes:
         lost = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"
     failure = None
@@ -195,34 +206,36 @@ def deliver(source: int, target: int, send: MessageHalf, receive: MessageHalf, l
 
 @dataclass(frozen=True, slots=True)
 class NetworkCounts:
-    """This record tells what a network has lost, cut and marked, and what its endpoints have sent again."""
+    """This record counts the frames that a network has dropped, trimmed and marked, and the packets that its endpoints
+    have sent again.
+    """
 
     drops: int = 0
-    """Number of frames that no endpoint got, or that an endpoint dropped."""
+    """Number of frames that no endpoint received, or that an endpoint dropped."""
     trims: int = 0
     """Number of frames that arrived trimmed."""
     marks: int = 0
     """Number of frames that a switch marked with CE."""
     retransmissions: Mapping[str, int] = field(default_factory=dict)
-    """Number of packets that were sent again, by cause: RTO, inferred loss, a code of a NACK or NAK."""
+    """Number of packets that were sent again for each cause: RTO, inferred loss, or the code of a NACK or NAK."""
 
 
 class CollectiveNetwork(ABC):
-    """This class holds all ends of a network, and its time."""
+    """This class holds the endpoints of all ranks in a network, and the virtual time of the network."""
 
     size: int
     timers: CollectiveTimers
     offload: Offload | None = None
-    """Collectives that the network itself carries out; None: the network only moves messages."""
+    """Collectives that the network itself carries out. It is None if the network only moves messages."""
 
     @property
     def nodes(self) -> Sequence[Sequence[int]] | None:
-        """Return the ranks of each node, if the network knows that some ranks share one."""
+        """Return the ranks of each node. Return None if the network does not know that some ranks share a node."""
         return None
 
     @property
     def counts(self) -> NetworkCounts:
-        """Return what was lost and sent again so far; a network without packets loses nothing."""
+        """Return what was lost and sent again so far. A network without packets loses nothing."""
         return NetworkCounts()
 
     @property
@@ -232,17 +245,17 @@ class CollectiveNetwork(ABC):
 
     @abstractmethod
     def end(self, rank: int) -> RankTransport:
-        """Return the end of a rank."""
+        """Return the endpoint of a rank."""
 
     @abstractmethod
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
-        """Run the network until `ready()` is true or the time is `limit`; return True if only timers are still in
-        progress.
+        """Run the network until `ready()` is true or the time is `limit`. Return True if nothing but timers was still
+        in progress.
         """
 
     @abstractmethod
     def advance(self, instant: int) -> None:
-        """Let time pass until an instant."""
+        """Let virtual time pass until `instant`."""
 
     def close(self, drain: bool) -> None:  # noqa: B027 (most have nothing to close)
-        """Close the network. `drain`: messages in flight arrive first."""
+        """Close the network. If `drain` is true, messages in flight arrive first."""

@@ -1,7 +1,8 @@
 """This module builds a network from its parameters and its nodes, for any application.
 
-A frame passes, in this order: the NIC of its sender, the gate (with PFC), a tap, the link and the faults; then the
-switch and its output queue; then the link to the receiver, a tap, the gate and the NIC there.
+A frame passes first the NIC of its sender, the gate (with PFC), a tap, the link and the faults. Then it passes the
+switch and one of its output queues. At last it passes the link to the receiver, a tap, the gate and the NIC of the
+receiver.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,8 +36,8 @@ from uetproto.framing.sizes import ETHERNET_SIZE
 
 Nodes = Mapping[str, NodeAttachment]
 Chance = Callable[[str, str], Rng]
-"""Type of a function that returns a seeded random generator; its arguments are the name of a node or queue, and the use
-of the generator: faults, red."""
+"""Type of a function that returns a seeded random generator. Its arguments are the name of a node or queue, and what
+the generator is for: "faults" or "red"."""
 
 
 def build(
@@ -68,7 +69,9 @@ def _check_ports(config: NetworkConfig, nodes: Nodes) -> None:
 
 
 def time_between(config: NetworkConfig) -> int:
-    """Return the longest time in picoseconds between the first and the last switch of a path; 0 for one switch."""
+    """Return the longest time in picoseconds that a frame needs from the first to the last switch of its path. It is 0
+    if the network has at most one switch.
+    """
     layout = config.layout
     if layout is None:
         return 0
@@ -78,8 +81,8 @@ def time_between(config: NetworkConfig) -> int:
 
 
 def decision_time(config: NetworkConfig, nodes: Nodes) -> int:
-    """Return the longest time in picoseconds from the first bit of a frame until faults and switches have
-    handled it.
+    """Return the longest time in picoseconds from the first bit of a frame on the wire until faults and switches have
+    handled the frame.
     """
     slowest = min(node.rate for node in nodes.values())
     held = 0
@@ -94,7 +97,7 @@ def decision_time(config: NetworkConfig, nodes: Nodes) -> int:
 
 
 def longest_flight(config: NetworkConfig, nodes: Nodes) -> int:
-    """Return the longest time in picoseconds that a frame is under way, through full queues and pauses."""
+    """Return the longest time in picoseconds that a frame can be under way, even through full queues and PFC pauses."""
     slowest = min(node.rate for node in nodes.values())
     paused = 0 if config.pfc is None else SECOND * 512 * config.pfc.quanta // slowest
     return 2 * decision_time(config, nodes) + 8 * SECOND * 3 * config.queue_capacity // slowest + paused
@@ -110,7 +113,7 @@ class _NodeRate(Protocol):
 
 
 def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[_NodeRate]) -> int:
-    """Return the most bytes that may wait in one switch for one node, sent by all other nodes (`Pfc.most`)."""
+    """Return the largest number of bytes from all other nodes that may wait in one switch for one node (`Pfc.most`)."""
     delays = {True: config.delay, False: config.inner_delay}
     shares = (pfc.most(rate=node.rate, delay=delays[node.at is None], mtu=config.mtu) for node in nodes)
     return sum(sorted(shares)[1:])
@@ -323,5 +326,5 @@ TOPOLOGIES: dict[str, Callable[[_NetworkBuilder], None]] = {
 
 
 def mac_bytes(node: NodeAttachment) -> bytes:
-    """Return the MAC address of a node."""
+    """Return the MAC address of a node, in 6 bytes."""
     return mac_of(node.address).to_bytes(6, "big")

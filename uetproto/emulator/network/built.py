@@ -18,7 +18,9 @@ from uetproto.errors import LocalError
 
 
 class LinkHop(NamedTuple):
-    """A link hop is one direction of a cable: the names of its ends, and the link, which counts frames and bytes."""
+    """A link hop is one direction of a cable: the names of both ends, and the link, which counts its frames and
+    bytes.
+    """
 
     source: str
     target: str
@@ -26,7 +28,7 @@ class LinkHop(NamedTuple):
 
     @property
     def payload(self) -> int:
-        """Return the bytes of payload that went over the link; 0 in a network that is not metered."""
+        """Return the number of payload bytes that went over the link. It is 0 in a network that is not metered."""
         return self.link.payload if isinstance(self.link, MeteredLink) else 0
 
 
@@ -36,49 +38,51 @@ class SwitchPort(NamedTuple):
     switch: Switch
     mac: bytes
     vertex: int
-    """Vertex in the layout: rank of a host, or switch of an inner node; 0 without a layout."""
+    """Vertex of the node in the layout: a host has its rank, and a node within a switch has the vertex of the switch.
+    It is 0 in a network without a layout."""
 
 
 @dataclass(slots=True)
 class BuiltNetwork:
-    """A built network gives access to its parts, by the name of their node."""
+    """A built network holds all parts of a network, most of them by the name of their node."""
 
     nics: dict[str, Nic] = field(default_factory=dict)
     links: dict[str, EmulatedLink] = field(default_factory=dict)
-    """Links that leave each node, by the name of the node, or of each port if it has several (`ports.port_names`)."""
+    """Links from each node to its switch. The key is the name of the node, or of the port if the node has several
+    (`ports.port_names`)."""
     faults: dict[str, FaultyPort] = field(default_factory=dict)
     queues: dict[str, OutputQueue] = field(default_factory=dict)
-    """Output queues towards each node, or towards each of its ports."""
+    """Output queues of the switches towards each node, or towards each port of a node that has several."""
     switch: Switch | None = None
-    """The only switch; None if there is none, or several."""
+    """Only switch of the network. It is None if the network has no switch or several."""
     switches: dict[str, Switch] = field(default_factory=dict)
     hops: list[LinkHop] = field(default_factory=list)
-    """All links except those of inner ports; links to and from hosts are included."""
+    """All links except those of nodes within switches. Links to and from hosts are included."""
     inner_hops: list[LinkHop] = field(default_factory=list)
-    """Links to and from nodes within switches, which are no cables."""
+    """Links to and from nodes within switches. These links are not cables."""
     seats: dict[str, SwitchPort] = field(default_factory=dict)
     members: dict[bytes, set[str]] = field(default_factory=dict)
-    """Nodes that joined each group, by its MAC address."""
+    """Names of the nodes that joined each multicast group. The key is the MAC address of the group."""
     joined: int = 0
-    """Number of times that a node joined or left a group."""
+    """Number of times that a node joined or left a multicast group."""
     trunks: dict[str, OutputQueue] = field(default_factory=dict)
-    """Queues from switch to switch, by names such as "leaf0 > spine1"."""
+    """Output queues from switch to switch. The key names both switches, such as "leaf0 > spine1"."""
     markers: dict[str, Marker] = field(default_factory=dict)
-    """Markers of RED, by the names of `queues` and `trunks`."""
+    """RED markers of the output queues. The keys are those of `queues` and `trunks`."""
     ingresses: dict[str, PfcIngress] = field(default_factory=dict)
-    """With PFC, the input port of the switch for each node."""
+    """Input port of the switch for each node. It is empty without PFC."""
     gates: dict[str, PauseGate] = field(default_factory=dict)
-    """With PFC, the gate between each NIC and its link."""
+    """Gate between the NIC of each node and its link. It is empty without PFC."""
     wire: ScriptedWire | None = None
-    """The wire whose frames a script controls; None without a script."""
+    """Wire whose frames a script controls. It is None in a network without a script."""
     capture: Capture | None = None
     longest_flight: int = 0
-    """Longest time that a frame is under way, in picoseconds, even through full queues."""
+    """Longest time in picoseconds that a frame can be under way, even through full queues and pauses."""
 
     @property
     def drops(self) -> int:
-        """Return the number of frames that no endpoint got: those that a switch, a fault or a cut link dropped, and
-        those that arrived damaged.
+        """Return the number of frames that no endpoint got: a switch, a fault or a cut link dropped them, or they
+        arrived damaged.
         """
         switches = sum(switch.dropped + switch.unknown for switch in self.switches.values())
         faults = sum(port.done["drop"] for port in self.faults.values())
@@ -97,10 +101,12 @@ class BuiltNetwork:
         return sum(marker.marked for marker in self.markers.values())
 
     def join(self, group: bytes, node: str, number: int | None = None) -> None:
-        """Add a node to the multicast group with this MAC address; frames to a group reach only nodes that joined.
+        """Add a node to the multicast group with the MAC address `group`. Frames to a group reach only the nodes that
+        joined it.
 
-        These frames reach the node by its port `number`; None: by the port that the entropy value selects. Raises
-        `LocalError` for an address that is no group, an unknown node, and a switch that holds too many groups.
+        The frames reach the node by its port `number`, or, if `number` is None, by the port that the entropy value
+        selects. Raises `LocalError` for an address that is not that of a group, for an unknown node, and for a switch
+        that holds too many groups.
         """
         port = self._port(group, node)
         if port is None:
@@ -115,7 +121,9 @@ class BuiltNetwork:
         self._renew()
 
     def leave(self, group: bytes, node: str) -> None:
-        """Remove a node from a group; switches remove an empty group. Raises `LocalError` for a node not in it."""
+        """Remove a node from a multicast group. Switches forget a group that has no nodes. Raises `LocalError` for a
+        node that has not joined the group.
+        """
         port = self._port(group, node)
         if port is None:
             return

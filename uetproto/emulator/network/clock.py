@@ -1,4 +1,4 @@
-"""This module has the event list of virtual time, in integer picoseconds."""
+"""This module has the clock of virtual time, which holds the events to come. Times are integers, in picoseconds."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,9 +12,10 @@ _ClockEvent: TypeAlias = tuple[Callable[[Any], object], Any]
 
 
 class Clock:
-    """A clock has the virtual time `now` and the pending events; events of one instant run in the order of their entry.
+    """A clock has the virtual time `now` and the events to come. Events of the same instant run in the order in which
+    they were added.
 
-    Only the instants are sorted, not the events, because many copies of a frame arrive at one instant.
+    Only the instants are sorted, not the events, because many copies of a frame arrive at the same instant.
     """
 
     __slots__ = ("_events", "_instants", "_stopped", "now")
@@ -46,12 +47,12 @@ class Clock:
 
     @property
     def next(self) -> int:
-        """Return the instant of the next event; NEVER if there is none."""
+        """Return the instant of the next event in picoseconds, or NEVER if there is none."""
         return self._instants[0] if self._instants else NEVER
 
     def advance(self, duration: int) -> None:
-        """Run the events of the next `duration` picoseconds; `now` is then the end of this time, even if an event
-        calls `stop`.
+        """Run the events of the next `duration` picoseconds. Then `now` is the end of this time, even if an event calls
+        `stop`.
         """
         until = self.now + duration
         while self.next <= until:
@@ -63,10 +64,10 @@ class Clock:
         self._stopped = True
 
     def run(self, until: int = NEVER, events: int = -1) -> bool:
-        """Run the events up to the instant `until`, at most `events` of them (-1: any number).
+        """Run the events up to the instant `until`, but at most `events` of them, unless `events` is -1.
 
-        Return True if the limit `events` ended the call; False if no event is left up to `until`, or `stop` was
-        called. `now` stays at the last event.
+        Return True if the limit `events` ended the call. Return False if no event is left up to `until`, or if `stop`
+        was called. `now` stays at the last event.
         """
         instants, pending = self._instants, self._events
         self._stopped = False

@@ -1,4 +1,4 @@
-"""This module has the input for building a network: a record of its parameters, and one for each node."""
+"""This module has the records from which a network is built: one for the network, and one for each node."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,25 +18,28 @@ class NetworkFeatures:
     """Network features are the parameters that a program passes to the emulator without conversion."""
 
     topology: str = "switch"
-    """Topology: switch; pair, two nodes and a cable; leaf-spine, fat-tree, rails; scripted, for scenarios. Node i is
-    rank i of a topology with several switches; nodes within switches do not count."""
+    """Name of the topology: "switch" has one switch, "pair" has two nodes and a cable, "leaf-spine", "fat-tree" and
+    "rails" have several switches, and "scripted" has a wire that a script controls. In a topology with several
+    switches, node i is rank i; nodes within switches are not counted."""
     mtu: int = 9216
-    """MTU of each cable: bytes of an IP packet."""
+    """MTU of each cable: the size in bytes of the largest IP packet."""
     trimming: bool = False
     """Whether switches trim data packets that find no room in a queue."""
     red: Red | None = None
-    """Marking by the queues of the switches, which DCQCN needs (roce.md §13); None: the queues do not mark."""
+    """Parameters by which the queues of the switches mark packets, which DCQCN needs (roce.md §13). It is None if the
+    queues do not mark."""
     pfc: Pfc | None = None
-    """Parameters of the switch's pause frames (roce.md §13); None: the switch sends none."""
+    """Parameters of the switch's pause frames (roce.md §13). It is None if the switch sends none."""
     metered: bool = False
     """Whether links also count payload bytes, which makes a run slower."""
     sharp: bool = False
     """Whether only the vector of a SEND that is a SHARP message counts as its payload (sharp.md §2.2)."""
     most_groups: int = MOST_GROUPS
-    """Number of multicast groups that a switch holds."""
+    """Greatest number of multicast groups that a switch can hold."""
     wire: str = "bytes"
-    """Form of frames: `bytes`, or `objects` that are not encoded, with the same times and counters, for faster runs.
-    `objects` excludes all that needs bytes: capture, trimming, red, pfc, faults that corrupt or trim."""
+    """Form of the frames. With "bytes", frames are encoded. With "objects", they are not encoded, so that a run is
+    faster, with the same times and counters. "objects" excludes all that needs bytes: capture, trimming, red, pfc, and
+    faults that corrupt or trim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +47,15 @@ class NetworkConfig(NetworkFeatures):
     """A network configuration has the parameters of all links, NICs and ports."""
 
     layout: Layout | None = None
-    """Layout of a topology with several switches; rank i is the i-th host."""
+    """Layout of a topology with several switches; rank i is the i-th host. It is None for the other topologies."""
     rate: int = 400 * 10**9
     """Rate of each cable in bits a second, in each direction; the cable of a node may have another rate."""
     delay: int = MICROSECOND
     """Delay of each cable in picoseconds."""
     queue_capacity: int = 1 << 20
-    """Number of bytes that each class of an output queue holds."""
+    """Number of bytes that each output queue holds for each of its levels (`queue.Level`)."""
     inner_delay: int = 100_000
-    """Delay of the inner ports of switches in picoseconds."""
+    """Delay in picoseconds of the links between a switch and the nodes within it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +69,10 @@ class NodeAttachment:
     framer: Framer
     on_event: Callable[[Any], None]
     tap: int | None = None
-    """Interface of the capture to which the port is written; None: the port is not captured."""
+    """Number of the capture interface on which the node's frames are recorded. It is None if they are not captured."""
     faults: Faults | None = None
     """Faults that the frames of the node meet."""
     at: str | None = None
-    """Switch that has the node on an inner port, as for an aggregation node; None: the node is a host."""
+    """Name of the switch that the node, such as an aggregation node, is within. It is None if the node is a host."""
     ports: int = 1
-    """Ports of the NIC, each with a cable of `rate`; a node within a switch has one."""
+    """Number of ports of the NIC, each with a cable of `rate`. A node within a switch has one port."""

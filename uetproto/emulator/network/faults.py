@@ -1,6 +1,7 @@
-"""This module has faults: the port before a sink may drop, copy, delay, damage or trim frames, at random or by number.
+"""This module injects faults: a port drops, copies, delays, damages or trims frames before it passes them on, at random
+or by number.
 
-The random generator is seeded: runs with the same seed are equal.
+The random generator is seeded, so that runs with the same seed are equal.
 """
 
 from collections import Counter
@@ -15,24 +16,24 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
 
 Which = float | frozenset[int]
-"""Type that selects frames: a share of them, 0 to 1, or their numbers."""
+"""Type that selects frames: the share of frames that is drawn at random, 0 to 1, or the set of the frames' numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
     """Faults say which frames are dropped, copied, delayed, damaged or trimmed.
 
-    A frame number counts the frames that reach a port, from 0.
+    The number of a frame counts the frames that reach a port, from 0. All times are in picoseconds.
     """
 
     drop: Which = 0.0
     trim: Which = 0.0
-    """Frames that are trimmed as by a switch with a full queue; frames that must not be trimmed pass unchanged."""
+    """Frames that are trimmed as by a switch with a full queue. A frame that must not be trimmed passes unchanged."""
     corrupt: Which = 0.0
-    """Frames of which one bit behind the Ethernet header changes."""
+    """Frames in which one random bit behind the Ethernet header is inverted."""
     duplicate: Which = 0.0
     reorder: Which = 0.0
-    """Frames that wait until `reorder_by` later frames have passed, but at most for `reorder_time`."""
+    """Frames that wait until `reorder_by` later frames have passed, but for at most `reorder_time`."""
     delay: Which = 0.0
     reorder_by: int = 1
     reorder_time: int = 10 * MICROSECOND
@@ -52,7 +53,9 @@ class _ReorderedFrame:
 
 @dataclass(slots=True)
 class FaultyPort:
-    """A faulty port applies faults to frames before `sink`; `done` counts the faults by name."""
+    """A faulty port applies faults to the frames that it passes on to `sink`. `done` counts the applied faults by
+    name.
+    """
 
     clock: Clock
     sink: FrameReceiver
@@ -65,7 +68,7 @@ class FaultyPort:
     _held: list[_ReorderedFrame] = field(default_factory=list)
 
     def take(self, frame: bytes) -> None:
-        """Apply the faults to a frame that arrives now, and pass it on."""
+        """Apply the faults to a frame that arrives now, and pass on what is left of it."""
         faults = self.faults
         number = self.number
         self.number += 1

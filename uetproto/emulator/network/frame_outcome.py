@@ -1,7 +1,7 @@
 """This module tracks what happens to a frame behind a tap, for comments in captures and arrows in ladder diagrams.
 
-A tap sees a frame when it leaves; the network decides later what happens to it. Frames are identified by the object,
-not by their bytes: a retransmission may have the same bytes.
+A tap sees a frame when it leaves a node; only later does the network decide what happens to the frame. A frame is
+identified by its Python object and not by its bytes, as a retransmission may have the same bytes.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,9 @@ from enum import StrEnum
 
 
 class FrameOutcome(StrEnum):
-    """A frame outcome says why a frame did not arrive as it left; the value is the comment of its record."""
+    """A frame outcome says why a frame did not arrive as it left. The value is the comment of the frame's record in the
+    capture.
+    """
 
     LOST = "lost on the way"
     TRIMMED = "trimmed on the way"
@@ -18,7 +20,9 @@ class FrameOutcome(StrEnum):
 
 @dataclass(slots=True)
 class FrameInTransit:
-    """A frame in transit keeps all versions of a frame since it left, so that no other object gets the same `id`."""
+    """A frame in transit is a followed frame. It keeps all versions of the frame since it left, so that no other object
+    gets the same `id`.
+    """
 
     frames: list[bytes]
     copies: int = 1
@@ -28,7 +32,7 @@ class FrameInTransit:
 
 
 class FrameOutcomes:
-    """Frame outcomes track the followed frames that are on their way."""
+    """Frame outcomes track what happens to followed frames on their way."""
 
     __slots__ = ("_frames",)
 
@@ -51,7 +55,7 @@ class FrameOutcomes:
             del self._frames[id(frame)]
 
     def changed(self, frame: bytes, now: bytes, outcome: FrameOutcome | None = None) -> None:
-        """Note that `frame` was replaced by `now` on its way."""
+        """Note that the network replaced `frame` by `now`, and the reason `outcome`, if given."""
         found = self._frames.get(id(frame))
         if found is not None:
             found.outcome = outcome or found.outcome
@@ -66,7 +70,9 @@ class FrameOutcomes:
             found.copies += 1
 
     def lost(self, frame: bytes) -> None:
-        """Note that a copy is lost. A frame is lost when its last copy is."""
+        """Note that a copy of a frame is lost. The frame itself is lost if this was its last copy and none has
+        arrived.
+        """
         found = self._frames.get(id(frame))
         if found is not None:
             found.copies -= 1
@@ -74,7 +80,7 @@ class FrameOutcomes:
                 found.outcome = FrameOutcome.LOST
 
     def arrived(self, frame: bytes) -> None:
-        """Note that a frame, or one of its copies, has arrived; only wires that a script controls report it."""
+        """Note that a frame, or one of its copies, has arrived. Only a wire that a script controls reports arrivals."""
         found = self._frames.get(id(frame))
         if found is not None:
             found.copies -= 1

@@ -1,4 +1,6 @@
-"""This module makes layouts of fabrics with several switches; it uses `uetproto.collectives.topology`."""
+"""This module makes the layouts of fabrics with several switches, by the functions of
+`uetproto.collectives.topology`.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,16 +13,18 @@ LAYOUTS = ("leaf-spine", "fat-tree", "rails")
 """Names of the topologies that have a layout."""
 
 KEYS = tuple(dict.fromkeys(name for kind in LAYOUTS for name in PARAMETERS[kind]))
-"""Names of the parameters of all layouts; `PARAMETERS` has those of each layout."""
+"""Names of the parameters that any layout has. `PARAMETERS` has the names for each layout."""
 
 MOST_CABLES = 1 << 15
-"""Number of cables that a fabric may have; each is emulated by two queues and two links."""
+"""Greatest number of cables in a fabric. Two queues and two links emulate each cable."""
 
 
 def layout_of(kind: str, stations: int, parameters: Mapping[str, Any]) -> Layout | None:
-    """Return the layout of a topology, whose rank i is the i-th host; None for a topology that has no layout.
+    """Return the layout of the topology `kind` with `stations` hosts, or None for a topology that has no layout. Rank i
+    is the i-th host.
 
-    Raises `LocalError` for parameters that the topology does not have, and for a number of hosts that does not fit.
+    Raises `LocalError` for parameters that the topology does not have, for a number of hosts that it cannot have, and
+    for too many cables.
     """
     if kind not in LAYOUTS:
         for name in parameters:

@@ -1,4 +1,6 @@
-"""This module has links: a frame takes time to send, by the rate, and time to reach the other end, by the delay."""
+"""This module has links. The rate of a link determines how long it takes to send a frame, and the delay determines how
+long the frame is under way.
+"""
 
 from collections.abc import Callable
 from math import gcd
@@ -11,28 +13,31 @@ from uetproto.framing.sizes import ETHERNET_SIZE
 
 
 class FrameReceiver(Protocol):
-    """A sink takes frames: a NIC, a switch, a fault, a tap."""
+    """A frame receiver takes frames. NICs, switches, faulty ports and taps are frame receivers."""
 
     def take(self, frame: bytes) -> None:
         """Take a frame that arrives now."""
 
 
 class FrameSender(Protocol):
-    """A sender sends frames: a link, or a tap in front of one."""
+    """A frame sender sends frames. It is a link, or a part in front of a link, such as a tap."""
 
     @property
     def busy_until(self) -> int: ...
 
     def send(self, frame: bytes) -> int:
-        """Send the frame as soon as the link is free; return the instant at which its first bit leaves."""
+        """Send the frame as soon as the link is free. Return the instant in picoseconds at which its first bit
+        leaves.
+        """
 
 
 class EmulatedLink:
     """An emulated link is one direction of a cable.
 
-    `rate` is in bit/s, `delay` in picoseconds, `mtu` in bytes of an IP packet. Frames leave in the order of the calls
-    of `send`. The arrival of a frame is known when it is sent, so that only the arrival is an event: the sink is called
-    when the last bit has arrived. The size of a frame is that in a capture, without preamble and FCS.
+    `rate` is in bit/s, `delay` in picoseconds, and `mtu` in bytes of an IP packet. Frames leave in the order of the
+    calls of `send`. The sink is called when the last bit of a frame has arrived. This instant is known when the frame
+    is sent, so that a frame needs no other event. The size of a frame is its size in a capture, without preamble and
+    FCS.
     """
 
     __slots__ = (
@@ -64,18 +69,18 @@ class EmulatedLink:
         self.delay = delay
         self.mtu = mtu
         self.busy_until = 0
-        """Instant at which the last bit of all frames so far has left."""
+        """Instant in picoseconds at which the last bit of all frames so far has left."""
         self.frames = 0
         self.lost = 0
         """Number of frames that did not arrive because the link was cut."""
         self.bytes = 0
 
     def duration(self, size: int) -> int:
-        """Return the picoseconds that a frame of `size` bytes occupies the link, rounded up."""
+        """Return for how many picoseconds, rounded up, a frame of `size` bytes occupies the link."""
         return -(-size * self._picoseconds // self._bits)
 
     def watch(self, look: Callable[[bytes], None]) -> None:
-        """Call `look` with every frame that arrives from now on, before the sink gets it."""
+        """Call `look` with every frame that arrives from now on, before the sink takes the frame."""
         take = self._take
 
         def both(frame: bytes) -> None:
@@ -85,14 +90,16 @@ class EmulatedLink:
         self._take = both
 
     def cut(self) -> None:
-        """Lose all frames that are sent from now on; they leave as before, but do not arrive."""
+        """Lose all frames that are sent from now on. They occupy the link as before, but do not arrive."""
         self._take = self._lose
 
     def _lose(self, frame: bytes) -> None:
         self.lost += 1
 
     def send(self, frame: bytes) -> int:
-        """Send a frame when the link is free; return when its first bit leaves. Raises `LocalError` above the MTU."""
+        """Send a frame when the link is free. Return the instant in picoseconds at which its first bit leaves. Raises
+        `LocalError` for a frame that exceeds the MTU.
+        """
         size = self._size_of(frame)
         if size > self._limit:
             raise LocalError("link", f"a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self.mtu}")

@@ -1,4 +1,6 @@
-"""This module has the NIC, which drives one endpoint on a link; only its framer knows the format of frames."""
+"""This module has the NIC, which joins one endpoint to a link. Only the framer of the NIC knows the format of
+frames.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +12,15 @@ from uetproto.engine.contract import NEVER, Engine, TrafficClass
 from uetproto.framing.framer import Framer
 
 RING = 16
-"""Number of first transmissions that a NIC takes from its endpoint at once; it takes more when these have left."""
+"""Number of first transmissions that a NIC takes from its endpoint at once. It takes more when these packets have
+left."""
 
 
 class Nic:
-    """A NIC drives one endpoint: it delivers and sends packets, runs the timers, and passes the events on.
+    """A NIC drives one endpoint: it delivers and sends packets, runs the timers, and passes the endpoint's events on.
 
-    A `gate` before the link holds the first transmissions that wait. A pause may keep the gate full for long, while
-    control packets still leave.
+    With PFC, a `gate` before the link holds the first transmissions that wait. A pause may keep the gate full for a
+    long time, while control packets still leave.
     """
 
     def __init__(
@@ -52,12 +55,12 @@ class Nic:
         """Instant at which the last frame arrived."""
 
     def submit(self, work: Any) -> None:
-        """Pass work to the endpoint, and send the packets that the endpoint has ready."""
+        """Pass work to the endpoint, and send the packets that the endpoint then has ready."""
         self._engine.submit(work, self._clock.now)
         self._step()
 
     def take(self, frame: bytes) -> None:
-        """Take a frame that arrives now."""
+        """Take a frame that arrives now, and pass its packet to the endpoint."""
         self.received += 1
         self.received_at = self._clock.now
         packet = self._packet(frame)
@@ -69,9 +72,10 @@ class Nic:
             self._step()
 
     def divert(self, address: int, sink: Callable[[Any, int], None] | None) -> None:
-        """Pass packets to the multicast group `address` to `sink(packet, now)` instead of the engine; None: undo this.
+        """Call `sink(packet, now)` for each packet to the multicast group `address`, in place of the engine. If `sink`
+        is None, the engine gets these packets again.
 
-        A program that only counts packets uses this: the packets consume no receive and complete no work.
+        This is for a program that only counts packets: the packets consume no receive and complete no work.
         """
         if sink is None:
             self._sinks.pop(address, None)
@@ -79,7 +83,7 @@ class Nic:
             self._sinks[address] = sink
 
     def stop(self) -> None:
-        """Stop sending new packets and running timers; packets that still arrive are answered."""
+        """Stop sending new packets and running timers. Packets that still arrive are answered."""
         self._stopped = True
 
     def _step(self) -> None:

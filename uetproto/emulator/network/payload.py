@@ -1,4 +1,5 @@
-"""This module has links that also count bytes of payload without headers, the unit of `trav` (collectives.md §2).
+"""This module has links that also count bytes of payload, without headers, which `trav` is measured in (collectives.md
+§2).
 
 Only data packets have payload here; trimmed packets and answers such as ACKs have none. The payload of a SHARP message
 is its vector; control messages such as joins and locks have none (sharp.md §2.5).
@@ -22,7 +23,7 @@ _IPV4_PROTOCOL, _IPV6_PROTOCOL = ETHERNET_SIZE + 9, ETHERNET_SIZE + 6
 _ENTROPY_SIZE = 4
 
 SHAPES = 1 << 14
-"""Number of shapes of frames that are kept; a full cache is emptied."""
+"""Number of frame shapes whose payload size is cached. A full cache is emptied."""
 
 _RC, _UD = Transport.RC << 5, Transport.UD << 5
 _STARTS = {
@@ -39,11 +40,11 @@ _OPCODES, _VECTORS = frozenset(SharpOpcode), frozenset(VECTORS)
 
 
 class PayloadSize:
-    """A payload size is a function that returns the number of payload bytes of a frame on the standard ports.
+    """A payload size is a function object that returns the number of payload bytes of a frame on the standard ports.
 
-    With `sharp`, a SEND that looks like a SHARP message counts as one. Only one frame of each shape is decoded; the
-    shape is the length, the port, and the first bytes of PDS and SES, or of the BTH. All payload of a SHARP message is
-    counted at its first packet, which has the length.
+    Frames of the same shape have equally large payloads, so that only one of them is decoded. The shape is the length,
+    the port, and the first bytes of PDS and SES, or of the BTH. With `sharp`, a SEND that looks like a SHARP message
+    counts as one. All payload of a SHARP message is counted at its first packet, whose header has the length.
     """
 
     def __init__(self, dscp: Dscp, *, sharp: bool = False) -> None:
@@ -79,10 +80,11 @@ class PayloadSize:
 
 
 def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
-    """Return the number of vector bytes in a SHARP message whose transport header is at `at`; None for another frame.
+    """Return the number of vector bytes of the SHARP message whose transport header is at offset `at`. It is 0 for a
+    later packet of a SEND over RoCE, and None for a frame without a SHARP message.
 
-    A message is recognized by its length and flags (sharp.md §2.8, rule 1), over UET also by the mark in its header
-    data.
+    A SHARP message is recognized by its length and flags (sharp.md §2.8, rule 1), and over UET also by the mark in its
+    header data.
     """
     if len(frame) <= at:
         return None
@@ -112,7 +114,7 @@ def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
 
 
 class MeteredLink(EmulatedLink):
-    """A metered link also counts payload."""
+    """A metered link is an emulated link that also counts the payload bytes of its frames."""
 
     __slots__ = ("_payload_of", "payload")
 

@@ -1,7 +1,7 @@
 """This module has priority-based flow control: a full switch pauses its neighbours and drops no data (roce.md §13).
 
-`Pauser` is the side of the switch: it counts the waiting bytes of each node, and sends pause frames. `PauseGate` is the
-side of the node, between its NIC and its link. Only data can be paused; the DSCP tells which frames are data.
+`Pauser` is the part in the switch. It counts the waiting bytes of each node, and sends pause frames. `PauseGate` is the
+part at the node, between its NIC and its link. Only data can be paused; the DSCP of a frame says whether it is data.
 """
 
 from collections import deque
@@ -18,19 +18,19 @@ from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import ETHERNET, PFC, EtherType
 
 DESTINATION = 0x0180C2000001
-"""Destination address of pause frames; they are not forwarded."""
+"""Destination MAC address of pause frames, which are not forwarded."""
 
 SWITCH = 0x02FF00000000
-"""Source address of pause frames: locally administered, and different from all addresses of `framer.mac_of`."""
+"""Source MAC address of pause frames. It is locally administered, and differs from all addresses of `framer.mac_of`."""
 
 QUANTUM = 64
-"""Size of a quantum in bytes: the unit of pauses is 512 bit times."""
+"""Number of bytes that a link sends in one quantum, the unit of pauses: 512 bit times."""
 
 MIN_FRAME = 60
 """Size of a pause frame in bytes, padding included."""
 
 ROOM = 16
-"""Number of data frames that a gate holds; while it is full, its NIC makes no more of them."""
+"""Number of data frames that a gate holds. While the gate is full, its NIC makes no more data frames."""
 
 _ETHERNET, _PFC = codec_of(ETHERNET), codec_of(PFC)
 _MAC_CONTROL = EtherType.MAC_CONTROL.to_bytes(2, "big")
@@ -39,18 +39,19 @@ _OPCODE = 0x0101
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pfc:
-    """These parameters say when the switch sends pause frames, and for how long a pause holds (roce.md §13)."""
+    """These parameters say when the switch sends pause frames, and how long a pause lasts (roce.md §13)."""
 
     priority: int = 3
-    """Class that is paused, 0–7."""
+    """Priority class that is paused, 0 to 7."""
     xoff: int = 64 * 1024
-    """A node has to pause when more than this number of its bytes wait in the switch."""
+    """Number of a node's bytes that may wait in the switch before the node has to pause."""
     xon: int = 32 * 1024
-    """A paused node resumes when fewer than this number of its bytes wait."""
+    """Number of a node's waiting bytes below which a paused node resumes."""
     quanta: int = 0xFFFF
-    """Time that a pause holds, 2–65535 times 512 bit times."""
+    """Duration of a pause, in quanta of 512 bit times: 2 to 65535."""
     repeat: int = 0x8000
-    """Time after which a pause frame is repeated while the pause holds, in 512 bit times; less than `quanta`."""
+    """Time in quanta of 512 bit times after which a pause frame is repeated while the node has to pause. It is less
+    than `quanta`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.priority <= 7:
@@ -63,13 +64,13 @@ class Pfc:
             raise LocalError("pfc", f"repeat {self.repeat}", f"1 … {self.quanta - 1}, less than quanta")
 
     def frame(self, quanta: int) -> bytes:
-        """Return a pause frame for the class; a frame with 0 quanta means resume."""
+        """Return a pause frame for the class `priority`. A frame with 0 quanta means resume."""
         lower = _ETHERNET.encode({"dst": DESTINATION, "src": SWITCH, "type": EtherType.MAC_CONTROL})
         body = _PFC.encode({"opcode": _OPCODE, "enable": 1 << self.priority, f"pause{self.priority}": quanta})
         return (lower + body).ljust(MIN_FRAME, b"\0")
 
     def quanta_of(self, frame: bytes) -> int | None:
-        """Return the quanta of a pause frame for the class; None for any frame that is no pause frame for the class."""
+        """Return the quanta of a pause frame for the class `priority`, or None for any other frame."""
         if len(frame) < ETHERNET_SIZE + _PFC.size or _ETHERNET.decode(frame)["dst"] != DESTINATION:
             return None
         body = _PFC.decode(frame, ETHERNET_SIZE)
@@ -78,11 +79,13 @@ class Pfc:
         return body[f"pause{self.priority}"]
 
     def most(self, *, rate: int, delay: int, mtu: int) -> int:
-        """Return the most bytes that may wait from one node, if no fault copies or delays its frames.
+        """Return the largest number of one node's bytes that may wait in the switch, if no fault copies or delays the
+        frames.
 
-        `rate` (bit/s), `delay` (picoseconds) and `mtu` (bytes) are those of its link. The bytes are the sum of: `xoff`
-        and the frame that exceeds it; the frames that arrive while the pause frame waits for a frame in transmission
-        and is on its way; the frames that are on the link then; and the frame whose transmission the node had begun.
+        `rate` (bit/s), `delay` (picoseconds) and `mtu` (bytes) are those of the node's link. The number is the sum of
+        four parts: `xoff` and the frame that exceeds it; the frames that arrive while the pause frame waits for a frame
+        in transmission and is on its way; the frames that are on the link then; and the frame whose transmission the
+        node had begun.
         """
         on_the_way = -(-2 * delay * rate // (8 * SECOND))
         return self.xoff + 3 * (mtu + ETHERNET_SIZE) + MIN_FRAME + on_the_way
@@ -90,14 +93,14 @@ class Pfc:
 
 @dataclass(slots=True)
 class PfcIngress:
-    """A PFC ingress is the port of the switch by which the frames of one node enter."""
+    """A PFC ingress is the input port of the switch for the frames of one node."""
 
     send: Callable[[bytes], None]
-    """Function that sends a frame to the node before all waiting frames."""
+    """Function that sends a frame to the node, before all frames that wait."""
     duration: Callable[[int], int]
-    """Function that returns the picoseconds for which a number of bytes occupies the link to the node."""
+    """Function that returns for how many picoseconds a number of bytes occupies the link to the node."""
     bytes: int = 0
-    """Number of bytes of the class that wait in all output queues together."""
+    """Number of the node's data bytes that wait in all output queues together."""
     peak: int = 0
     paused: bool = False
     pauses: int = 0
@@ -106,9 +109,10 @@ class PfcIngress:
 
 
 class Pauser:
-    """A pauser counts the bytes that wait in the switch, by the node that sent them, and sends pause frames.
+    """A pauser counts the bytes that wait in the switch for each node that sent them, and sends pause frames to these
+    nodes.
 
-    Each waiting copy of a frame to a group counts. A frame whose source address belongs to no port does not count.
+    Each waiting copy of a multicast frame counts. A frame whose source address belongs to no port does not count.
     """
 
     def __init__(self, clock: Clock, pfc: Pfc, dscp: Dscp) -> None:
@@ -117,10 +121,10 @@ class Pauser:
         self._dscp = dscp
         self._pause, self._resume = pfc.frame(pfc.quanta), pfc.frame(0)
         self.ports: dict[bytes, PfcIngress] = {}
-        """Ports by the MAC address of their node."""
+        """Input ports. The key is the MAC address of the node."""
 
     def attach(self, mac: bytes, send: Callable[[bytes], None], duration: Callable[[int], int]) -> PfcIngress:
-        """Add a port."""
+        """Add and return the input port for the node with the MAC address `mac`."""
         self.ports[mac] = port = PfcIngress(send, duration)
         return port
 
@@ -128,7 +132,7 @@ class Pauser:
         return self.ports.get(frame[6:12]) if self._dscp.is_data(frame) else None
 
     def enters(self, frame: bytes) -> None:
-        """Note that a frame begins to wait."""
+        """Note that a frame begins to wait. If more than `xoff` bytes of its node wait now, send a pause frame."""
         port = self._port(frame)
         if port is not None:
             port.bytes += len(frame)
@@ -138,7 +142,7 @@ class Pauser:
                 self._tell(port)
 
     def leaves(self, frame: bytes) -> None:
-        """Note that a frame no longer waits."""
+        """Note that a frame no longer waits. If fewer than `xon` bytes of its node wait now, end the node's pause."""
         port = self._port(frame)
         if port is not None:
             port.bytes -= len(frame)
@@ -160,7 +164,8 @@ class Pauser:
 
 @dataclass(slots=True)
 class PauseGate:
-    """A gate between a NIC and its link passes one frame at a time, so that a pause stops all frames but one.
+    """A pause gate passes frames from a NIC to its link one at a time, so that only the frame in transmission leaves
+    after a pause frame.
 
     Frames of other classes never wait for a pause, and leave before all waiting data frames.
     """
@@ -168,17 +173,18 @@ class PauseGate:
     clock: Clock
     link: FrameSender
     duration: Callable[[int], int]
-    """Function that returns the picoseconds for which a number of bytes occupies the link to the switch."""
+    """Function that returns for how many picoseconds a number of bytes occupies the link to the switch."""
     pfc: Pfc
     dscp: Dscp
     port: FrameReceiver = field(init=False)
-    """The NIC, which takes arriving frames other than MAC control frames."""
+    """NIC that takes the arriving frames, except MAC control frames."""
     on_room: Callable[[], None] = field(init=False)
     """Function that is called when all waiting data frames have left."""
     ignored: int = 0
-    """Number of MAC control frames that do not concern the class: malformed, with another address, of another class."""
+    """Number of MAC control frames that were ignored because they are malformed, have another address, or concern
+    another class."""
     pauses: int = 0
-    """Number of pause frames that arrived, not counting those that mean resume."""
+    """Number of pause frames that arrived. Frames that mean resume are not counted."""
     _data: deque[bytes] = field(default_factory=deque)
     _others: deque[bytes] = field(default_factory=deque)
     _awake: bool = False  # whether an event will serve the gate when the link is free
@@ -188,12 +194,12 @@ class PauseGate:
 
     @property
     def room(self) -> int:
-        """Return how many more data frames the gate can hold; control frames pass a full gate too."""
+        """Return how many more data frames the gate can hold. Control frames pass even a full gate."""
         return max(0, ROOM - len(self._data))
 
     @property
     def paused(self) -> int:
-        """Return the picoseconds for which the class was paused until now."""
+        """Return for how many picoseconds in all the class was paused until now."""
         return self._paused + (0 if self._since is None else self.clock.now - self._since)
 
     # To the link
@@ -203,7 +209,9 @@ class PauseGate:
         return self.link.busy_until
 
     def send(self, frame: bytes) -> int:
-        """Send a frame now or when the gate allows it; return the current time, as the time of sending is unknown."""
+        """Send a frame now, or as soon as the gate lets it pass. Return the current time, as the time of sending is not
+        known yet.
+        """
         (self._data if self.dscp.is_data(frame) else self._others).append(frame)
         self._serve()
         return self.clock.now
@@ -237,7 +245,9 @@ class PauseGate:
     # From the link
 
     def take(self, frame: bytes) -> None:
-        """Pass a frame on to the NIC, or obey a pause frame."""
+        """Pass an arriving frame on to the NIC. Obey a MAC control frame instead, if it is a pause frame for the
+        class.
+        """
         if frame[12:ETHERNET_SIZE] != _MAC_CONTROL:
             self.port.take(frame)
             return

@@ -24,7 +24,7 @@ _AT = {True: ETHERNET_SIZE + ip_size(4), False: ETHERNET_SIZE + ip_size(6)}
 
 
 def port_names(name: str, ports: int) -> tuple[str, ...]:
-    """Return the names of the ports of a node; a single port has the name of the node."""
+    """Return the names of the ports of a node. The name of a single port is that of the node."""
     return (name,) if ports == 1 else tuple(f"{name}.{port}" for port in range(ports))
 
 
@@ -37,7 +37,7 @@ class PortObstacle(NamedTuple):
 
 
 def port_obstacle(ports: Mapping[str, int], topology: str, *, pfc: bool) -> PortObstacle | None:
-    """Return why the nodes cannot have these numbers of ports; None: they can."""
+    """Return why the nodes cannot have these numbers of ports, or None if they can."""
     for name, number in ports.items():
         if number > 1:
             if taken := next((one for one in port_names(name, number) if one in ports), None):
@@ -52,7 +52,7 @@ def port_obstacle(ports: Mapping[str, int], topology: str, *, pfc: bool) -> Port
 
 
 def port_of(entropy: int, ports: int) -> int:
-    """Return the port that an entropy value selects."""
+    """Return the number of the port, from 0, that an entropy value selects."""
     return (entropy * _FACTOR & 0xFFFF) * ports >> 16
 
 
@@ -62,10 +62,12 @@ def _port_of_frame(frame: bytes, ports: int) -> int:
 
 
 class OutputPort(Protocol):
-    """An output port takes frames of a switch to a neighbour; it may stand for several ports that lead to one node."""
+    """An output port sends frames from a switch to a neighbour. It may stand for several ports that lead to one
+    node.
+    """
 
     def put(self, frame: bytes) -> bool:
-        """Send a frame, or let it wait; return False if there is no room."""
+        """Send a frame, or let it wait for the link. Return False if there is no room for the frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class PortQueues:
 
 
 class PortLinks:
-    """Port links are the links that leave the ports of one NIC; together they are a `link.FrameSender`."""
+    """Port links are the links that leave the ports of one NIC. Together they act as one `link.FrameSender`."""
 
     def __init__(self, links: Sequence[EmulatedLink]) -> None:
         self.links = links
@@ -87,8 +89,9 @@ class PortLinks:
 
     @property
     def busy_until(self) -> int:
-        """Return when the NIC may make more frames: when a port is free, unless too many frames wait for another
-        port."""
+        """Return when, in picoseconds, the NIC may make more frames: when a port is free, or later if too many frames
+        wait for another port.
+        """
         times = [link.busy_until for link in self.links]
         return max(min(times), max(times) - self._backlog)
 

@@ -1,4 +1,6 @@
-"""This module has the output queues of switch ports: three classes, strict priority, drop-tail."""
+"""This module has the output queues of switch ports. Each queue has three classes with strict priority, and drops a
+frame that finds no room.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,25 +15,27 @@ from uetproto.framing.dscp import Dscp, dscp_of
 
 
 class Level(IntEnum):
-    """The classes of an output queue; a port serves them in this order (cms.md §7)."""
+    """A level is a class of frames in an output queue. A port serves the levels in this order (cms.md §7)."""
 
     HIGH = 0
-    """Class of ACKs, NACKs and control packets."""
+    """Level of ACKs, NACKs and control packets."""
     MEDIUM = 1
-    """Class of trimmed packets."""
+    """Level of trimmed packets."""
     LOW = 2
-    """Class of data packets."""
+    """Level of data packets."""
 
 
 def level_by(dscp: Dscp) -> Callable[[bytes], Level]:
-    """Return a function that returns the class in which a frame waits, by the DSCP of the frame."""
+    """Return a function that returns the level of a frame by the DSCP of the frame."""
     levels: dict[int | None, Level] = dict.fromkeys((dscp.trimmed, dscp.trimmed_last_hop), Level.MEDIUM)
     levels[dscp.control] = Level.HIGH
     return lambda frame: levels.get(dscp_of(frame), Level.LOW)
 
 
 class QueueObserver(Protocol):
-    """An observer is called when a frame begins to wait in a queue, and when it leaves; `pfc.Pauser` is one."""
+    """A queue observer is called when a frame begins to wait in a queue, and when the frame leaves the queue.
+    `pfc.Pauser` is one.
+    """
 
     def enters(self, frame: bytes) -> None:
         """Note that a frame begins to wait."""
@@ -44,7 +48,8 @@ class OutputQueue:
     """An output queue holds frames that wait for one link, up to `capacity` bytes for each level.
 
     A frame that finds the link idle is sent at once, without an event. A transmission is never interrupted. `level_of`
-    returns the level of a frame. A `marker` marks a frame by the bytes that wait at its level when the frame arrives.
+    returns the level of a frame. A `marker` may mark a frame with CE; the probability depends on how many bytes wait at
+    the frame's level when it arrives.
     """
 
     __slots__ = (
@@ -79,16 +84,16 @@ class OutputQueue:
 
     @property
     def peak(self) -> int:
-        """Return the most bytes that ever waited at one level."""
+        """Return the largest number of bytes that ever waited at one level."""
         return max(self._before, self._peak)
 
     @property
     def late_peak(self) -> int:
-        """Return the most bytes that waited at one level since the instant of `watch_from`."""
+        """Return the largest number of bytes that waited at one level since the instant of `watch_from`."""
         return self._peak
 
     def watch_from(self, instant: int) -> None:
-        """Make `late_peak` begin at `instant`, so that the start of a run does not count."""
+        """Make `late_peak` count only from `instant` (picoseconds) on, so that it leaves out the start of a run."""
         self._clock.at(instant, self._watch)
 
     def _watch(self, _: object) -> None:
@@ -100,7 +105,7 @@ class OutputQueue:
         self._link.send(frame)
 
     def put(self, frame: bytes) -> bool:
-        """Send a frame, or let it wait; return False if there is no room."""
+        """Send a frame, or let it wait for the link. Return False if there is no room for the frame."""
         if not self._awake and self._clock.now >= self._link.busy_until:
             self._link.send(frame)
             return True

@@ -1,6 +1,6 @@
-"""This module has random early detection: a queue of the switch marks packets before it has to drop any (roce.md §13).
+"""This module has random early detection: a queue of a switch marks packets before it has to drop any (roce.md §13).
 
-Only packets with ECT are marked: their ECN becomes CE, and the IPv4 checksum is updated.
+Only packets with ECT are marked: their ECN field becomes CE, and the IPv4 checksum is updated.
 """
 
 from dataclasses import dataclass, field
@@ -19,13 +19,14 @@ _ECT = (Ecn.ECT0, Ecn.ECT1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Red:
-    """These parameters give the chance that a packet is marked, by the bytes that wait before it (roce.md §13).
+    """These parameters say with what chance a packet is marked, by the number of bytes that wait before it (roce.md
+    §13).
 
-    The defaults are those of DCQCN.
+    The default values are those of DCQCN.
     """
 
     kmin: int = 5_000
-    """Number of waiting bytes up to which no packet is marked; from here to `kmax` the chance grows linearly."""
+    """Number of waiting bytes up to which no packet is marked. From `kmin` to `kmax`, the chance grows linearly."""
     kmax: int = 200_000
     """Number of waiting bytes above which every packet is marked."""
     pmax: float = 0.01
@@ -48,7 +49,7 @@ class Red:
 
 @dataclass(slots=True)
 class Marker:
-    """A marker marks the packets of one queue; it draws a random number only where the chance is neither 0 nor 1."""
+    """A marker marks packets of one queue. It draws a random number only if the chance is neither 0 nor 1."""
 
     red: Red
     rng: Rng
@@ -56,7 +57,7 @@ class Marker:
     marked: int = 0
 
     def pass_on(self, frame: bytes, length: int) -> bytes:
-        """Return the frame, marked or unchanged; `length` bytes wait before it."""
+        """Return the frame, marked or unchanged. `length` is the number of bytes that wait before it."""
         chance = self.red.chance(length)
         now = mark(frame) if chance else None
         if now is None or (chance < 1 and self.rng.random() >= chance):
@@ -67,7 +68,7 @@ class Marker:
 
 
 def mark(frame: bytes) -> bytes | None:
-    """Return the frame with CE; None for a frame that is not ECT or has CE already.
+    """Return the frame with CE in its ECN field, or None for a frame that is not ECT or has CE already.
 
     The IPv4 checksum is updated by the difference (RFC 1624), so that a wrong checksum stays wrong.
     """

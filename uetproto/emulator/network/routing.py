@@ -1,8 +1,8 @@
-"""This module routes frames between several switches, by a layout (collectives.md §4.2).
+"""This module routes frames between several switches, as their layout says (collectives.md §4.2).
 
 A switch forwards a frame by one of the shortest paths to its destination. A hash of source, destination and entropy
-chooses among equal paths, so that a flow keeps its path and its order. Frames to groups follow the tree of their
-source.
+selects one of several shortest paths, so that all frames of a flow take the same path and stay in order. A frame to a
+multicast group follows the multicast tree of its source.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,19 @@ from uetproto.emulator.network.queue import OutputQueue
 
 @dataclass(slots=True)
 class LayoutRouting:
-    """A layout routing is the `switch.Routing` of one switch: its ports to other switches."""
+    """A layout routing says by which ports to other switches the frames of one switch leave (`switch.Routing`)."""
 
     layout: Layout
     vertex: int
     vertices: Mapping[bytes, int]
     trees: "MulticastTrees"
     trunks: dict[int, OutputQueue] = field(default_factory=dict)
-    """Ports to other switches, by the number of the link."""
+    """Output queues to other switches. The key is the number of the link in the layout."""
 
     def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
-        """Return the ports on the shortest paths to a node; none for an address that no node has."""
+        """Return the output queues on the shortest paths to the node with the MAC address `mac`. There is none for an
+        address that no node has.
+        """
         end, layout = self.vertices.get(mac), self.layout
         if end is None:
             return ()
@@ -33,7 +35,9 @@ class LayoutRouting:
         return [self.trunks[link] for link in onward(self.vertex, end)]
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
-        """Return the ports by which a frame from `source` to a group leaves, by the name of the next switch."""
+        """Return the output queues by which a frame from `source` to a multicast group leaves to other switches. The
+        key is the name of the next switch.
+        """
         vertex = self.vertices.get(source)
         tree = frozenset[int]() if vertex is None else self.trees.of(group, vertex)
         name, links = self.layout.name, self.layout.links
@@ -42,7 +46,7 @@ class LayoutRouting:
 
 @dataclass(slots=True)
 class MulticastTrees:
-    """This class computes the multicast tree of a rank or a switch when the tree is first needed."""
+    """This class computes the multicast tree that begins at a rank or switch when the tree is first needed."""
 
     layout: Layout
     network: BuiltNetwork
@@ -50,7 +54,9 @@ class MulticastTrees:
     _joined: int = 0
 
     def of(self, group: bytes, vertex: int) -> frozenset[int]:
-        """Return the links of the tree from `vertex` to the nodes that joined; to all hosts if no node joined."""
+        """Return the links of the tree from `vertex` to the nodes that joined the group, or to all hosts if no node
+        joined it.
+        """
         network = self.network
         if self._joined != network.joined:
             self._joined = network.joined

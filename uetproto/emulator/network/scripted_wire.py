@@ -15,26 +15,29 @@ from uetproto.framing.dscp import Dscp
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 ALL = -1
-"""Number that stands for every frame on the wire."""
+"""Frame number that stands for every frame on the wire."""
 _MOST_SPANS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class FrameStep:
-    """A frame step is a checked row `[[step]]` of a script with a real SES; the other fields depend on `action`."""
+    """A frame step is a row `[[step]]` of a script whose endpoints have a real SES. The row has been checked; the
+    meaning of the other fields depends on `action`.
+    """
 
     where: Location
-    """File and line of the row; error texts name it."""
+    """File and line of the row, which error texts name."""
     action: str
     numbers: tuple[int, ...] = ()
-    """Frame numbers of the action; for `submit` a number of bytes, for `advance` picoseconds, for `respond` the PSN."""
+    """Numbers of the frames that the action concerns. For `submit`, it has a number of bytes instead, for `advance` a
+    time in picoseconds, and for `respond` the PSN."""
     at: int = 0
     gtd: bool = False
     code: ReturnCode = ReturnCode.OK
 
 
 def legal_frames(numbers: Iterable[int]) -> str:
-    """Return the part of an error text that lists the frames a row may name, as in "legal: 1, 3 … 7"."""
+    """Return the part of an error text that lists the frames that a row may name, such as "legal: 1, 3 … 7"."""
     spans: list[list[int]] = []
     for number in sorted(numbers):
         if spans and number == spans[-1][-1] + 1:
@@ -57,7 +60,7 @@ class ScriptedWire:
         self._number = 0
 
     def attach(self, mac: bytes, port: FrameReceiver) -> None:
-        """Deliver frames with this destination address to `port`."""
+        """Deliver frames with the destination address `mac` to `port`."""
         self._ports[mac] = port
 
     @property
@@ -70,7 +73,9 @@ class ScriptedWire:
         return self._clock.now
 
     def play(self, step: FrameStep) -> None:
-        """Play one of `WIRE_ACTIONS`. Raises `LocalError` for a frame that is not on the wire."""
+        """Play a step whose action is one of `WIRE_ACTIONS`. Raises `LocalError` for a step that is impossible, such as
+        one that names a frame that is not on the wire.
+        """
         numbers = tuple(self._frames) if step.numbers == (ALL,) else step.numbers
         act = WIRE_ACTIONS[step.action]
         for number in numbers:
@@ -118,4 +123,4 @@ WIRE_ACTIONS: dict[str, Callable[[ScriptedWire, int, FrameStep], None]] = {
     "trim": ScriptedWire._trim,
     "corrupt": ScriptedWire._corrupt,
 }
-"""Functions that play the actions on frames of the wire, by the name of the action."""
+"""Functions that play the actions on frames of the wire. The key is the name of the action."""

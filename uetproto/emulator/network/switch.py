@@ -20,16 +20,18 @@ from uetproto.wire.headers.ethernet import IpProtocol, internet_checksum
 _IPV4_SIZE, _IPV6_SIZE = 20, 40
 
 GROUPS = (bytes.fromhex("01005e"), bytes.fromhex("3333"))
-"""First bytes of the MAC addresses of IPv4 and IPv6 groups."""
+"""First bytes of the MAC addresses of IPv4 and IPv6 multicast groups."""
 
 MIN_TRIM_SIZE: dict[int, int] = {IpProtocol.UDP: 24, IpProtocol.UET: 20}
-"""Number of bytes of IP payload that trimming leaves: UDP or entropy header, and 16 bytes of PDS (cms.md §7)."""
+"""Number of bytes of IP payload that trimming leaves, for each IP protocol: the UDP or entropy header, and 16 bytes
+behind that header (cms.md §7)."""
 
 
 def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
-    """Return the frame trimmed, with the DSCP of trimmed packets; None for a frame that must not be trimmed.
+    """Return the trimmed frame with the DSCP of trimmed packets, or None for a frame that must not be trimmed.
 
-    Addresses, entropy, ECN and the UDP length stay. IP length and IPv4 checksum are those of the trimmed packet.
+    Addresses, entropy, ECN and the UDP length stay as they were. The IP length and the IPv4 checksum become those of
+    the trimmed packet.
     """
     if not dscp.is_data(frame):
         return None
@@ -58,7 +60,9 @@ def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
 
 
 def flow_of(frame: bytes) -> bytes:
-    """Return the bytes that all frames of a flow share: addresses, and the UDP source port or the entropy."""
+    """Return the bytes that all frames of a flow have in common: the addresses, and the UDP source port or the
+    entropy.
+    """
     if frame[12:14] == IPV4_TYPE:
         return frame[:6] + frame[26:36]
     if frame[12:14] == IPV6_TYPE:
@@ -67,17 +71,21 @@ def flow_of(frame: bytes) -> bytes:
 
 
 class Routing(Protocol):
-    """A routing gives a switch its ports to other switches."""
+    """A routing says by which ports to other switches a switch forwards frames."""
 
     def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
-        """Return the ports on the shortest paths to a node; none for an address that no node has."""
+        """Return the output queues on the shortest paths to the node with the MAC address `mac`. There is none for an
+        address that no node has.
+        """
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
-        """Return the ports to other switches by which a frame of a node to a group leaves, by the switch's name."""
+        """Return the output queues by which a frame from the node `source` to a multicast group leaves to other
+        switches. The key is the name of the next switch.
+        """
 
 
 class GroupCount(NamedTuple):
-    """A group count has the number of frames to multicast groups, and of their bytes, at a port or at a switch."""
+    """A group count has the number of multicast frames at a port or at a switch, and the number of their bytes."""
 
     frames: int
     bytes: int
@@ -85,36 +93,40 @@ class GroupCount(NamedTuple):
 
 @dataclass(slots=True)
 class MulticastEntry:
-    """A multicast entry has the ports by which frames of one source to one group leave, and counts these frames."""
+    """A multicast entry has the ports by which frames of one source to one multicast group leave, and counts these
+    frames.
+    """
 
     trunks: tuple[OutputQueue, ...]
     ports: tuple[OutputPort, ...]
     names: tuple[str, ...]
-    """Names of the ports to other switches (trunks), then of the ports to nodes."""
+    """Names of all ports: first those to other switches (`trunks`), then those to nodes (`ports`)."""
     macs: tuple[bytes, ...]
-    """MAC addresses of the nodes at the ports."""
+    """MAC addresses of the nodes at `ports`."""
     frames: int = 0
     bytes: int = 0
 
 
 FLOWS = 1 << 16
-"""Number of flows, and of multicast entries, that a switch caches; a full cache is emptied."""
+"""Number of flows, and of multicast entries, that a switch caches. A full cache is emptied."""
 
 _EARLIER = 1 << 12
 """Number of replaced multicast entries that are kept for their counters."""
 
 MOST_GROUPS = 0xFFFF - 0xC000
-"""Number of multicast groups that a switch holds by default: as many as InfiniBand has local identifiers for groups."""
+"""Default number of multicast groups that a switch can hold: InfiniBand has as many local identifiers for groups."""
 
 
 class Switch:
-    """A switch has one output queue for each port and finds it by the destination MAC address.
+    """A switch has one output queue for each port, and selects the port by the destination MAC address.
 
-    Ports lead to nodes, except those of `routing`, which lead to other switches. With `trimming` the switch trims data
-    packets that do not fit into a queue. A frame to a group leaves by the ports that joined, or, if no port joined, by
-    all ports but that of its source; to other switches it leaves by the links of its tree. Inner ports, those of
-    aggregation nodes, get only frames of groups that they have joined. Other group addresses, such as that of PFC,
-    belong to the link and are not forwarded.
+    Ports lead to nodes, except those of `routing`, which lead to other switches. With `trimming`, the switch trims data
+    packets that do not fit into a queue.
+
+    A frame to a multicast group leaves by the ports of the nodes that joined the group, or, if none joined, by all
+    ports except that of its source. It also leaves by the links to other switches that are in the multicast tree of its
+    source. An inner port, which leads to an aggregation node, gets only frames of groups that the node has joined. A
+    frame to another group address, such as that of PFC, belongs to its link and is not forwarded.
     """
 
     __slots__ = (
@@ -148,15 +160,15 @@ class Switch:
         self.trimming = trimming
         self.most_groups = most_groups
         self.forwarded = 0
-        """Number of frames, and of copies, that fitted into their queue."""
+        """Number of frames, including copies, that were sent or fitted into their queue."""
         self.dropped = 0
-        """Number of frames that were dropped as their queue was full."""
+        """Number of frames that were dropped because their queue was full."""
         self.trimmed = 0
         self.unknown = 0
-        """Number of frames with an address that no node has."""
+        """Number of frames that were dropped because no port leads to their destination address."""
 
     def attach(self, mac: bytes, queue: OutputPort, *, name: str = "", inner: bool = False) -> None:
-        """Add a port that leads to a node; the counters call the port `name`."""
+        """Add a port that leads to the node with the MAC address `mac`. The counters call the port `name`."""
         self._queues[mac] = queue
         self._names[mac] = name or mac.hex(":")
         if not inner:
@@ -166,9 +178,10 @@ class Switch:
     # Groups
 
     def join(self, group: bytes, port: bytes, queue: OutputPort | None = None) -> None:
-        """Make frames to `group` leave by this port and others that joined; `group` and `port` are MAC addresses.
+        """Make frames to the multicast group `group` leave also by the port of the node `port`. Both are MAC addresses.
 
-        `queue`: the only one of several ports of the node by which these frames leave.
+        If the node has several ports, these frames leave only by `queue`, or, if `queue` is None, by the port that
+        their entropy selects.
         """
         check_group(group)
         if port not in self._queues:
@@ -178,14 +191,14 @@ class Switch:
         self.renew()
 
     def check_room(self, group: bytes) -> None:
-        """Raise `LocalError` for a new group if the switch holds as many groups as it can."""
+        """Raise `LocalError` for a new multicast group if the switch holds as many groups as it can."""
         if group not in self._groups and len(self._groups) >= self.most_groups:
             held = f"{self.name} holds {len(self._groups)} of them"
             raise LocalError("group", held, f"at most {self.most_groups}")
 
     def hold(self, group: bytes) -> None:
-        """Make frames to `group` leave only by ports that joined. Raises `LocalError` if the switch is full of
-        groups.
+        """Make frames to the multicast group `group` leave only by ports that joined it. Raises `LocalError` if the
+        switch holds as many groups as it can.
         """
         self.check_room(group)
         if group not in self._groups:
@@ -193,22 +206,24 @@ class Switch:
             self.renew()
 
     def leave(self, group: bytes, port: bytes) -> None:
-        """Stop frames to `group` from leaving by this port."""
+        """Stop frames to `group` from leaving by the port of the node with the MAC address `port`."""
         self._groups[group].pop(port, None)
         self.renew()
 
     def forget(self, group: bytes) -> None:
-        """Remove the group, with all ports that joined."""
+        """Remove a multicast group, with all ports that joined it."""
         self._groups.pop(group, None)
         self.renew()
 
     @property
     def groups(self) -> tuple[bytes, ...]:
-        """Return the groups that the switch holds."""
+        """Return the MAC addresses of the multicast groups that the switch holds."""
         return tuple(self._groups)
 
     def renew(self) -> None:
-        """Drop all multicast entries, as a node has joined or left a group, here or at another switch."""
+        """Drop all multicast entries, because a node has joined or left a group, here or at another switch. Their
+        counts are kept.
+        """
         self._earlier += [entry for entry in self._entries.values() if entry.frames]
         self._entries.clear()
         if len(self._earlier) > _EARLIER:
@@ -222,7 +237,9 @@ class Switch:
 
     @property
     def group_ports(self) -> dict[str, GroupCount]:
-        """Return the counts of copies of group frames for each port by name, including copies that were dropped."""
+        """Return, for each port by name, the count of multicast frames that were copied to it, including copies that
+        were dropped.
+        """
         counts: dict[str, GroupCount] = {}
         for entry in (*self._earlier, *self._entries.values()):
             for name in entry.names if entry.frames else ():
@@ -232,13 +249,15 @@ class Switch:
 
     @property
     def group_frames(self) -> GroupCount:
-        """Return the count of frames to groups that entered the switch, before they were copied."""
+        """Return the count of multicast frames that entered the switch, before they were copied."""
         entries = (*self._earlier, *self._entries.values())
         return GroupCount(sum(entry.frames for entry in entries), sum(entry.bytes for entry in entries))
 
     @property
     def copies(self) -> dict[bytes, int]:
-        """Return the number of copies of group frames for each node at this switch, by the MAC address of the node."""
+        """Return how many copies of multicast frames went to each node at this switch. The key is the MAC address of
+        the node.
+        """
         counts: Counter[bytes] = Counter()
         for entry in (*self._earlier, *self._entries.values()):
             counts.update(dict.fromkeys(entry.macs, entry.frames))

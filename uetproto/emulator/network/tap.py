@@ -1,4 +1,4 @@
-"""This module has captures: a tap before a sink or a link records each frame and passes it on unchanged.
+"""This module captures frames: a tap before a sink or a link records each frame and passes it on unchanged.
 
 If the network drops, trims or damages a frame after the tap, the record has a comment that says so (pcapng only).
 """
@@ -30,7 +30,7 @@ class RecordWriter(Protocol):
 
 
 class FrameWriter(RecordWriter, Protocol):
-    """A writer of a capture file, such as `wire.capture.pcap` has."""
+    """A frame writer is the writer of a capture file, such as those of `wire.capture.pcap`."""
 
     def write(self, time_ns: int, data: bytes, *, interface: int = 0, comment: str | None = None) -> None: ...
 
@@ -38,9 +38,9 @@ class FrameWriter(RecordWriter, Protocol):
 class Capture:
     """A capture sorts the records of all taps of a run by time.
 
-    A frame that waits for a busy link leaves later than it is recorded. Its record is kept until that time and for
-    `patience` picoseconds more, in which the network reports the outcome of the frame. With `patience` None the record
-    is kept until all copies of the frame have arrived or are lost.
+    The record of a frame that waits for a busy link is added before the frame leaves. It is kept until the frame has
+    left and for `patience` picoseconds more, in which the network reports the outcome of the frame. If `patience` is
+    None, the record is kept until all copies of the frame have arrived or are lost.
     """
 
     __slots__ = ("_clock", "_number", "_patience", "_pending", "_several", "_wait", "_writer", "frames", "outcomes")
@@ -51,14 +51,16 @@ class Capture:
         self._patience = patience
         self._wait = _BATCH  # number of records at which `add` writes records next
         self.outcomes = FrameOutcomes()
-        """Outcomes of frames, reported by the parts of the network that drop or change frames."""
+        """Outcomes of frames. The parts of the network that drop or change frames report them here."""
         self._number = count()
         self._pending: list[_TapRecord] = []
         self._several = False
         self.frames = 0
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None:
-        """Record a frame at `time`, now or later. `leaves`: the network may still drop or change the frame."""
+        """Record a frame with the time `time` in picoseconds, which is now or later. `leaves` says that the frame
+        leaves its node, so that the network may still drop or change it.
+        """
         pending = self._pending
         pending.append((time, next(self._number), frame, interface, self.outcomes.follow(frame) if leaves else None))
         if interface:
@@ -100,7 +102,7 @@ class Capture:
 
 @dataclass(slots=True, eq=False)
 class InTap:
-    """A tap before a sink records the frames that arrive, at the instant of their last bit."""
+    """An in-tap is a tap before a sink. It records the frames that arrive, at the instant of their last bit."""
 
     clock: Clock
     sink: FrameReceiver
@@ -114,7 +116,7 @@ class InTap:
 
 @dataclass(slots=True, eq=False)
 class OutTap:
-    """A tap before a link records the frames that are sent, at the instant of their first bit."""
+    """An out-tap is a tap before a link. It records the frames that are sent, at the instant of their first bit."""
 
     link: FrameSender
     capture: Capture

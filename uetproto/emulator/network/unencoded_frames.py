@@ -1,7 +1,7 @@
 """This module has frames that are not encoded, for long runs without a capture: `wire = "objects"`.
 
-Such a frame consists of its lower headers, which switches read, of its packet and of its size. Times and counters of
-links, queues and switches are the same as with bytes. Features that change bytes on the way are refused.
+Such a frame has its lower headers, which switches read, its packet and its size. Times and counters of links, queues
+and switches are the same as with bytes. Features that change bytes on the way are refused.
 """
 
 from collections.abc import Callable
@@ -13,18 +13,20 @@ from uetproto.framing.framer import SplitFramer
 WIRES = ("bytes", "objects")
 
 NOT_ENCODED = ("capture", "trimming", "red", "pfc")
-"""Arguments that need encoded frames."""
+"""Names of the arguments that need encoded frames."""
 
 
 class UnencodedFrame(bytes):
-    """The bytes of an unencoded frame are the headers before the transport header; all copies are one object."""
+    """An unencoded frame is a bytes object with the headers before the transport header. All copies of a frame are one
+    object.
+    """
 
     arrived: Datagram
-    """The packet that all receivers get and share."""
+    """Packet that all receivers of the frame get and share."""
     size: int
     """Number of bytes that the frame has on the wire."""
     payload: int
-    """Number of bytes of payload; set in a network that is metered."""
+    """Number of bytes of payload. It is set only in a network that is metered."""
 
 
 size_of: Callable[[bytes], int] = attrgetter("size")
@@ -32,8 +34,9 @@ payload_of: Callable[[bytes], int] = attrgetter("payload")
 
 
 class UnencodedFramer:
-    """An unencoded framer makes unencoded frames; with a `meter`, the wrapped `framer` encodes each packet, too, to
-    count its payload."""
+    """An unencoded framer makes unencoded frames. With a `meter`, it also encodes each packet by `framer`, to count the
+    payload.
+    """
 
     bad_crc = bad_header = 0
 
@@ -53,7 +56,7 @@ class UnencodedFramer:
         return frame
 
     def packet(self, frame: bytes) -> Datagram | None:
-        """Return the packet of a frame; None if the packet is for another address."""
+        """Return the packet of a frame, or None if the packet is for another address."""
         assert type(frame) is UnencodedFrame
         arrived = frame.arrived
         if not self._framer.is_for(arrived.dst):

@@ -1,1 +1,3 @@
-"""This package plays a scenario: runs that join engines and network, scripted steps, and their results."""
+"""This package plays scenarios: it has the runs, which join engines and network, the steps of scripts, and the
+results.
+"""

@@ -1,6 +1,7 @@
-"""This module checks the engines of a run with `--check`.
+"""This module checks the engines of a run that has the option `--check`.
 
-`EngineGuards` check all invariants of `uetproto.check` after every call of two endpoints (pds.md §18, ses.md §15).
+`EngineGuards` check all invariants of `uetproto.check` after every call of one of two endpoints (pds.md §18, ses.md
+§15).
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ class EngineGuards:
         self.broken = False
 
     def of(self, fep: Fep) -> Engine:
-        """Return the guarded engine, which the NIC must drive in place of `fep`."""
+        """Return the guarded engine of `fep`, which the NIC must drive in place of `fep`."""
         return self._guards[fep.address]
 
     def tell(self, violation: InvariantViolation) -> None:

@@ -11,11 +11,11 @@ from uetproto.errors import LocalError
 from uetproto.wire.malloc import keep_freed_memory
 
 IN_MEMORY = 64 << 20
-"""Number of bytes up to which a target is in RAM; a larger one is in a temporary file."""
+"""Number of bytes up to which the target's memory is in RAM. Larger memory is in a temporary file."""
 
 
 class FileTransfer:
-    """A file transfer has an input file and the memory to which the run writes it."""
+    """A file transfer has an input file, and the memory of the target to which the run writes the file."""
 
     def __init__(self, run: RunConfig, owned: ExitStack) -> None:
         """Open the files; `owned` closes them. Raises `LocalError` for an input that cannot be read."""
@@ -36,12 +36,14 @@ class FileTransfer:
             self.memory = BufferMemory(bytearray(self.extent.length))
 
     def places(self, run: RunConfig, extent: Extent) -> dict[str, int]:
-        """Return where the part `extent` of the input lies, at the initiator and in the memory of the target."""
+        """Return where the part `extent` of the input lies: the addresses at which both memories begin, and the offset
+        of the part at the target and its length, in bytes.
+        """
         return {
             "source_base": run.source_base, "target_base": run.base,
             "offset": 0 if run.offset is None else run.offset - run.base, "length": extent.length,
         }  # fmt: skip
 
     def memories(self, extent: Extent) -> Memories:
-        """Compare the part `extent` of the input with the memory."""
+        """Compare the part `extent` of the input file with the target's memory."""
         return compare(self.file, extent, self.memory)
