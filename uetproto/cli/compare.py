@@ -1,4 +1,5 @@
-"""This module compares scenarios for `uetproto run --compare`: it runs each as it is, and then a transfer with loss."""
+"""This module compares scenarios for `uetproto run --compare`: it runs each scenario unchanged, and then with a longer
+input and with loss."""
 
 import random
 import tempfile
@@ -17,16 +18,16 @@ from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.settings import load
 
 LOSS = 0.001
-"""Share of the frames that is lost in the second part."""
+"""Share of the frames that are lost in the runs with loss."""
 LENGTH = 64 << 20
-"""Number of bytes that are sent in the second part."""
+"""Number of bytes that each run with loss transfers."""
 SEEDS = range(1, 10 + 1)
 
 Show = Callable[[str], None]
 
 
 class Spread(NamedTuple):
-    """This record holds median and extremes over several runs."""
+    """This record holds the median, the smallest and the largest value of several runs."""
 
     median: float
     low: int
@@ -45,7 +46,7 @@ class Compared:
     plain: RunResult
     """Result of the unchanged scenario."""
     lossy: tuple[RunResult, ...]
-    """Results of `LENGTH` bytes with `LOSS`, one run for each seed."""
+    """Results of the runs that transfer `LENGTH` bytes with the loss `LOSS`, one run for each seed."""
 
     @property
     def ok(self) -> bool:
@@ -114,7 +115,7 @@ def _input() -> Iterator[Path]:
 
 
 def table(found: Sequence[Compared], paint: Paint) -> Iterator[str]:
-    """Yield the lines of the comparison."""
+    """Yield the lines of a text that compares the results."""
     width = max(len("as it is"), *(len(one.name) for one in found))
     heads = ("bytes", 12), ("packets", 9), ("on the wire", 12), ("overhead", 9), ("time", 12)
     yield paint(f"{'as it is':{width}}  " + " ".join(f"{head:>{room}}" for head, room in heads), "bold")

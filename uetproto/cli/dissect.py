@@ -40,9 +40,8 @@ from uetproto.wire.serial import add32
 
 
 def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
-    """Return the object of a packet (interfaces.md §3) as one line; with `file`, the object has the name of the
-    file.
-    """
+    """Return the JSON object of a packet (interfaces.md §3) as one line. If `file` is given, the object includes this
+    name."""
     error = packet.error
     return _PACKET % (
         record.index,
@@ -82,7 +81,8 @@ def _layer(form: str) -> str:
 
 
 def _numbers(values: Values) -> Iterable[int | str]:
-    """Return the fields in wire order; bytes of a layer without a table are in hex."""
+    """Return the values of the fields in wire order. A layer whose fields are not known has one value: its bytes in
+    hex."""
     return (values["raw"].hex(),) if "raw" in values else values.values()
 
 
@@ -164,7 +164,7 @@ def _writer(form: str, field: Field) -> Callable[[int], str]:
 
 
 def fields_of(layer: Layer) -> Iterator[tuple[str, str]]:
-    """Yield names and values of the fields of a layer as text, without reserved ones that are zero."""
+    """Yield the name and the value of each field of a layer as text. Reserved fields that are zero are left out."""
     form, values, _ = layer
     if form == RANKS:
         yield "ranks", ", ".join(map(str, ranks_of(values["raw"])))
@@ -204,8 +204,8 @@ _TRAILER_SIZE = {"crc32c": 4, "icrc": 4, "icv": 16, "vcrc": 2}
 def as_text(
     record: Record, packet: Packet, start_ns: int, interface: str, columns: int, paint: Paint, remark: str = ""
 ) -> list[str]:
-    """Return the lines of a packet. `start_ns`: time of the first packet. `interface`: a name, or empty. `remark`:
-    whether and how a sealed packet was opened."""
+    """Return the lines of text that show a packet. `start_ns` is the time of the first packet, and `interface` is a
+    name or empty. `remark` says whether and how a sealed packet was opened; it is empty for other packets."""
     bad = packet.error is not None and packet.error.kind == "malformed"
     bad = bad or (packet.trailer is not None and packet.trailer.ok is False)
     head = f"#{record.index}  {stamp(record.time_ns - start_ns)}  {from_to(packet)}"
@@ -255,7 +255,7 @@ def as_text(
 
 
 def _title(header: Header) -> str:
-    """Return the title of a header, and whether its layout is published."""
+    """Return the title of a header, with a mark if its layout is not published."""
     return header.title if header.origin is Origin.PUBLISHED else f"{header.title} [{header.origin.value}]"
 
 
@@ -371,7 +371,8 @@ def command(
 
 
 def _around(records: Iterable[Record], only: int) -> Iterator[Record]:
-    """Yield the first record, some before the record `only` that tell whether its flow has a CRC, and all behind."""
+    """Yield the first record, the records closely before record `only`, and all records from `only` on. The earlier
+    records show whether the flow of record `only` has a CRC."""
     before: deque[Record] = deque(maxlen=_AROUND)
     for record in records:
         if record.index == 0 or record.index >= only:

@@ -31,14 +31,14 @@ from uetproto.garbage import seldom_collected
 PULSE = 0.25
 """Time in seconds from one report of a worker to the next."""
 GRACE = 10.0
-"""Time in seconds within which a worker has to end after it was told to."""
+"""Time in seconds that a worker process has to end after it is told to stop."""
 CORES = len(os.sched_getaffinity(0))
 MOST_JOBS = 4 * CORES
-"""Largest number of processes; more would only compete for time and memory."""
+"""Largest number of worker processes. More processes would only compete for time and memory."""
 
 
 class FuzzPlan(NamedTuple):
-    """This record holds what is run, and by how many processes."""
+    """This record holds what is fuzzed, for how long, and by how many processes."""
 
     machine: str
     seed: int
@@ -46,10 +46,10 @@ class FuzzPlan(NamedTuple):
     seconds: int
     jobs: int
     episode: int | None = None
-    """Number of the only episode to run; None: all episodes."""
+    """Number of the only episode to run. None means that all episodes are run."""
 
     def share(self, worker: int) -> int | None:
-        """Return the number of steps of a worker; None: no limit."""
+        """Return the number of steps that the worker with this number runs, or None if there is no limit."""
         return None if self.steps is None else (self.steps + worker) // self.jobs
 
 
@@ -122,10 +122,8 @@ def command(
 
 
 def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[FuzzTally, int, float]:
-    """Run the plan; return counts, the exit status of a signal that ended it (0: none did), and seconds.
-
-    `tell` gets one finding of each kind.
-    """
+    """Run the plan. Return the counts, the exit status of a signal that ended the run (0 if no signal did), and the
+    elapsed seconds. `tell` is called with one finding of each kind."""
     total, kinds = FuzzTally(), set[str]()
     start = perf_counter()
     with Interrupt() as interrupted, seldom_collected():
@@ -147,13 +145,14 @@ def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[Fu
 
 
 def here(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
-    """Run the plan in this process; yield counts."""
+    """Run the plan in this process, and yield counts while it runs."""
     first, most = (0, None) if plan.episode is None else (plan.episode, 1)
     yield from islice(fuzz(plan.machine, plan.seed, steps=plan.steps, stop=stop, give_up=stop, first=first), most)
 
 
 def spread(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
-    """Run the plan in several processes, which take episodes in turn; yield counts. Raises `UetError` if one fails."""
+    """Run the plan in several processes, which take episodes in turn, and yield their counts while they run. Raises
+    `UetError` if a process fails."""
     context = get_context("spawn")
     workers = {}
     patience = None
@@ -234,22 +233,24 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 class Kept(NamedTuple):
-    """This record holds the names of the files of a finding."""
+    """This record holds the files that were written for a finding, and what its replay found."""
 
     file: Path
     capture: Path | None
-    """Path of the capture; None: the replay failed before it wrote one."""
+    """Path of the capture. It is None if no replay was made, or if the replay failed before it wrote one."""
     replay: str
-    """Text of the violation that the replay with encoded frames found; empty: the replay found no violation."""
+    """Violation or error that the replay with encoded frames met, or `NOT_REPLAYED`. It is empty if the replay met
+    none, or if no replay was made."""
     again: str = ""
-    """Command that replays the finding, if the file is no scenario."""
+    """Command that replays a finding whose file is no scenario. It is empty for a scenario."""
 
 
 NOT_REPLAYED = "not replayed to the end: the time was up"
 
 
 def keep(finding: FuzzFinding, folder: Path, give_up: Stop) -> Kept:
-    """Write the scenario of a finding and its capture; the capture ends early if `give_up` returns True."""
+    """Write a finding as a scenario and replay it into a capture, or write it as text if it cannot be a scenario. The
+    replay ends early if `give_up` returns True."""
     folder.mkdir(parents=True, exist_ok=True)
     if not isinstance(finding.settings, ScenarioSettings):
         text = folder / f"{finding.name}.txt"

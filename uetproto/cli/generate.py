@@ -186,7 +186,8 @@ Show = Callable[[int, int], None]
 
 
 def _checked(show: Show | None, asked: Interrupt) -> Show:
-    """Return `show`, which raises after a signal, between two batches of packets: capture and side file agree there."""
+    """Return a function that calls `show` and raises an exception after a signal. It is called between two batches of
+    packets, where the capture and the list of mutations agree."""
 
     def progress(packets: int, picoseconds: int) -> None:
         asked.check()

@@ -20,8 +20,8 @@ _AGAIN = 0.005
 class CtrlC(KeyboardInterrupt):
     """This exception is raised for Ctrl-C.
 
-    Python remembers a `KeyboardInterrupt` itself that passes through `exec` of a text, as dataclasses use it, and then
-    ends the process by a signal even if the exception was handled. It does not remember a subclass.
+    If a plain `KeyboardInterrupt` passes through `exec` of a text, which dataclasses use, Python remembers it and later
+    ends the process by a signal, even if the exception was handled. Python does not remember a subclass.
     """
 
 
@@ -35,8 +35,8 @@ def _raise(number: int, _: FrameType | None = None) -> None:
 def raised() -> Iterator[None]:
     """Raise `CtrlC` for Ctrl-C and `SystemExit(143)` for SIGTERM within the block.
 
-    Python drops an exception that a signal raises in a destructor or in a callback of the garbage collector, and prints
-    it; this function then sends the signal again after a short time.
+    If a signal raises the exception in a destructor or in a callback of the garbage collector, Python prints the
+    exception and drops it. In this case the signal is sent again after a short time.
     """
 
     def again(dropped: "sys.UnraisableHookArgs") -> None:
@@ -59,14 +59,14 @@ def raised() -> Iterator[None]:
 
 
 class Interrupt:
-    """An interrupt remembers Ctrl-C and SIGTERM within a `with` block, so that work can end in order.
+    """This context manager remembers Ctrl-C and SIGTERM while its `with` block runs, so that work can end in order.
 
-    It is true once a signal was received; a second signal raises an exception at once.
+    Its truth value is True once a signal was received. A second signal raises an exception at once.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
-        """Number of the signal that was received first; None: no signal."""
+        """Number of the signal that was received first, or None if no signal was received."""
         self._waiting = False
 
     def __bool__(self) -> bool:
@@ -96,7 +96,8 @@ class Interrupt:
             _raise(self.number)
 
     def wait(self, call: Callable[[], T]) -> T | None:
-        """Return the result of `call`, or None after a signal, which ends `call` at once, even in a wait for a pipe."""
+        """Return the result of `call`, or None if a signal was received. The signal ends `call` at once, even while
+        `call` waits for a pipe."""
         try:
             self._waiting = True
             return None if self else call()
@@ -108,7 +109,7 @@ class Interrupt:
             self._waiting = False
 
     def until(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield items until a signal is received; a wait for the next one ends at once."""
+        """Yield items until a signal is received. A signal also ends the wait for the next item at once."""
         try:
             self._waiting = True
             for item in items:

@@ -1,4 +1,4 @@
-"""This module opens sealed packets for `--keys FILE`, and counts those that stay sealed."""
+"""This module opens sealed packets for `--keys FILE`, and counts the packets that no key opens."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class KeyTally:
     sealed: int = 0
     opened: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    """Number of packets that did not open, by reason."""
+    """Number of packets that were not opened, by reason."""
 
     @property
     def closed(self) -> int:
@@ -31,7 +31,7 @@ class KeyTally:
 
     @property
     def why(self) -> str:
-        """Return a text with the share of packets that did not open, and the reasons."""
+        """Return a text with the share of packets that were not opened, and the number of packets for each reason."""
         reasons = "; ".join(f"{reason} ({number})" for reason, number in self.reasons.most_common())
         return f"{self.closed / self.sealed:.1%}: {reasons}"
 
@@ -45,10 +45,11 @@ class KeyTally:
 
 
 class Keys:
-    """This class opens packets with the keys of a file, and counts them."""
+    """This class opens sealed packets with the keys of a file, and counts for each SDI how many were opened."""
 
     def __init__(self, path: str) -> None:
-        """Read the file. Raises `LocalError` that names file and key, `OSError` for a file that cannot be read."""
+        """Read the file of keys. Raises `LocalError`, which names the file and the wrong key, or `OSError` if the file
+        cannot be read."""
         self._ring = KeyRing.read(path)
         self._opener = Opener(self._ring)
         self._tallies: dict[int | None, KeyTally] = {}
@@ -56,7 +57,7 @@ class Keys:
         """Counts of the packets of all SDIs together."""
 
     def open(self, frame: bytes, sealed: Packet) -> Opened | Refused:
-        """Try the keys on a sealed packet, and count it."""
+        """Try to open a sealed packet with the keys, and count the result."""
         tried = self._opener.open(frame, sealed)
         sdi = sealed["tss"]["sdi"]
         if sdi not in self._tallies and sdi not in self._ring and len(self._tallies) >= _LISTED:
@@ -66,7 +67,8 @@ class Keys:
         return tried
 
     def read(self, frame: bytes, sealed: Packet, decode: Callable[[bytes], Packet]) -> tuple[Packet, str]:
-        """Return a sealed packet, opened if a key fits, and the result in words; `decode` reads the opened packet."""
+        """Return the packet and the result in words. The packet is opened if a key fits; `decode` decodes the opened
+        frame."""
         tried = self.open(frame, sealed)
         if isinstance(tried, Opened):
             plain = decode(tried.plain_frame)
@@ -76,18 +78,20 @@ class Keys:
         return sealed, tried.reason
 
     def _fit(self, sealed: Packet) -> bool:
-        """Return whether there is a key for a packet; a packet that does not open with its key has a wrong ICV."""
+        """Return whether there is a key for this packet. A packet that has a key and does not open has a wrong ICV."""
         tss = sealed["tss"]
         domain = self._ring.get(tss["sdi"])
         return domain is not None and any(key.epoch in (None, tss["epoch"]) for key in domain.keys[tss["an"]])
 
     @property
     def tallies(self) -> list[tuple[int | None, KeyTally]]:
-        """Return the counts of sealed packets by SDI; None stands for SDIs without keys beyond the first `_LISTED`."""
+        """Return the counts of sealed packets by SDI. The entry None counts further SDIs that have no key, once
+        `_LISTED` SDIs have an entry."""
         return sorted(self._tallies.items(), key=lambda item: (item[0] is None, item[0]))
 
     def report(self) -> bool:
-        """Print on standard error for each SDI how many packets did not open, and why; return whether any did not."""
+        """Print on standard error for each SDI how many packets were not opened, and why. Return True if there was such
+        a packet."""
         for sdi, tally in self.tallies:
             if tally.closed:
                 share = f"{tally.closed} of {count(tally.sealed, 'sealed packet')} did not open"

@@ -1,7 +1,7 @@
-"""This module has the list of commands and the exit statuses; `uetproto.cli.entry` starts the program.
+"""This module has the list of commands and the exit statuses. `uetproto.cli.entry` starts the program.
 
-The module of a command is imported when the command is invoked or its help is printed. It exports `command`, and does
-not catch `UetError` and `OSError`: this module prints these errors as one line on standard error.
+The module of a command is imported when the command is invoked or its help is printed. That module exports `command`,
+and does not catch `UetError` and `OSError`: these errors are printed here, as one line on standard error.
 """
 
 import errno
@@ -38,7 +38,7 @@ EXIT_STATUS = "Exit status: 0; 1 a fault was found; 2 misuse, a missing file too
 
 
 class Commands(click.Group):
-    """This group has the commands by name, and imports a command when it is used."""
+    """This group finds the commands by name, and imports the module of a command only when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -73,7 +73,8 @@ class Commands(click.Group):
         sys.exit(self.status(list(sys.argv[1:] if args is None else args)))
 
     def status(self, args: list[str]) -> int:
-        """Run a command line and return its exit status (interfaces.md §4). All output is written on return."""
+        """Run a command line and return its exit status (interfaces.md §4). Standard output is flushed before the
+        return."""
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # print a question mark for a µ that the encoding lacks
                 stream.reconfigure(errors="replace")

@@ -1,4 +1,5 @@
-"""This module has the command `uetproto open`: it opens the sealed packets of a capture, for tools without the keys."""
+"""This module has the command `uetproto open`: it writes a copy of a capture with its sealed packets opened, for tools
+that have no keys."""
 
 import json
 from collections.abc import Iterator

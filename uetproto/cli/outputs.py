@@ -9,15 +9,16 @@ from uetproto import LocalError
 from uetproto.errors import missing_package
 
 Named = tuple[str, str | os.PathLike[str] | None]
-"""Type of an option or argument with the name of its file, if it has one."""
+"""Type of an option or argument with the name of its file, or with None if it has no file."""
 
 SUFFIXES = (".png", ".svg")
 
 
 def check_output(option: str, output: str | None, others: Iterable[Named]) -> None:
-    """Raise `LocalError` unless `output` can be written and is none of `others`, by whatever name or link.
+    """Raise `LocalError` if `output` cannot be written, or if it is a file of `others`, also under another name or by a
+    link.
 
-    The name "-" among `others` means the file that standard input is read from, if it is a regular file.
+    The name "-" among `others` means the file that standard input is read from, if that is a regular file.
     """
     if output is None or output == "-":
         return
@@ -42,7 +43,7 @@ def check_output(option: str, output: str | None, others: Iterable[Named]) -> No
 
 
 def check_outputs(outputs: Iterable[Named], inputs: Iterable[Named]) -> None:
-    """Check each of several outputs against the inputs and against the outputs before it."""
+    """Raise `LocalError` if an output cannot be written, or if it is the file of an input or of another output."""
     others = list(inputs)
     for option, file in outputs:
         check_output(option, None if file is None else os.fspath(file), others)
@@ -50,14 +51,15 @@ def check_outputs(outputs: Iterable[Named], inputs: Iterable[Named]) -> None:
 
 
 def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raise `LocalError`, before the run, for a suffix not in `suffixes`, and for a file that cannot be written."""
+    """Raise `LocalError` if the suffix of `path` is not in `suffixes`, or if the file cannot be written. It is called
+    before the run."""
     if Path(path).suffix.lower() not in suffixes:
         raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}")
     check_output("--plot", path, ())
 
 
 def check_matplotlib(path: str) -> None:
-    """Raise `LocalError` if matplotlib is missing."""
+    """Raise `LocalError` if matplotlib, which draws the plot `path`, is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -65,7 +67,7 @@ def check_matplotlib(path: str) -> None:
 
 
 def toml_file(argument: str, name: str) -> Named:
-    """Return an argument with its TOML file, or with None if the argument is the name of a shipped file."""
+    """Return an argument with the name of its TOML file, or with None if `name` is the name of a shipped file."""
     return argument, name if name.endswith(".toml") or "/" in name else None
 
 

@@ -17,17 +17,18 @@ _TIMES = range(2**64)  # nanoseconds that a pcapng can hold
 
 
 class Rewritten(NamedTuple):
-    """This record holds the frame and the comment that are written for a record."""
+    """This record holds the frame that is written in place of a captured frame, and a comment."""
 
     frame: bytes
     length: int
     """Length of the frame on the wire in bytes."""
     said: str = ""
-    """Comment that is added to the comment of the record."""
+    """Text that is added to the comment of the captured frame. It is empty if nothing is added."""
 
 
 def rewrite(reader: CaptureReader, output: str, about: str, change: Callable[[Record], Rewritten]) -> int:
-    """Write all records as `change` returns them, and return their number. `about`: a comment about the capture."""
+    """Write a capture with the frames and comments that `change` returns for the records, and return the number of
+    packets. The text `about` is added to the comment of the capture."""
     packets = described = 0
     first = next(reader, None)  # the reader has the comments about the whole capture once it has read a record
     about = "\n".join((*(comment[:_TEXT] for comment in reader.comments[:1]), about))

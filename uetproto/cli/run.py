@@ -1,4 +1,5 @@
-"""This module has the command `uetproto run`: it runs scenarios in virtual time, compares memory, captures frames."""
+"""This module has the command `uetproto run`: it runs scenarios in virtual time, compares the memory of source and
+target, and captures frames."""
 
 import json
 import sys
@@ -237,7 +238,7 @@ def _many(number: int, noun: str, nouns: str | None = None) -> str:
 
 
 def _passed(picoseconds: int) -> str:
-    """Return the virtual time of a run; in a script it passes only in rows that advance it."""
+    """Return the virtual time of a run as text. A scripted run passes time only in steps that advance it."""
     return f"{_time(picoseconds)} of virtual time" if picoseconds else "no virtual time passes"
 
 

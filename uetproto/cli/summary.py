@@ -1,4 +1,4 @@
-"""This module describes packets in words: the one-line summary, and short texts that the commands share."""
+"""This module describes packets in words: it has the one-line summary, and short texts that several commands use."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -27,7 +27,8 @@ Values = Mapping[str, Any]
 
 @lru_cache(maxsize=4096)
 def address(value: int, bits: int) -> str:
-    """Return an address as text: a LID of 16 bits, IPv4 of 32, IPv6 of 128, otherwise a MAC address."""
+    """Return an address as text. `bits` tells its type: 16 for a LID, 32 for IPv4, 128 for IPv6, otherwise a MAC
+    address."""
     if bits == 16:
         return f"LID {value}"
     raw = value.to_bytes(bits // 8, "big")
@@ -42,7 +43,7 @@ def address(value: int, bits: int) -> str:
 
 @cache
 def code(names: type[IntEnum], value: int, what: str = "code") -> str:
-    """Return the name of a code, or `what` and the number for a code without a name."""
+    """Return the name of a code. A code without a name is returned as `what` and its number."""
     try:
         return names(value).name
     except ValueError:
@@ -54,14 +55,15 @@ def count(number: int, noun: str) -> str:
 
 
 def span(first: int, length: int | None, total: int) -> str:
-    """Return a range of bytes of a message, with exclusive end: "100 bytes", "4096–8192 of 12288"."""
+    """Return a range of bytes of a message as text, with exclusive end: "4096–8192 of 12288", or "100 bytes" for the
+    whole message. `length` None means that the end of the range is not known."""
     if first == 0 and length == total:
         return count(total, "byte")
     return f"{first}–{'…' if length is None else first + length} of {total}"
 
 
 def stamp(ns: int) -> str:
-    """Return a time since the first packet as text, to the nanosecond."""
+    """Return a time since the first packet as text with nanosecond precision. `ns` is the time in nanoseconds."""
     size = abs(ns)
     if size < 1_000_000:
         return f"{ns / 1e3:.3f} µs"
@@ -71,7 +73,8 @@ def stamp(ns: int) -> str:
 
 
 def duration(ns: int) -> str:
-    """Return a duration in about three digits: "340 ns", "1.05 ms", "62.8 s"."""
+    """Return a duration as text with about three digits: "340 ns", "1.05 ms", "62.8 s". `ns` is the duration in
+    nanoseconds."""
     for unit, name in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")):
         value = ns / unit
         if value >= 0.9995:
@@ -80,8 +83,8 @@ def duration(ns: int) -> str:
 
 
 def ranges(numbers: list[tuple[int, int]], most: int = 64) -> str:
-    """Return ranges of PSNs with inclusive ends as text: "5, 7–9"; after `most` ranges, the number of further
-    ranges."""
+    """Return ranges of PSNs with inclusive ends as text: "5, 7–9". Only the first `most` ranges are listed; "+3" at the
+    end means that 3 ranges are not listed."""
     shown = [str(first) if first == last else f"{first}–{last}" for first, last in numbers[:most]]
     if len(numbers) > most:
         shown.append(f"+{len(numbers) - most}")
@@ -96,7 +99,8 @@ def sack_base(values: Values) -> int:
 
 
 def sacked(values: Values) -> list[tuple[int, int]]:
-    """Return the PSNs that the bitmap of an ACK_CC or ACK_CCX reports as received, as ranges (pds.md §2.1)."""
+    """Return the PSNs that an ACK_CC or ACK_CCX reports as received in its bitmap, as ranges with inclusive ends
+    (pds.md §2.1)."""
     base, bitmap = sack_base(values), values["sack_bitmap"]
     found: list[tuple[int, int]] = []
     for bit in range(64):
@@ -110,18 +114,19 @@ def sacked(values: Values) -> list[tuple[int, int]]:
 
 
 def pds_layer(packet: Packet) -> Layer | None:
-    """Return the packet delivery header; None: there is none, or it is sealed."""
+    """Return the packet delivery header. It is None if the packet has no such header, or if this header is sealed."""
     return next((layer for layer in packet.layers if layer.form.startswith("pds.")), None)
 
 
 def ses_layer(packet: Packet) -> Layer | None:
-    """Return the SES request or response header; None: there is none, or it is sealed."""
+    """Return the SES request or response header. It is None if the packet has no such header, or if this header is
+    sealed."""
     return next((layer for layer in packet.layers if layer.form.startswith("ses.")), None)
 
 
 def hosts(packet: Packet) -> tuple[int, int, int] | None:
-    """Return source address, destination address, and the number of bits of an address (IP, GID or LID); None: the
-    packet has no addresses."""
+    """Return the source address, the destination address, and the number of bits of such an address (IP, GID or LID).
+    It is None if the packet has no addresses."""
     for form, values, _ in packet.layers:
         if form == "ipv4":
             return values["src"], values["dst"], 32
@@ -136,7 +141,8 @@ def hosts(packet: Packet) -> tuple[int, int, int] | None:
 
 
 def from_to(packet: Packet) -> str:
-    """Return sender and receiver as "10.0.0.1 → 10.0.0.2", with MAC addresses where there is no IP; may be empty."""
+    """Return the sender and the receiver as text: "10.0.0.1 → 10.0.0.2". Without IP these are MAC addresses; the text
+    is empty if the packet has no addresses at all."""
     found = hosts(packet)
     if found is None:
         for form, values, _ in packet.layers:
@@ -146,9 +152,8 @@ def from_to(packet: Packet) -> str:
 
 
 def tone(packet: Packet) -> str:
-    """Return the category of a packet for its colour: bad, trimmed, nack, retx, control, ack, data, or other
-    (no UET).
-    """
+    """Return the category of a packet, which decides its colour: bad, trimmed, nack, retx, control, ack, data, or other
+    (not UET)."""
     if packet.error is not None:
         return "bad" if packet.error.kind == "malformed" else "other"
     if packet.trailer is not None and packet.trailer.ok is False:
@@ -174,10 +179,10 @@ def tone(packet: Packet) -> str:
 
 
 def summary(packet: Packet) -> str:
-    """Return a packet in one line: "ROD_REQ SYN PSN 73728 · WRITE id 1 0–4096 of 12288".
+    """Return the summary of a packet in one line: "ROD_REQ SYN PSN 73728 · WRITE id 1 0–4096 of 12288".
 
-    Marks in brackets follow: [trimmed], [CRC BAD] or [ICV BAD], [crc-suspect], [opened] (it was sealed), [ECN] (a
-    switch marked congestion), [malformed].
+    Marks in brackets follow the summary: [trimmed], [truncated], [crc-suspect], [CRC BAD] or [ICV BAD], [opened] for a
+    packet that was sealed, [ECN] if a switch marked congestion, and [malformed].
     """
     parts = []
     for layer in packet.layers:

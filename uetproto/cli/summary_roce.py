@@ -17,7 +17,8 @@ def syndrome(value: int) -> str:
 
 
 def roce_tone(packet: Packet) -> str:
-    """Return the category of a packet for its colour, as `summary.tone` does for UET: nack, ack, control or data."""
+    """Return the category of a RoCE packet, which decides its colour as in `summary.tone`: nack, ack, control or
+    data."""
     if "aeth" in packet and packet["aeth"]["syndrome"] & 0x60:
         return "nack"
     opcode = packet["bth"]["opcode"]
@@ -27,7 +28,7 @@ def roce_tone(packet: Packet) -> str:
 
 
 def roce_summary(packet: Packet) -> str:
-    """Return a RoCE packet in one line."""
+    """Return the summary of a RoCE packet in one line."""
     bth = packet["bth"]
     opcode = bth["opcode"]
     names = [code.name for code in BthOpcode if code == opcode]

@@ -14,7 +14,7 @@ Values = Mapping[str, Any]
 
 
 def sharp_summary(layer: Layer) -> str:
-    """Return the summary of a layer of SHARP or multicast; empty for a layer without one: the body of a join."""
+    """Return the summary of a SHARP or multicast layer. It is empty for other layers, such as the body of a join."""
     form, values, _ = layer
     if form == "sharp":
         return _message(values)
@@ -48,7 +48,7 @@ def _message(values: Values) -> str:
 
 
 def children_of(bitmap: int) -> list[int]:
-    """Return the children that a NACK or ERROR names: the most significant of 256 bits is child 0."""
+    """Return the children that the bitmap of a NACK or ERROR names. The most significant of its 256 bits is child 0."""
     return [child for child in range(256) if bitmap >> (255 - child) & 1]
 
 

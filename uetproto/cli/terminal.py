@@ -1,4 +1,4 @@
-"""This module has the parts of output that depend on where it goes: colours, width, progress."""
+"""This module handles what depends on where output goes: colours, width, and a line of progress."""
 
 import os
 import re
@@ -14,7 +14,8 @@ if TYPE_CHECKING:  # loaded where a table is printed
 PLAIN_WIDTH = 100  # columns, where standard output is no terminal
 
 Paint = Callable[[str, str], str]
-"""Type of a function `paint(text, style)` that returns the text in a style of `STYLES`, or unchanged."""
+"""Type of a function `paint(text, style)`. It returns the text in a style of `STYLES`, or unchanged if colours are
+off."""
 
 STYLES = {
     "": "",
@@ -30,9 +31,8 @@ STYLES = {
 
 
 def painter() -> Paint:
-    """Return a paint function: it uses colours on a terminal that is not dumb, unless NO_COLOR (no-color.org)
-    is set.
-    """
+    """Return a function that paints text. It uses colours if standard output is a terminal that is not dumb, unless
+    NO_COLOR (no-color.org) is set."""
     plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return _plain if plain else _coloured
 
@@ -46,13 +46,14 @@ def _coloured(text: str, style: str) -> str:
 
 
 def width() -> int:
-    """Return the number of columns of the output."""
+    """Return the width of standard output in columns; it is `PLAIN_WIDTH` if that is no terminal."""
     return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if sys.stdout.isatty() else PLAIN_WIDTH
 
 
 @contextmanager
 def status() -> Iterator[Callable[[str], None]]:
-    """Yield a function that sets the text of a line of progress on standard error, if that is a terminal."""
+    """Yield a function that sets the text of a progress line on standard error. It does nothing if that is no
+    terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -63,9 +64,9 @@ def status() -> Iterator[Callable[[str], None]]:
 
 
 def console(aside: bool = False) -> "Console":
-    """Return a console for tables on standard output, or with `aside` on standard error.
+    """Return a console for tables on standard output, or on standard error if `aside` is True.
 
-    A closed pipe raises `BrokenPipeError`, as in other output; rich alone would end the program with exit status 1.
+    A closed pipe raises `BrokenPipeError`, as other output does; rich alone would end the program with exit status 1.
     """
     from rich.console import Console
 
@@ -77,7 +78,7 @@ def console(aside: bool = False) -> "Console":
 
 
 def printable(text: str) -> str:
-    """Return a text from outside without the characters that control a terminal or end a line."""
+    """Return a text with a replacement character for each character that could control a terminal or end a line."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -85,9 +86,10 @@ _STYLED = re.compile("(\x1b\\[(?:" + "|".join({*STYLES.values(), "0"} - {""}) + 
 
 
 def tell(lines: Iterable[str], aside: bool = False) -> None:
-    """Print lines on standard output, or with `aside` on standard error.
+    """Print lines on standard output, or on standard error if `aside` is True.
 
-    The lines may hold styles of a painter. Texts from outside must be made `printable` before they are put into a line.
+    The lines may have styles that a painter added. A text from a file or a packet must be made `printable` before it is
+    put into a line.
     """
     plain = painter() is _plain
     for line in lines:
@@ -98,7 +100,8 @@ def tell(lines: Iterable[str], aside: bool = False) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write an XML text to a file, or for "-" to standard output, in ASCII only, which any terminal can show."""
+    """Write an XML text to a file, or to standard output if `path` is "-". Standard output gets ASCII only, which any
+    terminal can show."""
     if path == "-":
         sys.stdout.write(text.encode("ascii", "xmlcharrefreplace").decode())
         return
@@ -107,5 +110,5 @@ def write_text(path: str, text: str) -> None:
 
 
 def shortened(text: str, room: int) -> str:
-    """Return `text`, shortened to at most `room` characters."""
+    """Return `text`, cut to at most `room` characters. An ellipsis marks a cut."""
     return text if len(text) <= room else text[: max(0, room - 1)] + "…"[:room]

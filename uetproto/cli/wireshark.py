@@ -1,4 +1,4 @@
-"""This module has the command `uetproto wireshark`: it installs the dissector, or prints its path."""
+"""This module has the command `uetproto wireshark`: it installs the Wireshark dissector, or prints its path."""
 
 import os
 import shutil

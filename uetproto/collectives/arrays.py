@@ -1,4 +1,4 @@
-"""This module has the messages of a schedule as columns, so that millions of messages need no objects."""
+"""This module holds the messages of a schedule as arrays, so that millions of messages need no objects."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from uetproto.collectives.algorithms.schedule import Ints
 
 
 class MessageColumns(NamedTuple):
-    """Message columns hold messages as arrays with one entry for each message, as `Schedule.arrays` defines them."""
+    """This record holds messages as arrays with one entry for each message, as `Schedule.arrays` defines them."""
 
     step: Ints
     src: Ints
@@ -25,10 +25,10 @@ class MessageColumns(NamedTuple):
 
     @classmethod
     def of(cls, **columns: Ints | int) -> "MessageColumns":
-        """Return messages from columns that broadcast together.
+        """Return messages from columns, which numpy broadcasts together.
 
-        A value that is the same in all messages takes no memory. Two columns that are one array, as target and start
-        often are, take the memory of one.
+        A value that is the same in all messages takes no memory. If two columns are the same array, as `target` and
+        `start` often are, this array is stored once.
         """
         shape = np.broadcast_shapes(*map(np.shape, columns.values()))
         once: dict[tuple[int, object], Ints] = {}
@@ -41,18 +41,18 @@ class MessageColumns(NamedTuple):
         return cls(*(once[id(columns[name]), _TYPES.get(name)] for name in cls._fields))
 
     def select(self, which: NDArray[np.bool_] | Ints) -> "MessageColumns":
-        """Return the messages that a mask selects, or those at indices, in the order of the indices."""
+        """Return the messages that a mask selects, or those at given indices in the order of these indices."""
         return MessageColumns(*(column[which] for column in self))
 
     def by_step(self) -> "MessageColumns":
-        """Return the messages in the order of steps, and within a step as listed."""
+        """Return the messages sorted by step. Messages of the same step keep their order."""
         if np.all(self.step[1:] >= self.step[:-1]):
             return self
         return self.select(np.argsort(self.step, kind="stable"))
 
     @classmethod
     def join(cls, parts: "Sequence[MessageColumns]") -> "MessageColumns":
-        """Return the messages of all parts, in the order of steps."""
+        """Return the messages of all parts, sorted by step."""
         if len(parts) == 1:
             return parts[0].by_step()
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True))).by_step()

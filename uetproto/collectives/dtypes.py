@@ -1,7 +1,7 @@
-"""This module defines the element types that collectives move and reduce (collectives.md §1.6), as NumPy dtypes.
+"""This module defines the element types that collectives move and reduce (collectives.md §1.6), as NumPy data types.
 
-bfloat16 and float8 are types of `ml_dtypes`, which is imported only when one of them is named; whoever made an array
-of such a type has imported it already.
+bfloat16 and float8 are types of `ml_dtypes`. This package is imported only when one of its types is named; an array of
+such a type exists only if the package was imported before.
 """
 
 from enum import Enum
@@ -17,7 +17,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 
 
 class ElementKind(Enum):
-    """An element kind is a class of element types that a reduction treats alike."""
+    """This enumeration has the classes of element types that a reduction treats alike."""
 
     BOOL = "bool"
     INT = "int"
@@ -34,15 +34,16 @@ KINDS = {
     **dict.fromkeys(("float16", "float32", "float64", *_EXTENSIONS.values()), ElementKind.FLOAT),
     **dict.fromkeys(("complex64", "complex128"), ElementKind.COMPLEX),
 }
-"""Maps NumPy's name of every legal type to its class."""
+"""Maps the NumPy name of every legal element type to its `ElementKind`."""
 
 REAL_OF = {"complex64": "float32", "complex128": "float64"}
-"""Maps each complex type to the type of its parts: one call may mix the complex type and the real one (collectives.md
+"""Maps each complex type to the type of its real and imaginary parts. One call may mix both types (collectives.md
 §1.1)."""
 
 
 def dtype(name: str) -> np.dtype[Any]:
-    """Return the type with a name of collectives.md §1.6, NumPy or ml_dtypes. Raises `LocalError` for another name."""
+    """Return the element type with a name of collectives.md §1.6, NumPy or ml_dtypes. Raises `LocalError` for another
+    name."""
     name = _EXTENSIONS.get(name, name)
     if name not in KINDS:
         raise LocalError("dtype", f"{name!r} is not legal{similar(name, KINDS)}", ", ".join(KINDS))
@@ -57,14 +58,15 @@ def dtype(name: str) -> np.dtype[Any]:
 
 
 def kind_of(type_: np.dtype[Any]) -> ElementKind:
-    """Return the class of a type. Raises `LocalError` for a type that cannot be sent, and for foreign byte order."""
+    """Return the class of an element type. Raises `LocalError` for a type that cannot be sent, and for foreign byte
+    order."""
     if type_.name not in KINDS or not type_.isnative:
         raise LocalError("dtype", f"{type_!r}; legal, in native byte order: {', '.join(KINDS)}")
     return KINDS[type_.name]
 
 
 def is_whole(array: Array) -> bool:
-    """Return whether the elements are contiguous in memory, so that they can be sent without a copy."""
+    """Return whether the elements of an array are contiguous in memory, so that they can be sent without a copy."""
     return bool(array.flags.c_contiguous)
 
 

@@ -1,8 +1,8 @@
-"""This module has a network without packets: each message takes alpha and the time of its bytes.
+"""This module has a network without packets, in which each message takes alpha and the time of its bytes.
 
 This is the time model of collectives.md §3.0: a message occupies the sender's sending port and the receiver's receiving
-port for `alpha + len * beta`. A port can send and receive at the same time. A free port begins the first message that
-both ends have posted and whose other port is free, in the order of the calls of `send`.
+port for `alpha + len * beta`. A port can send and receive at the same time. A free port begins the first message, in
+the order of the calls of `send`, that both ranks have posted and whose other port is free.
 """
 
 from bisect import bisect_left, insort
@@ -28,14 +28,14 @@ _Port: TypeAlias = tuple[int, str, bool]
 
 
 class Path(NamedTuple):
-    """This record describes the time that messages between two ranks take."""
+    """This record says how long messages between two ranks take."""
 
     alpha: int = 1_000_000
-    """Picoseconds for each message."""
+    """Latency of a message in picoseconds."""
     rate: int = 400 * 10**9
-    """Rate in bits per second: beta is 8 / rate."""
+    """Rate in bits per second. In the time model, beta is 8 / rate."""
     port: str = "nic"
-    """Port of the rank: messages of the same port wait for each other."""
+    """Name of the port of the rank. Messages through the same port wait for each other."""
 
     def time(self, length: int) -> int:
         """Return the picoseconds that a message of `length` bytes takes."""
@@ -44,7 +44,7 @@ class Path(NamedTuple):
 
 @dataclass(slots=True)
 class _ModelEnd:
-    """A model end is the `RankTransport` of a rank of the model."""
+    """This class is the `RankTransport` of a rank of the model."""
 
     network: "ModelNetwork"
     rank: int
@@ -66,10 +66,11 @@ class _ModelEnd:
 
 
 class ModelNetwork(CollectiveNetwork):
-    """This class implements a network of ranks with a `Path` between each two."""
+    """This class is a network without packets: a `Path` between two ranks gives the time of their messages."""
 
     def __init__(self, size: int, path: Path | Callable[[int, int], Path] | None = None) -> None:
-        """Make the network. `path`: one path for all pairs of ranks, or a function of source and destination."""
+        """Make the network. `path` is one path for all pairs of ranks, or a function of source and destination. None
+        means the default `Path`."""
         self.size = size
         self.timers = CollectiveTimers()
         self.messages = 0
@@ -86,7 +87,7 @@ class ModelNetwork(CollectiveNetwork):
         """Messages that wait for ports, by each of their two ports, in the order of the calls of `send`."""
         self._busy: set[_Port] = set()
         self._tried: dict[_Port, None] = {}
-        """Ports that may begin a message at this instant."""
+        """Ports at which a message may begin at this instant."""
 
     @property
     def now(self) -> int:
@@ -96,18 +97,18 @@ class ModelNetwork(CollectiveNetwork):
         return self._ends[rank]
 
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
-        """Return True, which says that only timers are in progress: messages of this network are timers, too."""
+        """Return True. It says that only timers are in progress, because messages of this network are timers, too."""
         return True
 
     def advance(self, instant: int) -> None:
         self._now = max(self._now, instant)
 
     def fail(self, rank: int, why: str) -> None:
-        """Make all later messages of a rank fail with a reason."""
+        """Let all later messages from or to a rank fail with the reason `why`."""
         self._ends[rank].dead = why
 
     def post(self, source: int, destination: int, tag: Tag, half: MessageHalf, sends: bool) -> None:
-        """Post a send or a receive; the message is ready when both are posted."""
+        """Post a send or a receive. The message is ready when both its send and its receive are posted."""
         for rank in (source, destination):
             if not 0 <= rank < self.size:
                 raise LocalError("peer", rank, f"0 … {self.size - 1}")
@@ -157,10 +158,10 @@ class ModelNetwork(CollectiveNetwork):
 
 
 class _ModelMessage(NamedTuple):
-    """A model message is ready at both ends, or under way."""
+    """This record holds a message whose send and receive are posted, until it has arrived."""
 
     number: int
-    """Number of the call of `send`."""
+    """Running number of the call of `send`."""
     leaves: _Port
     arrives: _Port
     time: int

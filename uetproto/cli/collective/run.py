@@ -1,4 +1,5 @@
-"""This module runs one operation of `uetproto collective` with real tensors over one fabric, and counts every byte."""
+"""This module runs one operation of `uetproto collective` with real tensors over one emulated fabric, and measures its
+time, messages and bytes."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -48,15 +49,16 @@ RATE = 400 * 10**9
 DELAY = MICROSECOND
 """Delay of every cable, and of a hop within a host, in picoseconds."""
 WAYS = 3
-"""Number of crossings of the fabric that a message needs: one for the grant, one for the bytes, one for the
-acknowledgement."""
+"""Number of times that a message pays the delay of its path: the grant, the bytes and the acknowledgement each cross
+the fabric once."""
 MOST_RANKS = 4096
-"""Largest number of ranks in a run without packets."""
+"""Largest number of ranks in a run that is modelled without packets."""
 MOST_WITH_PACKETS = 256
 MOST_HELD = 64 << 30
-"""Largest size in bytes of the vectors of all ranks together in a run."""
+"""Largest total size in bytes of the vectors of all ranks of a run."""
 AUTO = "auto"
-"""Name that, in place of an algorithm, asks for a choice by time (`costs.choice`)."""
+"""Name that stands in place of an algorithm. It asks for the algorithm with the shortest predicted time
+(`costs.choice`)."""
 MULTICAST = "multicast"
 
 Progress = Callable[[int, int], None]
@@ -69,23 +71,26 @@ class CollectiveCase:
 
     op: str
     algorithm: str | None
-    """Name of the algorithm; None: the default for the number of bytes; `AUTO`: the choice of NCCL, with SHARP."""
+    """Name of the algorithm. None means the default for this number of bytes. `AUTO` means the algorithm with the
+    shortest predicted time, as NCCL chooses it; SHARP is one of the candidates."""
     ranks: int
     length: int
-    """Bytes of the full vector."""
+    """Size of the full vector in bytes."""
     dtype: Dtype
     reduce_op: dist.ReduceOp = dist.ReduceOp.SUM
     transport: str = "uet"
     kind: str = "switch"
-    """Kind of topology."""
+    """Name of the topology, such as `switch` or `leaf-spine`."""
     shape: Mapping[str, Any] = field(default_factory=dict)
     matrix: GpuMatrix | None = None
-    """Matrix of each host; None: a generated one, like that of a DGX."""
+    """Matrix of the connections between the GPUs of a host; it applies to each host. None means a generated matrix,
+    which is like that of a DGX."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options `channels`, `slices`, `sockets`, `between`; algorithms that do not have them ignore them."""
+    """Options `channels`, `slices`, `sockets` and `between` of the algorithm. An algorithm ignores an option that it
+    does not have."""
     cross_nic: int = PREFER_SAME_NIC
     ports: int = 1
-    """Ports of each NIC."""
+    """Number of ports of each NIC."""
     sharp: Mapping[str, Any] = field(default_factory=dict)
     """Settings of SHARP that differ from the defaults."""
     multicast: Mapping[str, Any] = field(default_factory=dict)
@@ -93,7 +98,8 @@ class CollectiveCase:
 
 
 class PreparedCase:
-    """A prepared case is a legal case with its schedule and its fabric, before the run."""
+    """This class holds a case that was found to be legal, with its schedule and its topology. The method `run` runs the
+    case."""
 
     def __init__(self, case: CollectiveCase) -> None:
         """Prepare a case. Raises `LocalError` for a case that is not legal."""
@@ -118,10 +124,10 @@ class PreparedCase:
             if algorithm == "hcoll_sharp"
             else [[rank] for rank in range(case.ranks)]
         )
-        """Groups of ranks with a common leader, the first rank; only leaders use the aggregation nodes."""
+        """Groups of ranks. The first rank of a group is its leader, and only the leaders use the aggregation nodes."""
         row = ALGORITHMS[case.op].get(algorithm)
         self.offloaded = row is not None and row.make is None
-        """Whether the network carries out the collective, without a schedule."""
+        """This flag is True if the network carries out the collective, so that the ranks follow no schedule."""
         self.schedule: Schedule
         if self.offloaded:
             refused = refusal(algorithm, case.transport, case.kind)
@@ -137,7 +143,7 @@ class PreparedCase:
             )
 
     def check_memory(self) -> None:
-        """Raise `LocalError` if the tensors of the case are larger than a run may hold."""
+        """Raise `LocalError` if the tensors of all ranks together are larger than `MOST_HELD` bytes."""
         if self.case.length * self.case.ranks > MOST_HELD:
             most = MOST_HELD // self.case.ranks
             raise LocalError("bytes", f"{self.case.length}; legal with {self.case.ranks} ranks: at most {most}")
@@ -147,17 +153,18 @@ class PreparedCase:
         return self.schedule.algorithm
 
     def bandwidth(self, a: int, b: int) -> int:
-        """Return the bytes per second between two ranks of a host."""
+        """Return the bandwidth between two ranks of the same host in bytes per second."""
         return self.matrix.bandwidth(self.topology.local(a), self.topology.local(b))
 
     @property
     def relays(self) -> bool:
-        """Return whether messages to other rails are forwarded by a rank of their own host (PXN)."""
+        """Return whether a rank of the sender's host forwards the messages that go to another rail (PXN)."""
         return self.case.transport in TRANSPORTS and self.case.cross_nic != ALLOW_CROSS
 
     @property
     def between(self) -> Costs:
-        """Return alpha and beta between hosts; they include the hop within the host if messages are relayed."""
+        """Return the costs between hosts: the latency alpha and the time per byte beta. If messages are relayed, these
+        costs include the hop within the host."""
         if self.case.transport not in TRANSPORTS:
             return Costs(Path().alpha / SECOND, 8 / Path().rate)
         hops, relayed = self._farthest
@@ -168,7 +175,8 @@ class PreparedCase:
 
     @property
     def _ports_of_a_message(self) -> int:
-        """Return how many ports a message uses: over uet all, by RUD; over roce one, that of its queue pair."""
+        """Return how many ports a message uses. A message over UET uses all ports, because RUD spreads its packets; one
+        over RoCE uses the port of its queue pair."""
         return self.case.ports if self.case.transport == "uet" else 1
 
     @cached_property
@@ -184,7 +192,8 @@ class PreparedCase:
 
     @property
     def inside(self) -> Costs:
-        """Return alpha and beta within a host: those of the worst connection of neighbours."""
+        """Return the costs alpha and beta within a host. Beta is that of the slowest connection between neighbouring
+        ranks."""
         slowest = min(
             (self.bandwidth(a, b) for host in self.hosts for a, b in zip(host, host[1:] + host[:1], strict=True)),
             default=1,
@@ -193,7 +202,8 @@ class PreparedCase:
 
     @cached_property
     def formula(self) -> FormulaResult | None:
-        """Return steps, bytes and time by the formula, or None if the algorithm has none."""
+        """Return the steps, the bytes and the time that the formula of the algorithm gives, or None if it has no
+        formula."""
         case = self.case
         if self.offloaded:
             return self._formula_in_network()
@@ -223,12 +233,14 @@ class PreparedCase:
 
     @property
     def sharp(self) -> Offer | None:
-        """Return the offer of the aggregation nodes; None: there is none."""
+        """Return what the aggregation manager grants for this case, with the costs, or None if SHARP cannot carry the
+        case out."""
         return self._offer if isinstance(self._offer, Offer) else None
 
     @cached_property
     def _offer(self) -> Offer | str:
-        """Return the offer of the aggregation nodes, or the reason why there is none."""
+        """Return what the aggregation manager grants for this case, or the reason why SHARP cannot carry the case
+        out."""
         case = self.case
         refused = refusal("sharp", case.transport, case.kind)
         if refused is not None:
@@ -238,7 +250,7 @@ class PreparedCase:
 
     @property
     def _subgroups(self) -> tuple[str, ...]:
-        """Return the subgroups of HCOLL_SBGP."""
+        """Return the subgroups that the setting HCOLL_SBGP names."""
         texts = {name: str(value) for name, value in self.case.sharp.items() if name == "HCOLL_SBGP"}
         found: tuple[str, ...] = SharpOptions.of(texts).sbgp
         return found
@@ -266,8 +278,8 @@ class PreparedCase:
 
     @property
     def nic_bytes(self) -> float | None:
-        """Return the bytes that the busiest NIC sends to other hosts (collectives.md §3.8); None: the algorithm is not
-        hierarchical."""
+        """Return the bytes that the busiest NIC sends to other hosts (collectives.md §3.8), or None if the algorithm is
+        not hierarchical."""
         if self.nodes is None:
             return None
         if self.offloaded:
@@ -278,7 +290,8 @@ class PreparedCase:
 
     @property
     def promised(self) -> int | None:
-        """Return the bytes that the schedule, or a formula, puts on all links together; None: this is not known."""
+        """Return the bytes on all links together as the schedule or a formula predicts them, or None if nothing
+        predicts them."""
         case = self.case
         if self.algorithm == MULTICAST:
             return self._promised_by_multicast()
@@ -296,7 +309,7 @@ class PreparedCase:
 
     @property
     def item(self) -> int:
-        """Return the size of an element in bytes; an element of a barrier has one byte."""
+        """Return the size of an element in bytes. An element of a barrier counts as one byte."""
         return 1 if self.case.op == "barrier" else self.case.dtype.itemsize
 
     @property
@@ -312,7 +325,8 @@ class PreparedCase:
     def run(
         self, capture: str | None = None, taps: list[str] | None = None, progress: Progress | None = None
     ) -> MeasuredCollective:
-        """Run the case and return the measurements. `taps`: nodes whose ports are captured."""
+        """Run the case and return the measurements. A capture of the ports of the nodes `taps` is written to the file
+        `capture`."""
         case, total = self.case, len(self.schedule.arrays()["step"])
         inner = self._network(capture, taps)
         meter = LinkMeter(inner.world.network.hops, case.transport) if isinstance(inner, PacketNetwork) else None
@@ -344,9 +358,9 @@ class PreparedCase:
         )  # fmt: skip
 
     def _formula_instead(self, by_ranks: str | None) -> tuple[FormulaResult | None, int | None, str]:
-        """Return the formula, the bytes on all links and a line about them for a collective that SHARP did not carry
-        out, but the ranks `by_ranks`; None: they did when SHARP had failed.
-        """
+        """Return the formula, the bytes on all links, and a line of text, for a collective that SHARP did not carry
+        out. The ranks ran the algorithm `by_ranks` instead; it is None if they did so because SHARP failed during the
+        operation."""
         if by_ranks is None:
             return None, None, "SHARP failed and the ranks did it: there is no formula for both"
         options = SharpOptions.of({name: str(value) for name, value in self.case.sharp.items() if name in BY_NAME})
@@ -356,9 +370,10 @@ class PreparedCase:
         return instead.formula, instead.promised, f"the ranks ran {by_ranks}, whose formula stands beside it"
 
     def _steps(self, network: Any, monitor: OffloadMonitor, counted: int) -> int:
-        """Return the steps of an algorithm of the network.
+        """Return the number of steps of a collective that the network carries out.
 
-        For SHARP these are the levels of the tree, up and down; for multicast, the blocks that one chain sends in turn.
+        For SHARP it counts the levels of the tree, up and down. For multicast it counts the blocks that one chain of
+        senders sends in turn.
         """
         if self.case.ranks == 1:
             return 0

@@ -1,8 +1,8 @@
 """This module has the command `uetproto ladder`: it draws a capture as a message sequence chart (text, SVG, JSON
 lines).
 
-`rows.py` makes rows of packets, and `Chart` makes lines of rows, one after the other, so that the whole capture is
-never in memory.
+`rows.py` makes rows from packets, and `Chart` makes lines from rows. Each row is drawn before the next is read, so that
+the whole capture is never in memory.
 """
 
 import os
@@ -49,12 +49,11 @@ _MARK = "▸"
 
 
 class Chart:
-    """This class draws rows as lines of `columns` characters: one lifeline for each host, in the order of
-    appearance.
-    """
+    """This class draws rows as lines of text. Each host has a lifeline, in the order of appearance; the hosts that do
+    not fit into `columns` characters share the last lifeline."""
 
     def __init__(self, columns: int, paint: Paint, numbered: bool = False) -> None:
-        """Make an empty chart. `numbered`: draw packet numbers."""
+        """Make an empty chart. If `numbered` is True, it shows the numbers of the packets."""
         self._columns = columns
         self._paint = paint
         self._numbered = numbered
@@ -65,7 +64,8 @@ class Chart:
         self._beside = False  # whether texts stand to the right of the lifelines, not on arrows
 
     def lines(self, drawn: Iterable[Row], ahead: int = _AHEAD) -> Iterator[str]:
-        """Yield the lines. `ahead` rows are read before the first line; hosts that appear later cause a new heading."""
+        """Yield the lines of the chart. The hosts of the first `ahead` rows are known before the first line; a host
+        that appears later causes a new heading."""
         stream = iter(drawn)
         first = list(islice(stream, ahead))
         new = self._meet(first)

@@ -1,6 +1,5 @@
-"""This module makes the rows of a ladder: an arrow for a packet, one row for a run of similar packets, one row for a
-pause.
-"""
+"""This module makes the rows of a message sequence chart: an arrow for a packet, one row for a run of similar packets,
+and one row for a pause."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,17 +33,19 @@ _FATES: dict[str | None, tuple[str, str]] = {
     FrameOutcome.TRIMMED:           ("trimmed", " [trimmed on the way]"),
     FrameOutcome.DAMAGED:           ("bad",     " [damaged on the way]"),
 }  # fmt: skip
-"""Tone and mark of an arrow, by the comment that `uetproto run` writes about a captured frame (in pcapng only)."""
+"""Category (a key of `TONES`) and mark of an arrow, by the comment that `uetproto run` writes about a captured frame.
+Only pcapng has such comments."""
 
 Host = tuple[int, int]
-"""Type of a host: an IP address and its number of bits."""
+"""Type of a host: the number of its IP address and the bits of the address, 32 or 128."""
 
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Arrow:
-    """An arrow is the row of one packet; packets with the same `like` may be drawn together as one row."""
+    """This row is the arrow of one packet. Consecutive packets with an equal `like` may be drawn together as one
+    row."""
 
     index: int
     time_ns: int  # since the first packet
@@ -59,9 +60,8 @@ class Arrow:
 
 @dataclass(slots=True)
 class More:
-    """This row stands for `count` packets like that of the arrow before it. `psns`: first and last PSN, if all PSNs are
-    consecutive.
-    """
+    """This row stands for `count` further packets that resemble that of the arrow before. `psns` has their first and
+    last PSN if their PSNs are consecutive, otherwise None."""
 
     count: int
     src: Host
@@ -86,7 +86,7 @@ Row = Arrow | More | Pause
 
 @dataclass(slots=True)
 class LadderTally:
-    """This class counts packets that were read, and rows that were drawn."""
+    """This class counts the packets that were not drawn, by cause, and the rows that were drawn."""
 
     malformed: int = 0
     other_packets: int = 0  # packets that are neither UET nor RoCE, or have no addresses, such as PFC
@@ -98,17 +98,18 @@ class LadderTally:
 
 @dataclass(slots=True)
 class LadderChoice:
-    """This class selects the packets to draw from one interface, by default the first interface."""
+    """This class selects the packets to draw. They are packets of one interface: the first one if `interface` is
+    None."""
 
     interface: str | None = None
     pdc: int | None = None
     numbers: Sequence[range] | None = None
     marks: Collection[int] = frozenset()
-    """Numbers of packets that are always drawn, whatever PDC and numbers are chosen, each as a row of its own."""
+    """Numbers of packets that are always drawn, each as a row of its own, even if `pdc` and `numbers` exclude them."""
 
     @property
     def end(self) -> int | None:
-        """Return the number of the first packet after those that are drawn; None: packets are drawn to the end of the
+        """Return the number that follows the last packet to be drawn, or None if packets are drawn to the end of the
         capture."""
         if self.numbers is None:
             return None
@@ -121,9 +122,9 @@ class LadderChoice:
 class LadderConversation:
     """This class selects the packets of a PDC or a queue pair, by its number.
 
-    A RoCE header names only the destination queue pair; datagrams also name the source. Answers are found by the source
-    port: many implementations derive it from the numbers of both queue pairs, so that it is equal in both directions
-    (roce.md §1).
+    A RoCE header names the destination queue pair; only that of a datagram also names the source. Answers are therefore
+    found by their UDP source port: many implementations derive it from the numbers of both queue pairs, so that it is
+    equal in both directions (roce.md §1).
     """
 
     def __init__(self, number: int) -> None:
@@ -152,7 +153,8 @@ class LadderConversation:
 def arrows(
     file: str, reader: CaptureReader, decoding: Decoding, choice: LadderChoice, tally: LadderTally
 ) -> Iterator[Arrow]:
-    """Yield the UET and RoCE packets of `file` that are chosen."""
+    """Yield an arrow for each UET or RoCE packet of `file` that `choice` selects, and count in `tally` the packets that
+    are not drawn."""
     chosen: dict[int, bool] = {}
     latest: dict[object, int] = {}
     start_ns = None
@@ -223,7 +225,8 @@ def arrows(
 
 
 def _is_repeated(latest: dict[object, int], src: int, bth: Mapping[str, Any]) -> bool:
-    """Return whether a packet of RC repeats an earlier one: its PSN is not beyond the latest."""
+    """Return whether a packet of RC repeats an earlier one. It does so if its PSN is not beyond the latest PSN of its
+    flow."""
     if bth["opcode"] >> 5 != Transport.RC:
         return False
     flow, psn = (src, bth["destqp"], bth["opcode"] & 0x1F in RESPONSES), bth["psn"]
@@ -247,8 +250,8 @@ _PAUSE_RATIO = 10  # a pause is so many times longer than the mean time between 
 
 
 def rows(packets: Iterable[Arrow], collapse: bool = True) -> Iterator[Row]:
-    """Yield arrows and the pauses between them; a long run of similar packets becomes its first arrow, a `More`, and
-    its last arrow."""
+    """Yield the arrows and the pauses between them. If `collapse` is True, a long run of similar packets becomes its
+    first arrow, a `More`, and its last arrow."""
     last_ns = gaps = total = 0
     run: _Run | None = None
     for arrow in packets:
@@ -305,7 +308,7 @@ class _Run:
 
 
 def limited(all_rows: Iterator[Row], limit: int | None, tally: LadderTally) -> Iterator[Row]:
-    """Yield the first `limit` rows; pauses do not count."""
+    """Yield the first `limit` rows, or all rows if it is None. Pauses do not count as rows."""
     for row in all_rows:
         if limit is not None and tally.drawn == limit:
             tally.cut = True

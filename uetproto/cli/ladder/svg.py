@@ -1,6 +1,5 @@
-"""This module draws a ladder as SVG without a library, on a background of its own, so that it is legible on any
-page.
-"""
+"""This module draws a message sequence chart as SVG without a library. The chart has its own background, so that it is
+legible on any page."""
 
 from html import escape
 
@@ -36,7 +35,8 @@ _CHAR = 6.7  # pixels of a character, about
 
 
 def ladder_svg(found: list[Row], title: str, note: str = "", numbered: bool = False) -> str:
-    """Return the text of an SVG file with the rows. `note` stands beside `title`; `numbered`: draw packet numbers."""
+    """Return the text of an SVG file that shows the rows. `note` is drawn at the right of `title`. If `numbered` is
+    True, the chart shows packet numbers."""
     hosts = list(dict.fromkeys(h for row in found if not isinstance(row, Pause) for h in (row.src, row.dst)))
     beside = len(hosts) > 2
     gap = _MANY if beside else _TWO

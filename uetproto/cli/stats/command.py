@@ -111,7 +111,7 @@ def command(
 
 
 def json_lines(measured: list[Measurements]) -> Iterator[dict[str, Any]]:
-    """Yield the flows, the messages and a summary of each vantage point."""
+    """Yield the JSON objects of the flows, of the messages and of a summary, for one vantage point after the other."""
     for one in measured:
         where = {"file": one.file, "interface": one.interface}
         for row in (*one.flows.kept, *one.messages.kept):

@@ -14,18 +14,20 @@ if TYPE_CHECKING:  # loaded where a table is printed
     from rich.table import Table
 
 FLOWS = 16
-"""Number of flows that are listed: those with most packets."""
+"""Largest number of flows that are listed. Flows with the most packets are listed first."""
 SLOW, EACH = 8, 64
-"""Number of messages that are listed: of the slowest ones, and of the first ones of a PDC."""
+"""Largest numbers of messages that are listed: `SLOW` if the slowest are listed, `EACH` if those of one PDC are
+listed."""
 
 INTERFACES = 64
-"""Number of interfaces that are shown: those with most packets."""
+"""Largest number of interfaces that are shown. Those with the most packets are shown."""
 
 NONE = "–"
 
 
 def shown(measured: Sequence[Measurements]) -> list[Measurements]:
-    """Return the vantage points that are shown, in the order of the captures."""
+    """Return the vantage points to show, in the order of the captures. If there are more than `INTERFACES`, these are
+    the ones with the most packets."""
     if len(measured) <= INTERFACES:
         return list(measured)
     most = sorted(range(len(measured)), key=lambda number: -measured[number].packets)[:INTERFACES]
@@ -33,7 +35,7 @@ def shown(measured: Sequence[Measurements]) -> list[Measurements]:
 
 
 def heading(measured: Measurements, paint: Paint) -> Iterator[str]:
-    """Yield the lines about a vantage point as a whole."""
+    """Yield the lines about a vantage point: its packets, bytes and duration, and the packets by type."""
     name = ", ".join(filter(None, (measured.file, measured.interface)))
     lasted = duration(measured.last_ns - (measured.first_ns or 0))
     packets = f"{measured.packets:,} packet{'s' * (measured.packets != 1)}"
@@ -47,7 +49,7 @@ def heading(measured: Measurements, paint: Paint) -> Iterator[str]:
 
 
 def flows(rows: RowTable) -> Iterator["Table | str"]:
-    """Yield a table of the flows with most packets."""
+    """Yield a table of the flows with the most packets, and lines about the flows that the table leaves out."""
     table = _table("flow", "packets", "payload", "goodput", "window", "to ACK: p50", "p99", "max")
     shown = sorted(rows.kept, key=lambda row: -row.packets)[:FLOWS]
     for row in shown:
@@ -62,7 +64,8 @@ def flows(rows: RowTable) -> Iterator["Table | str"]:
 
 
 def messages(measured: Measurements, all_of_them: bool) -> Iterator["Table | str"]:
-    """Yield a table of latencies by opcode, then of the slowest messages, or of all messages of a PDC."""
+    """Yield a table of latencies by opcode, and a table of the slowest messages. If `all_of_them` is True, the second
+    table lists the messages of a PDC instead."""
     if measured.latency:
         table = _table("messages", "answered", "latency: p50", "p90", "p99", "max")
         for opcode, times in sorted(measured.latency.items()):
@@ -85,7 +88,7 @@ def messages(measured: Measurements, all_of_them: bool) -> Iterator["Table | str
 
 
 def left_out(report: AuditReport, measured: Sequence[Measurements]) -> Iterator[str]:
-    """Yield lines about interfaces that are not shown, and about packets that were read and are not in the tables."""
+    """Yield lines about the interfaces that are not shown, and about the packets that were read but are in no table."""
     more = len(measured) - INTERFACES
     if more > 0:
         packets = sum(one.packets for one in measured) - sum(one.packets for one in shown(measured))
@@ -96,7 +99,7 @@ def left_out(report: AuditReport, measured: Sequence[Measurements]) -> Iterator[
 
 
 def rate(bits: int | None) -> str:
-    """Return bits per second in words, with three digits."""
+    """Return a rate as text with three digits and its unit. `bits` are bits per second; None gives a dash."""
     if bits is None:
         return NONE
     for unit, name in ((10**12, "Tb/s"), (10**9, "Gb/s"), (10**6, "Mb/s"), (10**3, "kb/s")):

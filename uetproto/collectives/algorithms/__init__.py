@@ -1,1 +1,2 @@
-"""This package has the schedules of the collective algorithms: which rank sends which elements where in which step."""
+"""This package makes the schedules of the collective algorithms: which rank sends which elements to which rank in which
+step."""

@@ -1,4 +1,4 @@
-"""This module plans all_to_all: every rank sends one block to every other rank (collectives.md §3.6)."""
+"""This module plans all_to_all, in which every rank sends one block to every other rank (collectives.md §3.6)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,20 +15,22 @@ from uetproto.collectives.arrays import MessageColumns
 from uetproto.errors import LocalError
 
 Partner: TypeAlias = Callable[[Ints, Ints], Ints]
-"""Function that returns the partners of ranks in steps 1 .. N-1."""
+"""Type of a function `partner(ranks, steps)`. It returns the ranks with which `ranks` exchange blocks in these steps,
+which count from 1."""
 
 
 def pairwise(request: ScheduleRequest, *, at_once: bool = False) -> PlannedSchedule:
-    """Return a plan in which rank r sends to r+s and receives from r-s in step s: each step is a permutation.
+    """Return a plan in which rank r sends to rank r-s and receives from rank r+s in step s, modulo N, for s = 1 .. N-1.
 
-    `at_once`: all blocks are sent in one step.
+    If `at_once` is True, all these blocks are sent in a single step.
     """
     size = request.size
     return _direct(request, to=lambda r, s: (r - s) % size, source=lambda r, s: (r + s) % size, at_once=at_once)
 
 
 def xor(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan in which rank r exchanges with rank r xor s in step s; N has to be a power of two."""
+    """Return a plan in which rank r exchanges blocks with rank r xor s in step s. The number of ranks has to be a power
+    of two."""
     if request.size & (request.size - 1):
         raise LocalError(
             "size", f"{request.size} is no power of two, which xor needs; legal for any are pairwise, linear, bruck"
@@ -40,7 +42,8 @@ linear = partial(pairwise, at_once=True)
 
 
 class _Blocks:
-    """This class gives the positions of the block from rank i to rank j, in the input of i and the output of j."""
+    """This class gives the size of the block from rank i to rank j, and its position in the input of i and in the
+    output of j."""
 
     def __init__(self, request: ScheduleRequest) -> None:
         splits = request.splits
@@ -95,10 +98,11 @@ def _direct(request: ScheduleRequest, *, to: Partner, source: Partner, at_once: 
 
 
 def bruck(request: ScheduleRequest) -> PlannedSchedule:
-    """Return Bruck's plan: in step k, rank r sends rank r+2^k all blocks whose distance has bit k set, in one message.
+    """Return Bruck's plan: in step k, rank r sends to rank r+2^k one message with all blocks whose distance has bit k
+    set.
 
-    The distance of a block is that from its source to its target. SCRATCH holds the rank's blocks by distance, then the
-    blocks that it sends, then the blocks that it receives.
+    The distance of a block is the number of ranks from its source to its target, modulo N. SCRATCH holds the blocks of
+    the rank by distance, then the blocks of a message to send, then the blocks of a received message.
     """
     if request.splits is not None:
         raise LocalError("splits", "bruck takes blocks of one size; legal with splits are pairwise, xor, linear")

@@ -1,6 +1,6 @@
-"""This module plans barriers, which no rank leaves before all ranks have entered (collectives.md §3.7).
+"""This module plans barriers: no rank leaves a barrier before all ranks have entered it (collectives.md §3.7).
 
-Most of them send only messages without bytes.
+Most algorithms of a barrier send only empty messages.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from uetproto.collectives.algorithms.rooted import Star
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints
 
 RADIX = 4
-"""Number k of the k-nomial barrier: a rank exchanges messages with k-1 other ranks in each round."""
+"""Default number k of the k-nomial barrier: a rank exchanges messages with k-1 other ranks in each round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dissemination(Pattern):
-    """This pattern sends a token from each rank r to rank r+2^k in round k; no barrier has fewer steps.
+    """This pattern sends a token from each rank r to rank r+2^k in round k. No other barrier takes fewer steps.
 
-    After round k a rank knows that 2^(k+1) ranks have entered.
+    After round k a rank knows that 2^(k+1) ranks have entered: itself and the ranks before it.
     """
 
     size: int
@@ -39,9 +39,8 @@ class Dissemination(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class TwoPasses(Pattern):
-    """This pattern sends a token twice around the ring: after the first pass all ranks have entered, the second
-    releases them.
-    """
+    """This pattern sends a token around the ring twice. After the first pass all ranks have entered, and the second
+    pass releases them."""
 
     size: int
 
@@ -57,12 +56,13 @@ class TwoPasses(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class Knomial(Pattern):
-    """This pattern is recursive k-ing: in round i, groups of k ranks at distances of k^i exchange tokens, all at once.
+    """This pattern is recursive k-ing: in round i, ranks form groups of k at distances of k^i, and all ranks of a group
+    exchange tokens in one step.
 
-    The number of ranks that take part is a multiple m of the largest power of k, and the last round has groups of m
-    ranks. The other e ranks are extras: of the first 2e ranks the odd ones are extras, and the even ones are their
-    proxies, as in recursive doubling (collectives.md §3.5). With k = 2 the pattern is recursive doubling. A larger k
-    has fewer steps, and more messages in each.
+    If k^j is the largest power of k up to N, the ranks in groups number m·k^j, its largest multiple up to N. The last
+    round has groups of m ranks. The other e ranks are extras: of the first 2e ranks the odd ones are extras, and the
+    even ones are their proxies, as in recursive doubling (collectives.md §3.5). With k = 2 the pattern is recursive
+    doubling. A larger k has fewer steps, and more messages in each step.
     """
 
     size: int
@@ -70,7 +70,7 @@ class Knomial(Pattern):
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Return the number of ranks of a group in each round."""
+        """Return the number of ranks in a group, for each round."""
         found, left = [], self.size
         while left >= self.radix:
             found.append(self.radix)
@@ -79,7 +79,7 @@ class Knomial(Pattern):
 
     @property
     def extras(self) -> int:
-        """Return e, the number of extra ranks."""
+        """Return e, the number of ranks that only exchange a token with their proxy."""
         return self.size - int(np.prod(self.groups))
 
     @property
@@ -105,18 +105,20 @@ class Knomial(Pattern):
 
 
 def tokens(pattern: Callable[[int], Pattern], request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of one pattern."""
+    """Return the plan of a barrier whose empty messages follow one pattern."""
     return request.in_place(_phase(pattern(request.size)))
 
 
 def counter(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan in which rank 0 counts all ranks and then releases them (collectives.md §5)."""
+    """Return a plan in which rank 0 waits for a message of every rank, and then releases all ranks (collectives.md
+    §5)."""
     up, down = Star(request.size, up=True, at_once=True), Star(request.size, up=False, at_once=True)
     return request.in_place(_phase(up), _phase(down, first=up.length))
 
 
 def service(request: ScheduleRequest) -> PlannedSchedule:
-    """Return an all_reduce of one element, which is 0 on all ranks: a rank that has the sum knows that all entered."""
+    """Return the plan of an all_reduce of one element that is 0 on all ranks. A rank that has the sum knows that all
+    ranks have entered."""
     part = PatternPhase(RecursiveDoubling(request.size), everyone(request.size), np.array([[0, 1]]), Buffer.SCRATCH)
     return PlannedSchedule(request.op, request.algorithm, request.size, lambda _: Counts(0, 0, 1), (part,))
 

@@ -14,7 +14,7 @@ def by_schedule(
     request: OffloadRequest, algorithm: str, end_of: Callable[[int], RankTransport], *, pool: ScratchPool | None = None,
     gamma: float = 0, **options: Any,
 ) -> PartFactory:  # fmt: skip
-    """Return a function that makes each rank's part. Raises `LocalError` if there is no such schedule.
+    """Return a function that makes the part of each rank. Raises `LocalError` if the algorithm has no schedule.
 
     `end_of` returns the transport of a rank of the network. `pool` and `gamma` are arguments of `Execution`; `options`
     are further arguments of `catalogue.schedule`.

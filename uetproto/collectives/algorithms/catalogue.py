@@ -1,6 +1,7 @@
-"""This module has the registry of algorithms; `schedule` makes the schedule of one, `expected` returns its costs.
+"""This module has the registry of algorithms. `schedule` makes the schedule of an algorithm, and `expected` returns its
+costs by formula.
 
-To add an algorithm, write its file and add its row to `ALGORITHMS`: command line, API, tests and benchmarks take their
+To add an algorithm, write its file and add an entry to `ALGORITHMS`: command line, API, tests and benchmarks read their
 lists from there.
 """
 
@@ -27,21 +28,21 @@ Maker: TypeAlias = Callable[[ScheduleRequest], PlannedSchedule]
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """This record describes an algorithm of one operation, in a row of the registry."""
+    """This record describes how one algorithm carries out one operation. It is an entry of the registry."""
 
     make: Maker | None
-    """Function that makes the schedule; None: the network carries out the algorithm, without a schedule."""
+    """Function that makes the schedule. It is None if the network carries out the collective, without a schedule."""
     formula: Formula | None = None
-    """Function that returns the expected costs; None: no formula is known (for algorithms of the network see
-    `in_network`)."""
+    """Function that returns the expected costs. It is None if no formula is known here; formulas of collectives that
+    the network carries out are in `costs.in_network`."""
     options: tuple[str, ...] = ()
-    """Options of `schedule` that the algorithm has: some of `channels`, `slices`, `sockets` and `between`."""
+    """Options of `schedule` that this algorithm uses: some of `channels`, `slices`, `sockets` and `between`."""
     hierarchical: bool = False
-    """Whether the algorithm needs to know which ranks share a node."""
+    """This flag is True if the algorithm needs to know which ranks share a node."""
     powers_of_two: bool = False
-    """Whether the algorithm needs a number of ranks that is a power of two."""
+    """This flag is True if the algorithm needs a number of ranks that is a power of two."""
     equal_blocks: bool = False
-    """Whether the algorithm is a default only if all blocks have the same size."""
+    """This flag is True if the algorithm becomes a default only where all blocks have the same size."""
 
 
 _middle = partial(Algorithm, hierarchical=True)
@@ -122,10 +123,10 @@ OPTIONS = {
     option: tuple(name for name, one in _ALL if option in one.options)
     for option in ("channels", "slices", "sockets", "between")
 }
-"""Algorithms that have each option of `schedule`; the others ignore it."""
+"""Names of the algorithms that use an option of `schedule`, for each option. Other algorithms ignore the option."""
 
 SPLIT = frozenset({"reduce_scatter", "all_gather", "scatter", "gather"})
-"""Operations on one block for each rank, whose sizes may differ."""
+"""Operations whose vector has one block for each rank. These blocks may differ in size."""
 
 
 def schedule(
@@ -145,14 +146,16 @@ def schedule(
 ) -> Schedule:
     """Return the schedule of one collective among `size` ranks. Raises `LocalError` for an illegal argument.
 
-    `count`: elements of the full vector. This is each rank's vector in all_reduce, reduce and broadcast; in other
-    operations it is all blocks together, such as the input of reduce_scatter or the output of all_gather. Blocks are
-    cut by the rule of chunks (collectives.md §3.1) unless `sizes` gives one size for each rank or, for all_to_all,
-    `splits` one row for each sender. `root`: rank of the root in a rooted operation, or in naive_star.
+    `count` is the number of elements of the full vector. This is the vector of each rank in all_reduce, reduce and
+    broadcast; in other operations it is all blocks together, such as the input of reduce_scatter or the output of
+    all_gather. The vector is cut into blocks by the rule of chunks (collectives.md §3.1), unless `sizes` gives the
+    number of elements of each rank's block. For all_to_all, `splits[i][j]` is the number of elements from rank i to
+    rank j. `root` is the root of a rooted operation, or of naive_star.
 
-    `nodes`: number of nodes, to which ranks are assigned in order, or the ranks of each node. `slices`: pieces of the
-    pipeline of a tree. `channels`: parallel channels of NCCL's algorithms over nodes. `sockets`: sockets of a node, for
-    hcoll. `between`: algorithm of the all_reduce between nodes.
+    `nodes` is the number of nodes, to which ranks are assigned in order, or a list with the ranks of each node.
+    `slices` is the number of pieces that pass through a tree as a pipeline. `channels` is the number of parallel
+    channels of NCCL's algorithms over nodes. `sockets` is the number of sockets of a node, for hcoll. `between` is the
+    algorithm of the all_reduce between nodes.
     """
     maker = maker_of(op, algorithm)
     if size < 1:
@@ -192,7 +195,8 @@ def expected(
 ) -> Expected:
     """Return the costs, by formula, of one collective on `length` bytes. Raises `LocalError` if there is no formula.
 
-    `costs` is the cost model between nodes, `inside` that within a node. The options are those of `schedule`.
+    `costs` is the cost model between nodes, and `inside` is that within a node; None means `costs`. The options are
+    those of `schedule`.
     """
     rows = ALGORITHMS.get(op, {})
     formula = rows[algorithm].formula if algorithm in rows else None
@@ -203,7 +207,8 @@ def expected(
 
 
 def buffers(op: str, algorithm: str, size: int, count: int = 0) -> Schedule:
-    """Return the buffers of a collective that the network carries out: a schedule of no messages, with root 0."""
+    """Return the buffers of a collective that the network carries out. They form a schedule without messages, with root
+    0."""
     request = ScheduleRequest(op=op, algorithm=algorithm, size=size, count=count, places=_places(size, None))
     if op == "reduce_scatter":
         return request.reduce_scatter()
@@ -213,12 +218,13 @@ def buffers(op: str, algorithm: str, size: int, count: int = 0) -> Schedule:
 
 
 def scheduled(op: str) -> list[str]:
-    """Return the names of the algorithms of an operation that have schedules."""
+    """Return the names of those algorithms of an operation that have schedules."""
     return [name for name, one in ALGORITHMS[op].items() if one.make is not None]
 
 
 def maker_of(op: str, algorithm: str) -> Maker:
-    """Return the function that makes the schedules of an algorithm. Raises `LocalError` where there are none."""
+    """Return the function that makes the schedules of an algorithm. Raises `LocalError` if the algorithm is unknown or
+    has no schedules."""
     if op not in ALGORITHMS:
         raise LocalError("op", f"{op!r} is not legal{similar(op, ALGORITHMS)}", ", ".join(ALGORITHMS))
     legal = ", ".join(scheduled(op))
@@ -233,7 +239,8 @@ def maker_of(op: str, algorithm: str) -> Maker:
 
 
 def _count(op: str, size: int, count: int, sizes: Sequence[int] | None, splits: Ints | None) -> int:
-    """Return the elements of the full vector; with given blocks, their sum."""
+    """Return the number of elements of the full vector. If `sizes` are given, it is their sum; if `splits` are given,
+    it is 0."""
     if count < 0:
         raise LocalError("count", f"{count} elements; legal is 0 and more")
     if op == "barrier" and count:
@@ -264,7 +271,7 @@ def _matrix(op: str, size: int, splits: Sequence[Sequence[int]] | None) -> Ints 
 
 
 def _places(size: int, nodes: int | Sequence[Sequence[int]] | None) -> Ints:
-    """Return one row for each node: its ranks."""
+    """Return the ranks of the nodes as an array with one row for each node."""
     if nodes is None:
         nodes = 1
     if isinstance(nodes, int):

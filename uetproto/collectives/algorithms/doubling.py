@@ -1,4 +1,5 @@
-"""This module plans recursive doubling and halving: partners at distances of powers of two (collectives.md §3.5)."""
+"""This module plans recursive doubling and halving: ranks exchange data with partners at distances of powers of two
+(collectives.md §3.5)."""
 
 from dataclasses import dataclass
 
@@ -15,31 +16,32 @@ from uetproto.errors import LocalError
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """A folding reduces N ranks to a power of two, N'; e = N - N'.
+    """This class maps N ranks to the N' ranks that take part in recursive doubling. N' is the largest power of two up
+    to N, and e = N - N'.
 
-    Of the first 2e ranks the odd ones are extras: each sends its vector to the even rank before it, its proxy. The
-    virtual ranks 0 … N'-1 are the ranks without the extras.
+    Of the first 2e ranks the odd ones are extras. Each extra sends its vector to its proxy, the even rank before it.
+    The ranks that are no extras are numbered as virtual ranks 0 … N'-1.
     """
 
     size: int
 
     @property
     def rounds(self) -> int:
-        """Return K: 2^K ranks take part in the exchanges."""
+        """Return K, the number of exchanges. 2^K ranks take part in them."""
         return self.size.bit_length() - 1
 
     @property
     def members(self) -> int:
-        """Return N', the number of ranks that take part."""
+        """Return N', the number of ranks that take part in the exchanges."""
         return 1 << self.rounds
 
     @property
     def extras(self) -> int:
-        """Return e, the number of extras."""
+        """Return e, the number of ranks that take part only through their proxies."""
         return self.size - self.members
 
     def rank(self, virtual: Ints) -> Ints:
-        """Return the rank that a virtual rank stands for."""
+        """Return the rank of the group that has the number `virtual` among the virtual ranks."""
         return np.where(virtual < self.extras, 2 * virtual, virtual + self.extras)
 
     def into_proxies(self, bounds: Ints) -> Moves:
@@ -54,15 +56,15 @@ class Folding:
 
 
 def _lower_first(sender: Ints, receiver: Ints) -> Ints:
-    """Return how each receiver folds, so that the lower rank's operand is first and both partners get the same bits."""
+    """Return how each receiver combines the vectors. The lower rank's operand comes first, so that both partners
+    compute the same bits."""
     return np.where(sender < receiver, Fold.INCOMING_FIRST, Fold.OWN_FIRST)
 
 
 @dataclass(frozen=True, slots=True)
 class RecursiveDoubling(Pattern):
-    """In this pattern ranks exchange the full vector in each step, with a partner twice as far as in the step
-    before.
-    """
+    """This pattern exchanges the full vector in each step. The distance of the partner doubles from one step to the
+    next."""
 
     size: int
 
@@ -88,10 +90,11 @@ class RecursiveDoubling(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoubling(Pattern):
-    """In this pattern the range is halved until each rank has reduced its part, then doubled until each has all parts.
+    """This pattern first halves the range of blocks that a rank works on until each rank has reduced its part, and then
+    doubles the range until each rank has all parts.
 
-    In all_reduce (Rabenseifner) each of the 2^K virtual ranks has a block. In reduce_scatter or all_gather alone
-    (`own_blocks`) each of the N ranks has a block, and a proxy works on two blocks.
+    In all_reduce (Rabenseifner) each of the 2^K virtual ranks has a block. If reduce_scatter or all_gather runs alone
+    (`own_blocks`), each of the N ranks has a block, and a proxy works on two blocks.
     """
 
     size: int
@@ -126,7 +129,8 @@ class HalvingDoubling(Pattern):
         return Moves.join(*parts, folding.from_proxies(bounds, step, first, last))
 
     def _exchange(self, bounds: Ints, step: int, distance: Ints, *, keeps_own: bool) -> Moves:
-        """Return the exchanges: halving sends the side of the range that is the partner's, doubling the own side."""
+        """Return the exchanges. In halving, a rank sends the half of its range that its partner keeps; in doubling, it
+        sends its own range."""
         folding = Folding(self.size)
         virtual = np.arange(folding.members)
         partner = virtual ^ distance
@@ -142,12 +146,14 @@ class HalvingDoubling(Pattern):
 
 
 def doubling(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan with the fewest steps and the most bytes, for short vectors."""
+    """Return the plan of recursive doubling. It takes the fewest steps and sends the most bytes, which suits short
+    vectors."""
     return request.in_place(request.phase(RecursiveDoubling(request.size)))
 
 
 def halving_doubling(request: ScheduleRequest) -> PlannedSchedule:
-    """Return Rabenseifner's plan: as few bytes as the ring, in as few steps as a tree."""
+    """Return Rabenseifner's plan. It sends as few bytes as the ring, and takes 2 lg N steps, plus two if N is no power
+    of two."""
     pattern = HalvingDoubling(request.size)
     return request.in_place(request.phase(pattern, bounds=chunks.bounds(request.count, pattern.blocks)))
 
@@ -160,15 +166,16 @@ def reduce_scatter(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of the second half of `halving_doubling`, which is an all_gather; the number of ranks must be a
-    power of two."""
+    """Return the plan of the second half of `halving_doubling`, which is an all_gather. Raises `LocalError` if the
+    number of ranks is no power of two."""
     if Folding(request.size).extras:
         raise LocalError("size", f"{request.size} is no power of two", "powers of two; for any size: bruck, ring")
     return request.all_gather(request.phase(HalvingDoubling(request.size, reduces=False, own_blocks=True)))
 
 
 def bruck_all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Return Bruck's plan: each rank holds its own block first, then the next ones; a rotation restores the order."""
+    """Return Bruck's plan of all_gather. Each rank collects blocks in SCRATCH from its own block on, modulo N; a
+    rotation at the end restores their order."""
     size, bounds = request.size, request.bounds
     around_twice = np.concatenate(
         [bounds, bounds[1:] + np.int64(request.count)]

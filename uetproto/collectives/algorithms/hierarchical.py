@@ -1,6 +1,5 @@
-"""This module plans an all_reduce over nodes of several ranks: within a node, between nodes, and back (collectives.md
-§3.8).
-"""
+"""This module plans an all_reduce over nodes of several ranks. It reduces within a node, then between nodes, and sends
+the result back within each node (collectives.md §3.8)."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -19,16 +18,16 @@ from uetproto.collectives.algorithms.trees import double_tree
 from uetproto.errors import LocalError
 
 Between: TypeAlias = Callable[[Ints, Ints, int], "tuple[PatternPhase, ...]"]
-"""Function that makes an all_reduce within each group, from the groups, the bounds of their elements and the first
-step."""
+"""Type of a function that plans an all_reduce within each group. Its arguments are the groups, the range of elements of
+each group, and the number of the first step."""
 
 
 def nccl_tree(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan that reduces along a chain in each node to its head, runs double trees over the heads, and sends
-    the result back along the chain.
+    """Return a plan that reduces along a chain in each node to its head, runs a double tree over the heads, and sends
+    the result back along the chains.
 
-    Each channel does this for its share of the vector; the head of channel c is the rank with local index c. Slices
-    pass through chains and trees as one pipeline: a tree starts with the first slice that is at the head.
+    Each channel does so for its share of the vector; the head of channel c is the rank with local index c. Slices pass
+    through chains and trees as one pipeline: a tree starts as soon as the head has the first slice.
     """
     nodes, local = request.places.shape
     back = local - 1 + 2 * steps_for(nodes)
@@ -49,7 +48,8 @@ def nccl_tree(request: ScheduleRequest) -> PlannedSchedule:
 def nccl_ring(request: ScheduleRequest) -> PlannedSchedule:
     """Return a plan of one flat ring, in which the last rank of a node sends to the first rank of the next node.
 
-    Each channel is a ring for its share of the vector, and leaves the nodes at another local index.
+    Each channel runs such a ring for its share of the vector. The rings of the channels leave a node at different local
+    indices.
     """
     parts = []
     for channel, (start, count) in enumerate(_shares(request)):
@@ -59,7 +59,8 @@ def nccl_ring(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def rab(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan that reduces to the leader of each node, runs an all_reduce among the leaders, and broadcasts."""
+    """Return a plan that reduces to the leader of each node, runs an all_reduce among the leaders, and broadcasts the
+    result in each node."""
     nodes, local = request.places.shape
     whole = np.tile([0, request.count], (nodes, 1))
     reduce, broadcast = Binomial(local, up=True), Binomial(local, up=False)
@@ -69,10 +70,10 @@ def rab(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def split_rail(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan of reduce_scatter in the node, all_reduce among ranks with equal local index, and all_gather in the
-    node.
+    """Return a plan that runs a reduce_scatter in each node, an all_reduce among the ranks with equal local index, and
+    an all_gather in each node.
 
-    Every rail carries its part: with rings between the nodes, there is one ring for each rail.
+    Every rail carries its share of the vector: if the all_reduce is a ring, each rail has its own ring.
     """
     nodes, local = request.places.shape
     ends = chunks.bounds(request.count, local)
@@ -84,10 +85,10 @@ def split_rail(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def hcoll(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan of three levels: reduce in each socket and across the sockets of a node, all_reduce of leaders, and
-    back.
+    """Return a plan of three levels. It reduces in each socket and then across the sockets of a node, runs an
+    all_reduce among the leaders of the nodes, and sends the result back through both levels.
 
-    Within a node all data passes through shared memory: one step for each level.
+    Within a node all data passes through shared memory, so that each level takes one step.
     """
     nodes, local = request.places.shape
     if local % request.sockets:
@@ -115,7 +116,7 @@ def hcoll(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def _shares(request: ScheduleRequest) -> list[tuple[int, int]]:
-    """Return start and count of each channel's share."""
+    """Return the first element and the number of elements of each channel's share."""
     local, count = request.places.shape[1], request.count
     if not 1 <= request.channels <= local:
         raise LocalError("channels", f"{request.channels} is not in 1 .. {local}, the ranks of a node")
@@ -124,7 +125,7 @@ def _shares(request: ScheduleRequest) -> list[tuple[int, int]]:
 
 
 def _end(parts: tuple[PatternPhase, ...], first: int) -> int:
-    """Return the step after the parts."""
+    """Return the number of the step that follows the parts, or `first` if there are no parts."""
     return max((part.first + part.length for part in parts), default=first)
 
 

@@ -1,8 +1,8 @@
-"""This module runs an all_reduce in three stages: to the leader of each node, among the leaders by the network, and
-back.
+"""This module runs an all_reduce in three stages. The ranks of a node reduce to their leader, the leaders run an
+all_reduce, and each leader broadcasts the result in its node.
 
-See HCOLL in collectives.md §3.8. The stages within nodes are schedules; `among` makes the middle stage, such as SHARP.
-With sockets in the place of nodes this is HCOLL's multichannel.
+This is HCOLL of collectives.md §3.8. The stages within nodes are schedules; `among` makes the stage of the leaders,
+such as SHARP. If the groups are sockets and not nodes, this is HCOLL's multichannel.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,13 +20,15 @@ EndOf = Callable[[int], RankTransport]
 
 
 class LeaderPart:
-    """This class implements one rank's part: only the first rank of a node, its leader, runs the middle stage."""
+    """This class implements the part of one rank. Only the leader, which is the first rank of a node, runs the middle
+    stage."""
 
     def __init__(
         self, request: OffloadRequest, node: Sequence[int], place: int, end: RankTransport, output: Array,
         among: Callable[[Ended], CollectivePart], done: Ended,
     ) -> None:  # fmt: skip
-        """Make the part. `node`: the group ranks that share a node, with this one."""
+        """Make the part of the rank `place`. `node` lists the group ranks that share a node with this rank, and this
+        rank itself."""
         self.counted = CollectiveCounters()
         self.ended = False
         self._request, self._node, self._own = request, node, node.index(place)
@@ -86,10 +88,11 @@ class LeaderPart:
 
 
 def nodes_of(request: OffloadRequest, subgroups: Sequence[str] = ()) -> list[list[int]]:
-    """Return the group ranks of each node or, with several sockets, of each socket; the first rank is the leader.
+    """Return the group ranks of each node or, if nodes have several sockets, of each socket. The first rank of such a
+    list is its leader.
 
-    `subgroups`: those of HCOLL_SBGP. With basesmuma a node has one leader, whatever its sockets; with p2p alone every
-    rank is a leader.
+    `subgroups` are the names in HCOLL_SBGP. If they do not include basesmsocket, as with basesmuma, a node has one
+    leader, whatever its sockets. With p2p alone every rank is a leader.
     """
     size, nodes = len(request.ranks), request.nodes
     found = spread_over(size, size if nodes is None or tuple(subgroups) == ("p2p",) else nodes)
@@ -99,7 +102,7 @@ def nodes_of(request: OffloadRequest, subgroups: Sequence[str] = ()) -> list[lis
 
 
 def spread_over(size: int, nodes: int | Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the ranks of each node; if `nodes` is a number, ranks are assigned to nodes in order."""
+    """Return the ranks of each node. If `nodes` is a number, the ranks are assigned to so many nodes in order."""
     if not isinstance(nodes, int):
         return [list(node) for node in nodes]
     each = -(-size // nodes)
@@ -117,9 +120,9 @@ def _sockets(node: list[int], sockets: int) -> list[list[int]]:
 def by_leaders(
     request: OffloadRequest, nodes: Sequence[Sequence[int]], among: PartFactory, end_of: EndOf
 ) -> PartFactory:
-    """Return a function that makes each rank's part.
+    """Return a function that makes the part of each rank.
 
-    `among` makes the parts of the leaders, and gets the number of a leader's node as the leader's rank.
+    `among` makes the part of a leader in the middle stage. Its rank there is the number of its node.
     """
     node_of = {place: number for number, node in enumerate(nodes) for place in node}
 

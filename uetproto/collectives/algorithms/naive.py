@@ -1,6 +1,5 @@
-"""This module plans the simplest all_reduce: everything over one rank, or every vector to every rank (collectives.md
-§3.2).
-"""
+"""This module plans the simplest algorithms of all_reduce: all vectors pass through one rank, or every rank sends its
+vector to every rank (collectives.md §3.2)."""
 
 import numpy as np
 
@@ -13,10 +12,11 @@ from uetproto.collectives.arrays import MessageColumns
 
 
 def star(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan that reduces to the root, one rank after the other, and sends the result back in the same way.
+    """Return a plan in which the root receives from one rank after the other, and then sends the result to one after
+    the other.
 
-    The root combines its own value, then the values of the other ranks in ascending order; the port of the root limits
-    the time.
+    The root combines its own vector with those of the other ranks in ascending order. The time is limited by the port
+    of the root.
     """
     others = np.delete(everyone(request.size), request.root, axis=1)
     ranks = np.concatenate([np.array([[request.root]], dtype=np.int32), others], axis=1)
@@ -28,8 +28,8 @@ def star(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def exchange(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan in which every rank sends its vector to all other ranks, and combines all vectors in ascending
-    order of ranks."""
+    """Return a plan in which every rank sends its vector to all other ranks. Each rank then combines all vectors in
+    ascending order of ranks."""
     size, count = request.size, request.count
 
     def table(rank: int | None) -> MessageColumns:

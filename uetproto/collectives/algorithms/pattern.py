@@ -1,9 +1,9 @@
-"""This module defines patterns: messages among the members 0 .. size-1 of a group, over blocks of a vector that all
-members hold.
+"""This module defines patterns of messages. The members 0 .. size-1 of a group send blocks of a vector that all members
+hold.
 
 In a pattern a block has the same position in the vectors of sender and receiver. A hierarchical algorithm can therefore
 run the same pattern among the ranks of a node and among the nodes. An algorithm that moves blocks to other positions
-makes its messages itself (`Table`).
+computes its messages without a pattern (`Table`).
 """
 
 from abc import ABC, abstractmethod
@@ -18,20 +18,22 @@ from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 
 class Moves(NamedTuple):
-    """This record holds the messages of a pattern as columns that are broadcast together."""
+    """This record holds the messages of a pattern as arrays. Numpy broadcasts them together to one entry for each
+    message."""
 
     step: Ints
     src: Ints
     dst: Ints
     fold: Ints
     start: Ints
-    """First element of each message. `start` and `count` have one axis more than the other arrays: the first, for the
-    groups."""
+    """Index of the first element of each message. `start` and `count` have one axis more than the other arrays: their
+    first axis counts the groups."""
     count: Ints  # type: ignore[assignment]
 
     @classmethod
     def of(cls, bounds: Ints, *, first: Ints | int, last: Ints | int, **columns: Ints | int) -> "Moves":
-        """Return the messages that move blocks first .. last-1; each group has its own bounds of blocks."""
+        """Return messages that carry the blocks first .. last-1. `bounds` has one row for each group with the starts of
+        its blocks; `columns` are the other arrays by name."""
         arrays = [np.asarray(columns[name], dtype=np.int32) for name in ("step", "src", "dst", "fold")]
         arrays += [np.asarray(first), np.asarray(last)]
         axes = max(array.ndim for array in arrays)
@@ -42,7 +44,7 @@ class Moves(NamedTuple):
 
     @classmethod
     def join(cls, *parts: "Moves") -> "Moves":
-        """Return the messages of all parts."""
+        """Return one record with the messages of all `parts`."""
         flat = []
         for part in parts:
             whole = np.broadcast_arrays(*part)
@@ -53,7 +55,7 @@ class Moves(NamedTuple):
 
 
 class Pattern(ABC):
-    """A pattern says which member sends which blocks to which member in which step."""
+    """This class describes which member of a group sends which blocks to which member in which step."""
 
     size: int
 
@@ -69,9 +71,9 @@ class Pattern(ABC):
 
     @abstractmethod
     def moves(self, bounds: Ints, member: int | None = None) -> Moves:
-        """Return all messages; for a member, at least those that the member sends or receives.
+        """Return all messages or, if `member` is given, at least those that this member sends or receives.
 
-        `bounds`: one row for each group, with the starts of its blocks and the end of the last one.
+        `bounds` has one row for each group: the starts of its blocks, and the end of the last block.
         """
 
 
@@ -81,7 +83,7 @@ def steps_for(size: int) -> int:
 
 
 class SchedulePart(Protocol):
-    """This protocol describes a piece of a schedule, with messages in the steps from `first` on."""
+    """This protocol describes a part of a schedule. Its messages are sent in the steps from `first` on."""
 
     @property
     def first(self) -> int:
@@ -92,18 +94,20 @@ class SchedulePart(Protocol):
         """Return the number of steps of this part."""
 
     def messages(self, rank: int | None = None) -> MessageColumns:
-        """Return all messages of this part; for a rank, at least those that the rank sends or receives."""
+        """Return all messages of this part or, if `rank` is given, at least those that this rank sends or receives."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatternPhase:
-    """This record holds a pattern that groups of ranks run at once, each on its own range of elements."""
+    """This record holds a pattern that several groups of ranks run at the same time, each group on its own range of
+    elements."""
 
     pattern: Pattern
     groups: Ints
     """Ranks of the members of each group, one row for each group."""
     bounds: Ints
-    """Starts of the blocks of each group in the buffer, and the end of the last one, one row for each group."""
+    """Starts of the blocks of each group in the buffer, and the end of its last block. There is one row for each
+    group."""
     buffer: Buffer = Buffer.OUTPUT
     first: int = 0
 
@@ -131,7 +135,8 @@ class PatternPhase:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table is a piece of a schedule whose messages an algorithm computes itself, without a pattern."""
+    """This record is a part of a schedule whose messages are computed by a function of the algorithm, and not by a
+    pattern."""
 
     length: int
     table: Callable[[int | None], MessageColumns]
@@ -142,5 +147,6 @@ class Table:
 
 
 def everyone(size: int) -> Ints:
-    """Return the single group, with all ranks, of an algorithm that is not hierarchical."""
+    """Return one group with all ranks, as an array of one row. An algorithm that is not hierarchical has this single
+    group."""
     return np.arange(size, dtype=np.int32)[None, :]

@@ -1,4 +1,5 @@
-"""This module joins parts to a schedule: parts run one after the other, or in the same steps."""
+"""This module joins parts to a schedule. Parts run one after the other, or at the same time if they have the same
+steps."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from uetproto.collectives.algorithms.schedule import (
 from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 LocalPlan: TypeAlias = Callable[[int], dict[int, LocalWork]]
-"""Function that returns the local work of a rank, by step."""
+"""Type of a function that returns the local work of a rank, by the number of the step."""
 
 _BUFFERS = tuple(Buffer)
 _FOLDS = tuple(Fold)
@@ -29,9 +30,8 @@ _FOLDS = tuple(Fold)
 
 @dataclass(frozen=True, slots=True)
 class PlannedSchedule(Schedule):
-    """This record holds the parts of a schedule and the local work around them. Nothing is computed before it is
-    needed.
-    """
+    """This schedule consists of parts and of the local work around them. Its messages are computed only when they are
+    asked for."""
 
     op: str
     algorithm: str

@@ -1,4 +1,5 @@
-"""This module has the arguments of a schedule, and the buffers and local copies that each operation needs."""
+"""This module has the arguments of a schedule, and makes schedules with the buffers and local copies that each
+operation needs."""
 
 from dataclasses import dataclass
 
@@ -16,14 +17,15 @@ class ScheduleRequest:
     algorithm: str
     size: int
     count: int
-    """Number of elements of the full vector: for an operation on blocks, those of all blocks together."""
+    """Number of elements of the full vector. For an operation on blocks, this is the sum over all blocks."""
     places: Ints
-    """Ranks of node m in row m, in their local order."""
+    """Ranks of the nodes, in local order. Row m has the ranks of node m."""
     root: int = 0
     sizes: tuple[int, ...] | None = None
-    """Number of elements of each rank's block; None: by the rule of chunks."""
+    """Number of elements of each rank's block. None means that the blocks are cut by the rule of chunks (collectives.md
+    §3.1)."""
     splits: Ints | None = None
-    """Number of elements from rank i to rank j of all_to_all, in row i and column j; None: equal blocks."""
+    """Number of elements that rank i sends to rank j in all_to_all, in row i and column j. None means equal blocks."""
     slices: int = 1
     channels: int = 1
     sockets: int = 1
@@ -31,24 +33,25 @@ class ScheduleRequest:
 
     @property
     def bounds(self) -> Ints:
-        """Return the starts of the ranks' blocks in the full vector, and its end."""
+        """Return the indices at which the ranks' blocks start in the full vector, followed by the length of the
+        vector."""
         return chunks.bounds(self.count, self.size) if self.sizes is None else chunks.bounds_of(self.sizes)
 
     def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> PatternPhase:
-        """Return the phase of a pattern among all ranks: on the ranks' blocks if the pattern has one for each rank,
-        else on chunks."""
+        """Return a part in which all ranks run a pattern. If the pattern has one block for each rank, these are the
+        ranks' blocks, otherwise the vector is cut into chunks; `bounds` replaces both."""
         if bounds is None:
             bounds = self.bounds if pattern.blocks == self.size else chunks.bounds(self.count, pattern.blocks)
         return PatternPhase(pattern, everyone(self.size), bounds[None, :], buffer)
 
     def in_place(self, *parts: SchedulePart, root: int | None = None) -> PlannedSchedule:
-        """Return a schedule of all_reduce, reduce or broadcast, whose parts work in OUTPUT."""
+        """Return a schedule of all_reduce, reduce or broadcast. Its parts work in OUTPUT."""
         counts = Counts(self.count, self.count, 0)
         return PlannedSchedule(self.op, self.algorithm, self.size, lambda _: counts, parts, root=root)
 
     def reduce_scatter(self, *parts: SchedulePart) -> PlannedSchedule:
-        """Return a schedule of reduce_scatter, whose parts work in SCRATCH, on a copy of the input, and leave each
-        rank's own block there."""
+        """Return a schedule of reduce_scatter. Its parts work on a copy of the input in SCRATCH, where they leave the
+        result of each rank at the position of its block."""
         bounds = self.bounds
         last = max((part.first + part.length for part in parts), default=0) - 1
 
@@ -64,7 +67,7 @@ class ScheduleRequest:
         return PlannedSchedule(self.op, self.algorithm, self.size, counts, parts, work)
 
     def all_gather(self, *parts: SchedulePart) -> PlannedSchedule:
-        """Return a schedule of all_gather, whose parts work in OUTPUT; each rank first copies its own block there."""
+        """Return a schedule of all_gather. Each rank first copies its own block to OUTPUT, where the parts work."""
         bounds = self.bounds
 
         def counts(rank: int) -> Counts:
@@ -78,14 +81,16 @@ class ScheduleRequest:
 
 
 def around(last: int, *, before: tuple[Local, ...] = (), after: tuple[Local, ...] = ()) -> dict[int, LocalWork]:
-    """Return local work before the first step and after the last one; a schedule of no messages has both in step 0."""
+    """Return local work that is done before step 0 and after step `last`. A schedule of no messages does both in step
+    0."""
     if last <= 0:
         return {0: LocalWork(before, after)}
     return {0: LocalWork(before=before), last: LocalWork(after=after)}
 
 
 def rotation(source: Buffer, target: Buffer, count: int, shift: int) -> tuple[Local, ...]:
-    """Return copies that rotate all elements `shift` positions to the left."""
+    """Return local copies that move all elements `shift` positions to the left from `source` to `target`,
+    cyclically."""
     shift %= count or 1
     pieces = (Local(source, shift, target, 0, count - shift), Local(source, 0, target, count - shift, shift))
     return tuple(piece for piece in pieces if piece.count)

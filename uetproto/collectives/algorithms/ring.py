@@ -1,6 +1,6 @@
-"""This module plans the ring (collectives.md §3.3): every rank sends only to the next rank.
+"""This module plans the ring algorithm (collectives.md §3.3), in which every rank sends only to the next rank.
 
-It needs N-1 steps to reduce and N-1 steps to gather.
+It takes N-1 steps to reduce and N-1 steps to gather.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,11 @@ from uetproto.collectives.algorithms.schedule import Buffer, Fold, Ints
 
 @dataclass(frozen=True, slots=True)
 class Ring(Pattern):
-    """This pattern is the canonical ring: reduce-scatter leaves chunk r at rank r, and all-gather starts from there.
+    """This pattern is the canonical ring. Its reduce-scatter leaves chunk r at rank r, and its all-gather starts from
+    there.
 
-    In step s rank r sends chunk r-1-s, modulo N. This holds for both phases if the steps of the second phase continue
-    at N-1: both are one pattern, of which reduce_scatter alone, or all_gather alone, is one half.
+    In step s, rank r sends chunk r-1-s, modulo N. The steps of the all-gather continue at N-1, so that this rule holds
+    for both phases. `reduces` and `gathers` select both phases or one of them.
     """
 
     size: int
@@ -58,7 +59,8 @@ class Ring(Pattern):
 
 
 def all_reduce(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan of 2(N-1) steps of one chunk each: all ports are always in use, but the latency grows with N."""
+    """Return a plan of 2(N-1) steps, in each of which every rank sends one chunk. All ports are always in use, but the
+    latency grows with N."""
     return request.in_place(request.phase(Ring(request.size)))
 
 
@@ -68,5 +70,5 @@ def reduce_scatter(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of the second half of the ring, which is an all_gather; each rank starts with its own block."""
+    """Return the plan of the second half of the ring. It is an all_gather to which each rank brings its own block."""
     return request.all_gather(request.phase(Ring(request.size, reduces=False)))

@@ -1,7 +1,7 @@
-"""This module plans operations with a root (broadcast, reduce, scatter, gather) by a binomial tree or one peer after
-the other.
+"""This module plans broadcast, reduce, scatter and gather, whose root sends and receives along a binomial tree or
+directly.
 
-See collectives.md §3.2. Patterns are written for root 0: virtual rank v stands for rank v + root.
+See collectives.md §3.2. Patterns are written for root 0: virtual rank v stands for rank v + root, modulo N.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints,
 
 @dataclass(frozen=True, slots=True)
 class Rooted(Pattern):
-    """This pattern sends messages along a tree whose root is member 0: up (reduce, gather) or down (broadcast,
-    scatter).
+    """This pattern sends messages along a tree whose root is member 0: up for reduce and gather, down for broadcast and
+    scatter.
 
-    With `own_blocks` each member has a block, and an edge carries the blocks of its subtree; otherwise each edge
-    carries the whole vector.
+    If `own_blocks` is True, each member has a block, and an edge of the tree carries the blocks of the subtree below
+    it. Otherwise each edge carries the whole vector.
     """
 
     size: int
@@ -43,10 +43,10 @@ class Rooted(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class Binomial(Rooted):
-    """This tree is binomial: the parent of member v is v without its lowest bit.
+    """This tree is binomial: the parent of member v is v without its lowest set bit.
 
-    A member sends to its largest child first, and receives from its smallest child first; it thus combines its own
-    value, then those of its children in ascending order.
+    On the way down, a member sends to its largest child first. On the way up, it receives from its smallest child
+    first, and so combines its own value with those of its children in ascending order.
     """
 
     @property
@@ -63,7 +63,8 @@ class Binomial(Rooted):
 
 @dataclass(frozen=True, slots=True)
 class Star(Rooted):
-    """In this tree the root exchanges messages with each member directly: one member in each step, or all at once."""
+    """In this tree the root exchanges messages directly with each member: with one member in each step, or with all in
+    one step if `at_once` is True."""
 
     at_once: bool = False
 
@@ -80,8 +81,8 @@ class Star(Rooted):
 class Chain(Rooted):
     """In this chain each member sends to the member before it (up) or behind it (down).
 
-    Upwards, a member combines its own value with the values of all members behind it. With slices the chain is a
-    pipeline: a slice moves while the slice before it is one hop ahead.
+    On the way up, a member combines its own value with the values of all members behind it. If there are several
+    slices, the chain is a pipeline: a slice follows the slice before it at a distance of one hop.
     """
 
     slices: int = 1
@@ -108,14 +109,16 @@ def _from_root(request: ScheduleRequest) -> Ints:
 
 
 def vector(tree: type[Rooted], request: ScheduleRequest, *, up: bool) -> PlannedSchedule:
-    """Return a plan of reduce (`up`) or broadcast, in which every edge of the tree carries the vector."""
+    """Return a plan of reduce if `up` is True, otherwise of broadcast. Every edge of the tree carries the whole
+    vector."""
     ends = np.array([[0, request.count]])
     phase = PatternPhase(tree(request.size, up), _from_root(request), ends)
     return request.in_place(phase, root=request.root)
 
 
 def blocks(tree: type[Rooted], request: ScheduleRequest, *, up: bool) -> PlannedSchedule:
-    """Return a plan of gather (`up`) or scatter: blocks pass through SCRATCH, in virtual order."""
+    """Return a plan of gather if `up` is True, otherwise of scatter. Blocks pass through SCRATCH in the order of
+    virtual ranks."""
     bounds, ranks, pattern = request.bounds, _from_root(request), tree(request.size, up, own_blocks=True)
     sizes = np.diff(bounds)
     ends = bounds_of(sizes[ranks[0]].tolist())

@@ -1,13 +1,13 @@
 """This module defines schedules of collectives: which rank sends which elements to which rank in which step.
 
 A schedule is independent of the transport. A rank executes its steps in order. In each step it first does the local
-work `before`, then posts all sends and all receives and waits until all of them are complete; then it folds the
-received elements, in the order listed; then it does the local work `after`. A fold may therefore write to elements that
-the step has sent; a receive without a fold never writes to them. Only messages synchronise the ranks: the k-th send of
-a rank to a peer matches the k-th receive of the peer from this rank.
+work `before`. Then it posts all sends and all receives, and waits until all of them are complete. Then it folds the
+received elements into its own, in the order listed, and does the local work `after`. A fold may therefore write to
+elements that the step has sent; a receive that only stores its elements never writes to sent ones. Only messages
+synchronise the ranks: the k-th send of a rank to a peer matches the k-th receive of the peer from this rank.
 
-An empty chunk is a message of no bytes that is sent like any other (collectives.md §3.1). A step in which a rank has
-nothing to do is missing from its steps; step numbers are those of the whole schedule.
+An empty chunk is sent as a message of no bytes (collectives.md §3.1). A step in which a rank has nothing to do is
+missing from the steps of this rank; step numbers are those of the whole schedule.
 """
 
 from abc import ABC, abstractmethod
@@ -22,18 +22,20 @@ Ints: TypeAlias = NDArray[np.integer[Any]]
 
 
 class Buffer(IntEnum):
-    """A buffer is an array of elements that each rank has."""
+    """This enumeration has the arrays of elements that each rank has."""
 
     INPUT = 0
-    """Input of the caller; a schedule only reads it."""
+    """Input of the caller. A schedule only reads it."""
     OUTPUT = 1
-    """Result of the collective. The operations IN_PLACE work in this buffer: the runner copies INPUT to it first."""
+    """Result of the collective. An operation of `IN_PLACE` works in this buffer; INPUT is copied to it before the first
+    step."""
     SCRATCH = 2
-    """Temporary memory, which is released at the end of the run."""
+    """Temporary memory. It is released at the end of the collective."""
 
 
 class Fold(IntEnum):
-    """A fold says how received elements are combined with own ones, in a defined order (collectives.md §1.6)."""
+    """This enumeration says how received elements are combined with the receiver's own elements, and in which order
+    (collectives.md §1.6)."""
 
     STORE = 0
     INCOMING_FIRST = 1
@@ -43,13 +45,13 @@ class Fold(IntEnum):
 
 
 IN_PLACE = frozenset({"all_reduce", "reduce", "broadcast"})
-"""Operations on one tensor, which is their input and their result (collectives.md §1.3)."""
+"""Operations whose input and result are the same tensor (collectives.md §1.3)."""
 REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
-"""Operations that fold elements with a `ReduceOp`."""
+"""Operations that combine elements with a `ReduceOp`."""
 
 
 class ScheduledSend(NamedTuple):
-    """A scheduled send names the elements that are sent to a peer."""
+    """This record says which elements are sent to which peer."""
 
     peer: int
     buffer: Buffer
@@ -58,7 +60,7 @@ class ScheduledSend(NamedTuple):
 
 
 class ScheduledReceive(NamedTuple):
-    """A scheduled receive names the elements that are received from a peer, and how they are folded."""
+    """This record says which elements are received from which peer, and how they are combined with own elements."""
 
     peer: int
     buffer: Buffer
@@ -68,7 +70,8 @@ class ScheduledReceive(NamedTuple):
 
 
 class Local(NamedTuple):
-    """Local work copies or folds elements within a rank; in a fold the source is `incoming`, the target is `own`."""
+    """This record describes a copy or a fold of elements within a rank. A fold combines the source as `incoming` and
+    the target as `own`."""
 
     source: Buffer
     source_start: int
@@ -89,7 +92,7 @@ class ScheduleStep(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Number of elements that each buffer of a rank holds."""
+    """This record holds the number of elements of each buffer of a rank."""
 
     input: int
     output: int
@@ -104,16 +107,16 @@ class LocalWork(NamedTuple):
 
 
 class Schedule(ABC):
-    """This class describes a collective over ranks 0 .. size-1: the steps of a rank alone, or all messages as
-    arrays.
-    """
+    """This class describes a collective over ranks 0 .. size-1. It gives the steps of a single rank, or all messages as
+    arrays."""
 
     op: str
     algorithm: str
     size: int
     root: int | None
     splits: Ints | None
-    """Elements from rank i to rank j of an uneven all_to_all, in row i and column j."""
+    """Number of elements that rank i sends to rank j in an all_to_all with unequal blocks, in row i and column j. None
+    means equal blocks, or another operation."""
 
     @property
     @abstractmethod
@@ -122,7 +125,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def counts(self, rank: int) -> Counts:
-        """Return the elements in each buffer of a rank."""
+        """Return the number of elements of each buffer of a rank."""
 
     @abstractmethod
     def steps(self, rank: int) -> Iterator[ScheduleStep]:
@@ -130,13 +133,13 @@ class Schedule(ABC):
 
     @abstractmethod
     def locals(self, rank: int) -> dict[int, LocalWork]:
-        """Return the local work of one rank, by step."""
+        """Return the local work of one rank, by the number of the step."""
 
     @abstractmethod
     def arrays(self) -> dict[str, Ints]:
         """Return all messages as arrays with one entry for each message.
 
-        The order is that of steps and, within a step at one receiver, that of the folds. The arrays are `step`, `src`,
-        `dst`; `buffer` and `start` at the sender, `target_buffer` and `target` at the receiver; `count`; `fold`. They
-        may be read-only and share memory.
+        Messages are ordered by step and, within a step at one receiver, in the order in which they are folded. The
+        arrays are `step`, `src` and `dst`; `buffer` and `start` at the sender; `target_buffer` and `target` at the
+        receiver; `count` and `fold`. They may be read-only and share memory.
         """

@@ -1,6 +1,5 @@
-"""This module builds binary trees over the ranks, which reduce towards the root and broadcast back (collectives.md
-§3.4).
-"""
+"""This module builds binary trees over the ranks. Vectors are reduced towards the root, and the result is broadcast
+back (collectives.md §3.4)."""
 
 from dataclasses import dataclass
 
@@ -16,12 +15,14 @@ NONE = -1
 
 
 def parents(size: int, *, second: bool = False) -> Ints:
-    """Return the parent of each rank in tree A or tree B; -1 for the root."""
+    """Return the parent of each rank in tree A, or in tree B if `second` is True. The parent of the root is given as
+    -1."""
     return _relabelled(_parents_a(size), second)
 
 
 def children(size: int, *, second: bool = False) -> tuple[Ints, Ints]:
-    """Return the left and the right child of each rank, -1 for none. The root has at most a left child."""
+    """Return the left child and the right child of each rank, with -1 for a missing child. The root has at most a left
+    child."""
     rank = np.arange(size)
     parent = _parents_a(size)
     left, right = np.full(size, NONE), np.full(size, NONE)
@@ -33,7 +34,7 @@ def children(size: int, *, second: bool = False) -> tuple[Ints, Ints]:
 
 
 def depths(parent: Ints) -> Ints:
-    """Return the depth of each rank."""
+    """Return the depth of each rank in the tree. The root has depth 0."""
     depth = np.zeros(len(parent), dtype=np.int32)
     above = parent
     while np.any(above != NONE):
@@ -52,7 +53,8 @@ def _parents_a(size: int) -> Ints:
 
 
 def _relabelled(of_rank: Ints, second: bool) -> Ints:
-    """Return `of_rank` for tree B (`second`): tree A mirrored for an even number of ranks, else shifted by one."""
+    """Return `of_rank` for tree A, or with renamed ranks for tree B (`second`). Tree B is tree A mirrored if the number
+    of ranks is even, otherwise shifted by one rank."""
     if not second:
         return of_rank
     size = len(of_rank)
@@ -65,9 +67,9 @@ def _relabelled(of_rank: Ints, second: bool) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class TreePattern(Pattern):
-    """This pattern reduces up one tree and broadcasts down: a rank combines `own op left op right`.
+    """This pattern reduces up a tree and broadcasts down the same tree. A rank computes `own op left op right`.
 
-    With slices the levels are a pipeline: a slice goes up while the slice before it is one level ahead, and while
+    If there are several slices, the levels form a pipeline: a slice goes up one level behind the slice before it, while
     earlier slices come down.
     """
 
@@ -101,7 +103,7 @@ class TreePattern(Pattern):
 def double_tree(
     groups: Ints, start: int, count: int, *, slices: int = 1, first: int = 0, buffer: Buffer = Buffer.OUTPUT
 ) -> tuple[PatternPhase, PatternPhase]:
-    """Return the patterns of both trees, which run at the same time on one half of the elements each."""
+    """Return the patterns of tree A and tree B. Both run at the same time, each on one half of the elements."""
     size = groups.shape[1]
     half = chunks.bounds(count, 2)
     ends = [start + int(half[tree]) + chunks.bounds(chunks.size_of(tree, count, 2), slices) for tree in (0, 1)]
@@ -113,12 +115,12 @@ def double_tree(
 
 
 def single(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan of one tree for the whole vector: the leaves' ports are idle half of the time."""
+    """Return a plan of one tree for the whole vector. The ports of its leaves are idle half of the time."""
     return request.in_place(request.phase(TreePattern(request.size, slices=request.slices)))
 
 
 def double(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan of two trees with one half of the vector each: the leaves of one tree are inner ranks of the other
+    """Return a plan of two trees, each for one half of the vector. The leaves of one tree are inner ranks of the other
     tree."""
     parts: tuple[SchedulePart, ...] = double_tree(everyone(request.size), 0, request.count, slices=request.slices)
     return request.in_place(*parts)

@@ -1,11 +1,11 @@
-"""This module proves a schedule: every element arrives where it belongs, and every contribution is in every result
-exactly once.
+"""This module proves that a schedule is correct: every element arrives where it belongs, and every contribution is in
+every result exactly once.
 
-The proof runs the schedule on labels in place of values. An element of rank i's input has the label `A[i] * B[j]` of
-two odd random numbers of 64 bits, and a reduction adds labels. Two sums of labels are equal only if they contain the
-same elements, each equally often, except with a probability of about 2^-48, so that a missing, doubled or misplaced
-element is found. Elements that all messages move together form one cell, so that the cost depends on the messages and
-hardly on the length of the vector.
+The proof runs the schedule on labels in place of values. Element j of rank i's input has the label `A[i] * B[j]`, where
+A and B are odd random numbers of 64 bits, and a reduction adds labels. Two sums of labels are equal only if they
+contain the same elements equally often, except with a probability of about 2^-48. A missing, doubled or misplaced
+element is therefore found. Elements that all messages move together have one label, so that the cost depends on the
+messages and hardly on the length of the vector.
 """
 
 import itertools
@@ -20,25 +20,26 @@ from uetproto.errors import LocalError
 Labels: TypeAlias = NDArray[np.uint64]
 
 _AT_ONCE = 1 << 18
-"""Number of messages whose elements are summed in one pass, so that they fit into the cache."""
+"""Number of messages whose elements are summed in one pass. The arrays of so many messages fit into the cache."""
 
 
 class CheckedSchedule(NamedTuple):
-    """A checked schedule has the counts of a schedule that was proved correct."""
+    """This record holds the counts of a schedule that was proved correct."""
 
     steps: int
     """Number of steps in which there are messages."""
     messages: int
     elements: int
-    """Elements sent by all ranks together: `inj` (collectives.md §2)."""
+    """Number of elements that all ranks send together: `inj` (collectives.md §2)."""
     sent: Ints
-    """Elements that each rank sends."""
+    """Number of elements that each rank sends."""
     received: Ints
-    """Elements that each rank receives."""
+    """Number of elements that each rank receives."""
 
 
 class _Copies(NamedTuple):
-    """These columns describe ranges that are copied or folded, one entry for each, in the order of the folds."""
+    """This record holds ranges of elements that are copied or folded. Each array has one entry for each range, in the
+    order of the folds."""
 
     from_rank: Ints
     from_buffer: Ints
@@ -54,7 +55,8 @@ class _Copies(NamedTuple):
 
 
 def check(schedule: Schedule) -> CheckedSchedule:
-    """Run the schedule on labels and return its counts. Raises `LocalError` with a rank whose result is wrong."""
+    """Run the schedule on labels and return its counts. Raises `LocalError`, which names a rank, if a result is
+    wrong."""
     columns = schedule.arrays()
     step, sender, receiver, length = columns["step"], columns["src"], columns["dst"], columns["count"]
     messages = _Copies(
@@ -117,7 +119,8 @@ def _row(rank: int, item: Local) -> tuple[int, ...]:
 
 
 class _Memory:
-    """This class holds the labels in all buffers of all ranks, one for each cell."""
+    """This class holds the labels in all buffers of all ranks. A cell, which is a run of elements that always move
+    together, has one label."""
 
     def __init__(self, schedule: Schedule, copies: list[_Copies]) -> None:
         self.schedule = schedule
@@ -154,7 +157,7 @@ class _Memory:
         return np.asarray(at + rank * np.int64(self.cells))
 
     def _spread(self, copies: _Copies) -> tuple[Ints, Ints, Ints]:
-        """Return source, target and fold of every cell."""
+        """Return the source cell, the target cell and the fold of every cell that is copied."""
         source = self._cell(copies.from_rank, copies.from_buffer, copies.from_start)
         target = self._cell(copies.to_rank, copies.to_buffer, copies.to_start)
         number = self._cell(copies.from_rank, copies.from_buffer, copies.from_start + copies.length) - source
@@ -176,7 +179,8 @@ class _Memory:
             np.add.at(self.labels, target[~stored], values[~stored])
 
     def run_in_turns(self, copies: _Copies) -> None:
-        """Run local work: the k-th item of every rank at the same time, as ranks do not share memory."""
+        """Run the local work of all ranks. The k-th item of every rank runs at the same time, as ranks do not share
+        memory."""
         order = np.argsort(copies.to_rank, kind="stable")
         rank = copies.to_rank[order]
         turn = np.empty_like(order)
@@ -185,7 +189,7 @@ class _Memory:
             self.run(copies.only(turn == k))
 
     def compare(self) -> None:
-        """Compare OUTPUT with the result that the operation defines; raise `LocalError` for a difference."""
+        """Compare OUTPUT with the result that the operation defines. Raises `LocalError` if they differ."""
         op, root = self.schedule.op, self.schedule.root
         output = self.view(Buffer.OUTPUT)
         everyone = self.of_rank.sum(dtype=np.uint64)
@@ -209,7 +213,7 @@ class _Memory:
 
 
 def _promise(schedule: Schedule, counts: Ints) -> _Copies:
-    """Return the copies that make the right outputs from the inputs (collectives.md §1.3)."""
+    """Return the copies from inputs to outputs that the operation defines (collectives.md §1.3)."""
     op, size = schedule.op, schedule.size
     rank, zero, root = np.arange(size), np.zeros(size, dtype=np.int64), np.full(size, schedule.root or 0)
     offset = {buffer: np.cumsum(counts[:, buffer]) - counts[:, buffer] for buffer in (Buffer.INPUT, Buffer.OUTPUT)}
@@ -231,10 +235,10 @@ def _moved(sender: Ints, start: Ints, receiver: Ints, target: Ints, length: Ints
 
 
 def _cuts(counts: Ints, copies: list[_Copies]) -> list[NDArray[np.bool_]]:
-    """Return, for each buffer, the elements at which a cell starts.
+    """Return for each buffer a mask of the elements at which a cell starts.
 
-    A cell starts where a copied range starts or ends, and at each element that is copied to or from the start of a
-    cell.
+    A cell starts where a copied range starts or ends. It also starts at each element that is copied to or from the
+    start of a cell.
     """
     cuts = [np.zeros(int(count) + 1, dtype=np.bool_) for count in counts]
     for at in cuts:
@@ -268,7 +272,7 @@ def _mark(cuts: list[NDArray[np.bool_]], buffer: Ints, start: Ints, length: Ints
 
 
 def _carry(cuts: list[NDArray[np.bool_]], moves: Ints) -> bool:
-    """Add the cuts within a copied range to its target; return whether any was new."""
+    """Add the starts of cells within each copied range to the range's target. Return whether one of them was new."""
     new = False
     for source, target in itertools.product(Buffer, Buffer):
         if cuts[target].all():

@@ -1,7 +1,7 @@
-"""This module chooses an algorithm as NCCL does: by the time of each candidate that is possible.
+"""This module chooses an algorithm as NCCL does: it compares the times of all candidates.
 
 The times are those of the formulas (collectives.md §3.0, §3.8; sharp.md §4.4) on the given fabric. A candidate that is
-not possible stays in the list with its reason, so that the report can say why SHARP was not used.
+not possible stays in the list with the reason, so that the report can say why SHARP was not used.
 """
 
 from typing import Any, NamedTuple
@@ -12,17 +12,17 @@ from uetproto.collectives.costs.in_network import SharpCosts, sharp_time
 
 
 class Candidate(NamedTuple):
-    """A candidate is an algorithm that was considered."""
+    """This record holds an algorithm that was considered."""
 
     algorithm: str
     time: float | None
-    """Time by its formula in seconds; None: the algorithm is not possible."""
+    """Time in seconds by the formula of the algorithm. It is None if the algorithm is not possible."""
     why: str
-    """Text with the parts of the time, or with the reason why the algorithm is not possible."""
+    """Text that explains the time, or that says why the algorithm is not possible."""
 
 
 class AlgorithmChoice(NamedTuple):
-    """This record holds the chosen algorithm and its candidates."""
+    """This record holds the chosen algorithm and all candidates."""
 
     op: str
     length: int
@@ -30,7 +30,7 @@ class AlgorithmChoice(NamedTuple):
     candidates: tuple[Candidate, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return an object for JSON."""
+        """Return the choice as an object for JSON."""
         return {
             "algorithm": self.algorithm,
             "candidates": [
@@ -43,7 +43,7 @@ class AlgorithmChoice(NamedTuple):
         }  # fmt: skip
 
     def text(self) -> str:
-        """Return some lines of text for a person."""
+        """Return the choice as lines of text: a heading, and a line for each candidate."""
         rows = [f"{self.algorithm} for {self.op} of {self.length} bytes:"]
         for candidate in self.candidates:
             mark = "*" if candidate.algorithm == self.algorithm else " "
@@ -53,9 +53,8 @@ class AlgorithmChoice(NamedTuple):
 
 
 class SharpOffer(NamedTuple):
-    """A SHARP offer has the costs of SHARP on a fabric and the size from which vectors are streamed, or the reason why
-    SHARP is not available.
-    """
+    """This record holds the costs of SHARP on a fabric and the size in bytes from which vectors are streamed. If SHARP
+    is not available, `costs` is None and `refused` has the reason."""
 
     costs: SharpCosts | None
     threshold: int | None = None
@@ -66,7 +65,8 @@ HOST_BASED = ("ring", "double_tree")
 
 
 def choose_all_reduce(size: int, length: int, costs: Costs, sharp: SharpOffer) -> AlgorithmChoice:
-    """Return the choice between ring, double binary tree and SHARP: the least time; at equal times, the first one."""
+    """Choose among ring, double binary tree and SHARP the algorithm with the least time. At equal times, the first of
+    them is chosen."""
     candidates = [_host_based(name, size, length, costs) for name in HOST_BASED]
     candidates.append(_offered(length, sharp))
     least = min((one for one in candidates if one.time is not None), key=lambda one: one.time or 0.0)

@@ -1,8 +1,9 @@
-"""This module has the formulas of each algorithm for steps, bytes and time, to compare with measured values.
+"""This module has the formulas of each algorithm for steps, bytes and time, which are compared with measured values.
 
-The formulas are those of collectives.md §3.0, in the exact form for sizes that are no power of two where the page gives
-one (collectives.md §3.5). `D` is the number of bytes of the full vector: a rank's vector in all_reduce, reduce and
-broadcast, and the blocks of all ranks together in other operations, where a block has `n = D/N` bytes.
+The formulas are those of collectives.md §3.0. For numbers of ranks that are no power of two, they have the exact form
+where that page gives one (collectives.md §3.5). `D` is the number of bytes of the full vector. This is the vector of
+each rank in all_reduce, reduce and broadcast; in other operations it is the blocks of all ranks together, and a block
+has `n = D/N` bytes.
 """
 
 from collections.abc import Callable
@@ -15,20 +16,18 @@ from uetproto.collectives.algorithms.trees import NONE, parents
 
 
 class Costs(NamedTuple):
-    """This record defines the time model (collectives.md §2): a message of `len` bytes takes alpha + len*beta, a fold
-    len*gamma.
-    """
+    """This record defines the time model (collectives.md §2): a message of `len` bytes takes alpha + len*beta, and a
+    reduction of `len` bytes takes len*gamma."""
 
     alpha: float
-    """Seconds for each message."""
+    """Latency of a message in seconds."""
     beta: float
-    """Seconds for each byte on one link, in one direction."""
+    """Seconds for each byte of a message on a link, in one direction."""
     gamma: float = 0.0
-    """Seconds for each reduced byte."""
+    """Seconds for each byte that is reduced."""
     gap: float | None = None
-    """Part of alpha for which a message occupies its ports; None: all of it. When several messages are sent at once,
-    the rest of alpha counts once for all of them.
-    """
+    """Part of alpha, in seconds, for which a message occupies its ports. None means all of alpha. If several messages
+    are sent at once, the rest of alpha counts once for all of them."""
 
     @property
     def occupied(self) -> float:
@@ -36,32 +35,33 @@ class Costs(NamedTuple):
         return self.alpha if self.gap is None else self.gap
 
     def at_once(self, messages: int, length: float) -> float:
-        """Return the seconds that a port needs to send or receive `messages` messages at once, with `length` bytes in
-        all."""
+        """Return the seconds that a port needs to send or receive several messages at once. `messages` is their number,
+        and `length` is the number of their bytes together."""
         return self.alpha + (messages - 1) * self.occupied + length * self.beta if messages else 0.0
 
 
 class Expected(NamedTuple):
-    """This record holds steps, bytes and time of one collective by its formula."""
+    """This record holds the steps, bytes and time of one collective by its formula."""
 
     steps: int
     sent: float
-    """Bytes that the busiest rank sends: `tx`."""
+    """Bytes that the busiest rank sends: `tx` (collectives.md §2)."""
     injected: float
-    """Bytes that all ranks send: `inj`."""
+    """Bytes that all ranks send together: `inj` (collectives.md §2)."""
     time: float
     """Time in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostCase:
-    """This record holds the arguments of a formula."""
+    """This record holds the arguments of a formula. N is the number of ranks, D that of the bytes of the full
+    vector."""
 
     N: int
     D: float
     costs: Costs
     inside: Costs
-    """Costs within a node, for hierarchical algorithms."""
+    """Costs within a node. Formulas of hierarchical algorithms use them."""
     M: int
     """Number of nodes."""
     between: str
@@ -72,7 +72,7 @@ class CostCase:
 
     @property
     def share(self) -> float:
-        """Return the number of bytes of a channel."""
+        """Return the number of bytes of one channel's share of the vector."""
         return self.D / self.channels
 
     @property
@@ -92,17 +92,17 @@ class CostCase:
 
     @property
     def K(self) -> int:  # noqa: N802
-        """Return the number of rounds of doubling among N' = 2^K ranks (collectives.md §3.5)."""
+        """Return K, the number of rounds of doubling. N' = 2^K ranks take part in them (collectives.md §3.5)."""
         return self.N.bit_length() - 1
 
     @property
     def e(self) -> int:
-        """Return the number of ranks beyond a power of two (collectives.md §3.5)."""
+        """Return e, the number of ranks beyond the largest power of two up to N (collectives.md §3.5)."""
         return self.N - (1 << self.K)
 
     @property
     def folds(self) -> int:
-        """Return 1 if there are ranks beyond a power of two, else 0."""
+        """Return 1 if N is no power of two, so that extra ranks add steps, otherwise 0."""
         return int(self.e > 0)
 
 
@@ -139,9 +139,8 @@ def double_tree(c: CostCase) -> Expected:
 
 
 def _tree_time(c: CostCase, length: float, *, second: bool = False) -> float:
-    """Return the seconds of a reduction up a tree and of the broadcast back, by the port of each rank (collectives.md
-    §3.4): it receives from its children, and sends to them, one after the other.
-    """
+    """Return the seconds of a reduction up a tree and of the broadcast back down (collectives.md §3.4). The port of
+    each rank limits the time: a rank receives from its children, and sends to them, one after the other."""
     below: dict[int, list[int]] = {}
     for rank, parent in enumerate(parents(c.N, second=second).tolist()):
         below.setdefault(parent, []).append(rank)
@@ -164,7 +163,7 @@ def _tree_time(c: CostCase, length: float, *, second: bool = False) -> float:
 
 
 def _pipelined(steps: int, c: CostCase) -> int:
-    """Return the steps of a pipeline: each further slice adds a step."""
+    """Return the number of steps of a pipeline. Each further slice adds one step."""
     return steps + c.slices - 1 if steps else 0
 
 
@@ -217,12 +216,12 @@ def _linear(c: CostCase, length: float, to_root: bool, reduces: bool) -> Expecte
 
 
 def linear_vectors(c: CostCase, *, to_root: bool = False) -> Expected:
-    """Return the costs of a linear broadcast or, to the root, of a linear reduce."""
+    """Return the costs of a linear broadcast or, if `to_root` is True, of a linear reduce."""
     return _linear(c, c.D, to_root, reduces=to_root)
 
 
 def linear_blocks(c: CostCase, *, to_root: bool = False) -> Expected:
-    """Return the costs of a linear scatter or, to the root, of a linear gather."""
+    """Return the costs of a linear scatter or, if `to_root` is True, of a linear gather."""
     return _linear(c, c.n, to_root, reduces=False)
 
 
@@ -246,7 +245,8 @@ def bruck(c: CostCase) -> Expected:
 
 
 def _tokens(c: CostCase, *steps: int) -> Expected:
-    """Return the costs of messages without bytes: so many at once of the busiest rank in each step."""
+    """Return the costs of a collective of empty messages. `steps` has for each step how many messages the busiest rank
+    sends at once."""
     return Expected(len(steps), 0, 0, sum(c.costs.at_once(messages, 0) for messages in steps))
 
 
@@ -263,7 +263,7 @@ def counter(c: CostCase) -> Expected:
 
 
 def service(c: CostCase) -> Expected:
-    """Return the costs of an all_reduce of one byte."""
+    """Return the costs of the service barrier, which is an all_reduce of one byte by recursive doubling."""
     return recursive_doubling(replace(c, D=1))
 
 
@@ -274,14 +274,15 @@ def knomial(c: CostCase) -> Expected:
 
 
 def _among(c: CostCase, size: int, length: float, costs: Costs, formula: Formula) -> Expected:
-    """Return the costs of a part of a hierarchical algorithm."""
+    """Return the costs of one phase of a hierarchical algorithm, among `size` ranks."""
     return formula(CostCase(size, length, costs, costs, 1, c.between, 1))
 
 
 def nccl_ring(c: CostCase) -> Expected:
-    """Return the costs of all channels at once.
+    """Return the costs of a flat ring over nodes, with all channels at once.
 
-    A step takes as long as the slower of two: a chunk between nodes, and the chunks that a rank sends within its node.
+    A step takes as long as the slower of two transfers: one chunk between nodes, or the chunks that a rank sends within
+    its node.
     """
     flat, chunk = ring(c), c.share / c.N
     outside = (c.M > 1) * (c.costs.alpha + chunk * c.costs.beta)
@@ -301,7 +302,8 @@ def nccl_tree(c: CostCase) -> Expected:
 def _tree_sent(c: CostCase, at_head: float) -> list[float]:
     """Return the bytes that each rank of the busiest node sends.
 
-    A rank sends its share to each neighbour in every chain; a head also sends `at_head` bytes in the trees.
+    A rank sends its share to each neighbour in the chain of every channel. The head of a chain also sends `at_head`
+    bytes in the trees.
     """
     chains = [[(index - channel) % c.G for channel in range(c.channels)] for index in range(c.G)]
     return [
@@ -326,7 +328,7 @@ def split_rail(c: CostCase) -> Expected:
 
 
 def hcoll(c: CostCase) -> Expected:
-    """Return the costs of hcoll, with one step through shared memory for each level of the node.
+    """Return the costs of hcoll. Within a node, each level takes one step through shared memory.
 
     A node of one socket, or of one rank for each socket, has one level less.
     """
@@ -338,7 +340,8 @@ def hcoll(c: CostCase) -> Expected:
 
 
 def _sum(c: CostCase, first: Expected, middle: Expected, last: Expected, *, sent: float) -> Expected:
-    """Return the costs of three phases: one within each node, one between nodes, and one within each node."""
+    """Return the costs of three phases that follow each other: one within each node, one between nodes, and again one
+    within each node. `sent` has the bytes of the busiest rank."""
     return Expected(
         first.steps + middle.steps + last.steps, sent,
         c.M * first.injected + middle.injected + c.M * last.injected, first.time + middle.time + last.time,
@@ -351,13 +354,13 @@ BETWEEN: dict[str, Formula] = {
     "recursive_doubling": recursive_doubling,
     "double_tree": double_tree,
 }
-"""Formulas of the all_reduce between nodes, by name."""
+"""Formulas of the all_reduce between nodes, by the name of its algorithm."""
 
 
 def nic_bytes(
     algorithm: str, nodes: int, local: int, length: float, *, between: str = "ring", channels: int = 1
 ) -> float:
-    """Return the bytes that the busiest NIC of a hierarchical algorithm sends between nodes (collectives.md §3.8).
+    """Return the bytes that the busiest NIC sends to other nodes in a hierarchical algorithm (collectives.md §3.8).
 
     Each NIC serves one channel.
     """
@@ -371,18 +374,19 @@ def nic_bytes(
 
 
 def bus_factor(op: str, size: int) -> float:
-    """Return the factor f of busbw = algbw * f (collectives.md §2): busbw is comparable with the rate of a link."""
+    """Return the factor f of busbw = algbw * f (collectives.md §2). Busbw can be compared with the rate of a link."""
     share = (size - 1) / size
     return {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}.get(op, share)
 
 
 def bus_bandwidth(op: str, size: int, length: float, time: float) -> float:
-    """Return busbw (collectives.md §2) in bytes per second."""
+    """Return busbw in bytes per second (collectives.md §2). `time` is in seconds."""
     return length / time * bus_factor(op, size)
 
 
 class _Protocol(NamedTuple):
-    """This record is a column of NCCL's tuner: (tree, ring) in microseconds (collectives.md §3.8)."""
+    """This record holds the constants of one protocol in NCCL's tuner. Each pair has the microseconds of tree and ring
+    (collectives.md §3.8)."""
 
     base: tuple[float, float]
     nvlink: tuple[float, float]
@@ -408,7 +412,8 @@ def nccl_latency(
     link: str = "nvlink",
     post_overhead: float = 1.0,
 ) -> float:
-    """Return the microseconds of NCCL's tuner (collectives.md §3.8). `post_overhead`: 1 us, 2 us on AMD hosts."""
+    """Return the latency in microseconds that NCCL's tuner computes (collectives.md §3.8). `post_overhead` is 1 µs, or
+    2 µs on hosts with AMD CPUs."""
     which = ("tree", "ring").index(algorithm)
     constants = NCCL[protocol]
     base, network = constants.base[which], constants.network[which]
@@ -422,7 +427,8 @@ def nccl_latency(
 def nccl_time(
     algorithm: str, nodes: int, local: int, length: float, bandwidth: float, *, protocol: str = "Simple"
 ) -> float:
-    """Return the microseconds of `length` bytes at a bus bandwidth in bytes per microsecond (collectives.md §3.8)."""
+    """Return the microseconds that NCCL's tuner computes for `length` bytes (collectives.md §3.8). `bandwidth` is the
+    bus bandwidth in bytes per microsecond."""
     size = nodes * local
     if algorithm == "tree":
         rate = bandwidth / 2 * TREE_PENALTY

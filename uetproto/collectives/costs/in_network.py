@@ -1,6 +1,5 @@
-"""This module computes collectives in switches by formulas: SHARP (sharp.md §4.4) and multicast (collectives.md
-§3.10.7).
-"""
+"""This module has the formulas of collectives that switches carry out: SHARP (sharp.md §4.4) and multicast
+(collectives.md §3.10.7)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,43 +9,45 @@ from uetproto.collectives.algorithms.pattern import steps_for
 from uetproto.collectives.costs.formulas import Costs, Expected
 
 HEADER = 32
-"""Bytes of a SHARP message without its operand."""
+"""Number of bytes of a SHARP message in addition to its operand."""
 
 
 class SharpCosts(NamedTuple):
-    """This record holds the symbols of the cost model (sharp.md §4.4)."""
+    """This record holds the parameters of SHARP's cost model (sharp.md §4.4)."""
 
     levels: int
-    """Number of aggregation nodes between a host and the root, `L`."""
+    """Number of levels of aggregation nodes between a host and the root, including the root: `L`."""
     endpoint: float
-    """Seconds at an end, for each step: `a_e`."""
+    """Latency in seconds of a host that sends or receives, for each step: `a_e`."""
     hop: float
-    """Seconds of a cable and its switch: `a_l`."""
+    """Latency in seconds of a cable and its switch: `a_l`."""
     reduce: float
-    """Seconds in an aggregation node: `a_n`."""
+    """Time in seconds that an aggregation node takes to reduce: `a_n`."""
     rate: float
-    """Bytes per second of a cable: `B`."""
+    """Rate of a cable in bytes per second: `B`."""
     user_data: int = 128
-    """Bytes of the operand of an outstanding operation: `u`."""
+    """Largest number of bytes in the operand of one operation: `u`."""
     osts: int = 16
-    """Number of outstanding operations: `W`."""
+    """Largest number of operations that are outstanding at the same time: `W`."""
     lock: float = 0.0
-    """Seconds until a streaming tree is locked, `T_lock`; 0: the tree is locked already."""
+    """Seconds until a streaming tree is locked: `T_lock`. It is 0 if the tree is locked already."""
     trees: int = 1
     """Number of trees among which a streamed vector is divided."""
     lanes: float = 1
-    """The number of `trees` divided by the largest number of them that share a cable."""
+    """Rate of all trees together as a multiple of a cable's rate: `trees` divided by the largest number of trees that
+    share a cable."""
 
     @property
     def latency(self) -> float:
-        """Return the seconds of a message without bytes, up to the root and down again."""
+        """Return the seconds that a message without bytes takes up to the root and down again."""
         return 2 * self.endpoint + self.levels * (2 * self.hop + self.reduce)
 
 
 def llt_time(costs: SharpCosts, length: int, times: int = 1) -> float:
-    """Return the seconds on a low-latency tree: fragments are a pipeline, limited by the outstanding operations.
+    """Return the seconds of an operation on a low-latency tree. Its fragments form a pipeline, which the number of
+    outstanding operations limits.
 
-    `times`: number of operations of `length` bytes, one after the other.
+    `times` is the number of operations of `length` bytes that follow each other.
     """
     first = costs.latency + 2 * min(length, costs.user_data) / costs.rate
     fragments = -(-length // costs.user_data) if length else 1
@@ -55,41 +56,44 @@ def llt_time(costs: SharpCosts, length: int, times: int = 1) -> float:
 
 
 def sat_time(costs: SharpCosts, length: int, threshold: int = 0) -> float:
-    """Return the seconds on streaming trees: bytes go up and come down at the same time.
+    """Return the seconds of an operation on streaming trees, where bytes go up and come down at the same time.
 
-    The vector is divided among the trees into parts of `threshold` bytes at least.
+    The vector is divided among the trees. Each part has at least `threshold` bytes; 0 means that all trees get a part.
     """
     parts = min(costs.trees, max(1, length // threshold)) if threshold else costs.trees
     return costs.lock + costs.latency + length / (costs.rate * min(parts, costs.lanes))
 
 
 def sharp_time(costs: SharpCosts, length: int, threshold: int | None) -> float:
-    """Return the seconds of an all_reduce. Vectors of `threshold` bytes and more are streamed; None: no vector is
-    streamed."""
+    """Return the seconds of an all_reduce. Vectors of at least `threshold` bytes are streamed; None means that no
+    vector is streamed."""
     return llt_time(costs, length) if threshold is None or length < threshold else sat_time(costs, length, threshold)
 
 
 def sharp_traversals(edges: int, length: int) -> int:
-    """Return `trav` of an all_reduce: every edge of the tree carries the vector up and its result down."""
+    """Return `trav`, the bytes on all links, of an all_reduce: every edge of the tree carries the vector up and the
+    result down."""
     return 2 * edges * length
 
 
 def multicast_traversals(size: int, leaves: int, block: int, roots: int) -> int:
-    """Return `trav` of multicast on leaf-spine (collectives.md §3.10.7): one copy per link, none back to the sender."""
+    """Return `trav`, the bytes on all links, of multicast on a leaf-spine fabric (collectives.md §3.10.7). Each link
+    carries one copy, and no copy goes back to the sender."""
     return roots * block * (size + (leaves if leaves > 1 else 0))
 
 
 class MulticastCosts(NamedTuple):
-    """This record holds the costs of a fabric for multicast (collectives.md §3.0)."""
+    """This record holds the costs of multicast on a fabric (collectives.md §3.0)."""
 
     alpha: float
-    """Seconds of a message of the barriers at the start."""
+    """Seconds that a message takes in the barriers at the start."""
     way: float
-    """Seconds of a message without bytes to the farthest rank: a token, or the last handshake."""
+    """Seconds that an empty message takes to the farthest rank. The message is a token, or belongs to the last
+    handshake."""
     rate: float
-    """Bytes per second of a cable."""
+    """Rate of a cable in bytes per second."""
     roots: int = 1
-    """Number of ranks that send at once: M."""
+    """Number of ranks that send at the same time: M."""
 
 
 NOTHING = Costs(0, 0)
@@ -97,15 +101,15 @@ NOTHING = Costs(0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InNetworkCase:
-    """This record holds the arguments of a formula."""
+    """This record holds the arguments of a formula of this module."""
 
     size: int
     """Number of ranks: N."""
     length: int
-    """Bytes of the full vector: D."""
+    """Size of the full vector in bytes: D."""
     sharp: SharpCosts | None = None
     threshold: int | None = None
-    """Size in bytes from which vectors are streamed."""
+    """Size in bytes from which SHARP streams vectors. None means that no vector is streamed."""
     multicast: MulticastCosts | None = None
     local: int = 1
     """Number of ranks of a node: G."""
@@ -126,7 +130,8 @@ def _by_all(case: InNetworkCase) -> Expected:
 
 
 def _blocks(case: InNetworkCase) -> Expected:
-    """Return the costs of reduce_scatter: one REDUCE for each block (sharp.md §4.3); if streamed, each with a lock."""
+    """Return the costs of reduce_scatter: one REDUCE for each block (sharp.md §4.3). If blocks are streamed, each
+    REDUCE locks its tree."""
     assert case.sharp is not None
     costs, block = case.sharp, case.length // case.size
     if case.threshold is not None and block >= case.threshold:
@@ -149,9 +154,8 @@ def _leaders(case: InNetworkCase) -> Expected:
 
 
 def _multicast(case: InNetworkCase, blocks: int) -> Expected:
-    """Return the costs of multicast: two barriers, the blocks, the tokens between their roots, and the last
-    handshake.
-    """
+    """Return the costs of multicast: the two barriers, the blocks, the tokens between the ranks that send them, and the
+    last handshake."""
     assert case.multicast is not None
     alpha, way, rate, roots = case.multicast
     block, steps = case.length // blocks, blocks // roots

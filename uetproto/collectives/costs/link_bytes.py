@@ -1,6 +1,7 @@
 """This module computes the bytes that messages put on every link of a topology (collectives.md §2).
 
-Equal shortest paths carry equal shares. `trav` and `egress` do not depend on the choice of path and are exact.
+If a pair of ranks has several shortest paths, these carry equal shares. `trav` and `egress` do not depend on the path
+and are exact.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 DENSE = 1 << 12
-"""Number of ranks up to which all pairs are counted in one table."""
+"""Largest number of ranks for which the bytes of all pairs are counted in one dense array."""
 
 PART = 1 << 18
 """Number of messages that are counted in one pass."""
@@ -33,9 +34,9 @@ class LinkBytes:
     """Bytes that each rank's NIC sends, including those that it forwards for other ranks."""
     rx: Ints
     within: Ints
-    """Bytes that each rank sends within its node, without packets."""
+    """Bytes that each rank sends to ranks of its own node. They do not pass through its NIC."""
     trav: int
-    """Sum of the bytes of all links."""
+    """Sum of the bytes on all links."""
 
     @property
     def inj(self) -> int:
@@ -43,21 +44,22 @@ class LinkBytes:
 
     @property
     def egress(self) -> int:
-        """Return the bytes that leave switches: all bytes on links except those that ranks send."""
+        """Return the bytes that leave switches. These are all bytes on links except those that NICs send."""
         return self.trav - self.inj
 
     def table(self) -> list[tuple[str, float]]:
-        """Return the bytes of each link that carries any, by the name of the link."""
+        """Return the name and the bytes of each link that carries any bytes."""
         return [(self.topology.label(int(link)), float(self.links[link])) for link in np.flatnonzero(self.links)]
 
 
 def link_bytes(
     topology: Topology, source: ArrayLike, target: ArrayLike, size: ArrayLike, *, relay: bool = False
 ) -> LinkBytes:
-    """Return the bytes of messages: message i has `size[i]` bytes from rank `source[i]` to rank `target[i]`.
+    """Return the bytes that messages put on links. Message i has `size[i]` bytes from rank `source[i]` to rank
+    `target[i]`.
 
-    Ranks of one node do not use the network. `relay`: a message to another rail is forwarded by the rank of its node
-    that is on that rail (PXN, collectives.md §4.2).
+    Ranks of one node do not use the network. If `relay` is True, a message to another rail is first sent to the rank of
+    its own node that is on that rail, which forwards it (PXN, collectives.md §4.2).
     """
     pairs, amounts = _pairs(topology.size, *_columns(source, target, size))
     a, b = np.divmod(pairs, topology.size)
@@ -80,7 +82,7 @@ def _columns(*given: ArrayLike) -> tuple[NDArray[Any], ...]:
 
 
 def _pairs(ranks: int, *columns: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Return each pair of ranks once, as source * ranks + target, and the bytes that it exchanges."""
+    """Return the pairs of ranks that exchange messages, as source * ranks + target, and the bytes of each pair."""
     for name, values, most in zip(("source", "target", "size"), columns, (ranks, ranks, 1 << 62), strict=True):
         if values.size and (values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= most):
             raise LocalError(name, f"{values.dtype} from {values.min()} to {values.max()}", f"0 … {most - 1}")
@@ -103,9 +105,8 @@ def _sums(index: NDArray[Any], amounts: NDArray[Any], length: int) -> Ints:
 
 
 def _spread(topology: Topology, a: Ints, b: Ints, amounts: Ints, tx: Ints, rx: Ints) -> tuple[Floats, int]:
-    """Return the bytes of each link and their sum. All bytes to one leaf are moved together, from far switches to near
-    ones.
-    """
+    """Return the bytes of each link and their sum. All bytes to one leaf move together, from switches far from it to
+    near ones."""
     size, vertices = topology.size, topology.size + len(topology.switches)
     links = np.zeros(len(topology.links))
     ups = np.array([topology.up(rank) for rank in range(size)])
@@ -135,7 +136,7 @@ def _spread(topology: Topology, a: Ints, b: Ints, amounts: Ints, tx: Ints, rx: I
 
 
 def _distances(tail: Ints, head: Ints, vertices: int, end: int) -> Ints:
-    """Return the links from each switch to `end`; -1: there is no path."""
+    """Return the number of links from each switch to the switch `end`. It is -1 if there is no path."""
     far = np.full(vertices, -1)
     far[end] = 0
     level = 0

@@ -1,4 +1,4 @@
-"""This module counts steps and bytes of a collective at its transport, and computes those of its formula.
+"""This module counts the steps and bytes of a collective at its transport, and computes steps and bytes by its formula.
 
 `MeasuredCollective` is the JSON object of `uetproto collective` (interfaces.md §10).
 """
@@ -28,11 +28,11 @@ from uetproto.collectives.transport import (
 
 
 class MeasuredNetwork(CollectiveNetwork):
-    """A measured network wraps another network; it counts the steps that have messages, and the bytes that each rank
-    sends."""
+    """This class wraps another network. It counts the steps that have messages, and the messages and bytes that ranks
+    send."""
 
     def __init__(self, network: CollectiveNetwork, tick: Callable[[int], None] = lambda messages: None) -> None:
-        """Wrap a network. `tick` is called with the number of messages so far, for every message."""
+        """Wrap a network. `tick` is called for every message, with the number of messages so far."""
         self.network = network
         self.size = network.size
         self.offload = network.offload
@@ -71,7 +71,7 @@ class MeasuredNetwork(CollectiveNetwork):
         self.network.close(drain)
 
     def count(self, rank: int, step: int, length: int) -> None:
-        """Count a message that a rank sends."""
+        """Count a message of `length` bytes that a rank sends."""
         self.steps.add(step)
         self.messages += 1
         self.sent[rank] += length
@@ -79,7 +79,7 @@ class MeasuredNetwork(CollectiveNetwork):
 
 
 class _WatchedEnd:
-    """A watched end is the `RankTransport` of a rank, and counts the messages of the rank."""
+    """This class is the `RankTransport` of a rank, and counts the messages that the rank sends."""
 
     def __init__(self, network: MeasuredNetwork, end: RankTransport) -> None:
         self._network = network
@@ -99,7 +99,7 @@ class _WatchedEnd:
 
 
 class FormulaResult(NamedTuple):
-    """A formula result has steps, bytes and time by a formula; the bytes are those of the busiest rank."""
+    """This record holds steps, bytes and time by a formula. The bytes are those of the busiest rank."""
 
     steps: int
     bytes_per_rank: float
@@ -113,21 +113,21 @@ class FormulaResult(NamedTuple):
 def formula(
     op: str, algorithm: str, size: int, length: int, costs: Costs, *, nodes: int, inside: Costs, **options: Any
 ) -> FormulaResult | None:
-    """Return steps, bytes and time of an algorithm by its formula; None: the algorithm has no formula. `options`: those
-    of `catalogue.schedule`."""
+    """Return the steps, bytes and time of an algorithm by its formula, or None if it has no formula. `options` are
+    those of `catalogue.schedule`."""
     if ALGORITHMS[op][algorithm].formula is None:
         return None
     return in_picoseconds(expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside, **options))
 
 
 def in_picoseconds(found: Expected) -> FormulaResult:
-    """Convert expected costs to the units of a report."""
+    """Convert expected costs, which are in seconds, to a formula result, which is in picoseconds."""
     return FormulaResult(found.steps, found.sent, found.time * SECOND)
 
 
 def promised(schedule: Schedule, topology: Topology, itemsize: int, *, relay: bool = True) -> LinkBytes:
-    """Return the bytes that a schedule puts on every link. `relay`: messages to other rails are relayed, as in
-    `link_bytes`."""
+    """Return the bytes that a schedule puts on every link. If `relay` is True, messages to other rails are relayed, as
+    in `link_bytes`."""
     columns = schedule.arrays()
     sizes = columns["count"].astype(np.int64) * itemsize
     return link_bytes(topology, columns["src"], columns["dst"], sizes, relay=relay)
@@ -137,31 +137,31 @@ class LinkCount(NamedTuple):
     """This record holds the counts of one direction of a cable."""
 
     link: str
-    """Names of the ends of the link, as in "rank0 > leaf0"."""
+    """Names of the two ends, sender first, as in "rank0 > leaf0"."""
     frames: int
     wire: int
-    """Bytes of all frames, with headers and acknowledgements."""
+    """Number of bytes of all frames, with headers and acknowledgements."""
     payload: int
-    """Bytes of the collective's messages."""
+    """Number of payload bytes that belong to messages of the collective."""
 
 
 class GroupPort(NamedTuple):
-    """This record tells how many copies of multicast frames a switch made for one of its ports."""
+    """This record says how many copies of multicast frames a switch sent through one of its ports."""
 
     switch: str
     port: str
-    """Name of the neighbour at the port."""
+    """Name of the neighbour that the port connects to."""
     frames: int
     bytes: int
 
 
 class AggregationPort(NamedTuple):
-    """This record holds the counters of an aggregation node for one of its ports."""
+    """This record holds the counters that an aggregation node has for one of its ports."""
 
     node: str
     port: str
     counters: dict[str, int]
-    """Counters by published name (sharp.md §1.8), without those that are 0."""
+    """Counters by their published names (sharp.md §1.8). Counters that are 0 are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,16 +170,17 @@ class InNetwork:
 
     groups: tuple[GroupPort, ...] = ()
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Counters of SHARP by host and aggregation node, without those that are 0."""
+    """Counters of SHARP by the name of the host or aggregation node. Counters that are 0 are left out."""
     ports: tuple[AggregationPort, ...] = ()
     notes: tuple[str, ...] = ()
-    """Reasons why the ranks carried out the collective themselves."""
+    """Reasons why the ranks carried out the collective themselves. It is empty if the network did it."""
     traps: tuple[str, ...] = ()
-    """Traps that aggregation nodes raised."""
+    """Traps that aggregation nodes sent to the manager."""
     log: tuple[str, ...] = ()
-    """Lines of the log of SHARP, if `SHARP_COLL_LOG_LEVEL` is set."""
+    """Lines of the log of SHARP. It is empty unless `SHARP_COLL_LOG_LEVEL` is set."""
     made: int = 0
-    """Picoseconds that it took to make all ranks members of a group; they are not part of the time of a collective."""
+    """Picoseconds that it took to join all ranks to their group. This time is not part of the time of the
+    collective."""
 
     def as_dict(self) -> dict[str, Any]:
         groups: dict[str, dict[str, dict[str, int]]] = {}
@@ -203,44 +204,44 @@ class MeasuredCollective:
     algorithm: str
     ranks: int
     bytes: int
-    """Bytes of the full vector."""
+    """Size of the full vector in bytes."""
     steps: int
     messages: int
     sent: tuple[int, ...]
     """Bytes that each rank sent."""
     links: tuple[LinkCount, ...] | None
-    """Counts of all links; None: the transport has no packets."""
+    """Counts of all links. It is None if the transport has no packets."""
     promised: int | None
-    """Bytes that the schedule, or a formula, puts on all links together: `trav` (collectives.md §2); None: there is no
-    formula."""
+    """Bytes that the schedule, or a formula, puts on all links together: `trav` (collectives.md §2). It is None if
+    neither predicts them."""
     time: int
-    """Picoseconds until the last rank is done."""
+    """Virtual time in picoseconds until the last rank is done."""
     formula: FormulaResult | None
     correct: bool
     transport: str
     topology: str
-    """Topology, with the parameters that differ from its defaults, as `--topology` takes it."""
+    """Name of the topology as `--topology` takes it, with the parameters that differ from its defaults."""
     dtype: str
     seed: int
     ports: int = 1
     """Number of ports of each NIC."""
     counts: NetworkCounts | None = None
-    """Frames that were lost and packets that were sent again, from the start until all ranks are done; None: nothing
-    was run."""
+    """Counts of frames that were lost and of packets that were sent again, from the start until all ranks are done. It
+    is None if nothing was run."""
     network: InNetwork | None = None
-    """Report of the network, if it carried out the collective."""
+    """Report about the network. It is None unless the network was asked to carry out the collective."""
     choice: AlgorithmChoice | None = None
-    """Choice that `--algorithm auto` made; None without it."""
+    """Choice that `--algorithm auto` made. It is None for other algorithms."""
 
     @property
     def wire(self) -> int | None:
-        """Return the bytes of all frames on all links."""
+        """Return the bytes of all frames on all links, or None if the transport has no packets."""
         return None if self.links is None else sum(link.wire for link in self.links)
 
     @property
     def payload(self) -> int:
-        """Return the bytes of messages on all links: counted on the links or, without packets, computed from the
-        schedule."""
+        """Return the payload bytes on all links. They are counted on the links or, on a transport without packets,
+        computed from the schedule."""
         return self.promised or 0 if self.links is None else sum(link.payload for link in self.links)
 
     @property
@@ -250,7 +251,7 @@ class MeasuredCollective:
 
     @property
     def busiest_nic(self) -> int:
-        """Return the bytes that the busiest NIC sends, including those that it forwards for other ranks."""
+        """Return the payload bytes that the busiest NIC sends, including those that it forwards for other ranks."""
         sent: Counter[str] = Counter()
         for link in self.links or ():
             if link.link.startswith("rank"):
@@ -264,12 +265,14 @@ class MeasuredCollective:
 
     @property
     def algbw(self) -> float:
-        """Return algbw (collectives.md §2): bytes of the full vector per second; 0 if the collective takes no time."""
+        """Return algbw (collectives.md §2), the bytes of the full vector per second. It is 0 if the collective takes no
+        time."""
         return self.bytes / (self.time / SECOND) if self.time else 0.0
 
     @property
     def busbw(self) -> float:
-        """Return busbw (collectives.md §2), which is comparable with the rate of a link."""
+        """Return busbw in bytes per second (collectives.md §2), which can be compared with the rate of a link. It is 0
+        if the collective takes no time."""
         return bus_bandwidth(self.op, self.ranks, self.bytes, self.time / SECOND) if self.time else 0.0
 
     def _counted(self) -> dict[str, Any]:
@@ -283,7 +286,7 @@ class MeasuredCollective:
 
     @property
     def losses(self) -> str | None:
-        """Return a text about what was lost and sent again; None: nothing was."""
+        """Return a text about lost frames and retransmitted packets, or None if there were none."""
         counts = self.counts
         if counts is None or not (counts.drops or counts.trims or counts.retransmissions):
             return None

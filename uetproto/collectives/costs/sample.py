@@ -1,7 +1,7 @@
-"""This module makes real tensors for a collective, and checks its results against NumPy.
+"""This module makes real tensors for a collective, and checks the results of the collective against NumPy.
 
 Elements are random numbers from a seed. Floats are small whole numbers, whose sums have the same bits in any order of
-additions. Narrow types and AVG may round nevertheless; their results may be off by one rounding for each rank.
+additions. Narrow types and AVG may round nevertheless, so that their results may differ by one rounding for each rank.
 """
 
 import random
@@ -15,10 +15,10 @@ from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.errors import LocalError
 
 Dtype: TypeAlias = np.dtype[Any]
-"""NumPy type of the elements."""
+"""Type of a NumPy data type."""
 
 ON_BLOCKS = frozenset({"reduce_scatter", "all_gather", "scatter", "gather", "all_to_all"})
-"""Operations on one block for each rank."""
+"""Operations whose vector has one block for each rank."""
 
 _PIECE = 1 << 27
 _LARGEST = 4
@@ -31,10 +31,10 @@ _UFUNCS: dict[str, Any] = {
 
 
 def check_sample(op: str, size: int, length: int, dtype: Dtype, reduce_op: ReduceOp) -> int:
-    """Return the elements of a full vector of `length` bytes.
+    """Return the number of elements of a full vector of `length` bytes.
 
-    Raises `LocalError` for a type that the operation cannot reduce, and for a length that is no whole number of
-    elements or of equal blocks.
+    Raises `LocalError` if the operation cannot reduce the type, or if the length is no whole number of elements or of
+    equal blocks.
     """
     if op in REDUCING:
         reduce_op.check(dtype)
@@ -48,8 +48,8 @@ def check_sample(op: str, size: int, length: int, dtype: Dtype, reduce_op: Reduc
 
 
 class Sample:
-    """This class holds the tensors of all ranks: `inputs`, and `outputs`, which are the same arrays if the collective
-    is in place."""
+    """This class holds the tensors of all ranks, `inputs` and `outputs`. Both are the same arrays if the collective
+    works in place."""
 
     def __init__(self, schedule: Schedule, dtype: Dtype, reduce_op: ReduceOp, seed: int) -> None:
         self.op = schedule.op
@@ -68,7 +68,8 @@ class Sample:
 
     @property
     def correct(self) -> bool:
-        """Return whether `outputs` are right; all_reduce must give the same bits on all ranks (collectives.md §1.3)."""
+        """Return whether `outputs` are right. An all_reduce must also give the same bits on all ranks (collectives.md
+        §1.3)."""
         outputs = self.outputs
         if self.op == "all_reduce" and not all(_same_bits(output, outputs[0]) for output in outputs):
             return False

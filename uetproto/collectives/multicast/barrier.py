@@ -1,6 +1,6 @@
-"""This module implements the barriers of multicast by messages of no bytes: a schedule of collectives.md §3.7.
+"""This module implements the barriers of multicast. They are schedules (collectives.md §3.7) whose messages are empty.
 
-Ring control messages cannot be used for barriers, as they have no field for the number of a round.
+Control messages of the ring cannot be used for barriers, as they have no field for the number of a round.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,11 @@ from uetproto.collectives.transport import RankTransport
 
 
 class TransportBarrier:
-    """This class implements the barrier of one rank. It has its own group, so that no other collective uses its
-    tags.
-    """
+    """This class implements the barrier of one rank. A barrier has a group number of its own, so that no other
+    collective uses its tags."""
 
     def __init__(self, transport: RankTransport, group: int = 0, ranks: Sequence[int] | None = None) -> None:
-        """Make the barrier. `ranks`: those of the transport that take part; None: all."""
+        """Make the barrier. `ranks` are the ranks of the transport that take part, and None means all ranks."""
         self._transport = transport
         self._group = group
         self._ranks = range(transport.size) if ranks is None else ranks
@@ -27,7 +26,7 @@ class TransportBarrier:
         self._count = 0
 
     def __call__(self, done: Done) -> None:
-        """Enter the barrier; `done` is called when every rank has entered as often as this one."""
+        """Enter the barrier. `done` is called when every rank has entered as often as this rank."""
         empty = np.empty(0, dtype=np.uint8)
         self._count += 1
         Execution(

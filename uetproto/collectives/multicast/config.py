@@ -1,44 +1,48 @@
-"""This module has the configuration of multicast, the same on all ranks of a group (collectives.md §3.10.1)."""
+"""This module has the configuration of multicast. It must be the same on all ranks of a group (collectives.md
+§3.10.1)."""
 
 from dataclasses import asdict, dataclass
 
 from uetproto.errors import LocalError
 
 ORDERS = ("ascending", "from_next")
-"""Orders in which missing blocks can be fetched. `from_next` begins with the next rank's block and can deadlock
-(§3.10.5)."""
+"""Orders in which a rank can fetch missing blocks: by ascending owner, or from the block of the next rank on. The order
+`from_next` can deadlock (collectives.md §3.10.5)."""
 MOST_DEPTH = 1 << 16
-"""Largest number of receives in a queue: each receive has a slot of memory."""
+"""Largest value of `depth`, the number of posted receives. Each receive has a slot of memory."""
 MOST_SCALE = 10**9
 _COUNTS = ("mtu", "roots", "subgroups", "batch", "depth", "rate", "most_bytes", "tasks")
 
 
 @dataclass(frozen=True, slots=True)
 class MulticastConfig:
-    """These are the parameters of multicast; defaults are those of the released code (collectives.md §3.10.1)."""
+    """This record holds the parameters of multicast. Their defaults are those of the released code (collectives.md
+    §3.10.1)."""
 
     mtu: int = 4096
-    """Bytes of a chunk, except the last one of a block."""
+    """Number of bytes of a chunk. The last chunk of a block may be shorter."""
     roots: int = 2
-    """Number of ranks that send at the same time, M; 1 is used if it does not divide the number of ranks."""
+    """Number of ranks that send at the same time, M. If M does not divide the number of ranks, only one rank sends at a
+    time."""
     subgroups: int = 1
     """Number of multicast groups among which each block is divided: W."""
     batch: int = 128
-    """Number of chunks that are posted together; the last one is signalled."""
+    """Largest number of chunks that are posted together. Only the last of them signals its completion."""
     depth: int = 128
-    """Number of posted receives, each with a slot of the staging ring: RQ_DEPTH."""
+    """Number of posted receives, RQ_DEPTH. Each receive has a slot of the staging ring."""
     scale: float = 5.0
-    """Factor by which the cutoff timer exceeds the time that the bytes need."""
+    """Factor by which the cutoff timer, after which missing chunks are fetched, exceeds the time that the bytes
+    need."""
     rate: int = 7 * 10**9
-    """Bytes per second with which the cutoff timer is computed: B."""
+    """Rate in bytes per second from which the cutoff timer is computed: B."""
     least: int = 0
-    """Shortest time of the cutoff timer in picoseconds, as barrier and tokens take time even for few bytes."""
+    """Shortest time of the cutoff timer in picoseconds. Barriers and tokens take time even if there are few bytes."""
     link_rate: int | None = None
-    """Bytes per second of a link, of which each root uses 1/M; None: as fast as the network takes them (collectives.md
-    §3.10.2)."""
+    """Rate of a link in bytes per second, of which each of the M sending ranks uses 1/M. None means that chunks are
+    sent as fast as the network takes them (collectives.md §3.10.2)."""
     fetch_from: int = -1
-    """Offset F(r) - r of the rank from which rank r fetches: -1 is the left neighbour; the released code has the right
-    one."""
+    """Offset F(r) - r of the rank F(r) from which rank r fetches missing chunks. It is -1 for the previous rank of the
+    ring; the released code uses the next rank, 1."""
     order: str = "ascending"
     most_bytes: int = 512 << 20
     """Largest size of a receive buffer in bytes."""

@@ -1,7 +1,8 @@
-"""This module defines what multicast needs of a network: datagrams to a group, and a ring (collectives.md §3.10).
+"""This module defines what multicast needs of a network: datagrams to a multicast group, and a ring (collectives.md
+§3.10).
 
-The ring is a reliable connection of each rank with its two neighbours. Results come by callbacks in virtual time;
-nothing blocks. An end passes messages that arrive to its `MulticastRank`.
+The ring gives each rank reliable connections to its two neighbours. Calls do not block: results come by callbacks in
+virtual time. The messages that arrive are passed to the `MulticastRank` of the rank.
 """
 
 from collections.abc import Callable
@@ -12,17 +13,18 @@ from uetproto.collectives.multicast.wire import ReadGrant
 from uetproto.errors import UetError
 
 Done: TypeAlias = Callable[[UetError | None], None]
-"""Function that is called once, with None or the error, possibly before the call to which it was passed returns."""
+"""Type of a function that is called once, with None or the error. The call may come before the function to which it was
+passed has returned."""
 Cancel: TypeAlias = Callable[[], None]
-"""Function that stops a timer; it has no effect on one that has fired."""
+"""Type of a function that stops a timer. It has no effect if the timer has fired."""
 
 
 class MulticastEnd(Protocol):
-    """This protocol is one rank's end of the network.
+    """This protocol describes how one rank uses the network.
 
     Reliable messages to one peer arrive in the order in which they were sent; chunks may be lost. Only neighbours on
-    the ring exchange tokens, control messages and grants. The three can share a queue pair, as their forms differ: a
-    token has no bytes and no immediate data, a control message has only immediate data, a grant has 12 bytes.
+    the ring exchange tokens, control messages and grants. These three can share a queue pair, as their forms differ: a
+    token has no bytes and no immediate data, a control message has only immediate data, and a grant has 12 bytes.
     """
 
     rank: int
@@ -30,76 +32,79 @@ class MulticastEnd(Protocol):
 
     @property
     def now(self) -> int:
-        """Return virtual time in picoseconds."""
+        """Return the virtual time in picoseconds."""
 
     def after(self, delay: int, action: Callable[[], None]) -> Cancel:
-        """Run an action after `delay` picoseconds."""
+        """Run an action after `delay` picoseconds, and return a function that cancels it."""
 
     def barrier(self, done: Done) -> None:
-        """Enter the barrier; `done` is called when every rank has entered as often as this rank."""
+        """Enter the barrier. `done` is called when every rank has entered as often as this rank."""
 
     def chunk(self, subgroup: int, immediate: int, data: memoryview, done: Done | None) -> None:
-        """Send a chunk, a UD SEND with immediate data, to the multicast group of a subgroup.
+        """Send a chunk, which is a UD SEND with immediate data, to the multicast group of a subgroup.
 
-        `done` is called when this chunk and all before it have left, and their bytes may change; None: no call.
+        `done` is called when this chunk and all chunks before it have left, so that their memory may change. If it is
+        None, nothing is called.
         """
 
     def token(self, peer: int, done: Done) -> None:
-        """Send the token, a reliable message of no bytes, which tells the peer to begin to send its block."""
+        """Send the token. It is a reliable message of no bytes, and tells the peer to begin to send its block."""
 
     def control(self, peer: int, immediate: int, done: Done) -> None:
         """Send a reliable message of no bytes with immediate data."""
 
     def grant(self, peer: int, record: bytes, done: Done) -> None:
-        """Send a reliable message of 12 bytes."""
+        """Send the 12 bytes of a grant, which lets the peer read memory, as a reliable message."""
 
     def read(self, peer: int, address: int, rkey: int, length: int, into: memoryview | None, done: Done) -> None:
-        """Read remote memory by RDMA READ. `into` has `length` bytes; None: the bytes are dropped."""
+        """Read remote memory by RDMA READ. `into` has `length` bytes; if it is None, the bytes are dropped."""
 
     def register(self, buffer: memoryview | None, length: int) -> ReadGrant:
-        """Let peers read a buffer of `length` bytes; with None, a buffer whose content is not used."""
+        """Let peers read a buffer of `length` bytes, and return the grant. If `buffer` is None, the content that peers
+        read is undefined."""
 
     def unregister(self, grant: ReadGrant) -> None:
-        """Withdraw the access of peers to a buffer."""
+        """Withdraw the access of peers to the buffer of a grant."""
 
 
 @dataclass(slots=True)
 class MulticastCounters:
     """This class holds the counters of one rank in one operation.
 
-    Chunks that come before the next operation is armed count here, too.
+    Chunks that arrive after this operation, before the rank prepares for the next one, count here, too.
     """
 
     chunks_sent: int = 0
     bytes_sent: int = 0
-    """Bytes sent by multicast."""
+    """Number of bytes that were sent by multicast."""
     chunks_received: int = 0
-    """Number of new chunks."""
+    """Number of chunks that arrived for the first time."""
     duplicates: int = 0
     loopback: int = 0
-    """Number of copies of this rank's own chunks."""
+    """Number of copies of this rank's own chunks that came back to it."""
     foreign: int = 0
     """Number of chunks with the task id of another operation."""
     late: int = 0
-    """Number of chunks that came when the receiver had stopped polling."""
+    """Number of chunks that arrived after the receiver had stopped polling."""
     malformed: int = 0
-    """Number of chunks with an id beyond the last chunk, or with a wrong length."""
+    """Number of chunks with an id beyond the last chunk or with a wrong length."""
     tokens: int = 0
-    """Number of tokens passed on."""
+    """Number of tokens that this rank passed on."""
     requests: int = 0
-    """Number of NEED_FETCH messages sent."""
+    """Number of NEED_FETCH messages that were sent."""
     grants: int = 0
-    """Number of grants sent."""
+    """Number of grants that were sent."""
     reads: int = 0
     chunks_fetched: int = 0
     bytes_fetched: int = 0
     fins: int = 0
-    """Number of FIN messages sent."""
+    """Number of FIN messages that were sent."""
     strays: int = 0
-    """Number of reliable messages from a wrong rank, of an unknown kind, or at a wrong time; they are ignored."""
+    """Number of reliable messages from a wrong rank, of an unknown type, or at a wrong time. They are ignored."""
     cutoff: bool = False
-    """Whether the cutoff timer fired."""
+    """This flag says whether the cutoff timer fired."""
     armed_at: int = -1
     recovery_at: int = -1
-    """Instant at which the receiver stopped polling, after the last chunk or the cutoff."""
+    """Instant in picoseconds at which the receiver stopped polling, after the last chunk or at the cutoff. It is -1
+    before."""
     done_at: int = -1
