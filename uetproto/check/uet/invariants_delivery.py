@@ -14,8 +14,8 @@ _TWO_ENDS = Disruption.FORGED | Disruption.RESTARTED
 
 @invariant(1, PdsScope.DELIVERY)
 def pds_01_at_most_once(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
-    """On RUD and ROD each (instance, direction, PSN) is delivered to SES at most once (a delivery refused by
-    `ses_nack` does not count)."""
+    """On RUD and ROD each PSN of one direction of a PDC instance is delivered to SES at most once. A delivery that SES
+    refused with `ses_nack` does not count."""
     if psn in shadow.got or not behind(shadow.cack, psn):
         raise broken(1, "delivered twice", psn)
 
@@ -49,7 +49,7 @@ def pds_03_same_bytes(shadow: PdcShadow, psn: int, header: Buffer, payload: Buff
 
 @invariant(4, PdsScope.DELIVERY)
 def pds_04_where_delivered(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
-    """There is no delivery from a trimmed packet, from a PDC in PENDING or CLOSED, or of a PSN newer than close_psn."""
+    """Nothing is delivered from a trimmed packet, on a PDC in PENDING or CLOSED, or with a PSN newer than close_psn."""
     pdc = shadow.pdc
     if shadow.end.trimmed and shadow.end.brings(psn):
         raise broken(4, "delivered from a trimmed packet", psn)
@@ -61,7 +61,7 @@ def pds_04_where_delivered(shadow: PdcShadow, psn: int, header: Buffer, payload:
 
 @invariant(5, PdsScope.DELIVERY)
 def pds_05_window(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
-    """A delivered PSN is newer than CACK, and is at most the largest window edge that was ever advertised."""
+    """A delivered PSN is newer than CACK, and not newer than the largest window edge that was ever advertised."""
     rx = shadow.pdc.rx
     edge = (rx.cack + rx.mp_range) & M32
     if behind(edge, shadow.edge):
@@ -78,7 +78,7 @@ def _answers(config: PdsConfig, mode: Mode) -> bool:
 def pds_06_one_outcome(
     shadow: PdcShadow | None, track: TrackedMessage, index: int, error: PdsError | None, response: Buffer | None
 ) -> None:
-    """Every handle of RUD/ROD/RUDI gets exactly one of {response, error}; never both, never a second response."""
+    """SES gets exactly one outcome for every packet that it sent with RUD, ROD or RUDI: a response or an error."""
     if index < 0:
         if track.failed:
             raise broken(6, "a second error for what was not sent of message", track.message.message_id)
@@ -93,7 +93,7 @@ def pds_06_one_outcome(
 def pds_07_success_means_delivered(
     shadow: PdcShadow | None, track: TrackedMessage, index: int, error: PdsError | None, response: Buffer | None
 ) -> None:
-    """A success response implies the packet was delivered (exactly once) before the response."""
+    """If a packet gets a success response, it was delivered before the response was sent."""
     if error is None:
         psn = track.psns[index]
         if shadow is None:
@@ -107,7 +107,8 @@ def pds_07_success_means_delivered(
 def pds_08_guaranteed_response(
     shadow: PdcShadow | None, track: TrackedMessage, index: int, error: PdsError | None, response: Buffer | None
 ) -> None:
-    """For a PSN whose SES response was gtd_del, this response reaches the source SES, never a default response."""
+    """If SES marked its response to a PSN as guaranteed (gtd_del), exactly this response reaches the source's SES, and
+    never a default response."""
     if error is None and shadow is not None and shadow.peer is not None:
         psn = track.psns[index]
         answer = shadow.peer.gtd.get(psn)
@@ -117,9 +118,9 @@ def pds_08_guaranteed_response(
 
 @invariant(9, PdsScope.STEP, Occasion.DESTINATION_CHANGE, PdcClosed, void_after=_TWO_ENDS)
 def pds_09_no_lost_error(shadow: PdcShadow, full: bool) -> None:
-    """An error response of SES is never lost: source SES sees it, or the PDC ends in error.
+    """An error response of SES is never lost: the SES of the source gets it, or the PDC ends with an error.
 
-    This is checked when a guaranteed response is cleared: the SES that sent the request must have received the
+    This is checked when a guaranteed response is cleared. The SES that sent the request must have received the
     response.
     """
     if shadow.pdc.rx.max_clear == shadow.max_clear or not shadow.gtd:

@@ -1,6 +1,6 @@
 """This module has invariants 49–52 of pds.md §18, which concern liveness.
 
-Invariant 52 is checked when time passes, the others at the end.
+Invariant 52 is checked when time passes; the others are checked when no packet and no timer is left.
 """
 
 from typing import Any
@@ -17,19 +17,20 @@ _HARM = Disruption.FORGED | Disruption.RESTARTED | Disruption.LOST
 
 
 def endless(config: PdsConfig) -> bool:
-    """Return whether retransmission budgets are infinite."""
+    """Return whether the number of retransmissions is unlimited, both after time-outs and after NACKs."""
     return config.max_rto_retx_cnt == RTO_INFINITE and config.max_nack_retx_cnt == NACK_INFINITE
 
 
 def lives(config: PdsConfig) -> bool:
-    """Return whether every request must succeed: retransmission budgets are infinite, and nothing else may end a PDC
-    early.
+    """Return whether every request must succeed, because the number of retransmissions is unlimited and nothing else
+    may end a PDC early.
 
-    Three settings can end a PDC early, so each makes this False. `close_drain` = error: the target may close before it
-    has sent all read data. `secure_start` = expected: after NEW_START_PSN has changed the Start_PSN, a delayed SYN
-    packet with the old PSNs may open a second PDC at the target, which then answers packets of the first PDC with
-    INVALID_SYN (pds.md §6.2, §6.6). `pdcid_quarantine` = 0: the initiator may reuse a PDCID while the target still has
-    the earlier PDC of that PDCID, and that PDC answers INVALID_SYN (pds.md §20 row 23).
+    Three settings can end a PDC early, so that this function returns False for each of them. `close_drain` = error:
+    the target may close before it has sent all read data. `secure_start` = expected: after NEW_START_PSN has changed
+    the Start_PSN, a delayed SYN packet with the old PSNs may open a second PDC at the target, which then answers
+    packets of the first PDC with INVALID_SYN (pds.md §6.2, §6.6). `pdcid_quarantine` = 0: the initiator may reuse a
+    PDCID while the target still has the earlier PDC of that PDCID, and that PDC answers INVALID_SYN (pds.md §20 row
+    23).
     """
     harmless = config.close_drain == "drain" and config.secure_start != "expected"
     return endless(config) and harmless and config.pdcid_quarantine == "MSL"
@@ -41,7 +42,7 @@ def _endless(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(49, PdsScope.END, when=_endless, void_after=_HARM)
 def pds_49_everything_answered(simulator: Any) -> None:
-    """Every submitted request is delivered and answered; every gtd_del response is finally cleared."""
+    """Every submitted request is delivered and answered, and every guaranteed response (gtd_del) is finally cleared."""
     for monitor in simulator.monitors:
         for track in monitor.tracks.values():
             if track.failed or not all(track.marks):
@@ -53,7 +54,7 @@ def pds_49_everything_answered(simulator: Any) -> None:
 
 @invariant(50, PdsScope.END, when=_endless, void_after=_HARM)
 def pds_50_closed_at_both_ends(simulator: Any) -> None:
-    """A request to close ends in CLOSED at both ends."""
+    """A PDC that was asked to close reaches CLOSED at both ends."""
     for monitor in simulator.monitors:
         for pdc in monitor.pds.pdcs.values():
             if pdc.close_req or pdc.state > State.ESTABLISHED:
@@ -62,8 +63,8 @@ def pds_50_closed_at_both_ends(simulator: Any) -> None:
 
 @invariant(51, PdsScope.END, when=_endless, void_after=_HARM)
 def pds_51_quiescence(simulator: Any) -> None:
-    """When SES is idle and all clears have arrived (quiescence), una = next at the source, and CACK at the destination
-    is next − 1 of its peer; no response is stored, and no timer except the idle timer is armed.
+    """When SES is idle and all clears have arrived, una = next at the source, and CACK at the destination is next − 1
+    of its peer. No response is stored, and no timer except the idle timer is armed.
     """
     for monitor in simulator.monitors:
         for pdc in monitor.pds.pdcs.values():
@@ -82,7 +83,8 @@ def pds_51_quiescence(simulator: Any) -> None:
 
 
 def patience(config: PdsConfig) -> int:
-    """Return Σ RTO: the time from the first transmission of an unanswered packet to the error; default: 63 ms."""
+    """Return the time in picoseconds from the first transmission of an unanswered packet to the error. It is the sum
+    of all RTOs (Σ RTO), which is 63 ms with the defaults."""
     init = config.rto_init_time
     return sum(min(init << count, RTO_CAP) for count in range(config.max_rto_retx_cnt + 1))
 
@@ -93,11 +95,11 @@ def _ends(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(52, PdsScope.STEP, Occasion.TIME_PASSED, when=_ends)
 def pds_52_dead_network(shadow: PdcShadow, full: bool) -> None:
-    """With finite budgets and a dead network, every PDC with un-ACKed packets reaches CLOSED within Σ RTO (63 ms with
-    the defaults) after its latest first transmission of a packet.
+    """With limited retransmissions and a dead network, every PDC with un-ACKed packets reaches CLOSED within Σ RTO
+    after the latest first transmission of a packet (63 ms with the defaults).
 
-    It is checked whenever time has passed. The time begins again at every packet from the peer. The limit grows by the
-    pause after a NACK and by one more RTO, as that packet may have reset the retransmission count (pds.md §11.2).
+    This is checked whenever time has passed. The time begins again at every packet from the peer. The limit grows by
+    the pause after a NACK and by one more RTO, as that packet may have reset the retransmission count (pds.md §11.2).
     """
     pdc = shadow.pdc
     if pdc.tx.records and pdc.state is not State.CLOSED:

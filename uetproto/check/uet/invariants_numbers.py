@@ -40,7 +40,8 @@ def pds_11_clear_never_decreases(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(12, PdsScope.STEP, Occasion.SOURCE_CHANGE)
 def pds_12_source_order(shadow: PdcShadow, full: bool) -> None:
-    """After every event the source has peer_cack ≤ CLEAR_PSN = una − 1 ≤ next − 1, and all before una is answered."""
+    """After every event the source has peer_cack ≤ CLEAR_PSN = una − 1 ≤ next − 1, and SES has an outcome for every
+    packet before una."""
     tx = shadow.pdc.tx
     una = tx.una
     if (una - 1 - tx.peer_cack) & OLDER:
@@ -58,7 +59,7 @@ def pds_12_source_order(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(13, PdsScope.STEP, Occasion.DESTINATION_CHANGE)
 def pds_13_destination_order(shadow: PdcShadow, full: bool) -> None:
-    """After every event the destination has max_clear ≤ CACK ≤ max_rcvd (Start_PSN − 1 initially)."""
+    """After every event the destination has max_clear ≤ CACK ≤ max_rcvd. All three are Start_PSN − 1 at first."""
     rx = shadow.pdc.rx
     if (rx.cack - rx.max_clear) & OLDER:
         raise broken(13, "max_clear beyond CACK", rx.max_clear, rx.cack)
@@ -68,7 +69,8 @@ def pds_13_destination_order(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(14, PdsScope.STEP, Occasion.DESTINATION_CHANGE, PdcClosed)
 def pds_14_cack_truth(shadow: PdcShadow, full: bool) -> None:
-    """Every PSN in Start_PSN … CACK is delivered and answered; if its response was gtd_del, it is at most max_clear."""
+    """Every PSN in Start_PSN … CACK is delivered and answered. If its response was guaranteed (gtd_del), the PSN is at
+    most max_clear."""
     rx, got = shadow.pdc.rx, shadow.got
     for psn in range(shadow.cack + 1, shadow.cack + 1 + ((rx.cack - shadow.cack) & M32)):
         answer = got.get(psn & M32)
@@ -81,7 +83,7 @@ def pds_14_cack_truth(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(15, PdsScope.STEP, Occasion.DESTINATION_CHANGE)
 def pds_15_cack_maximality(shadow: PdcShadow, full: bool) -> None:
-    """The PSN CACK + 1 is not complete: otherwise CACK would have to advance."""
+    """The packet with PSN CACK + 1 is not complete; if it were, CACK would have to advance."""
     rx = shadow.pdc.rx
     if rx.slots:
         psn = (rx.cack + 1) & M32
@@ -94,8 +96,8 @@ def pds_15_cack_maximality(shadow: PdcShadow, full: bool) -> None:
 def pds_16_clear_on_the_wire(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
     """On the wire psn + clear_psn_offset is less than psn, and equals the source's CLEAR_PSN at that moment.
 
-    The value sent may be older, but never newer, where a setting asks for an older CLEAR_PSN (`clear_source`,
-    `clear_at`, `clear_on_retransmission`).
+    If a setting asks for an older CLEAR_PSN (`clear_source`, `clear_at`, `clear_on_retransmission`), the value sent
+    may be older, but never newer.
     """
     clear, now = packet.clear_psn, (shadow.pdc.tx.una - 1) & M32
     if not (clear - packet.psn) & OLDER:
@@ -110,7 +112,7 @@ def pds_16_clear_on_the_wire(shadow: PdcShadow, packet: Request, datagram: Datag
 
 @invariant(17, PdsScope.PACKET, Ack)
 def pds_17_ack_psn_was_received(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
-    """On the wire cack_psn + ack_psn_offset is a PSN the destination has received, in Start_PSN … max_rcvd."""
+    """On the wire cack_psn + ack_psn_offset is a PSN in Start_PSN … max_rcvd that the destination has received."""
     rx, psn = shadow.pdc.rx, packet.ack_psn
     if packet.probe_opaque is None:
         if (rx.cack - psn) & OLDER and psn not in rx.slots:
@@ -121,8 +123,8 @@ def pds_17_ack_psn_was_received(shadow: PdcShadow, packet: Ack, datagram: Datagr
 
 @invariant(18, PdsScope.PACKET, Ack, void_after=_RESTARTED | _FORGED)
 def pds_18_sack_truth(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
-    """Every set SACK bit stands for a PSN that is at most CACK or was received; every PSN that the source marks as
-    acked or dst_rcvd was received at the destination.
+    """Every SACK bit that is set stands for a PSN that is at most CACK or was received. Every PSN that the source
+    marks as acked or dst_rcvd was received at the destination.
     """
     rx = shadow.pdc.rx
     bitmap, psn = packet.sack_bitmap, packet.sack_base
@@ -144,7 +146,7 @@ def pds_18_sack_truth(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: 
 
 @invariant(19, PdsScope.PACKET, Request, Ack)
 def pds_19_offsets_fit(shadow: PdcShadow, packet: Request | Ack, datagram: Datagram, sent: Sent) -> None:
-    """All three offsets fit 16 signed bits at all times."""
+    """The offsets of CLEAR_PSN, ACK_PSN and the SACK base always fit 16 bits with a sign."""
     if type(packet) is Request:
         if diff32(packet.clear_psn, packet.psn) not in _OFFSETS:
             raise broken(19, "clear_psn_offset", packet.clear_psn, packet.psn)
@@ -157,7 +159,8 @@ def pds_19_offsets_fit(shadow: PdcShadow, packet: Request | Ack, datagram: Datag
 
 @invariant(20, PdsScope.PACKET, Request, Control)
 def pds_20_first_transmissions(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
-    """First transmissions of a direction have consecutive PSNs starting with Start_PSN; no PSN has two contents."""
+    """The first transmissions of a direction have consecutive PSNs that start with Start_PSN. No PSN is used for two
+    different packets."""
     if sent is None:
         return
     if not sent.copies:
@@ -176,8 +179,8 @@ def pds_20_first_transmissions(shadow: PdcShadow, packet: Packet, datagram: Data
 
 @invariant(21, PdsScope.PACKET, Request, Control)
 def pds_21_window(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
-    """A packet is sent only if psn ≤ CLEAR_PSN + mp_range, with the values of that moment; with `window_base` = cack,
-    only if psn ≤ peer_cack + mp_range.
+    """A packet is sent only if psn ≤ CLEAR_PSN + mp_range, with the values of that moment. With `window_base` = cack,
+    it is sent only if psn ≤ peer_cack + mp_range.
     """
     if sent is not None:
         tx = shadow.pdc.tx
@@ -188,8 +191,8 @@ def pds_21_window(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: S
 
 @invariant(22, PdsScope.STEP, Request, Ack, Nack)
 def pds_22_spaces_are_independent(shadow: PdcShadow, full: bool) -> None:
-    """Forward and return spaces are independent: a return-direction event changes no forward number except through
-    SES."""
+    """The PSN spaces of the forward and the return direction are independent: an event of one direction changes no
+    number of the other one, except through SES."""
     pdc, arrived = shadow.pdc, shadow.end.cause
     if type(arrived) is Request:
         if pdc.tx.una != shadow.una or pdc.tx.peer_cack != shadow.peer_cack:
@@ -207,13 +210,13 @@ _PSNS_OF_CP: dict[int, tuple[str, ...]] = {
 """Fields of control packets that hold PSNs, by type."""
 
 Trace: TypeAlias = Iterable[tuple[int, int, Message]]
-"""Trace of a run: the time, sender and PDS header of every packet, in order."""
+"""Type of the trace of a run: time, sender and PDS header of every packet, in the order of sending."""
 
 
 @invariant(23, PdsScope.PAIR)
 def pds_23_shift(one: Trace, other: Trace, shift: int) -> None:
-    """A run of the same schedule with Start_PSN + k gives the same trace with all PSNs + k (mod 2^32), for any k, even
-    if PSNs wrap."""
+    """A run of the same steps with Start_PSN + k has the same packets with all PSNs + k (mod 2^32), for any k, even if
+    PSNs wrap."""
     for number, ((at, source, first), (at2, source2, second)) in enumerate(zip(one, other, strict=True)):
         if (at, source, shifted(first, shift)) != (at2, source2, second):
             raise broken(23, f"packet {number} of the shifted run differs: {first} {second}")

@@ -22,15 +22,16 @@ _START_DISTANCE = 1 << 16
 
 @invariant(24, PdsScope.PACKET, Request, Control)
 def pds_24_retx(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
-    """retx is 0 exactly on first transmissions (renumbered packets after NEW_START_PSN count as first)."""
+    """A packet has retx = 0 exactly if it is a first transmission. A packet that is renumbered after NEW_START_PSN
+    counts as one."""
     if sent is not None and bool(packet.retx) != bool(sent.copies):
         raise broken(24, f"retx = {packet.retx} on transmission {sent.copies + 1} of", packet.psn)
 
 
 @invariant(25, PdsScope.PACKET, Request, Control)
 def pds_25_syn(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
-    """syn = 1 exactly while the sender is an initiator that does not know its TPDCID yet; psn − psn_offset = Start_PSN;
-    psn_offset ≤ 4095."""
+    """A packet has syn = 1 exactly while its sender is an initiator that does not know its TPDCID yet. It then has psn
+    − psn_offset = Start_PSN and psn_offset ≤ 4095."""
     pdc = shadow.pdc
     if not packet.syn:
         if pdc.state is State.CREATING:
@@ -43,8 +44,8 @@ def pds_25_syn(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent
 
 @invariant(26, PdsScope.PACKET, Request, Control, PdcOpened)
 def pds_26_pdcid(shadow: PdcShadow, packet: Packet | PdcOpened, datagram: Datagram | None, sent: Sent) -> None:
-    """The spdcid of a packet with a PSN is never 0; local PDCIDs are unique among the live and the quarantined PDCs
-    towards one FEP."""
+    """The spdcid of a packet with a PSN is never 0. The local PDCIDs of all live and quarantined PDCs towards one FEP
+    are different."""
     if type(packet) is PdcOpened:
         if shadow.end.is_quarantined(packet.peer, packet.pdcid):
             raise broken(26, "PDCID in use again before MSL", packet.pdcid)
@@ -79,7 +80,8 @@ def pds_29_no_interleaving(shadow: PdcShadow, packet: Request, datagram: Datagra
 
 @invariant(30, PdsScope.PACKET, Occasion.FIRST_TRANSMISSION, Control)
 def pds_30_nothing_new_while_closing(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
-    """No packet with som is accepted for a PDC after close_req/closing; no new PSN is used after CLOSE_CMD."""
+    """After a close has begun, no first packet of a message is accepted for a PDC. After CLOSE_CMD no new
+    PSN is used."""
     if sent is not None and not sent.copies:
         if shadow.close_cmd is not None:
             raise broken(30, "a new PSN after CLOSE_CMD", packet.psn)
@@ -90,8 +92,8 @@ def pds_30_nothing_new_while_closing(shadow: PdcShadow, packet: Packet, datagram
 
 @invariant(31, PdsScope.PACKET, Control)
 def pds_31_who_closes(shadow: PdcShadow, packet: Control, datagram: Datagram, sent: Sent) -> None:
-    """CLOSE_CMD is sent only by the initiator, and first only with unack_cnt = 0, open_msg = 0, locks = 0; CLOSE_REQ is
-    sent only by the target.
+    """CLOSE_CMD is sent only by the initiator, and for the first time only with unack_cnt = 0, open_msg = 0 and locks
+    = 0. CLOSE_REQ is sent only by the target.
     """
     pdc = shadow.pdc
     if packet.ctl_type == CtlType.CLOSE_CMD:
@@ -106,7 +108,7 @@ def pds_31_who_closes(shadow: PdcShadow, packet: Control, datagram: Datagram, se
 
 @invariant(32, PdsScope.PACKET, Ack, PdcClosed)
 def pds_32_closing_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
-    """The closing ACK is sent only when the return direction has nothing un-ACKed."""
+    """The ACK of a CLOSE_CMD is sent only when no packet of the return direction is un-ACKed."""
     pdc = shadow.pdc
     closing = pdc.close_psn is not None and packet.ack_psn == pdc.close_psn and packet.probe_opaque is None
     if closing and pdc.tx.una != pdc.tx.next:
@@ -115,9 +117,9 @@ def pds_32_closing_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent:
 
 @invariant(33, PdsScope.PACKET, Ack, Nack)
 def pds_33_no_answer_to_answers(shadow: PdcShadow, packet: Ack | Nack, datagram: Datagram, sent: Sent) -> None:
-    """No ACK or NACK is ever answered by any packet; control packets without `ar` get no ACK.
+    """No ACK or NACK is ever answered by a packet. Control packets without `ar` get no ACK.
 
-    The closing ACK may leave when an ACK arrives that completes the close; it answers the CLOSE_CMD, not that ACK.
+    The closing ACK may be sent when an ACK arrives that completes the close. It answers the CLOSE_CMD, not that ACK.
     """
     arrived, pdc = shadow.end.cause, shadow.pdc
     if isinstance(arrived, Ack | Nack) or (isinstance(arrived, Control) and arrived.ctl_type in _QUIET):
@@ -131,8 +133,8 @@ def pds_33_no_answer_to_answers(shadow: PdcShadow, packet: Ack | Nack, datagram:
 
 @invariant(34, PdsScope.STEP, Request, Control)
 def pds_34_refused_changes_nothing(shadow: PdcShadow, full: bool) -> None:
-    """A NACKed or dropped packet leaves the destination's PSN state unchanged, apart from the effect of its
-    CLEAR_PSN."""
+    """A packet that is NACKed or dropped leaves the destination's PSN state unchanged, except that its CLEAR_PSN takes
+    effect."""
     rx = shadow.pdc.rx
     if shadow.refused and not shadow.taken and not rx.buffered and rx.max_rcvd != shadow.max_rcvd:
         raise broken(34, "refused, and received", rx.max_rcvd, shadow.max_rcvd)
@@ -140,7 +142,7 @@ def pds_34_refused_changes_nothing(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(35, PdsScope.STEP, Ack, Nack)
 def pds_35_unsent_changes_nothing(shadow: PdcShadow, full: bool) -> None:
-    """An ACK acknowledging a never-sent PSN changes nothing. A NACK outside una…next−1 changes nothing."""
+    """An ACK of a PSN that was never sent changes nothing. A NACK of a PSN outside una … next − 1 changes nothing."""
     arrived, tx = shadow.end.cause, shadow.pdc.tx
     foreign = False
     if isinstance(arrived, Ack):
@@ -153,7 +155,8 @@ def pds_35_unsent_changes_nothing(shadow: PdcShadow, full: bool) -> None:
 
 
 def marks_of(pdc: Any) -> tuple[Any, ...]:
-    """Return what ACKs and NACKs may change at a source: PSNs, marks of packets, scheduled retransmissions."""
+    """Return the state of a PDC that ACKs and NACKs may change at its source: PSNs, marks of packets, and scheduled
+    retransmissions."""
     tx = pdc.tx
     records = tuple((r.psn, r.dst_rcvd, r.rto_cnt, r.nack_cnt, r.retx_at) for r in tx.records.values())
     return pdc.state, tx.start, tx.una, tx.peer_cack, tx.mp_range, records
@@ -161,8 +164,9 @@ def marks_of(pdc: Any) -> tuple[Any, ...]:
 
 @invariant(36, PdsScope.PAIR)
 def pds_36_idempotence(once: tuple[Any, ...], twice: tuple[Any, ...]) -> None:
-    """Processing the same ACK twice in a row equals processing it once (except counters and RTT/CC state); the same
-    holds for a NACK with delayed retransmission, ROD_OOO and NEW_START_PSN.
+    """Processing the same ACK twice in a row has the effect of processing it once, except on counters and on the state
+    of RTT and congestion control. The same holds for a NACK with delayed retransmission, for ROD_OOO and for
+    NEW_START_PSN.
 
     A repeated NACK with immediate retransmission may cause one more copy, within Max_NACK_Retx_Cnt. The arguments are
     `marks_of` the PDC after the first and after the second time.
@@ -173,9 +177,9 @@ def pds_36_idempotence(once: tuple[Any, ...], twice: tuple[Any, ...]) -> None:
 
 @invariant(37, PdsScope.PAIR)
 def pds_37_confluence(one: Any, other: Any) -> None:
-    """Any order of the same set of ACKs gives the same acked set, una, CLEAR and peer_cack.
+    """Any order of the same set of ACKs leads to the same set of acked packets, una, CLEAR_PSN and peer_cack.
 
-    The arguments are the same PDC in two runs.
+    The arguments are the PDCs of two runs that get the ACKs in different orders.
     """
     views = [(set(pdc.tx.records), pdc.tx.una, pdc.tx.clear_psn, pdc.tx.peer_cack) for pdc in (one, other)]
     if views[0] != views[1]:
@@ -184,7 +188,8 @@ def pds_37_confluence(one: Any, other: Any) -> None:
 
 @invariant(38, PdsScope.PACKET, Occasion.RETRANSMISSION)
 def pds_38_no_needless_copy(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
-    """A PSN that is acked or dst_rcvd is not retransmitted as data (ROD go-back-N may resend dst_rcvd ones)."""
+    """A PSN that is acked or dst_rcvd is not retransmitted as data. Only ROD may resend one that is dst_rcvd, by
+    go-back-N."""
     if packet.retx:
         record = shadow.pdc.tx.records.get(packet.psn)
         if record is None:
@@ -196,8 +201,8 @@ def pds_38_no_needless_copy(shadow: PdcShadow, packet: Request, datagram: Datagr
 
 @invariant(39, PdsScope.STEP, Occasion.SOURCE_CHANGE, Occasion.DESTINATION_CHANGE, void_after=Disruption.LOST)
 def pds_39_stored_responses(shadow: PdcShadow, full: bool) -> None:
-    """The stored responses are exactly those of gtd_del PSNs with max_clear < PSN. A direction has at most MP_RANGE
-    records of PSNs."""
+    """The stored responses are exactly those to gtd_del PSNs newer than max_clear. A direction has records of at most
+    MP_RANGE PSNs."""
     rx, gtd = shadow.pdc.rx, shadow.gtd
     count = len(gtd)
     if count and rx.max_clear != shadow.max_clear:
@@ -215,8 +220,8 @@ def pds_39_stored_responses(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(40, PdsScope.PACKET, Ack, void_after=Disruption.LOST)
 def pds_40_guaranteed_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
-    """As long as a gtd_del PSN is not cleared, it is acknowledged by an ACK with this ACK_PSN and req=CLEAR, never only
-    by the ACK of another packet."""
+    """As long as a gtd_del PSN is not cleared, it is acknowledged by an ACK with this ACK_PSN, its response and req =
+    CLEAR."""
     if shadow.gtd and packet.probe_opaque is None:
         psn = packet.ack_psn
         answer = shadow.gtd.get(psn)
@@ -229,8 +234,7 @@ def pds_40_guaranteed_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, se
 
 @invariant(41, PdsScope.STEP, Occasion.DESTINATION_CHANGE)
 def pds_41_ack_count(shadow: PdcShadow, full: bool) -> None:
-    """After an ACK is sent ack_gen_count = 0; between ACKs it stays < ACK_Gen_Trigger whenever no response is
-    pending."""
+    """Whenever no response is pending, ack_gen_count is less than ACK_Gen_Trigger. After an ACK is sent it is 0."""
     pdc = shadow.pdc
     count = pdc.ack_gen_count
     if count and count >= pdc.config.ack_gen_trigger and not pdc.rx.waiting:
@@ -243,8 +247,8 @@ def _times_itself(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(42, PdsScope.PACKET, Occasion.RETRANSMISSION, when=_times_itself)
 def pds_42_back_off(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
-    """A PSN has at most Max_RTO_Retx_Cnt copies caused by RTO; the n-th of them leaves RTO_Init_Time · 2^(n−1) (≤ 8 s)
-    after the previous transmission unless a NACK intervened."""
+    """A PSN has at most Max_RTO_Retx_Cnt copies that an RTO caused. The n-th of these copies is sent RTO_Init_Time ·
+    2^(n−1), but at most 8 s, after the previous transmission unless a NACK intervened."""
     record = shadow.pdc.tx.records.get(packet.psn)
     if sent is None or not sent.copies or record is None:
         return
@@ -265,7 +269,7 @@ def _counted(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(43, PdsScope.PACKET, Occasion.RETRANSMISSION, when=_counted)
 def pds_43_copies(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
-    """On RUD the number of copies of a PSN is ≤ 1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt."""
+    """On RUD a PSN is sent at most 1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt times."""
     config = shadow.pdc.config
     if sent is not None and sent.copies > config.max_rto_retx_cnt + config.max_nack_retx_cnt:
         raise broken(43, f"copy {sent.copies + 1} of", packet.psn)
@@ -273,8 +277,8 @@ def pds_43_copies(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: 
 
 @invariant(44, PdsScope.STEP, PdcClosed)
 def pds_44_nothing_left_open(shadow: PdcShadow, full: bool) -> None:
-    """On a PDC error every un-ACKed handle gets exactly one error, and every ACKed handle none; no timer of the PDC
-    stays armed."""
+    """When a PDC ends with an error, SES gets exactly one error for every un-ACKed packet and none for an ACKed one.
+    No timer of the PDC stays armed."""
     pdc = shadow.pdc
     for sent in shadow.sent.values():
         if not shadow.outcome_known(sent):
@@ -289,8 +293,8 @@ def _rudi(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(45, PdsScope.PACKET, Rudi, when=_rudi)
 def pds_45_rudi(end: Any, packet: Rudi, datagram: Datagram, sent: Sent) -> None:
-    """On RUDI the pkt_ids of outstanding packets are distinct; success implies ≥ 1 delivery; the destination keeps no
-    state."""
+    """On RUDI all outstanding packets have different pkt_ids. A packet that succeeds was delivered at least once. The
+    destination keeps no state."""
     if packet.response:
         if packet.pkt_id not in end.rudi_taken:
             raise broken(45, "an answer to what was not delivered, pkt_id", packet.pkt_id)
@@ -306,7 +310,7 @@ def _uud(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(46, PdsScope.PACKET, Uud, Ack, Nack, Rudi, when=_uud)
 def pds_46_uud(end: Any, packet: Any, datagram: Datagram, sent: Sent) -> None:
-    """On UUD the packets on the wire are the SES requests; nothing is ever sent back."""
+    """On UUD the packets on the wire are the requests of SES, and no packet is ever sent back."""
     if type(packet) is Uud:
         if end.uud_sent >= end.uud_asked:
             raise broken(46, f"{end.uud_sent + 1} packets on the wire for {end.uud_asked} requests")
@@ -320,8 +324,8 @@ def _draws_far(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(47, PdsScope.STEP, PdcOpened, when=_draws_far)
 def pds_47_start_psn(shadow: PdcShadow, full: bool) -> None:
-    """Each Start_PSN on a PDCID is at a circular distance of at least 2^16 from the last PSN used there; with secure
-    start it is newer than that PSN (pds.md §6.6).
+    """Each Start_PSN of a PDCID is at a circular distance of at least 2^16 from the last PSN that was used with this
+    PDCID. With secure start it is newer than that PSN (pds.md §6.6).
 
     This is not checked with `secure_start` = expected: before the first close, Start_PSNs are drawn at random from the
     whole circle, where "newer" is not transitive.
@@ -335,8 +339,8 @@ def pds_47_start_psn(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(48, PdsScope.STEP, BaseException)
 def pds_48_robustness(end: Any, full: bool) -> None:
-    """Arbitrary bytes, or valid packets with one changed field, must never raise an exception; they change
-    state only if they pass pds.md §6.3."""
+    """Arbitrary bytes, and valid packets with one changed field, never cause an exception. They change state only if
+    they pass the checks of pds.md §6.3."""
     if end.raised is not None:
         raise broken(48, f"{type(end.raised).__name__}: {end.raised}") from end.raised
 
@@ -347,8 +351,8 @@ def _tells_of_gaps(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(53, PdsScope.STEP, Occasion.DESTINATION_CHANGE, when=_tells_of_gaps)
 def pds_53_closed_gap(shadow: PdcShadow, full: bool) -> None:
-    """On RUD with ack_on_gap_close, if a PSN with ar = 1 was acknowledged above a gap and the gap is then closed, the
-    next answer of SES leaves in an ACK, unless an earlier ACK has reported the closed gap."""
+    """On RUD with ack_on_gap_close, a PSN with ar = 1 may be acknowledged while a PSN below it is missing. When that
+    gap is closed, the next answer of SES is sent in an ACK, unless an earlier ACK has reported the closed gap."""
     if shadow.answered and shadow.early:
         cack = shadow.pdc.rx.cack
         untold = [psn for psn in shadow.early if diff32(psn, cack) <= 1]

@@ -1,4 +1,4 @@
-"""This module has the register of the invariants of pds.md §18, and chooses those that apply to a PDC."""
+"""This module registers the invariants of pds.md §18, and selects those that apply to a PDC."""
 
 from enum import Enum
 from typing import TypeAlias
@@ -10,7 +10,7 @@ from uetproto.engine.pds.messages import Control, Request
 
 
 class PdsScope(Enum):
-    """Subject of an invariant, which decides when the invariant is checked and with which arguments."""
+    """The scope of an invariant says when the invariant is checked, and with which arguments."""
 
     STEP = "a PDC after a step that touched it: shadow, full (a scan of everything)"
     PACKET = "a packet that leaves: shadow, packet, datagram, sent (None when it consumes no PSN)"
@@ -21,7 +21,7 @@ class PdsScope(Enum):
 
 
 class Occasion(Enum):
-    """Names further conditions for the check of an invariant, besides the types of packet or event."""
+    """An occasion restricts further, in addition to the types of packet or event, when an invariant is checked."""
 
     SOURCE_CHANGE = "STEP: a number of the source half changed"
     DESTINATION_CHANGE = "STEP: a number of the destination half changed"
@@ -39,14 +39,15 @@ PDS: Registry[PdsScope] = Registry("pds", with_pdc)
 invariant, broken = PDS.invariant, PDS.broken
 
 Packet: TypeAlias = Request | Control
-"""A packet that carries a PSN: a request or a control packet."""
+"""Type of a packet that carries a PSN, which is a request or a control packet."""
 
 _NUMBERS = range(10, 24)
 """Numbers of the invariants that are checked first: the others rely on consistent PSNs."""
 
 
 class CheckPlan:
-    """A check plan has the checks that apply to one configuration and mode, so that no step has to choose among them.
+    """A check plan has the checks that apply to one configuration and mode, so that they are selected once and not at
+    each step.
 
     The kinds of a `STEP` invariant are the types of arrived packets, or of events, after which it is checked. A
     `PACKET` invariant with the kind `PdcClosed` is also checked for packets that a closed PDC sends.
@@ -67,9 +68,9 @@ class CheckPlan:
         self.first = of(PdsScope.PACKET, Request, Occasion.FIRST_TRANSMISSION)
         self.copy = of(PdsScope.PACKET, Request, Occasion.RETRANSMISSION)
         self.arrived = {kind: checks for kind in kinds if (checks := of(PdsScope.STEP, kind))}
-        """Checks by type of the packet that arrived, or of the event."""
+        """Maps the type of an arrived packet, or of an event, to the checks that follow it."""
         self.closed = of(PdsScope.STEP, PdcClosed)
         self.leaves = {kind: checks for kind in kinds if (checks := of(PdsScope.PACKET, kind))}
-        """Checks by type of the packet that leaves."""
+        """Maps the type of a packet that is sent to the checks of that packet."""
         self.delivery = of(PdsScope.DELIVERY)
         self.outcome = of(PdsScope.OUTCOME)

@@ -1,6 +1,6 @@
 """This module has the numbered invariants of ses.md §15 that concern one endpoint: segmentation and responses.
 
-They need whole SES headers, those of a real SES or of a scripted SES with an `mtu`.
+They need complete SES headers, as a real SES sends them, or a scripted SES with an `mtu`.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ def _need(condition: bool, number: str, text: str, *values: Any) -> None:
 
 
 class SesRules:
-    """The rules of SES for packets that leave an endpoint; `leaves` is called for each packet of a PDC."""
+    """This class has the rules of SES for packets that an endpoint sends. The monitor calls `leaves` for each packet
+    of a PDC."""
 
     def __init__(self, mtu: int, lone_read_eom: bool = True) -> None:
         self._mtu = mtu
@@ -41,7 +42,8 @@ class SesRules:
 
 
 def ses_12_13_responses(shadow: PdcShadow, packet: Ack, response: Buffer) -> None:
-    """DEFAULT_RESPONSE is OK or NULL and EXPECTED; any other code is a RESPONSE, and guaranteed."""
+    """A DEFAULT_RESPONSE has the code OK or NULL and the list EXPECTED. A response with any other code is a RESPONSE,
+    and is guaranteed."""
     if packet.next_hdr == NextHdr.RESPONSE:
         opcode, code = response[0] & 0x3F, response[1] & 0x3F
         fine = code in (ReturnCode.OK, ReturnCode.NULL)
@@ -57,20 +59,21 @@ def ses_12_13_responses(shadow: PdcShadow, packet: Ack, response: Buffer) -> Non
 
 @dataclass(slots=True)
 class MessageOnWire:
-    """The state of a message whose first transmissions are checked (ses.md §15 items 1–7, 16)."""
+    """This record has the state of a message whose first transmissions are checked (ses.md §15 items 1–7, 16)."""
 
     first: SesRequest
     body: int
-    """Number of bytes that are segmented: all bytes; for a rendezvous the eager bytes, for a compare-and-swap none."""
+    """Number of bytes that are sent in segments. A rendezvous sends only its eager bytes so, a compare-and-swap sends
+    none, and other messages send all."""
     at: int = 0
-    """Offset of the next packet in the message."""
+    """Offset in bytes of the next packet in the message."""
 
 
 @dataclass(slots=True)
 class SegmentChecks:
-    """Segment checks examine the messages of one direction in the order of first transmission.
+    """Segment checks examine the messages of one direction, in the order in which their packets are first sent.
 
-    `mtu` is the payload of a full packet; `lone_read_eom` is the setting of this name at the sender.
+    `mtu` is the payload of a full packet in bytes; `lone_read_eom` is the sender's setting of this name.
     """
 
     mtu: int
@@ -78,7 +81,8 @@ class SegmentChecks:
     open: MessageOnWire | None = None
 
     def add(self, packet: Request, header: Buffer, payload: Buffer) -> None:
-        """Check a first transmission; `payload` begins with the extension headers. Raises `InvariantViolation`."""
+        """Check a request that is sent for the first time. `payload` begins with the extension headers. Raises
+        `InvariantViolation`."""
         if packet.next_hdr != NextHdr.REQUEST_STD:
             return  # return data, or a form whose messages are one packet without an id
         request = parse_ses_request(header, 0, packet.next_hdr)

@@ -1,4 +1,5 @@
-"""This module has shadow state: what happened at one end of a PDC within a recent window, seen from outside."""
+"""This module has shadow state, a test's own record of one end of a PDC. It says what happened there within the
+present window, as seen from outside the engine."""
 
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -13,23 +14,22 @@ from uetproto.wire.serial import diff32
 
 M32 = 0xFFFFFFFF
 CONSUMING: frozenset[int] = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
-"""Control packets with a PSN of their own (pds.md §2.2)."""
+"""Types of control packets that consume a PSN of their own (pds.md §2.2)."""
 
 OPEN, ANSWERED, FAILED = 0, 1, 2
-"""Outcomes of a packet, as SES is told."""
+"""Outcomes of a packet that SES sent: it has none yet, it got a response, or it got an error."""
 
 OLDER = 0x80000000
-"""Bit of a − b that is set if a is older than b (pds.md §2.1), as in `behind`."""
+"""Bit that is set in a − b if the PSN a is older than the PSN b (pds.md §2.1)."""
 
 
 def behind(a: int, b: int) -> bool:
-    """Return whether a is older than b (pds.md §2.1)."""
+    """Return whether the PSN `a` is older than the PSN `b` (pds.md §2.1)."""
     return (a - b) & OLDER != 0
 
 
 class EndpointView(Protocol):
-    """This protocol describes the part of an `InvariantMonitor` that the invariants read, for the endpoint of a
-    shadow."""
+    """This protocol describes what the invariants read of the `InvariantMonitor` of an endpoint."""
 
     now: int
     cause: Message | None
@@ -53,23 +53,23 @@ class EndpointView(Protocol):
 
 @dataclass(slots=True, eq=False)
 class TrackedMessage:
-    """A message of the local SES: PSN and outcome of each packet that was sent."""
+    """This record has a message of the local SES, with PSN and outcome of each packet that was sent."""
 
     end: EndpointView
     message: Outgoing
     shadow: "PdcShadow | None"
-    """Shadow of the PDC that carries the message; None: no PDC carries it."""
+    """Shadow state of the PDC that carries the message. It is None if the message is carried without a PDC."""
     psns: list[int] = field(default_factory=list)
-    """PSNs of the packets by index; with RUDI, their pkt_ids."""
+    """PSNs of the packets of the message by index; with RUDI it has pkt_ids."""
     marks: bytearray = field(default_factory=bytearray)
-    """Outcomes of the packets by index: OPEN, ANSWERED, FAILED."""
+    """Outcomes of the packets of the message by index: OPEN, ANSWERED or FAILED."""
     failed: bool = False
-    """Whether the message failed: its packets that are not sent yet will never be sent."""
+    """Whether the message failed, so that those of its packets that were not sent will never be sent."""
 
 
 @dataclass(slots=True, eq=False)
 class SentPacket:
-    """A PSN-consuming packet that is not acknowledged, as it was first sent."""
+    """This record has a packet with a PSN as it was first sent. It is kept until the packet is acknowledged."""
 
     psn: int
     track: TrackedMessage | None
@@ -79,20 +79,22 @@ class SentPacket:
     payload: Buffer
     ctl_type: int | None
     copies: int = 0
-    """Number of transmissions, the first included."""
+    """Number of transmissions of the packet, including the first."""
     at: int = 0
-    """Time of the last transmission of the packet."""
+    """Time in picoseconds of the last transmission of the packet."""
     rto_cnt: int = 0
     nack_cnt: int = 0
-    """The transmission count in the record of the PDS when the packet was last sent."""
+    """Numbers of retransmissions after time-outs and after NACKs that the PDS had recorded when the packet was last
+    sent."""
 
 
 Sent: TypeAlias = SentPacket | None
-"""The packet first sent with this packet's PSN; None: the packet consumes no PSN, or no first packet is known."""
+"""Record of the packet when it was first sent. It is None if the packet consumes no PSN, or if the first transmission
+is not known."""
 
 
 class PdcShadow:
-    """Shadow state of one end of a PDC; the numbers are those after the last step."""
+    """This class has the shadow state of one end of a PDC. Its PSNs and counters are those after the last step."""
 
     __slots__ = (
         "answered", "asked", "cack", "close_cmd", "cps", "early", "edge", "end", "expected", "got", "gtd", "heard_at",
@@ -105,37 +107,40 @@ class PdcShadow:
         self.pdc = pdc
         self.plan = plan
         self.peer: PdcShadow | None = None
-        """Shadow of the other end, if it is known."""
+        """Shadow state of the other end of the PDC. It is None if it is not known."""
         self.state = pdc.state
         self.message: Outgoing | None
-        """The message of the last first transmission, and the index of the packet."""
+        """Message to which the last request belongs that was sent for the first time. `message_index` is the index of
+        that request in the message."""
         self.message_index = 0
         self.close_cmd: int | None = None
-        """PSN of the CLOSE_CMD that was sent."""
+        """PSN of the CLOSE_CMD that was sent. It is None if none was sent."""
         self.sent: dict[int, SentPacket] = {}
-        """Sent packets from una on, by PSN."""
+        """Packets from una on that were sent, by PSN."""
         self.got: dict[int, Response | None] = {}
-        """Final answers of delivered PSNs above CACK; None: not answered yet."""
+        """Final answers to delivered PSNs above CACK. The answer is None if SES has not answered yet."""
         self.gtd: dict[int, Response] = {}
-        """Guaranteed answers above max_clear."""
+        """Guaranteed answers to PSNs above max_clear."""
         self.cps: set[int] = set()
-        """PSNs of control packets that arrived, above CACK."""
+        """PSNs above CACK of control packets that have arrived."""
         self.asked: set[int] = set()
-        """PSNs of delivered requests with ar = 1, above CACK."""
+        """PSNs above CACK of delivered requests with ar = 1."""
         self.early: set[int] = set()
-        """Those whose ACK left with a gap below, while no ACK has told that the gap is closed."""
+        """PSNs that were acknowledged while a PSN below was missing, as long as no ACK has told the peer that this gap
+        is closed."""
         self.answered = False
-        """Whether SES answered a request in this step."""
+        """Whether SES answered a request in the present step."""
         self.taken = False
-        """Whether SES took a request in this step."""
+        """Whether SES took a request in the present step."""
         self.refused = False
-        """Whether a NACK left in this step."""
+        """Whether a NACK was sent in the present step."""
         self.sent_at = self.heard_at = end.now
-        """When the last first transmission left, and when the last packet arrived."""
+        """Times in picoseconds at which a packet was last sent for the first time (`sent_at`) and at which a packet
+        last arrived (`heard_at`)."""
         self.begin(pdc.tx.next if adopted else pdc.tx.start, pdc.rx.cack if adopted else pdc.rx.start - 1)
 
     def begin(self, first: int, cack: int) -> None:
-        """Set both PSN spaces to their start, or to preset PSNs; this is done again after NEW_START_PSN."""
+        """Set the PSNs of both directions to their start, or to preset PSNs. This is done again after NEW_START_PSN."""
         cack &= M32
         self.sent.clear()
         self.got.clear()
@@ -146,17 +151,17 @@ class PdcShadow:
         self.message = None
         self.start = self.pdc.tx.start
         self.expected = self.una = self.next = first
-        """PSNs of the source; `expected` is the PSN of the next first transmission."""
+        """PSNs of the source. `expected` is the PSN that the next first transmission must have."""
         self.peer_cack = (first - 1) & M32
         self.cack = self.max_clear = self.max_rcvd = cack
         self.turn = (cack + 1) & M32
-        """On ROD the next PSN to be delivered."""
+        """PSN that must be delivered next on ROD."""
         self.edge = (cack + self.pdc.rx.mp_range) & M32
-        """Largest PSN that the peer was ever allowed to send."""
+        """Largest PSN that the window has ever allowed the peer to send."""
         self.slots = self.stored = self.waiting = 0
 
     def note(self) -> None:
-        """Store the numbers after a step, and forget packets that have left the window."""
+        """Store the PSNs and counters after a step, and drop the records of packets that have left the window."""
         self.note_source()
         rx = self.pdc.rx
         cack = rx.cack
@@ -186,7 +191,7 @@ class PdcShadow:
         self.state = self.pdc.state
 
     def note_source(self) -> None:
-        """Store the numbers of the source half."""
+        """Store the PSNs of the source, and drop the records of acknowledged packets."""
         tx = self.pdc.tx
         una = tx.una
         if una != self.una:
@@ -198,8 +203,8 @@ class PdcShadow:
         self.peer_cack = tx.peer_cack
 
     def note_ack(self, ack: Ack) -> None:
-        """Record what a departing ACK tells the peer about gaps; an ACK that answers a PROBE acknowledges no PSN of its
-        own."""
+        """Record what an ACK that is sent tells the peer about gaps. An ACK that answers a PROBE acknowledges no PSN
+        of its own."""
         cack = ack.cack_psn
         if self.early:
             self.early = {psn for psn in self.early if diff32(psn, cack) > 1}
@@ -207,11 +212,12 @@ class PdcShadow:
             self.early.add(ack.ack_psn)
 
     def cleared(self) -> range:
-        """Return the PSNs that the peer cleared in this step, which the caller must take mod 2^32."""
+        """Return the PSNs that the peer cleared in the present step. The caller must take them modulo 2^32."""
         return range(self.max_clear + 1, self.max_clear + 1 + ((self.pdc.rx.max_clear - self.max_clear) & M32))
 
     def outcome_known(self, sent: SentPacket) -> bool:
-        """Return whether SES got a response or an error for a packet, or the packet does not belong to SES."""
+        """Return whether SES got a response or an error for a packet. It is true also for a packet that does not
+        belong to SES."""
         return sent.track is None or sent.track.marks[sent.index] != OPEN
 
     def has(self, psn: int) -> bool:

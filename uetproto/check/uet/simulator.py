@@ -1,4 +1,4 @@
-"""A simulator drives two PDS endpoints with scripted SES, step by step, and checks the invariants after each step.
+"""This module simulates two PDS endpoints with scripted SES, step by step, and checks the invariants after each step.
 
 A run is a function of its settings and its steps (`steps.UetStep`). The invariants are those of pds.md §18.
 """
@@ -41,13 +41,14 @@ from uetproto.steps.uet import ACTIONS, UetStep
 
 NAMES = ("a", "b")
 MOST_ARRIVALS = 400_000
-"""Number of packets and timers without progress after which `finish` reports that an endpoint never becomes quiet."""
+"""Number of packets and timers without progress after which `finish` reports that an endpoint does not stop sending."""
 PATIENCE = 2 * SECOND
-"""Longest virtual time for which `finish` waits in a run in which requests may fail."""
+"""Limit in picoseconds of the virtual time that `finish` takes in a run in which requests may fail."""
 
 
 class FewPdcids(PdcPool):
-    """A pool that allocates the lowest free PDCID, so that old packets meet PDCs with the same PDCID (pds.md §6.2)."""
+    """This pool allocates the lowest free PDCID, so that old packets arrive at PDCs with the same PDCID
+    (pds.md §6.2)."""
 
     def allocate(self, preset: Preset) -> int:
         self.next_id = 1
@@ -55,7 +56,7 @@ class FewPdcids(PdcPool):
 
 
 class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
-    """The simulator holds endpoints 0 and 1, the wire, and the time."""
+    """This simulator has the endpoints 0 and 1, the wire between them, and the virtual time."""
 
     __slots__ = (
         "_damaged", "_limits", "_msl", "configs", "draws", "events", "monitors", "mtu", "objects", "restarts",
@@ -74,9 +75,11 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         scan_every: int = SCAN_EVERY,
         wire: DatagramWire | None = None,
     ) -> None:
-        """`draws` seeds the random numbers of the endpoints; `knobs` are settings of `PdsConfig`; `presets` with a
-        `peer_pdcid` adopt a PDC of `mode`, opened by endpoint 0. With `objects` headers travel unpacked. `mtu` is the
-        payload of a packet; None: 4 bytes. A `wire` of the caller takes the place of a plain `DatagramWire`.
+        """`draws` seeds the random numbers of the endpoints, and `knobs` are settings of `PdsConfig` for each of them.
+        `presets` that have a `peer_pdcid` set up an established PDC of `mode`, whose initiator is endpoint 0.
+
+        With `objects`, headers are passed on without being encoded. `mtu` is the payload of a packet in bytes; None
+        stands for 4 bytes. `wire` replaces the plain `DatagramWire`.
         """
         super().__init__(wire or DatagramWire())
         self.draws = draws
@@ -135,7 +138,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         return self.monitors[0].disruptions
 
     def report(self) -> dict[str, Any]:
-        """Return counts of what happened."""
+        """Return the number of steps and packets, the virtual time, and the counters of both endpoints."""
         return {
             "steps": self.steps,
             "now": self.now,
@@ -147,7 +150,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         }
 
     def send(self, node: int, message: Outgoing) -> None:
-        """Let the SES of a node hand over a message that it makes itself, besides those of `submit`."""
+        """Send a message that the caller made, in place of one that `submit` makes."""
         self.monitors[node].pds.send(message, self.now)
         self.settle(node)
 
@@ -319,7 +322,8 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
     # The end
 
     def finish(self) -> None:
-        """Let the network deliver and SES answer, then check liveness (pds.md §18 items 49–52) and scan all PDCs."""
+        """Deliver packets and let SES answer until nothing is left to do. Then check liveness (pds.md §18 items 49–52)
+        and examine all PDCs."""
         self._limits = [NEVER, NEVER]
         for node in (0, 1):
             self.settle(node)
