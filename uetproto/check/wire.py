@@ -1,4 +1,5 @@
-"""The adversarial wire keeps every packet until a step delivers, drops, copies, trims or marks it (pds.md §18)."""
+"""This module has the adversarial wires. A packet stays on such a wire until a step delivers or drops it; steps may
+also copy, trim or mark it (pds.md §18)."""
 
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
@@ -10,51 +11,56 @@ MIN_TRIM = 16
 REQUEST_HEADER = 12
 """Length in bytes of the PDS header of a request."""
 ADDRESSES = (0x0A000001, 0x0A000002)
-"""The addresses of ends 0 and 1, for every protocol."""
+"""Addresses of ends 0 and 1 in all simulations, as IPv4 addresses."""
 
 HISTORY = 1024
-"""Number of packets that can still be copied after they have left."""
+"""Number of the newest packets that can still be copied after they were delivered or dropped."""
 
 ALL = -1
-"""In place of a packet number: every packet on the wire, oldest first; in place of a limit: no limit."""
+"""Value that stands for every packet on the wire, oldest first, where a packet number is expected. Where a limit is
+expected, it means that there is none."""
 
 PacketT = TypeVar("PacketT")
 
 
 class AdversarialWire(ABC, Generic[PacketT]):
-    """Packets of both ends by number, in the order in which they left; a copy gets a number of its own."""
+    """An adversarial wire has the packets of both ends by number, in the order in which they were sent. A copy gets a
+    number of its own."""
 
     __slots__ = ("flight", "sent")
 
     def __init__(self) -> None:
         self.flight: dict[int, PacketT] = {}
         self.sent = 0
-        """Number of the next packet."""
+        """Number of packets that were sent so far, which is also the number of the next packet."""
 
     @abstractmethod
     def recent(self, number: int) -> PacketT | None:
-        """Return a packet that can be copied; None if there is none with this number."""
+        """Return the packet with this number, or None if it can no longer be copied or was never sent."""
 
     @abstractmethod
     def copy(self, number: int) -> int | None:
-        """Put a copy on the wire and return its number; None if there is nothing to copy."""
+        """Put a copy of a packet on the wire, and return the number of the copy. Return None if the packet cannot be
+        copied."""
 
 
 class DatagramWire(AdversarialWire[Datagram]):
-    """Datagrams on the wire; `expire` removes those that are older than MSL."""
+    """This wire carries datagrams. `expire` removes those that are older than the maximum segment lifetime (MSL)."""
 
     __slots__ = ("_look_at", "born", "history")
 
     def __init__(self) -> None:
         super().__init__()
         self.history: list[Datagram | None] = [None] * HISTORY
-        """Packet n at index n mod HISTORY."""
+        """Packet n is at index n mod `HISTORY`. An entry is None if no packet was sent with this index, or if it has
+        expired."""
         self.born: list[int] = [0] * HISTORY
-        """When packet n left; a copy is as old as its original."""
+        """Time in picoseconds at which packet n was sent, at index n mod `HISTORY`. A copy has the time of its
+        original."""
         self._look_at = 0
 
     def send(self, packets: list[Datagram], now: int) -> None:
-        """Put packets on the wire; in a run with bytes, header and payload are joined into new bytes."""
+        """Put packets on the wire. If they are encoded, header and payload of each are joined."""
         number = self.sent
         for packet in packets:
             if packet.message is None and packet.payload:
@@ -83,8 +89,8 @@ class DatagramWire(AdversarialWire[Datagram]):
         return copied
 
     def expire(self, now: int, msl: int) -> None:
-        """Remove packets that are older than `msl` or will be within `msl // 8`; a call within `msl // 8` of the last
-        removal does nothing."""
+        """Remove packets that are older than `msl`, or will be within the next `msl // 8`. A call does nothing if the
+        last removal is less than `msl // 8` ago."""
         if now < self._look_at:
             return
         pause = msl // 8
@@ -97,7 +103,8 @@ class DatagramWire(AdversarialWire[Datagram]):
                 self.history[at] = None
 
     def trim(self, number: int, last_hop: bool = False) -> bool:
-        """Cut a packet down to its header; return False if the packet is a control packet or trimmed already."""
+        """Truncate a packet to its header, as a switch trims it. Return False if the packet is a control packet or was
+        trimmed before, and stays as it is."""
         packet = self.flight[number]
         if packet.traffic_class is TrafficClass.CONTROL or packet.trimmed is not Trim.NO:
             return False

@@ -1,1 +1,2 @@
-"""This package has the commands: each is one file or one folder, and is loaded when it is invoked."""
+"""This package has the commands of `uetproto`. Each command is one file or one folder, and is loaded when it is
+invoked."""

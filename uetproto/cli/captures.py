@@ -1,4 +1,4 @@
-"""This module has the parts that commands for captures share: options, decoding of a record, report of damage."""
+"""This module has what the commands for captures share: options, the decoding of records, and the report of damage."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -22,10 +22,10 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 class Decoding(NamedTuple):
-    """A decoding holds the options by which records are decoded.
+    """This record has the options by which records of a capture are decoded.
 
-    These are `--crc`, `--udp-port`, `--ip-protocol`, `--roce-port`, `--rd`, and for some commands `--sharp`, `--mcast`,
-    `--keys`.
+    These are `--crc`, `--udp-port`, `--ip-protocol`, `--roce-port`, `--rd`, and for some commands `--sharp`,
+    `--mcast`, `--keys`.
     """
 
     crc: str = "auto"
@@ -45,20 +45,21 @@ class Decoding(NamedTuple):
 
     @property
     def arguments(self) -> list[str]:
-        """Return the words of a command line that make another command read the packets in the same way."""
+        """Return the command-line arguments with which another command reads the packets in the same way."""
         told = [(name, value) for name, value in self.transports.items() if value != self._field_defaults[name]]
         return [word for name, value in told for word in (f"--{name.replace('_', '-')}", str(value))]
 
     def packets(self, file: str, records: Iterable[Record]) -> Iterable[tuple[Record, Packet]]:
-        """Return records of `file` and their packets. With `crc` "auto" the other packets of a flow tell whether a
-        packet has a CRC.
+        """Return the records of `file` with their decoded packets. With `crc` "auto", the other packets of a flow
+        decide whether a packet has a CRC.
         """
         if self.crc != "auto":
             return ((record, self.packet(record)) for record in records)
         return decoded(records, self.packet, pipe=not os.path.isfile(file))
 
     def opened(self, record: Record, packet: Packet) -> tuple[Packet, str]:
-        """Return the packet and, if it is sealed and there are keys, whether and how it was opened, in words."""
+        """Return the packet, opened if it is sealed and a key opens it, and a text that says whether and how it was
+        opened. The text is empty if the packet is not sealed, or if there are no keys."""
         if self.keys is None or "sealed" not in packet.notes:
             return packet, ""
         return self.keys.read(record.data, packet, partial(self._plain, record))
@@ -68,7 +69,8 @@ class Decoding(NamedTuple):
         return self.packet(record._replace(data=frame, length=len(frame)), "on")
 
     def packet(self, record: Record, crc: str | None = None) -> Packet:
-        """Decode a record alone, with the setting `crc` if it is given; a sealed packet stays sealed."""
+        """Decode a record without regard to other records. If `crc` is given, it replaces the option `--crc`. A sealed
+        packet stays sealed."""
         link = LINK_NAMES.get(record.link)
         if link is None:
             fault = Fault("unknown", 0, f"link type {record.link} is not decoded")
@@ -88,13 +90,14 @@ class Decoding(NamedTuple):
 
 
 def keys_option(required: bool = False) -> Callable[[F], F]:
-    """Return a decorator that adds `--keys`, for `read_keys` or `read_key_ring`."""
+    """Return a decorator that adds the option `--keys`, whose value `read_keys` or `read_key_ring` reads."""
     text = "Keys of sealed packets, in TOML; see uetproto open --help."
     return click.option("--keys", "keys_file", required=required, metavar="FILE", help=text)
 
 
 def read_keys(file: str | None) -> "Keys | None":
-    """Read the file of `--keys`. Raises `LocalError` that names file and key, `OSError` for an unreadable file."""
+    """Read the file of `--keys`, or return None if the option is not given. Raises `LocalError` that names file and
+    key, and `OSError` if the file cannot be read."""
     if file is None:
         return None
     from uetproto.cli.keys import Keys
@@ -103,12 +106,14 @@ def read_keys(file: str | None) -> "Keys | None":
 
 
 def read_key_ring(file: str | None) -> KeyRing | None:
-    """Read the keys alone, for code that opens packets itself. Raises the errors of `read_keys`."""
+    """Read the file of `--keys` for code that opens packets itself, or return None if the option is not given. Raises
+    the errors of `read_keys`."""
     return None if file is None else KeyRing.read(file)
 
 
 def encapsulation_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--udp-port` and `--ip-protocol`, which identify UET; the command gets a `Decoding` as `decoding`."""
+    """Add the options `--udp-port` and `--ip-protocol`, which identify UET, to a command. The command gets their
+    values in its argument `decoding`, a `Decoding`."""
 
     @wraps(command)
     def with_decoding(*arguments: Any, **values: Any) -> None:
@@ -120,7 +125,8 @@ def encapsulation_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def decoding_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how records are read; the command gets a `Decoding` as `decoding`."""
+    """Add the options that say how records are decoded to a command. The command gets their values in its argument
+    `decoding`, a `Decoding`."""
     add_mode = _mode("--rd", RD_MODES, "raw", "How to read opcodes 0x40-0x5f of RoCE: as a vendor's (raw), or as RD.")
     add_port = _number("--roce-port", 65535, ROCE_PORT, "UDP port of RoCEv2.")
     add_crc = _mode("--crc", CRC_MODES, "auto", "Whether a CRC32C ends each packet; auto learns it from each flow.")
@@ -137,7 +143,8 @@ def _number(name: str, last: int, default: int, text: str) -> Callable[[F], F]:
 
 
 def check_files(files: Sequence[str]) -> None:
-    """Check that all files can be read, before any is read. Raises `LocalError` or `OSError` if not."""
+    """Check, before any file is read, that all files exist and that standard input is named only once. Raises
+    `LocalError` or `OSError` if not."""
     if files.count("-") > 1:
         raise LocalError("", "- is there twice", "once, standard input can be read once")
     for file in files:
@@ -146,7 +153,8 @@ def check_files(files: Sequence[str]) -> None:
 
 
 def report_damage(file: str, reader: CaptureReader) -> bool:
-    """Print damage on standard error, with its offset, and return whether there is any."""
+    """Print each damaged place of a capture on standard error, with its offset in bytes. Return whether
+    there is any."""
     for offset, reason in reader.damage:
         click.echo(f"uetproto: {printable(file)}: damaged at byte {offset}: {reason}", err=True)
     return bool(reader.damage)

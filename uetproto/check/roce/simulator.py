@@ -62,7 +62,7 @@ MOST_ARRIVALS = 20_000
 FEW_ARRIVALS = 1_000
 """Number of packets and timers without progress after which `finish` stops if requests may remain forever."""
 PATIENCE = 10 * SECOND
-"""Virtual time in picoseconds without progress after which `finish` stops, if requests may remain forever."""
+"""Virtual time in picoseconds without progress after which `finish` stops, unless every request must succeed."""
 NEAR_WRAP = MASK - 2
 """First PSN and first MSN of a twin, which is a second simulator whose PSNs and MSNs wrap soon."""
 

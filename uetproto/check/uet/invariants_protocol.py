@@ -221,7 +221,7 @@ def pds_39_stored_responses(shadow: PdcShadow, full: bool) -> None:
 @invariant(40, PdsScope.PACKET, Ack, void_after=Disruption.LOST)
 def pds_40_guaranteed_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: Sent) -> None:
     """As long as a gtd_del PSN is not cleared, it is acknowledged by an ACK with this ACK_PSN, its response and req =
-    CLEAR."""
+    CLEAR, and never only by the ACK of another packet."""
     if shadow.gtd and packet.probe_opaque is None:
         psn = packet.ack_psn
         answer = shadow.gtd.get(psn)
@@ -339,8 +339,8 @@ def pds_47_start_psn(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(48, PdsScope.STEP, BaseException)
 def pds_48_robustness(end: Any, full: bool) -> None:
-    """Arbitrary bytes, and valid packets with one changed field, never cause an exception. They change state only if
-    they pass the checks of pds.md §6.3."""
+    """No bytes, and no valid packet with one changed field, may cause an exception. Such input changes state only if
+    it passes the checks of pds.md §6.3."""
     if end.raised is not None:
         raise broken(48, f"{type(end.raised).__name__}: {end.raised}") from end.raised
 

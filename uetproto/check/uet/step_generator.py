@@ -1,4 +1,4 @@
-"""This module draws the random steps of an episode of UET, with a `check.step_generator.StepGenerator`."""
+"""This module draws the settings and the random steps of an episode of UET."""
 
 from itertools import islice
 from typing import Any
@@ -23,7 +23,7 @@ PROFILES: dict[str, tuple[Mode, ...]] = {
     "uud": (Mode.UUD,),
     "mixed": tuple(Mode),
 }
-"""Modes of the messages that each machine draws."""
+"""Maps the name of a simulated machine to the delivery modes of the messages that it sends."""
 
 _YES_NO = (True, False)
 _DEFAULT = PdsConfig()
@@ -80,7 +80,7 @@ _STARTS = (1, 0x7FFFFFF0, 0xFFFFFF80, 0xFFFFFFF8, 0xFFFFFFFF)
 
 
 class UetStepGenerator(StepGenerator[UetSimulator, UetStep]):
-    """This class draws the settings of one episode (`knobs`, `presets`), then its steps."""
+    """This class draws the settings of one episode (`knobs`, `presets`), and then its steps."""
 
     __slots__ = ("_endless", "_long", "_message_id", "_modes", "_packets", "_quarantine", "_wide", "knobs", "presets")
 

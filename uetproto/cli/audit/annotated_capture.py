@@ -14,7 +14,7 @@ _ABOUT = "findings of uetproto audit as comments"
 
 
 def check_marked(output: str, files: Sequence[str]) -> None:
-    """Check, before anything is read, that the capture can be annotated. Raises `LocalError` if not."""
+    """Check, before anything is read, that the capture can be annotated. Raises `LocalError` if it cannot."""
     if output != "-" and not output.lower().removesuffix(".gz").endswith(".pcapng"):
         raise LocalError(f"-o {output}", 'comments need a name in .pcapng or .pcapng.gz, or "-"')
     if len(files) > 1:
@@ -24,7 +24,8 @@ def check_marked(output: str, files: Sequence[str]) -> None:
 
 
 def check_tables(folder: str, others: Sequence[Named]) -> list[Named]:
-    """Check the directory of `--parquet` as `check_output` checks a file; return the files that it will hold."""
+    """Check that the files of `--parquet` can be written to the directory `folder`, and differ from the files of
+    `others`. Return option and name of the directory and of each file. Raises `LocalError` if one cannot be written."""
     if not folder:
         raise LocalError("--parquet", "is no name", "a directory")
     found: list[tuple[str, str]] = [("--parquet", os.path.join(folder, name)) for name in (PACKETS, FINDINGS)]
@@ -35,7 +36,8 @@ def check_tables(folder: str, others: Sequence[Named]) -> list[Named]:
 
 
 def write_marked(file: str, output: str, findings: Iterable[Finding]) -> int:
-    """Write the annotated capture, and return how many packets have a comment (`frame.comment` in Wireshark)."""
+    """Write the annotated capture, and return the number of packets that got a comment (`frame.comment` in
+    Wireshark)."""
     said: dict[int, list[str]] = {}
     for finding in findings:
         for place in finding.everywhere:

@@ -17,7 +17,8 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 
 
 def junit(outcome: AuditOutcome) -> str:
-    """Return the XML: findings of at least `--fail-on` are failures, others output; rules not judged are skipped."""
+    """Return the XML, with a test case for each rule. A rule with a finding of at least `--fail-on` fails, and a rule
+    that was not judged is skipped. Less severe findings are output of a test case that passes."""
     found = outcome.by_rule()
     tallies = outcome.report.tallies
     failing = {name for name, group in found.items() if any(map(outcome.fails, group))}

@@ -1,4 +1,5 @@
-"""This module holds the outcome of `uetproto audit` for every form of output: new findings, hidden ones, counts."""
+"""This module has the outcome of `uetproto audit` for every form of output: findings, those that a baseline hides, and
+counts."""
 
 import json
 from collections import Counter
@@ -13,18 +14,18 @@ from uetproto.audit.rule import Severity
 
 NEVER_MET = "nothing of the kind in the capture"
 UNOPENED = "nothing of the kind in the capture but for what is sealed"
-"""Reason why a rule was not judged if only sealed packets could concern the rule."""
+"""Reason why a rule was not judged, if only sealed packets could have been cases of it."""
 
 _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 @dataclass(slots=True)
 class AuditOutcome:
-    """This class holds the outcome of an audit of some files."""
+    """This class has the outcome of an audit of some files."""
 
     report: AuditReport
     least: Severity
-    """Severity of `--fail-on`."""
+    """Least severity of the findings that make the exit status 1, from `--fail-on`."""
     findings: list[Finding] = field(default_factory=list)
     hidden: list[Finding] = field(default_factory=list)
     """Findings that the baseline hides."""
@@ -37,22 +38,23 @@ class AuditOutcome:
 
     @property
     def failed(self) -> bool:
-        """Tell whether the exit status is 1, because of a finding or because the keys open no sealed packet."""
+        """Return whether the exit status is 1, because of a finding or because the keys open no sealed packet."""
         return any(map(self.fails, self.findings)) or self.report.keys_open_nothing
 
     @property
     def counts(self) -> dict[Severity, int]:
-        """Return the number of new findings by severity."""
+        """Return the number of findings by severity, without those that the baseline hides."""
         found = Counter(finding.severity for finding in self.findings)
         return {severity: found[severity] for severity in Severity}
 
     @property
     def several(self) -> bool:
-        """Tell whether findings are of more than one file."""
+        """Return whether the findings concern more than one file."""
         return len({place.file for finding in self.findings for place in finding.everywhere}) > 1
 
     def by_rule(self) -> dict[str, list[Finding]]:
-        """Return the new findings by rule: the most severe first, then in the order of the table."""
+        """Return the findings by rule, without those that the baseline hides. Rules with more severe findings come
+        first; rules of equal severity have the order of the report."""
         order = {name: number for number, name in enumerate(self.report.tallies)}
         groups: dict[str, list[Finding]] = {}
         for finding in sorted(self.findings, key=lambda one: (_RANK[one.severity], order[one.rule.id])):
@@ -60,24 +62,24 @@ class AuditOutcome:
         return groups
 
     def unlisted(self, rule: str) -> int:
-        """Return how many failures of a rule were only counted, and not kept."""
+        """Return how many violations of a rule were only counted, so that there are no findings for them."""
         told = (*self.findings, *self.hidden)
         kept = sum(len(finding.everywhere) for finding in told if finding.rule.id == rule)
         return max(0, self.report.tallies[rule].failed - kept)
 
     def left_out(self) -> dict[str, int]:
-        """Return the counts, by description, of items that were not audited, or whose tracking ended early."""
+        """Return the numbers of packets and conversations that were not audited, or only in part, by description."""
         return left_out(self.report)
 
 
 def left_out(report: AuditReport) -> dict[str, int]:
-    """Return the counts, by description, of packets that were not followed, and of conversations that were dropped."""
+    """Return the numbers of packets that were not followed, and of conversations that were dropped, by description."""
     dropped = {f"dropped: {what.replace(': ', ' ')}": number for what, number in report.forgotten.items() if number}
     return unread(report) | dropped
 
 
 def unread(report: AuditReport) -> dict[str, int]:
-    """Return the counts, by description, of packets that were read but not audited, or audited only in part."""
+    """Return the numbers of packets that were read but not audited, or audited only in part, by description."""
     said = {"of other protocols": report.others, "copies of a mirror port": report.copies}
     for reason, number in report.unopened.items():
         said["sealed, which --keys would open" if reason == NO_KEYS else f"sealed, {reason}"] = number
@@ -85,7 +87,8 @@ def unread(report: AuditReport) -> dict[str, int]:
 
 
 def why(tally: RuleTally, report: AuditReport) -> dict[str, int]:
-    """Return the counts, by reason, of the cases in which a rule was not judged."""
+    """Return the number of cases in which a rule was not judged, by reason. If the rule had no case at all, the only
+    reason has the number 0."""
     if tally.asked:
         return dict(tally.not_judged.most_common())
     return {UNOPENED if report.unopened else NEVER_MET: 0}

@@ -1,4 +1,5 @@
-"""This module draws a flow as PNG or SVG: PSNs over time, and the distribution of its times.
+"""This module draws a flow of a capture as PNG or SVG: its PSNs over time, and the distributions of its response
+times.
 
 This module imports matplotlib only when there is something to draw.
 """
@@ -26,7 +27,7 @@ _WIDE = 20
 
 
 def check(path: str) -> None:
-    """Check, before anything is read, that a picture can be drawn. Raises `LocalError` if not."""
+    """Check, before anything is read, that the picture `path` can be drawn. Raises `LocalError` if it cannot."""
     check_plot(path)
     check_matplotlib(path)
 
@@ -34,10 +35,10 @@ def check(path: str) -> None:
 def plot(
     measured: Sequence[Measurements], path: str, number: int | None = None, findings: Sequence[Finding] = ()
 ) -> None:
-    """Draw the flow with most findings, or with most packets, and the opposite direction of its PDC.
+    """Draw the flow with most findings, and with most packets among these, and the opposite direction of its PDC.
 
-    `number`: the PDC to draw. What has a time that does not fit 64 bits is left out and told on standard error. Raises
-    `LocalError` if there is no flow.
+    Points and marks whose times do not fit 64 bits are left out, and their number is printed on standard error. Raises
+    `LocalError` if there is no flow, or none with the PDCID or queue pair `number`.
     """
     place, flow = _chosen(measured, number, findings)
     back = [other for other in place.drawn if _is_return(other, flow)]
@@ -112,7 +113,8 @@ def _mark(axes: Any, findings: Sequence[Finding], start: int, unit: int) -> int:
 
 
 def check_number(measured: Sequence[Measurements], number: int | None) -> None:
-    """Check that a flow has the chosen PDCID or queue pair. Raises `LocalError` if none has."""
+    """Check that a flow has the PDCID or queue pair `number`. Raises `LocalError` if no flow has it. If `number` is
+    None, nothing is checked."""
     if number is None or any(place.flows.kept for place in measured):
         return
     known = sorted({one for place in measured for one in place.unwanted})

@@ -12,11 +12,12 @@ _NUMBERS = ("spdcid", "dpdcid", "destqp", "srcqp")  # fields of a flow that --pd
 
 
 def reproduce_hints(finding: Finding, options: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a command that draws a ladder around the packets, then one that dissects the offending packet.
+    """Yield a command that draws a ladder around the packets of a finding, then one that dissects the offending
+    packet.
 
-    A finding about a single packet needs no ladder. Damage to the file is told by a command that reads all of it, as
-    there may be no packet where the file is damaged. `options`: options by which the packets were read. Standard input
-    cannot be read again, so that a command for it says that it needs the same input.
+    A finding about a single packet needs no ladder. For a damaged file the command dissects the whole file, as there
+    may be no packet at the damaged place. `options` are those with which the packets were read. Standard input cannot
+    be read again, so that a command for it begins with `… |`.
     """
     again = "… | " if finding.file == "-" else ""
     if not isinstance(finding.rule.on, WireEvent):

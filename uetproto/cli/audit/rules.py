@@ -51,7 +51,7 @@ def json_rules(rules: Sequence[Rule]) -> Iterator[str]:
 
 
 def named(name: str) -> Rule:
-    """Return the rule with this id. Raises `LocalError` with similar ids, and all ids."""
+    """Return the rule with this id. Raises `LocalError`, with similar ids, if there is no such rule."""
     rule = BY_ID.get(name.upper())
     if rule is None:
         raise LocalError(f"--explain {name}", f"there is no such rule{known_rules(name)}")

@@ -1,5 +1,5 @@
-"""This module makes the side outputs of `uetproto audit` in the same pass: a picture (`--plot`) and tables
-(`--parquet`).
+"""This module makes the side outputs of `uetproto audit` while the packets are audited: a picture (`--plot`) and
+tables (`--parquet`).
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,12 @@ from uetproto.audit.stats.measure import Measures
 
 
 class SideOutputs:
-    """This class makes the listeners of a pass and writes their outputs; it is a context manager around the pass."""
+    """This class makes the listeners that collect the side outputs during an audit, and writes the outputs. It is a
+    context manager around the audit."""
 
     def __init__(self, options: Options, *, plot: str | None, number: int | None, parquet: str | None) -> None:
-        """Make the listeners. `number`: the PDC to draw. Raises `LocalError` if an output cannot be drawn or
-        written.
+        """Make the listeners. `number` is the PDCID or queue pair to draw, or None. Raises `LocalError` if an output
+        cannot be drawn or written.
         """
         self._plot, self._number, self._parquet = plot, number, parquet
         self._owned = ExitStack()
@@ -45,12 +46,12 @@ class SideOutputs:
 
     @property
     def listen(self) -> ListenerFactory | None:
-        """Return the argument `listen` of `audit`; None without side outputs."""
+        """Return the argument `listen` for `audit`: this object, or None if there are no side outputs."""
         return self if self._factories else None
 
     @property
     def heard(self) -> Heard:
-        """Return what the listeners hear."""
+        """Return the function that handles each event for the listeners."""
         return {event: function for factory in self._factories for event, function in factory.heard.items()}
 
     def write(self, findings: Sequence[Finding]) -> list[str]:
@@ -67,7 +68,7 @@ class SideOutputs:
         return written
 
     def __call__(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
-        """Return the listener of a vantage point."""
+        """Return the listener of a vantage point, or None if no side output needs one."""
         made = [factory(judge, file, interface, number) for factory in self._factories]
         listeners = [listener for listener in made if listener is not None]
         return reduce(ListenerPair, listeners) if listeners else None

@@ -1,4 +1,5 @@
-"""This module prints the outcome of `uetproto audit`: findings by rule and flow, then counts of judged rules."""
+"""This module prints the outcome of `uetproto audit`: findings by rule and flow, then how often each
+rule was judged."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -82,8 +83,8 @@ def flow_words(flow: dict[str, Any]) -> str:
 
 
 def coverage(outcome: AuditOutcome) -> "Table":
-    """Return a table of the judged rules: rules with equal counts share a row; each rule that failed has a row of its
-    own."""
+    """Return a table that says how often each rule was judged. Rules with equal counts share a row, but each rule that
+    was violated has a row of its own."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -163,7 +164,7 @@ def verdict(outcome: AuditOutcome, baseline: str | None, paint: Paint) -> Iterat
 
 
 def head(files: Sequence[str], paint: Paint) -> str:
-    """Return the names of the files that are audited."""
+    """Return the names of the audited files in one line."""
     shown = list(islice(files, _FLOWS))
     rest = f" and {len(files) - len(shown)} more" if len(files) > len(shown) else ""
     return paint(printable(", ".join(shown) + rest), "bold")

@@ -1,4 +1,4 @@
-"""This module has the command `uetproto collective`: it runs a collective over an emulated fabric.
+"""This module has the command `uetproto collective`, which runs a collective over an emulated fabric.
 
 It compares the measured steps, bytes and time with formulas.
 """

@@ -1,4 +1,4 @@
-"""This module counts the payload of collectives on every link: each frame is parsed when it arrives."""
+"""This module counts the payload of collectives on every link. It examines each frame when the frame arrives."""
 
 from collections.abc import Callable, Sequence
 
@@ -26,10 +26,10 @@ _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 
 
 class LinkMeter:
-    """This class measures the payload of the collective's messages on links.
+    """This class counts how many bytes of a collective's payload cross each link.
 
-    Most frames are not decoded: their payload is that of an earlier frame with the same length and the same first
-    bytes.
+    Most frames are not decoded, as their payload has the size of that of an earlier frame with the same length and the
+    same first bytes.
     """
 
     def __init__(self, hops: Sequence[LinkHop], transport: str) -> None:
@@ -42,7 +42,7 @@ class LinkMeter:
             hop.link.watch(self._counter(number, payload_of))
 
     def counts(self) -> tuple[LinkCount, ...]:
-        """Return the counts of every link."""
+        """Return the number of frames, their bytes and the bytes of payload for every link."""
         return tuple(
             LinkCount(f"{hop.source} > {hop.target}", hop.link.frames, hop.link.bytes, payload)
             for hop, payload in zip(self._hops, self._payload, strict=True)

@@ -1,7 +1,7 @@
-"""This module handles the algorithms that the network carries out for `uetproto collective`: where they are legal, what
-they cost, and what they report.
+"""This module handles the in-network algorithms of `uetproto collective`: where they are legal, what they cost, and
+what they report.
 
-The costs of SHARP come from the aggregation manager of a fabric of the same shape: its trees, quotas and refusals
+The costs of SHARP come from the aggregation manager of a fabric of the same shape, with its trees, quotas and refusals
 (sharp.md §4.2).
 """
 
@@ -27,26 +27,26 @@ from uetproto.knobs import BOOL, SIZE, TIME, UNITS, knobs_of, with_unit
 SHARP = frozenset({"sharp", "hcoll_sharp"})
 """Algorithms that need aggregation nodes."""
 CARRIERS = {"sharp": ("uet", "roce"), "hcoll_sharp": ("uet", "roce"), "multicast": ("roce",)}
-"""Transports that can carry each algorithm."""
+"""Maps each in-network algorithm to the transports that can carry it."""
 
 
 class Offer(NamedTuple):
-    """This record describes what the manager grants to a group of ranks."""
+    """This record describes what the aggregation manager grants to a group of ranks, and what that costs."""
 
     costs: SharpCosts
     threshold: int | None
-    """Size in bytes from which vectors are streamed; None: no vectors are streamed."""
+    """Size in bytes from which vectors are streamed. It is None if no vector is streamed."""
     edges: int
-    """Number of edges of the tree, E (sharp.md §4.4)."""
+    """Number of edges of the aggregation tree, E in the formula (sharp.md §4.4)."""
     window: int
-    """Bytes of a stream that may be in flight (sharp.md §3.3); the formula assumes that this window never delays a
-    stream."""
+    """Number of bytes of a stream that may be in flight (sharp.md §3.3). The formula assumes that this window never
+    delays a stream."""
     trees: int
-    """Number of trees of the job; some of them may not be able to stream."""
+    """Number of aggregation trees of the job. Some of them may not be able to stream."""
 
 
 def refusal(algorithm: str, transport: str, kind: str) -> str | None:
-    """Return why a fabric cannot carry out an algorithm; None: it can."""
+    """Return why a fabric cannot carry out an algorithm, or None if it can."""
     if transport not in CARRIERS[algorithm]:
         return f"{algorithm} over {transport}; legal with --transport {', '.join(CARRIERS[algorithm])}"
     if kind == "pair":
@@ -55,8 +55,8 @@ def refusal(algorithm: str, transport: str, kind: str) -> str | None:
 
 
 def offer(network: PacketNetwork, ranks: Sequence[int], asked: OffloadRequest, hop: float, rate: float) -> Offer | str:
-    """Return the manager's grant, or why there is none. `hop`: seconds of a cable. `rate`: bytes per second of that
-    cable."""
+    """Return what the aggregation manager grants to the ranks, or a text that says why it grants nothing. `hop` is the
+    delay of a cable in seconds, and `rate` is its rate in bytes per second."""
     sharp = network.sharp  # type: ignore[attr-defined]  # those of CARRIERS have it
     fabric = sharp.fabric
     why: str | None = sharp.why_not(replace(asked, ranks=tuple(ranks))) or disabled(fabric.options, asked.op)
@@ -84,14 +84,14 @@ def offer(network: PacketNetwork, ranks: Sequence[int], asked: OffloadRequest, h
 
 
 def levels_of(grant: JobGrant) -> int:
-    """Return the largest number of aggregation nodes from a host to the root of the job."""
+    """Return the largest number of aggregation nodes on the path from a host to the root of the job."""
     rail = grant.rails[0]
     leaves = {place.an for place in rail.llt}
     return 1 + max(rail.tree.path(leaf).index(rail.part.root) for leaf in leaves)
 
 
 def lanes_of(rails: Sequence[Rail]) -> float:
-    """Return the number of rails divided by the largest number of rails that share a cable."""
+    """Return the number of rails divided by the largest number of these rails that share a cable."""
     cables: Counter[tuple[int, int | None]] = Counter()
     for rail in rails:
         nodes = rail.tree.nodes
@@ -101,8 +101,8 @@ def lanes_of(rails: Sequence[Rail]) -> float:
 
 
 def multicast_costs(network: PacketNetwork, op: str, alpha: float, way: float, rate: float) -> MulticastCosts:
-    """Return the costs of multicast; M roots send at once only if M divides the number of ranks (collectives.md
-    §3.10.1)."""
+    """Return the values for the cost formula of multicast. Several roots send at once only if their number divides the
+    number of ranks (collectives.md §3.10.1)."""
     roots = network.multicast.config(network.size).roots  # type: ignore[attr-defined]  # those of CARRIERS have it
     several = op == "all_gather" and network.size % roots == 0
     return MulticastCosts(alpha, way, rate, roots if several else 1)
@@ -112,8 +112,8 @@ def multicast_costs(network: PacketNetwork, op: str, alpha: float, way: float, r
 
 
 def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
-    """Return the settings of --sharp NAME=VALUE: published options, whose values stay texts, and fields of
-    `SharpConfig`."""
+    """Return the settings of `--sharp NAME=VALUE`. A name is a published option, whose value stays a text, or a field
+    of `SharpConfig`."""
     legal = f"options such as SHARP_COLL_ENABLE_SAT, fields such as {', '.join(list(_SHARP_FIELDS)[:3])}"
     found: dict[str, Any] = {}
     for name, value in _pairs("--sharp", given):
@@ -130,7 +130,7 @@ def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
 
 
 def multicast_settings(given: Iterable[str]) -> dict[str, Any]:
-    """Return the settings of --multicast NAME=VALUE: fields of `MulticastConfig`."""
+    """Return the settings of `--multicast NAME=VALUE`, whose names are fields of `MulticastConfig`."""
     names = [part.name for part in fields(MulticastConfig)]
     found = {}
     for name, value in _pairs("--multicast", given):
@@ -179,7 +179,7 @@ def _value(text: str) -> Any:
 
 
 class OffloadMonitor:
-    """An offload monitor collects the reports of a network in which a collective runs."""
+    """An offload monitor collects what the network reports while a collective runs in it."""
 
     def __init__(self, network: PacketNetwork) -> None:
         self._network = network
@@ -201,19 +201,21 @@ class OffloadMonitor:
 
     @property
     def grant(self) -> JobGrant | None:
-        """Return the grant of the job that runs now."""
+        """Return the grant of the SHARP job that runs at present, or None if no job runs."""
         jobs = self._sharp.fabric.manager.jobs.values() if self._sharp is not None else ()
         return next((job.grant for job in jobs), None)
 
     @property
     def fell_back(self) -> bool:
-        """Return whether the ranks carried out the collective themselves, after SHARP had failed or at once."""
+        """Return whether the ranks carried out the collective themselves, either after SHARP had failed or without a
+        try of SHARP."""
         notes = [] if self._sharp is None else self._sharp.notes
         return self.by_ranks is not None or any(note.startswith("fell back") for note in notes)
 
     @property
     def by_ranks(self) -> str | None:
-        """Return the algorithm by which the ranks carried out the collective, without SHARP; None: SHARP tried it."""
+        """Return the algorithm by which the ranks carried out the collective without a try of SHARP. Return None if
+        SHARP was tried."""
         return self._sharp.by_ranks[0] if self._sharp is not None and self._sharp.by_ranks else None
 
     def report(self) -> InNetwork:

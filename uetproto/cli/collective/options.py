@@ -20,7 +20,7 @@ DEFAULT_BYTES = "1 MiB"
 _DIGITS = 6
 """Largest number of digits of a number in the text of a topology."""
 CROSS_NIC = {"0": "never leave the rail", "1": "allow", "2": "prefer the same NIC"}
-"""Policies of NCCL (collectives.md §4.2)."""
+"""Maps the values of `--cross-nic` to the policies of NCCL that they stand for (collectives.md §4.2)."""
 
 
 def rank_numbers(text: str) -> list[int]:
@@ -55,7 +55,7 @@ def reduce_op(op: str, name: str | None) -> ReduceOp:
 
 
 def topology(text: str) -> tuple[str, dict[str, int]]:
-    """Return kind and parameters of a topology."""
+    """Return kind and parameters of a topology, such as `leaf-spine:hosts_per_leaf=4`."""
     kind, _, rest = text.partition(":")
     if kind not in PARAMETERS:
         raise LocalError(f"--topology {kind}", f"no such topology{similar(kind, PARAMETERS)}", ", ".join(PARAMETERS))
@@ -84,9 +84,11 @@ def operations(text: str) -> list[str]:
 def algorithms(
     ops: Sequence[str], algorithm: str | None, compare: str | None, *, hosts: bool
 ) -> dict[str, list[str | None]]:
-    """Return the names of the algorithms to run for each operation; None stands for the default algorithm for the
-    number of bytes. An operation runs only those of the named algorithms that exist for it. "all" stands for all
-    algorithms with a schedule; the hierarchical ones are left out if each host has one rank.
+    """Return the names of the algorithms to run for each operation. None stands for the default algorithm, which
+    depends on the number of bytes.
+
+    An operation runs only those of the named algorithms that exist for it. "all" stands for all algorithms with a
+    schedule, without the hierarchical ones if each host has one rank.
     """
     named = [] if algorithm is None else [algorithm]
     named += compare.split(",") if compare is not None and compare != "all" else []
@@ -109,7 +111,7 @@ def _names(op: str) -> list[str]:
 
 
 def check_schedule(op: str, algorithm: str | None) -> None:
-    """Raise `LocalError` for an algorithm without a schedule."""
+    """Raise `LocalError` if an algorithm has no schedule."""
     if algorithm == AUTO:
         raise LocalError(f"--algorithm {AUTO}", "--schedule runs nothing", "ring, double_tree")
     if algorithm is not None:
@@ -117,7 +119,8 @@ def check_schedule(op: str, algorithm: str | None) -> None:
 
 
 def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: int, as_json: bool) -> list[str] | None:
-    """Return the names of the ranks and aggregation nodes to be captured; None: nothing is captured."""
+    """Return the names of the ranks and aggregation nodes whose packets are captured, or None if nothing
+    is captured."""
     if output is None:
         if tap is not None:
             raise LocalError(f"--tap {tap}", "needs -o FILE")
@@ -143,7 +146,8 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
 
 
 def own_options(op: str, names: Sequence[str | None], length: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options of algorithms. Raises `LocalError` for an option that no algorithm to run has."""
+    """Return those of the options in `given` that have a value. Raises `LocalError` for an option that none of the
+    algorithms to run has."""
     named = {name: value for name, value in given.items() if value is not None}
     chosen = [choose(op, length, even=True) if name is None else name for name in names]
     for name, value in named.items():
@@ -156,7 +160,8 @@ def own_options(op: str, names: Sequence[str | None], length: int, given: Mappin
 
 
 def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of --sharp and --multicast. Raises `LocalError` if no algorithm to run needs them."""
+    """Return the settings of `--sharp` and `--multicast`. Raises `LocalError` if none of the algorithms to run uses
+    them."""
     if sharp and not SHARP.union({AUTO}).intersection(names):
         raise LocalError(f"--sharp {sharp[0]}", f"goes with --algorithm {', '.join(sorted({*SHARP, AUTO}))}")
     if multicast and MULTICAST not in names:
@@ -165,7 +170,8 @@ def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Seq
 
 
 def ports(number: int, transport: str) -> int:
-    """Return the number of ports of each NIC. Raises `LocalError` for several ports if the transport has no packets."""
+    """Return the number of ports of each NIC. Raises `LocalError` if it is more than one and the transport has no
+    packets, and so no NICs."""
     if number > 1 and transport not in TRANSPORTS:
         raise LocalError(
             f"--ports {number}", f"{transport} has no NICs; legal with --transport {', '.join(TRANSPORTS)}"
@@ -174,7 +180,8 @@ def ports(number: int, transport: str) -> int:
 
 
 def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | None:
-    """Return the number of a policy. Raises `LocalError` if the transport has no packets or hosts have one NIC."""
+    """Return the number of a cross-NIC policy, or None if no policy is given. Raises `LocalError` if the transport has
+    no packets, or if each host has one NIC."""
     if policy is None:
         return None
     if transport not in TRANSPORTS:

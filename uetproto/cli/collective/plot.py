@@ -1,7 +1,7 @@
 """This module draws the results of `uetproto collective` as PNG or SVG.
 
-The horizontal axis is the number of ranks if runs differ in it, otherwise the algorithm. matplotlib is imported only
-when a picture is drawn.
+If the runs differ in the number of ranks, it draws their times over that number, and otherwise bars for each
+algorithm. matplotlib is imported only when a picture is drawn.
 """
 
 from collections.abc import Sequence

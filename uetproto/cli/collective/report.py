@@ -1,5 +1,5 @@
-"""This module prints the results of `uetproto collective`: one collective in full, several in a table, a sweep over
-ranks.
+"""This module prints the results of `uetproto collective`: one collective in full, several in a table, or a table by
+number of ranks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,10 @@ from uetproto.cli.terminal import Paint
 from uetproto.collectives.costs.measure import AggregationPort, InNetwork, LinkCount, MeasuredCollective
 
 MOST_LINES = 16
-"""Largest number of ranks or links that are listed."""
+"""Largest number of ranks, links or other entries that a list shows."""
 
 MOST_PORTS = 4
-"""Largest number of ports of aggregation nodes that are listed."""
+"""Largest number of ports of aggregation nodes that the report shows."""
 
 _MESSAGE_BYTES = ("hba_received_bytes", "rcds_sent_bytes")
 _TROUBLE = ("retry_packets_sent", "rnr_events", "rnr_naks", "out_of_sequence_naks", "timeout_events", "sharp_discards")
@@ -26,7 +26,7 @@ _HALVED = {("all_reduce", "sharp"), ("all_gather", "multicast")}
 
 
 def heading(prepared: PreparedCase) -> str:
-    """Return the parameters of a run, except algorithm and ranks."""
+    """Return the parameters of a run as text, except algorithm and number of ranks."""
     case = prepared.case
     parts = [f"{case.length:,} bytes of {case.dtype.name}" if case.op != "barrier" else "no bytes"]
     if case.op in ("all_reduce", "reduce", "reduce_scatter"):
@@ -222,7 +222,8 @@ def _ratios(found: Sequence[MeasuredCollective]) -> Iterator[str]:
 
 
 def sweep(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Paint) -> Iterator[str]:
-    """Yield a row for each number of ranks: steps, bytes of the busiest rank, and time beside that of the formula."""
+    """Yield a table with a row for each number of ranks. It has the steps, the bytes of the busiest rank, and the
+    measured time beside that of the formula."""
     names = list(dict.fromkeys(one.algorithm for one in found))
     yield f"{paint(found[0].op, 'bold')}: {heading(prepared)}; bytes that a rank sends, time in µs"
     yield paint("       " + "".join(f"  {name:^38}" for name in names).rstrip(), "bold")
@@ -248,7 +249,7 @@ def _wrong(found: MeasuredCollective, paint: Paint) -> str:
 
 
 def number(picoseconds: float) -> str:
-    """Return picoseconds as text in microseconds."""
+    """Return a time in picoseconds as a text in microseconds, without the unit."""
     return f"{picoseconds / 1e6:,.2f}"
 
 
