@@ -1,4 +1,4 @@
-"""This module reads the input file of a run, finds its data, and compares input and target."""
+"""This module reads the input file of a run, finds the data in it, and compares the data with the target's memory."""
 
 import ast
 import hashlib
@@ -22,14 +22,14 @@ _NPY = b"\x93NUMPY"
 
 
 class Extent(NamedTuple):
-    """An extent is the part of a file that is data."""
+    """An extent is the part of a file that is data: the offset of its first byte, and its length in bytes."""
 
     start: int
     length: int
 
 
 def data_extent(file: BinaryIO) -> Extent:
-    """Return where the data of a file are: the whole file; in a .npy file, all bytes behind the header.
+    """Return which part of a file is data: the whole file, or, in a .npy file, all bytes behind the header.
 
     Raises `LocalError` for a .npy file without a valid header, and for a file without a size, such as a pipe or device.
     """
@@ -62,7 +62,9 @@ def data_extent(file: BinaryIO) -> Extent:
 
 
 class SourceFile:
-    """A source file is the `Source` of a message, or memory that is only read; it is read in windows, front to back."""
+    """A source file gives a message or a read-only memory region the bytes of a file. It reads the file in windows,
+    from front to back.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._fd = file.fileno()
@@ -71,7 +73,7 @@ class SourceFile:
         self.length = os.fstat(self._fd).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return bytes of the file. Raises `OSError` when the file became shorter."""
+        """Return `length` bytes of the file from `offset` on. Raises `OSError` if the file has become shorter."""
         at = offset - self._start
         if at < 0:
             return self._fetch(offset, length)
@@ -94,7 +96,7 @@ class SourceFile:
 
 
 def compare(source: BinaryIO, extent: Extent, target: Memory) -> Memories:
-    """Compare input and memory byte by byte, in windows, and return their digests."""
+    """Compare the part `extent` of the input with the target's memory, byte by byte, and return the digests of both."""
     digest = hashlib.sha256()
     other = None
     source.seek(extent.start)

@@ -1,7 +1,8 @@
-"""This module plays scenarios of operations over any transport: when rows begin, how they end, what is in memory.
+"""This module has what runs of operations over any transport share: when the rows of the scenario begin, how they end,
+and what memory must hold.
 
 A `MemoryArea` holds the actual bytes, which the engines use, and the expected bytes, which operations change when they
-end. The actual bytes are compared with the expected bytes.
+end. Both must be equal.
 """
 
 import hashlib
@@ -22,24 +23,25 @@ _DRAW = 1 << 20  # bytes drawn at once: a generator gives less than 2^31 bits
 
 @dataclass(slots=True, eq=False)
 class ScheduledOperation:
-    """A scheduled operation is an operation of a scenario with its state, from its row to its end."""
+    """A scheduled operation is a row of the scenario with the state of its operation."""
 
     number: int
     row: OperationRow
     began: bool = False
     ended_at: int | None = None
     status: str = NONE
-    """Name of the status or return code with which the operation ended."""
+    """Name of the status or return code with which the operation ended, or NONE before its end."""
     match: bool = True
-    """Whether the effects of the operation are as expected, as far as they are checked."""
+    """Whether all effects of the operation that are checked are as expected."""
     length: int = 0
     area: "MemoryArea | None" = None
-    """The buffer of a receive, of a read, or of a fetching atomic; over RoCE also the buffer of the bytes to send."""
+    """Buffer of a receive, of a read, or of a fetching atomic; over RoCE, it is also the buffer of the bytes to send.
+    It is None for an operation without such a buffer."""
     delivered: bool = False
-    """Whether a receive has taken the message of a send."""
+    """Whether a receive has taken the message of this send."""
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a key of the row."""
+        """Return the value of a key of the row, or `default` if the row does not have the key."""
         return self.row.fields.get(name, default)
 
     def outcome(self, match: bool) -> OperationOutcome:
@@ -55,7 +57,9 @@ OperationT = TypeVar("OperationT", bound=ScheduledOperation)
 
 @dataclass
 class OperationSchedule(Generic[OperationT]):
-    """A schedule begins rows in order, each when its time has come and all rows that it waits for have ended."""
+    """An operation schedule begins rows in order. It begins each row when the row's time has come and all rows that the
+    row waits for have ended.
+    """
 
     clock: Clock
     operations: Sequence[OperationT]
@@ -78,8 +82,8 @@ class OperationSchedule(Generic[OperationT]):
         return following.row.at > self.clock.now or self._may_begin(following)
 
     def advance(self) -> bool:
-        """Begin all rows that may begin; return whether all rows have begun. Raises `LocalError` for an
-        impossible row.
+        """Begin all rows that may begin now. Return whether all rows of the scenario have begun. Raises `LocalError`
+        for an impossible row.
         """
         while not self.all_begun:
             operation = self.operations[self._next]
@@ -99,7 +103,7 @@ class OperationSchedule(Generic[OperationT]):
         return True
 
     def end(self, operation: OperationT, status: str) -> None:
-        """Note that an operation has ended; only the first end counts."""
+        """Note that an operation has ended with `status`. Only the first call for an operation counts."""
         if operation.ended_at is None:
             operation.ended_at = self.clock.now
             operation.status = status
@@ -126,10 +130,10 @@ def result_of(
     output: str | None,
     reported: Sequence[int] = (),
 ) -> RunResult:
-    """Return the result of a run of operations; outcomes that were not expected become part of its failure.
+    """Return the result of a run of operations. Every outcome that was not expected becomes part of the run's failure.
 
-    `moved` is the number of bytes that successful operations moved; operations in `reported` are part of the run's
-    failure already.
+    `moved` is the number of bytes that successful operations moved. `reported` has the numbers of operations that are
+    part of the run's failure already.
     """
     wrong = [
         f"operation {one.operation} ({one.do}) ended with {one.return_code}, {one.expect} was expected"
@@ -147,7 +151,7 @@ def result_of(
 
 
 class MemoryArea:
-    """A memory area has its actual content and the content that it should have."""
+    """A memory area has its actual content, the content that it should have, and its base address."""
 
     __slots__ = ("actual", "base", "expected")
 
@@ -169,8 +173,8 @@ class MemoryArea:
         """Expect each packet of a failed message, of `mtu` bytes, to be stored whole or not at all (ses.md §12, roce.md
         §8).
 
-        Return whether the bytes in memory agree with that. A failed message of one packet must store nothing, unless it
-        `waits` for other messages: its data may be stored before these come.
+        Return whether the bytes in memory agree with that. A failed message of one packet must have stored nothing. If
+        it `waits` for other messages, its data may have been stored, as these messages came later.
         """
         for start in range(0, len(data), mtu) if len(data) > mtu or waits else ():
             piece = data[start : start + mtu]

@@ -20,22 +20,24 @@ from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 
 class PlayableRun(Protocol):
-    """A playable run plays one kind of scenario; its methods are called in this order, `guard` only with a judge."""
+    """A playable run plays one kind of scenario. Its methods are called in the order in which they stand here; `guard`
+    is called only if the frames are judged.
+    """
 
     def guard(self, judge: FrameJudge) -> None:
         """Check the invariants of the engines during the run, and report violations to the judge."""
 
     def connect(self, writer: FrameWriter | None) -> None:
-        """Join the nodes; frames that pass the taps are written to `writer`."""
+        """Join the nodes by the network. Frames that pass the taps are written to `writer`, if it is not None."""
 
     def play(self, progress: Progress | None) -> None:
         """Play the run to its end. Raises `LocalError` for a step that is impossible."""
 
     def close(self) -> None:
-        """Complete the capture, also after an error."""
+        """Write the rest of the capture. This method is called after an error, too."""
 
     def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
-        """Return the result."""
+        """Return the result of the run. `output` is the path of its capture, or None."""
 
 
 def _uet_script(scenario: Scenario) -> PlayableRun:
@@ -58,11 +60,12 @@ RUNS: dict[tuple[bool, str], Callable[[Scenario, ExitStack, bool], PlayableRun]]
     (False, "script"): lambda scenario, owned, check: _roce_script(scenario, check),
     (False, "transfer"): lambda scenario, owned, check: RoceTransfer(scenario, owned),
 }
-"""Functions that make a run: {over UET, kind} → a function of the scenario, the owner of its files, and `check`."""
+"""Functions that make a run. The key says whether the transport is UET, and which kind of scenario is played. The
+arguments are the scenario, the stack that closes the run's files, and whether the run is checked."""
 
 
 def kind_of(scenario: Scenario) -> str:
-    """Return the kind of a scenario: operations, a script with generated data, or the transfer of a file."""
+    """Return the kind of a scenario: "operations", "script" (with generated data), or "transfer" (of a file)."""
     if scenario.operations:
         return "operations"
     return "script" if scenario.run.input is None else "transfer"
@@ -71,10 +74,12 @@ def kind_of(scenario: Scenario) -> str:
 def run(
     scenario: Scenario, *, output: str | None = None, check: bool = False, progress: Progress | None = None
 ) -> RunResult:
-    """Run `scenario` to its end; write frames that pass the taps to the file `output` ("-": standard output).
+    """Run `scenario` to its end. Frames that pass the taps are written to the capture file `output`; "-" means standard
+    output.
 
-    With `check` every frame is judged and every invariant of the engines checked. Raises `LocalError` for a scenario
-    that cannot be played, `OSError` for a file. An interrupt leaves a valid capture.
+    With `check`, every frame is judged, and every invariant of the engines is checked. Raises `LocalError` for a
+    scenario that cannot be played, and `OSError` for a file that cannot be read or written. A run that is interrupted
+    leaves a valid capture.
     """
     typed("scenario", scenario, Scenario, "a Scenario, as load returns it")
     with ExitStack() as owned:

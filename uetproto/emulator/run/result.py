@@ -11,7 +11,7 @@ from uetproto.engine.pds.sublayer import Pds
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """Memories compare all memory that a run changes: as it should be (the source) and as it is (the target)."""
+    """This record compares all memory that a run changes: as it should be (the source) and as it is (the target)."""
 
     same: bool
     sha256_source: str
@@ -22,7 +22,7 @@ class Memories:
 
 @dataclass(frozen=True, slots=True)
 class OperationOutcome:
-    """An outcome says how an operation of a scenario ended."""
+    """An operation outcome says how an operation of a scenario ended."""
 
     operation: int
     """Number of the row, counted from 0."""
@@ -30,12 +30,13 @@ class OperationOutcome:
     node: str
     length: int
     return_code: str
-    """Name of the return code; TIMED_OUT: no receive matched the message in time; NONE: the operation did not end."""
+    """Name of the return code. TIMED_OUT means that no receive matched the message in time, and NONE that the operation
+    did not end."""
     expect: str
     match: bool
     """Whether the effects on memory and on the completion queue of the target are as expected."""
     time_ps: int | None
-    """When the operation ended, in picoseconds; None: it did not end."""
+    """Virtual time in picoseconds at which the operation ended. It is None if the operation did not end."""
 
     @property
     def ok(self) -> bool:
@@ -44,7 +45,7 @@ class OperationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The result of a run; its fields are the keys of the JSON object."""
+    """A run result tells how a run went. Its fields are the keys of the JSON object of `uetproto run --json`."""
 
     scenario: str
     seed: int
@@ -62,29 +63,31 @@ class RunResult:
     """Virtual time at which the application ended."""
     capture: str | None
     failure: str | None = None
-    """Why the run failed; None: the run did not fail."""
+    """Reason why the run failed. It is None if the run did not fail."""
     happened: dict[str, int] = field(default_factory=dict)
-    """Counts of injected faults, dropped, trimmed and refused frames, where they are not 0."""
+    """Counts of injected faults, of pauses, and of frames that were dropped, trimmed, marked or refused. Counts of 0
+    are left out."""
     nacks_by_code: dict[str, int] = field(default_factory=dict)
     """Number of NACKs that the nodes have sent, by the name of their code."""
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Counters of each node (pds.md §17), where they are not 0."""
+    """Counters of each node (pds.md §17). Counters of 0 are left out."""
     checked: int | None = None
-    """Number of frames that the `FrameJudge` checked; None without `check`."""
+    """Number of frames that the `FrameJudge` checked. It is None if the run was not checked."""
     findings: tuple[str, ...] = ()
     operations: tuple[dict[str, Any], ...] = ()
-    """Fields of the `OperationOutcome` of each operation, in a scenario of operations."""
+    """Fields of the `OperationOutcome` of each operation. It is empty unless the scenario has operations."""
     wire_bytes: int = 0
     """Number of bytes of the frames that the nodes have sent."""
     queue_peaks: dict[str, int] = field(default_factory=dict)
-    """Greatest number of bytes that each queue of a switch has held, where that is not 0."""
+    """Greatest number of bytes that waited at one level of each switch queue. Queues in which nothing waited are left
+    out."""
     data_paths: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Costs of the data path of each node whose data path is given (`engine.data_path`)."""
+    """Costs of the data path (`engine.data_path`) of each node for which the scenario names a data path."""
     memory: dict[str, int] = field(default_factory=dict)
-    """Of a transfer: `source_base` and `target_base`, the addresses at which both memories begin, and `offset` and
-    `length` of the bytes that are written."""
+    """Where the bytes of a transfer lie: `source_base` and `target_base` are the addresses at which both memories
+    begin; `offset` and `length` say which bytes of the target are written. It is empty unless the run is a transfer."""
     security: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Counts of packets that each node of a sealed run sealed, opened and refused (tss.md §8, §9)."""
+    """Numbers of packets that each node of a sealed run sealed, opened and refused (tss.md §8, §9)."""
 
     @property
     def ok(self) -> bool:
@@ -96,7 +99,9 @@ class RunResult:
 
 
 def comment_of(scenario: Scenario) -> str:
-    """Return the comment of a capture, with the settings that its reader has to know (interfaces.md §3)."""
+    """Return the comment of a run's capture. It has the settings that a reader of the capture has to know
+    (interfaces.md §3).
+    """
     if scenario.run.transport != UET:
         config = next(iter(scenario.nodes.values())).roce
         what = f"RoCEv2, UDP port {config.udp_port}; icrc {'on' if config.icrc else 'off'}"
@@ -110,7 +115,7 @@ def comment_of(scenario: Scenario) -> str:
 
 
 def counters_of(endpoints: Mapping[str, Pds]) -> dict[str, dict[str, int]]:
-    """Return the counters of each endpoint, where they are not 0."""
+    """Return the counters of each endpoint. Counters of 0 are left out."""
     return {
         name: {counter: count for counter, count in pds.counters.as_dict().items() if count}
         for name, pds in endpoints.items()

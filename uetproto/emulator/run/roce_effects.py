@@ -1,7 +1,7 @@
-"""This module computes the memory that operations over RoCE should leave, from their completions only.
+"""This module computes what memory should hold after operations over RoCE, from the completions of the operations only.
 
 A completion changes the expected memory as roce.md §8 to §12 say. An operation that ended without success, or without a
-completion, may have stored some of its packets: at the end each byte that differs must come from such a packet.
+completion, may have stored some of its packets: each byte that differs at the end must come from such a packet.
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ class _Leftovers:
 
 
 class RoceEffects:
-    """RoCE effects hold all memory of a run, and set the content that it should have."""
+    """This class holds all memory of a run over RoCE, and sets the content that the memory should have."""
 
     def __init__(self, scenario: Scenario, hcas: Mapping[str, Hca], operation: Sequence[RoceOperation]) -> None:
         self.scenario = scenario
@@ -87,7 +87,7 @@ class RoceEffects:
         self.operations = operation
         self.areas: list[MemoryArea] = []
         self.regions: dict[tuple[str, int], tuple[MemoryArea, RoceMemoryRegion]] = {}
-        """Registered memory by node and key."""
+        """Registered memory. The key has the name of the node and the memory key of the region."""
 
     def peer(self, operation: RoceOperation) -> str:
         """Return the node at the other end of the operation's queue pair."""
@@ -98,7 +98,9 @@ class RoceEffects:
     # Completions
 
     def sent(self, operation: RoceOperation, event: WorkCompletion) -> None:
-        """Note that a work request has completed, and with it the unsignaled ones before it on its queue pair."""
+        """Note that a work request has completed. The unsignaled work requests before it on its queue pair have
+        completed, too.
+        """
         for before in self.operations[: operation.number]:
             unsignaled = before.row.do in POSTED and not before.get("signaled", True)
             if unsignaled and before.began and before.ended_at is None and before.get("qp") == operation.get("qp"):
@@ -156,7 +158,7 @@ class RoceEffects:
         return old.to_bytes(ATOMIC_SIZE, here), new.to_bytes(ATOMIC_SIZE, there)
 
     def received(self, operation: RoceOperation, event: WorkCompletion) -> None:
-        """Note that a receive has completed; its bytes show which send it took."""
+        """Note that a receive has completed. The bytes in its buffer show which send it took."""
         area = operation.area
         assert area is not None
         if not event.ok:
@@ -196,8 +198,8 @@ class RoceEffects:
     # The end
 
     def settle_last(self) -> None:
-        """At the end of the run, look for the effects of operations that failed or did not complete, and of writes on
-        UC: expect those effects that memory has.
+        """Look in memory, at the end of the run, for packets of operations that failed or did not complete, and of
+        writes on UC. Packets that are found become expected.
         """
         leftovers = _Leftovers()
         for operation in self.operations:
@@ -242,7 +244,9 @@ class RoceEffects:
                 leftovers.add(area, 0, sent.data, self._mtu(sent))
 
     def match(self, operation: RoceOperation) -> bool:
-        """Return whether bytes are as expected at both ends, and, on RC, a successful send was received."""
+        """Return whether the bytes are as expected at both ends. On RC, a successful send must also have been
+        received.
+        """
         arrives = operation.row.do == "send" or "imm" in operation.row.fields
         if arrives and self.kind is QpType.RC and operation.status == Status.SUCCESS.name and not operation.delivered:
             return False

@@ -1,4 +1,4 @@
-"""This module has what all runs over RoCEv2 share: adapters, and queue pairs that are ready to send."""
+"""This module has what all runs over RoCEv2 share: host channel adapters, and queue pairs that are ready to send."""
 
 from collections import Counter
 from dataclasses import replace
@@ -18,12 +18,14 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.roce import RoceFramer, traffic_classes
 
 QKEY = 0x11111111
-"""Q_Key of queue pairs of UD whose settings have no Q_Key."""
+"""Q_Key of a queue pair of UD whose settings have no Q_Key."""
 _NAK = ("NAK ", "RNR NAK")
 
 
 class RoceRun(ScenarioRun):
-    """This is the base of runs over RoCEv2; a subclass has the application in its methods `play` and `on_event`."""
+    """This is the base class of runs over RoCEv2. A subclass has the application in its methods `play` and
+    `on_event`.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -32,7 +34,7 @@ class RoceRun(ScenarioRun):
             for name, node in scenario.nodes.items()
         }
         self.pds = {name: hca.alloc_pd() for name, hca in self.hcas.items()}
-        """Default protection domain of each node; queue pairs may have others."""
+        """Default protection domain of each node. A queue pair may be in another one."""
         self._other_pds: dict[tuple[str, str], int] = {}
         for name, hca in self.hcas.items():
             hca.line_rate = scenario.nodes[name].rate or scenario.fabric.rate
@@ -49,7 +51,7 @@ class RoceRun(ScenarioRun):
 
     @property
     def unanswered(self) -> bool:
-        """Return whether the queue pairs are of UC or UD."""
+        """Return whether the queue pairs are of UC or UD, on which nothing is acknowledged."""
         return self.scenario.run.transport is not QpType.RC
 
     def _pkeys(self, node: str) -> tuple[int, ...]:
@@ -81,7 +83,7 @@ class RoceRun(ScenarioRun):
         hca.create_qp(self.scenario.run.transport, pd, number=setup.number, srq=srq)
 
     def srq_of(self, qp: str) -> int | None:
-        """Return the number of the shared receive queue of a queue pair; None: it has none."""
+        """Return the number of the shared receive queue of a queue pair, or None if it has none."""
         setup = self.scenario.qps[qp]
         return self._srqs[setup.node, setup.srq] if setup.srq is not None else None
 
@@ -126,7 +128,7 @@ class RoceRun(ScenarioRun):
         return dict(sorted(counts.items()))
 
     def posting(self) -> set[str]:
-        """Return the nodes whose application posts work; all other nodes are passive."""
+        """Return the names of the nodes whose applications post work. All other nodes are passive."""
         return {self.scenario.run.initiator}
 
     def _data_paths(self, size: int) -> dict[str, dict[str, Any]]:

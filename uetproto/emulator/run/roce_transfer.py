@@ -30,7 +30,7 @@ class RoceTransfer(RoceRun):
         source = MemoryWindow(SourceFile(self.transfer.file), extent.start, extent.length)
         self._source = hca.reg_mr(pd, source, addr=run_.source_base, access=Access(0))
         self.open = 0
-        """Number of writes that are not complete."""
+        """Number of WRITEs that have not completed."""
 
     def on_event(self, name: str) -> Callable[[Any], None]:
         return self._completed if name == self.scenario.run.initiator else ignore

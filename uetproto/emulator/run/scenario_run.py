@@ -1,4 +1,6 @@
-"""This module has what all runs on a network share, for any transport and application: engines, NICs, links, time."""
+"""This module has what all runs on an emulated network share, for any transport and application: engines, NICs, links,
+time.
+"""
 
 import random
 from abc import ABC, abstractmethod
@@ -20,8 +22,8 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
 
 Progress = Callable[[int, int], None]
-"""Type of a function `progress(done, total)`: `done` is the number of bytes that are in the memory of the target,
-`total` that of all bytes."""
+"""Type of a function `progress(done, total)`. `done` is the number of bytes that have been moved so far, and `total` is
+the number of all bytes."""
 
 SLICE = 20_000
 """Number of events between two reports of progress."""
@@ -32,33 +34,34 @@ def ignore(event: Any) -> None:
 
 
 class ScenarioRun(ABC):
-    """This is the base of runs on a network; a subclass makes the engines, and has the application in its
-    methods `play` and `on_event`.
+    """This is the base class of runs on a network. A subclass makes the engines, and has the application in its methods
+    `play` and `on_event`.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.clock = Clock()
         self.engines: dict[str, Engine] = {}
-        """Engines that the NICs drive, or their guards, by node. A subclass fills it."""
+        """Engines that the NICs drive, or their guards. The key is the name of the node; a subclass adds the
+        entries."""
         self.network = BuiltNetwork()
         self.capture: Capture | None = None
         self.done_at: int | None = None
-        """Virtual time in picoseconds at which the application ended; None while it runs."""
+        """Virtual time in picoseconds at which the application ended. It is None while the application runs."""
         self.failure: str | None = None
 
     # The application
 
     @abstractmethod
     def play(self, progress: Progress | None) -> None:
-        """Run until the application has ended or the time limit is reached; then let frames in transit arrive."""
+        """Run until the application has ended or the time limit is reached. Then let frames in transit arrive."""
 
     @abstractmethod
     def on_event(self, name: str) -> Callable[[Any], None]:
-        """Return the function that takes the events of the engine of a node."""
+        """Return the function that takes the events of the engine of the node `name`."""
 
     def end(self, failure: str | None) -> None:
-        """End the application; `failure` is the reason if the run failed."""
+        """End the application. `failure` is the reason if the run failed, and None otherwise."""
         if self.done_at is None:
             self.failure = failure
             self.done_at = self.clock.now
@@ -66,7 +69,7 @@ class ScenarioRun(ABC):
 
     @property
     def unanswered(self) -> bool:
-        """Return whether nothing is acknowledged, so that the run ends when the last frame has arrived."""
+        """Return whether the transport acknowledges nothing. The run then ends when the last frame has arrived."""
         return False
 
     # Building
@@ -83,11 +86,11 @@ class ScenarioRun(ABC):
         """Do nothing: no invariants are checked over this transport."""
 
     def chance(self, *component: str) -> random.Random:
-        """Return the random number generator of a component; no other component draws from it."""
+        """Return a random number generator for a component of the run. No other component draws from it."""
         return random.Random("/".join((str(self.scenario.run.seed), *component)))
 
     def connect(self, writer: FrameWriter | None) -> None:
-        """Join the nodes; frames that pass the taps are written to `writer`."""
+        """Join the nodes by the network. Frames that pass the taps are written to `writer`, if it is not None."""
         scenario, config = self.scenario, self.scenario.fabric
         nodes = {
             name: NodeAttachment(
@@ -110,7 +113,9 @@ class ScenarioRun(ABC):
     # The end
 
     def run_out(self) -> None:
-        """Stop the NICs and let frames in transit arrive; the run has failed unless the application has ended."""
+        """Stop the NICs, and let frames in transit arrive. The run has failed if the application has not ended
+        before.
+        """
         clock = self.clock
         if self.done_at is None:
             self.done_at = clock.now
@@ -128,7 +133,7 @@ class ScenarioRun(ABC):
 
     @abstractmethod
     def nacks(self) -> dict[str, int]:
-        """Return how many NACKs the nodes have sent, by name."""
+        """Return how many NACKs the nodes have sent. The key is the name of the NACK's code."""
 
     @abstractmethod
     def counters(self) -> dict[str, dict[str, int]]:
@@ -163,7 +168,7 @@ class ScenarioRun(ABC):
         )
 
     def happened(self) -> dict[str, int]:
-        """Return counts of faults, drops, marks and refused frames, where they are not 0."""
+        """Return counts of faults, drops, marks, pauses and refused frames. Counts of 0 are left out."""
         counts: Counter[str] = Counter()
         for port in self.network.faults.values():
             counts.update(port.done)

@@ -1,8 +1,8 @@
 """This module plays a script row by row on a simulator of `uetproto.check`, with encoded frames.
 
-`check.simulator` holds both ends, the time and the invariants, which are checked after every step. This module encodes
-each packet that leaves as a frame, which the taps record. A step on the wire changes the frame. An arriving packet is
-decoded from its frame, so that the CRC detects damage.
+`check.simulator` holds both ends, the time and the invariants, which it checks after every step. This module encodes
+each packet that leaves an end as a frame, which the taps record. A step may change a frame on the wire. An arriving
+packet is decoded from its frame, so that the CRC detects damage.
 """
 
 import hashlib
@@ -36,7 +36,9 @@ class FrameSink(Protocol):
 
 
 class FramedWire(DatagramWire):
-    """A framed wire also keeps the frame of each packet, with the changes that steps have made to it."""
+    """A framed wire keeps the frame of each packet next to the packet, with the changes that steps have made to the
+    frame.
+    """
 
     __slots__ = ("_encode", "frames", "outcomes")
 
@@ -46,7 +48,8 @@ class FramedWire(DatagramWire):
         self.outcomes = FrameOutcomes()
         self._encode = encode
         self.frames: dict[int, bytes] = {}
-        """Frames by number; a frame that has arrived can still be copied."""
+        """Frames on the wire. The key is the number of the frame. A frame that has arrived stays for some time, as it
+        can still be copied."""
 
     def send(self, packets: list[Datagram], now: int) -> None:
         leaving: list[Datagram] = []
@@ -73,19 +76,23 @@ class FramedWire(DatagramWire):
         return copied
 
     def change(self, number: int, now: bytes, outcome: FrameOutcome | None = None) -> None:
-        """Replace a frame by another one."""
+        """Replace the frame `number` by `now`. `outcome` says what happened to the frame, if the capture is to say
+        so.
+        """
         self.outcomes.changed(self.frames[number], now, outcome)
         self.frames[number] = now
 
 
 class ScriptRun(ABC, Generic[StepT]):
-    """This is the base of runs of a script; a subclass has the parts of one transport. `step` plays a single row."""
+    """This is the base class of runs of a script. A subclass has the parts of one transport. The method `step` plays a
+    single row.
+    """
 
     step_type: ClassVar[Callable[..., Any]]
-    """The class of the simulator's steps."""
+    """Class of the steps that the simulator plays."""
     simulator: Simulator[StepT, DatagramWire]
     framers: Sequence[Framer]
-    """The framer of each end; a subclass sets it."""
+    """Framers of both ends. A subclass sets them."""
 
     def __init__(self, scenario: Scenario) -> None:
         run_ = scenario.run
@@ -95,13 +102,14 @@ class ScriptRun(ABC, Generic[StepT]):
         self.clock = Clock()
         self.sink: FrameSink | None = None
         self.violation: InvariantViolation | None = None
-        """The invariant that a row broke; the rows after it are not played."""
+        """Violation of an invariant, after which no row is played. It is None if no row broke an invariant."""
         self._capture: Capture | None = None
         self._interfaces = {name: number for number, name in enumerate(scenario.taps)}
         self._changed: set[bytes] = set()
         """Frames after the change by `corrupt`."""
         self.damaged = 0
-        """Number of frames that `corrupt` changed or `inject` made; so many wrong frames are no finding."""
+        """Number of frames that `corrupt` changed or `inject` made. The judge reports wrong frames only if there are
+        more of them."""
         self.sent = self.bytes = self.repeated = 0
 
     # The run (`play.PlayableRun`)
@@ -110,13 +118,13 @@ class ScriptRun(ABC, Generic[StepT]):
         """Do nothing: the simulator checks the invariants."""
 
     def connect(self, writer: FrameWriter | None) -> None:
-        """Write frames that pass the taps to `writer`."""
+        """Write frames that pass the taps to `writer`, if it is not None."""
         if writer is not None:
             self.sink = self._capture = Capture(self.clock, writer, patience=None)
             self.wire.outcomes = self._capture.outcomes
 
     def play(self, progress: Progress | None = None) -> None:
-        """Play all rows, or up to the one that breaks an invariant."""
+        """Play all rows, or only the rows up to the first that breaks an invariant."""
         try:
             for row in self.scenario.script:
                 self.step(row)
@@ -129,7 +137,7 @@ class ScriptRun(ABC, Generic[StepT]):
             self._capture.close()
 
     def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
-        """Return the result; with a judge, liveness is checked, too."""
+        """Return the result of the run. If there is a judge, liveness is checked, too."""
         found = self.result(output)
         if judge is None:
             texts: tuple[str, ...] = ()
@@ -141,9 +149,10 @@ class ScriptRun(ABC, Generic[StepT]):
         return replace(found, checked=judge.frames if judge else None, findings=texts)
 
     def finish(self) -> InvariantViolation | None:
-        """Deliver the packets still in transit, without a capture; return the violated liveness invariant, if any.
+        """Deliver the packets still in transit without recording them. Return the violation of a liveness invariant, or
+        None.
 
-        The invariants are pds.md §18 items 49–52 and roce.md §15 item 9.
+        These invariants are pds.md §18 items 49–52 and roce.md §15 item 9.
         """
         self.sink = None
         try:
@@ -156,11 +165,11 @@ class ScriptRun(ABC, Generic[StepT]):
 
     @abstractmethod
     def compared(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the bytes that messages must write, and the bytes in memory."""
+        """Yield, for each piece of a message, the bytes that it must write and the bytes that are in memory."""
 
     @abstractmethod
     def nacks(self) -> dict[str, int]:
-        """Return how many NACKs the ends have sent, by name."""
+        """Return how many NACKs the ends have sent. The key is the name of the NACK's code."""
 
     @abstractmethod
     def counters(self) -> dict[str, dict[str, int]]:
@@ -168,10 +177,12 @@ class ScriptRun(ABC, Generic[StepT]):
 
     @abstractmethod
     def failures(self) -> list[str]:
-        """Return why the run failed."""
+        """Return the reasons why the run failed. The list is empty if the run did not fail."""
 
     def result(self, output: str | None) -> RunResult:
-        """Return the result of the played rows: the bytes that had to arrive are compared with those that arrived."""
+        """Return the result of the rows that were played. It compares the bytes that had to arrive with those that
+        arrived.
+        """
         source, target = hashlib.sha256(), hashlib.sha256()
         match, size, nacks = True, 0, self.nacks()
         for data, found in self.compared():
@@ -201,7 +212,9 @@ class ScriptRun(ABC, Generic[StepT]):
     # Steps
 
     def step(self, row: ScriptRow[Any]) -> None:
-        """Play a row. Raises `LocalError` for a step not possible now, `InvariantViolation` for a broken invariant."""
+        """Play a row. Raises `LocalError` for a step that is not possible now, and `InvariantViolation` for a broken
+        invariant.
+        """
         step = row.step
         try:
             act = _FRAME_ACTIONS.get(step.action)
@@ -279,7 +292,7 @@ class ScriptRun(ABC, Generic[StepT]):
 
     @abstractmethod
     def forged(self, step: Any) -> Datagram:
-        """Return the packet of an `inject`, as its peer would send it."""
+        """Return the packet of an `inject` step, as the peer of the step's node would send it."""
 
     def _encode(self, packet: Datagram, now: int) -> bytes:
         """Encode and record the frame of a packet that leaves; return the frame, empty if it must not leave."""
@@ -301,7 +314,7 @@ class ScriptRun(ABC, Generic[StepT]):
             self.sink.add(now, frame, interface, leaves)
 
     def refused(self) -> dict[str, int]:
-        """Return how many frames were refused, by reason."""
+        """Return how many frames were refused. The key is the reason."""
         return {
             "bad_crc": sum(framer.bad_crc for framer in self.framers),
             "bad_header": sum(framer.bad_header for framer in self.framers),

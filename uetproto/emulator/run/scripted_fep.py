@@ -13,9 +13,9 @@ from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
 
 
 def never_came(rows: Iterable[tuple[Location, int]]) -> list[str]:
-    """Return a text about the `respond` rows whose PSN did not arrive (`rows`); an empty list if there are none.
+    """Return an error text about `respond` rows whose PSN did not arrive. The list is empty if there are no such rows.
 
-    The text names the first row and says how many more there are. A row is {where, PSN}.
+    `rows` has the location and the PSN of each of them. The text names the first row and says how many more there are.
     """
     found = list(rows)
     more = f", and {len(found) - 1} more such rows" if found[1:] else ""
@@ -28,9 +28,9 @@ class ScriptedFep(Fep):
     def __init__(self, address: int, rng: Rng, **more: Any) -> None:
         super().__init__(address, rng, **more)
         self.script: dict[int, FrameStep] = {}
-        """Rows `respond` of the script, by PSN."""
+        """Rows `respond` of the script. The key is the PSN of the request."""
         self.asked: set[int] = set()
-        """PSNs of `script` that have arrived."""
+        """PSNs of `script` whose requests have arrived."""
 
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int

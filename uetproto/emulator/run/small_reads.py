@@ -1,6 +1,6 @@
-"""This module has reads of one packet with the small header.
+"""This module has reads of one packet whose SES request has the small header.
 
-That header has no message id, so the response with the data has the PSN of the request (pds.md §10).
+The small header has no message id. The response with the data therefore names the PSN of the request (pds.md §10).
 """
 
 from uetproto.check.uet.scripted_ses import content
@@ -33,25 +33,27 @@ class _OnePacket:
 
 
 def small_read(peer: int, what: MessageSpec, length: int) -> _OnePacket:
-    """Return the SES request of a read with the small header."""
+    """Return a message of one packet: the SES request of a read of `length` bytes, with the small header."""
     header = SesRequestSmallHeader.pack(Opcode.READ, 0, 0, 0, 1, 0, 1, 1, length, 0, _JOB, 0, _RESOURCE_INDEX, 0)
     return _OnePacket(peer, what.mode, NextHdr.REQUEST_SMALL, header)
 
 
 class SmallReads:
-    """The target of small reads returns a status in the ACK, then the data in the return direction."""
+    """This class is the target of small reads. It returns a status in the ACK, and then the data in the return
+    direction of the PDC.
+    """
 
     def __init__(self) -> None:
         self._asked: list[tuple[Connection, int, int]] = []
         """Requests to be answered: {PDC, PSN of the request, number of bytes}."""
 
     def take(self, pdc: Connection, psn: int, data: Buffer, at: int) -> Response:
-        """Accept a request and return its response."""
+        """Accept the request of a small read, and return the response for the ACK."""
         self._asked.append((pdc, psn, parse_ses_request(data, at, NextHdr.REQUEST_SMALL).request_length))
         return Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, 0, _JOB, 0))
 
     def answer(self, pds: Pds, now: int) -> bool:
-        """Send the data of accepted requests; return whether there was any."""
+        """Send the data of all accepted requests. Return whether there were any requests."""
         if not self._asked:
             return False
         for pdc, psn, length in self._asked:

@@ -1,5 +1,5 @@
-"""This module plays operations over UET: two applications, and a model of all memory that they change (ses.md
-§5, §6).
+"""This module plays operations over UET: it drives the applications of both nodes, and computes what all memory that
+they change should hold (ses.md §5, §6).
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class UetOperation(ScheduledOperation):
     """A UET operation is a scheduled operation that is played over UET."""
 
     data: bytes = b""
-    """The bytes of a write or a send; the operands of an atomic."""
+    """Bytes of a write or a send, or operands of an atomic."""
     compare: bytes | None = None
     taken: list[tuple[MemoryArea, int]] = field(default_factory=list)
     """Places that an atomic with a tag has changed, each as the area of a receive and the offset in the area."""
@@ -68,10 +68,10 @@ class UetOperationsRun(UetRun):
         }
         self.operations = [UetOperation(number, row) for number, row in enumerate(scenario.operations)]
         self.regions: dict[tuple[str, int], MemoryArea] = {}
-        """Registered memory by node and key."""
+        """Registered memory. The key has the name of the node and the memory key of the region."""
         self.areas: list[MemoryArea] = []
         self.told: dict[str, list[RemoteWrite]] = {name: [] for name in self.ends}
-        """Events with the completion data of writes, by node."""
+        """Events that reported the completion data of writes at each node."""
         self._schedule = OperationSchedule(self.clock, self.operations, self._begin, self._advance)
         self._closing: set[tuple[str, int]] | None = None
         self._waiting: list[int] = []

@@ -17,7 +17,7 @@ from uetproto.framing.uet import UetFramer
 
 
 class UetRun(ScenarioRun):
-    """This is the base of runs over UET; a subclass has the application in its methods `play` and `on_event`."""
+    """This is the base class of runs over UET. A subclass has the application in its methods `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -28,7 +28,7 @@ class UetRun(ScenarioRun):
 
     @property
     def unanswered(self) -> bool:
-        """Return whether all requests were sent by UUD."""
+        """Return whether all requests were sent in mode UUD, in which nothing is acknowledged."""
         counters = [fep.pds.counters for fep in self.feps.values()]
         return any(one.uud_tx for one in counters) and not any(one.data_tx or one.rudi_tx for one in counters)
 

@@ -1,4 +1,4 @@
-"""This module plays a script over UET with scripted SES, with a `UetSimulator`."""
+"""This module plays scripts over UET with a scripted SES, by means of a `UetSimulator`."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -34,7 +34,7 @@ _CONTROL = (PdsType.ACK, PdsType.ACK_CC, PdsType.ACK_CCX, PdsType.NACK, PdsType.
 
 
 class UetScript(ScriptRun[UetStep]):
-    """This run plays a script over UET with scripted SES."""
+    """This run plays a script over UET with a scripted SES, in which rows say how SES answers."""
 
     step_type = UetStep
     simulator: UetSimulator
@@ -61,7 +61,7 @@ class UetScript(ScriptRun[UetStep]):
             _Record(monitor, node) for monitor, node in zip(self.simulator.monitors, self.nodes, strict=True)
         ]
         self.submitted: list[tuple[int, MessageSpec]] = []
-        """Messages that SES has handed to PDS, with the number of the node."""
+        """Messages that SES has handed to PDS, each with the number of its node."""
         self.not_trimmed = 0
         self._promised: list[tuple[ScriptedSes, ScriptRow[UetStep]]] = []
         """Rows `respond` that were played before the packet with their PSN arrived, with the SES that has to answer."""

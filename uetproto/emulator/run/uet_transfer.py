@@ -19,20 +19,22 @@ from uetproto.errors import LocalError
 
 
 class UetTransfer(UetRun):
-    """This run writes a file to the memory of the target, in one message or as many as a script submits."""
+    """This run writes a file to the memory of the target, in one message, or in as many messages as a script
+    submits.
+    """
 
     def __init__(self, scenario: Scenario, owned: ExitStack) -> None:
         super().__init__(scenario)
         self.transfer = FileTransfer(scenario.run, owned)
         self.extent = self.transfer.extent
-        """The part of the input that is written; a script may write less."""
+        """Part of the input that is written. A script may write less than the whole input."""
         self.source = SourceFile(self.transfer.file)
         run_ = scenario.run
         job = run_.job_id if run_.relative else None
         process = self.feps[run_.target].attach(job, run_.pid_on_fep, (run_.resource_index,))
         process.register(Region(run_.key, self.transfer.memory, base=run_.base))
         self.open = 1
-        """Number of writes that are not complete."""
+        """Number of writes that have not completed."""
 
     def on_event(self, name: str) -> Callable[[Event], None]:
         return self._initiator_event if name == self.scenario.run.initiator else ignore

@@ -1,8 +1,8 @@
-"""This module checks the frames of a run with `--check`.
+"""This module checks the frames of a run that has the option `--check`.
 
 `FrameJudge` checks each frame that a tap records: the frame must decode without an error, encode to the same bytes, end
-with the right CRC32C (or none, where the network has none), and have lower headers as UET sends them. A sealed frame
-must open with the keys of the run, and its plain text is checked. `engine_guards` checks the endpoints.
+with the right CRC (or with none, if the network has none), and have lower headers as its transport sends them. A sealed
+frame must open with the keys of the run, and its plain text is checked. `engine_guards` checks the endpoints.
 """
 
 from collections.abc import Iterable, Iterator
@@ -52,17 +52,19 @@ class FrameJudge:
         self.frames = 0
 
     def findings(self, damaged: int) -> tuple[str, ...]:
-        """Return the findings; wrong frames are left out unless they are more than `damaged`."""
+        """Return the texts of all findings. Findings about frames are left out unless more than `damaged` frames are
+        wrong.
+        """
         frames = self._on_frames if len(self._on_frames) > damaged else []
         return (*(text for texts in frames for text in texts), *self._on_engines)[:_MOST]
 
     def find(self, text: str) -> None:
-        """Note that an engine broke an invariant."""
+        """Note that an engine broke an invariant; `text` says which."""
         if len(self._on_engines) < _MOST:
             self._on_engines.append(text)
 
     def watch(self, writer: FrameWriter | None) -> FrameWriter:
-        """Return a writer that judges each frame, and then writes it to `writer`, if there is one."""
+        """Return a writer that judges each frame and then writes it to `writer`, if that is not None."""
         return JudgingWriter(self, writer)
 
     def judge(self, frame: bytes, interface: int) -> None:

@@ -14,13 +14,15 @@
     do = "disable"     disables a resource index: space = "rma", "send", "tagged", resource_index; "enable" starts its
                        next generation
 
-`node` names the node that performs the operation: by default the target for `receive` and the operations listed below
-`receive`, and the initiator for the others; the peer is the other node. A row begins after the row before it has begun,
-and not before the time `at`; with `after` it waits until the row before ("previous"), or every row before ("all"), has
-ended. `expect` is the return code with which the operation must end: by default OK; TIMED_OUT for a message that no
-receive matches in time; NONE for a receive that gets no message, or a send that no receive takes, before the run ends.
+`node` names the node that performs the operation. The default is the target for `receive` and the operations listed
+below `receive`, and the initiator for the other operations. The peer is the other node. A row begins after the row
+before it has begun, and not before the time `at`. With `after`, it also waits until the row before ("previous"), or
+every row before ("all"), has ended. `expect` is the return code with which the operation must end; the default is OK.
+TIMED_OUT means that no receive matches the message in time. NONE means that, before the run ends, a receive gets no
+message, or no receive takes a send.
 
-Bytes come from the seed; `value` and `datatype` fill a region or a receive with equal elements instead.
+The bytes are drawn with the seed; with `value` and `datatype`, a region or a receive is filled with equal elements
+instead.
 """
 
 import struct
@@ -60,14 +62,16 @@ class OperationRow:
     node: str
     at: int = 0
     after: str | None = None
-    """Rows that must have ended before this row begins: previous, all; None: no row."""
+    """Rows that must have ended before this row begins: "previous" (the row before it) or "all" (all rows before it).
+    It is None if the row waits for no other row."""
     expect: str = ReturnCode.OK.name
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the work by the names of `engine.contract`, and `length`, `fetch`, `operand`, `value`."""
+    """Other keys of the row: fields of the work by the names of `engine.contract`, and `length`, `fetch`, `operand`,
+    `value`."""
 
     @property
     def extension_size(self) -> int:
-        """Return the bytes of the SES extension headers that may stand before a full payload of this operation."""
+        """Return how many bytes of SES extension headers may stand before a full payload of this operation."""
         if self.fields.get("kind") is SendKind.RENDEZVOUS:
             return EXT_RENDEZVOUS.size
         sync = EXT_SYNC.size if "sync" in self.fields else 0
@@ -174,13 +178,13 @@ KINDS = {
     "enable": OperationKind(("resource_index", "space"), ("space",), by_target=True),
 }  # fmt: skip
 WORK = ("write", "read", "atomic", "send", "nop")
-"""Operations that end with a completion."""
+"""Names (`do`) of the operations that end with a completion."""
 
 Table = Callable[[str, Mapping[str, KeyType], Any], dict[str, Any]]
 
 
 class CheckedRow(NamedTuple):
-    """A checked row has only keys that are legal for its kind."""
+    """A checked row has all keys that its operation needs, and only keys that are legal for it."""
 
     path: str
     row: Any
@@ -193,9 +197,10 @@ class CheckedRow(NamedTuple):
 def checked_rows(
     rows: Sequence[Any], keys: Mapping[str, KeyType], kinds: Mapping[str, OperationKind], table: Table, refuse: Refuse
 ) -> Iterator[CheckedRow]:
-    """Check the kind and the keys of rows for any transport, and that their times ascend; yield the rows.
+    """Check rows of operations for any transport, and yield them. Raises an error for an unknown operation, an illegal
+    or missing key, and a time before that of an earlier row.
 
-    `keys` are the types of all keys, `kinds` the operations of the transport.
+    `keys` has the types of all keys, and `kinds` has the operations of the transport.
     """
     latest = 0
     for number, row in enumerate(rows):
@@ -221,7 +226,7 @@ def checked_rows(
 def operations_of(
     rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], Location], refuse: Refuse
 ) -> tuple[OperationRow, ...]:  # fmt: skip
-    """Return the checked rows; `table` checks the keys of a row, `run` holds the values of `[run]`."""
+    """Return all rows after their check. `table` checks the keys of a row, and `run` holds the values of `[run]`."""
     found = []
     for path, row, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         node = values.pop("node", run.target if kind.by_target else run.initiator)
@@ -287,7 +292,7 @@ _FLOATS = {
 
 
 def elements(datatype: AtomicDatatype, numbers: Sequence[int | float]) -> bytes:
-    """Return the bytes of numbers as elements in host order; complex elements have no imaginary part.
+    """Return the bytes of numbers as elements of `datatype` in host order. Complex elements have the imaginary part 0.
 
     Raises `ValueError` or `OverflowError` for a number that the datatype cannot hold.
     """

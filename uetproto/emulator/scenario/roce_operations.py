@@ -11,13 +11,14 @@
     do = "deregister"    removes the region `key`
     do = "modify"        brings the queue pair `qp` to the state `to_state`: rts, sqd, err
 
-`node` names the node that performs the operation: by default the node of `qp`; without `qp` the target for `receive`,
-`region` and `deregister`, and the initiator for the others. `offset` counts from the start of the peer's region `key`,
-and may lie outside. `at` and `after` say when a row begins, as in `operations`. `expect` is the status of the
-completion: by default SUCCESS; NONE for a row without a completion, such as one that is not signaled.
+`node` names the node that performs the operation. The default is the node of `qp`; without `qp` it is the target for
+`receive`, `region` and `deregister`, and the initiator for the other operations. `offset` counts from the start of the
+peer's region `key`, and may lie outside the region. `at` and `after` say when a row begins, as in `operations`.
+`expect` is the status of the completion; the default is SUCCESS. NONE means that the row has no completion, such as one
+that is not signaled.
 
-Bytes come from the seed; `value` fills a region with equal bytes instead. A row that writes to memory which an earlier
-READ reads needs `fence`, as otherwise the READ may return the new bytes.
+The bytes are drawn with the seed; with `value`, a region is filled with equal bytes instead. If a row writes to memory
+that an earlier READ reads, it needs `fence`, as otherwise the READ may return the new bytes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +84,7 @@ _OPCODES = {
 }
 """Opcodes of a work request without and with an immediate."""
 POSTED = tuple(_OPCODES)
-"""Operations that are work requests of the send queue."""
+"""Names (`do`) of the operations that are work requests of the send queue."""
 
 
 def opcode_of(do: str, fields: Mapping[str, Any]) -> Opcode:
@@ -98,7 +99,7 @@ def operations_of(
     rows: Sequence[Any], run: Any, qps: Mapping[str, QpSetup], nodes: Mapping[str, Any], table: Table,
     where: Callable[[str], Location], refuse: Refuse,
 ) -> tuple[OperationRow, ...]:  # fmt: skip
-    """Return the checked rows; `table` checks the keys of a row, `run` holds the values of `[run]`."""
+    """Return all rows after their check. `table` checks the keys of a row, and `run` holds the values of `[run]`."""
     found = []
     for path, _, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         node = _node(path, values, run.target if kind.by_target else run.initiator, qps, nodes, refuse)

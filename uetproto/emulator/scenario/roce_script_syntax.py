@@ -50,7 +50,9 @@ _BY_TARGET = ("recv", "inject")
 
 
 def roce_steps(action: str, value: Any, more: Mapping[str, Any], context: RowContext) -> Iterator[RoceStep]:
-    """Yield the steps that a row stands for: its action with the value, and the keys that go with it."""
+    """Yield the steps that a row stands for. `value` is the value of the row's action, and `more` has the row's other
+    keys.
+    """
     node = context.node(more["node"], "node") if "node" in more else int(action in _BY_TARGET)
     match action:
         case "send":

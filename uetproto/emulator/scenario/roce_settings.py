@@ -30,7 +30,7 @@ from uetproto.toml.values import ADDRESS, TEXT, integer, key_of
 
 UET = "uet"
 TRANSPORTS = {UET: UET, **{kind.name.lower(): kind for kind in QpType}}
-"""The transports that `run.transport` may name."""
+"""Transports that `run.transport` may name. The key is the name."""
 
 DEFAULT_PKEY = 0xFFFF
 _FIRST_NUMBER = 0x11
@@ -41,24 +41,25 @@ _FROM_CONFIG = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QpSetup:
-    """A setup has the settings that `[qp.NAME]` gives a queue pair."""
+    """A queue pair setup has the settings that `[qp.NAME]` gives a queue pair."""
 
     name: str
     node: str
     peer: str | None = None
-    """Name of the queue pair at the other end; None: UD."""
+    """Name of the queue pair at the other end. It is None on UD."""
     number: int
     sq_psn: int | None = None
-    """PSN of the first request; None: it is drawn at random."""
+    """PSN of the first request. If it is None, the PSN is drawn at random."""
     p_key: int = DEFAULT_PKEY
     pd: str = ""
-    """Name of the protection domain of the queue pair at the node; empty: the domain that the node's regions are in."""
+    """Name of the protection domain of the queue pair at the node. If it is empty, the queue pair is in the domain of
+    the node's regions."""
     srq: str | None = None
-    """Name of the shared receive queue; queue pairs of a node that name the same queue share it."""
+    """Name of the shared receive queue, or None. Queue pairs of a node that name the same queue share it."""
     groups: tuple[int, ...] = ()
-    """Multicast groups that the queue pair joins."""
+    """Addresses of the multicast groups that the queue pair joins."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Attributes, by their names in libibverbs, that replace those of the node's configuration."""
+    """Attributes of the queue pair, by their names in libibverbs. They replace those of the node's configuration."""
 
 
 def _access(value: Any) -> Access:
@@ -93,8 +94,8 @@ _NOT_FOR_ROCE = ("pds", "ses", "preset", "security")
 
 
 def check_sections(reader: SectionReader, kind: Any) -> None:
-    """Raise `LocalError` for a section, or a table or key of a node, that belongs to another transport or has no effect
-    in the run.
+    """Raise `LocalError` for settings that belong to another transport than `kind`, or have no effect in the run.
+    Sections, and the tables and keys of nodes, are checked.
     """
     wrong = ("roce", "qp") if kind == UET else _NOT_FOR_ROCE
     transports = ", ".join(name for name in TRANSPORTS if name != UET) if kind == UET else UET
