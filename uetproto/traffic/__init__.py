@@ -1,1 +1,2 @@
-"""This package makes traffic from a profile: endpoints communicate over a direct wire, and a capture records frames."""
+"""This package makes traffic from a profile: endpoints communicate over a direct wire, and a tap captures their
+frames."""

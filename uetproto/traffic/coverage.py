@@ -1,4 +1,4 @@
-"""This module counts the kinds of packets in traffic, and says how many kinds are possible (interfaces.md §7).
+"""This module counts which headers and codes occur in traffic, and how many are possible (interfaces.md §7).
 
 Each transport has a subclass of `Coverage`.
 """
@@ -10,11 +10,14 @@ from enum import IntEnum
 
 
 class Coverage(ABC):
-    """This class counts what frames contain when they leave the endpoints, before they are written to a capture."""
+    """This class counts the names that occur in frames, by kind: header forms, opcodes and other codes.
+
+    It counts the frames as the endpoints send them, before mutations.
+    """
 
     def __init__(self, possible: Mapping[str, int]) -> None:
         self.possible = possible
-        """Number of possible names of each kind."""
+        """Number of names that can occur, by kind."""
         self.counts: dict[str, Counter[str]] = {kind: Counter() for kind in possible}
 
     def __call__(self, frames: list[bytes]) -> list[bytes]:
@@ -24,10 +27,11 @@ class Coverage(ABC):
 
     @abstractmethod
     def note(self, frame: bytes) -> None:
-        """Count what one frame contains."""
+        """Count the header forms and codes of one frame."""
 
     def as_dict(self, statuses: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-        """Return all counts; `statuses` has those of the kinds that the applications count (`Workload.statuses`)."""
+        """Return the counts of each kind, by name. `statuses` has the counts that the applications keep
+        (`Workload.statuses`)."""
         return {kind: dict(sorted((statuses.get(kind) or counts).items())) for kind, counts in self.counts.items()}
 
 
@@ -39,7 +43,10 @@ def name_of(codes: type[IntEnum], value: int) -> str:
 
 
 def table(counts: Mapping[str, Mapping[str, int]], possible: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
-    """Yield rows of a table: kind (in the first row of a kind, with the number of names that occurred), name, count."""
+    """Yield the rows of a table: a heading, a name, and the count of this name.
+
+    The heading of a kind says how many of its possible names occurred. It is empty in all but the first row of a kind.
+    """
     for kind, of_kind in counts.items():
         head = f"{kind} {len(of_kind)} of {possible[kind]}"
         for name, count in of_kind.items() or (("none", 0),):

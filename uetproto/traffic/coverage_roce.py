@@ -16,7 +16,8 @@ _TYPES = {0: ACK, 1: RNR_NAK}
 
 
 def opcodes_of(transports: Iterable[QpType]) -> set[int]:
-    """Return the opcodes that queue pairs of these types send: opcodes of roce.md §3 without the additions of 1.5."""
+    """Return the opcodes that queue pairs of these types send: those of roce.md §3, without the additions of InfiniBand
+    1.5."""
     return {
         opcode_of(Transport(kind), operation)
         for kind in transports
@@ -39,8 +40,8 @@ def _possible(transports: Iterable[QpType]) -> dict[str, int]:
 
 
 class RoceCoverage(Coverage):
-    """This class counts what the transports of a profile send; the applications report the statuses of sends and
-    receives.
+    """This class counts what the transports of a profile send. The statuses of sends and receives are counted by the
+    applications.
     """
 
     def __init__(self, profile: RoceProfile) -> None:

@@ -1,4 +1,4 @@
-"""This module counts what occurs in traffic of UET, also in sealed packets: forms, opcodes, codes, cells of atomics."""
+"""This module counts what occurs in traffic of UET, also in sealed packets: header forms, opcodes, codes, atomics."""
 
 from enum import IntEnum
 
@@ -27,7 +27,7 @@ CODES: dict[str, tuple[str, type[IntEnum]]] = {
     "nacks":     ("nack_code",   NackCode),
     "controls":  ("ctl_type",    CtlType),
 }  # fmt: skip
-"""Fields and codes that are counted, besides forms and cells of the atomic operations."""
+"""Header fields whose codes are counted, by kind. Header forms and atomic operations are counted, too."""
 
 POSSIBLE: dict[str, int] = {
     "forms": len(UET_FORMS),
@@ -35,7 +35,7 @@ POSSIBLE: dict[str, int] = {
     "requests": len(OPCODE_PROFILES),
     "atomics": sum(map(len, LEGAL.values())),
 }
-"""Number of possible names of each kind; for atomics, number of legal cells of {AMO, datatype} (ses.md §6)."""
+"""Number of names that can occur, by kind. A name of "atomics" is a legal pair of AMO and datatype (ses.md §6)."""
 
 
 class UetCoverage(Coverage):

@@ -1,4 +1,4 @@
-"""This module writes traffic of a profile to a capture: it connects endpoints, wire, applications and tap
+"""This module writes the traffic of a profile to a capture. It connects endpoints, wire, applications and tap
 (interfaces.md §7).
 """
 
@@ -55,7 +55,7 @@ _TRANSPORTS: dict[type[TrafficProfile], _Transport] = {
 
 @dataclass(frozen=True, slots=True)
 class TrafficResult:
-    """A traffic result has counts of the written traffic. Times are virtual, in picoseconds."""
+    """This record has the counts of the traffic that was written. Times are virtual, in picoseconds."""
 
     profile: str
     seed: int
@@ -63,33 +63,33 @@ class TrafficResult:
     bytes: int
     virtual_time_ps: int
     operations: Mapping[str, int]
-    """Number of operations submitted, by opcode."""
+    """Number of operations that were submitted, by opcode."""
     completions: Mapping[str, int]
-    """Number of completions, by return code."""
+    """Number of completions, by return code or status."""
     happened: Mapping[str, int]
-    """Number of packets lost, trimmed and reordered."""
+    """Number of packets that were "lost", "trimmed" and "reordered"."""
     nacks: Mapping[str, int]
     mutations: Mapping[str, int]
     coverage: Mapping[str, Mapping[str, int]] | None
     possible: Mapping[str, int] | None
-    """Number of possible names, for each kind in `coverage`."""
+    """Number of names that can occur, for each kind in `coverage`."""
     security: Mapping[str, Any]
-    """Packets sealed, opened and refused, AN and epoch in use, and counters, by address (tss.md §9); empty: no
-    security.
+    """For each endpoint, by address: the numbers of packets sealed, opened and refused, the AN and epoch in use, and
+    counters (tss.md §9). It is empty if packets are in clear.
     """
     failure: str | None
-    """Reason why the traffic is wrong, such as a nonce that was used twice; None: the traffic is right."""
+    """Reason why the traffic is wrong, such as a nonce that was used twice, or None if the traffic is right."""
     capture: str
     side_file: str | None
     keys_file: str | None
-    """Name of the file with the keys of a capture of sealed packets."""
+    """Name of the file with the keys of the capture, or None if packets are in clear."""
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 class TrafficRun:
-    """This class runs two endpoints or more over one wire; the tap writes to `writer`."""
+    """This class runs the endpoints of a profile over one wire, from which a tap writes frames to `writer`."""
 
     def __init__(
         self, profile: TrafficProfile, writer: RecordWriter, *, packets: int | None = None, until: int = NEVER,
@@ -107,11 +107,12 @@ class TrafficRun:
             self.workload.join(profile.address(number), initiates, partial(self.chance, number))
 
     def chance(self, *component: object) -> Random:
-        """Return the random generator of a component; no other component draws from it."""
+        """Return the random generator of one component, which no other component uses."""
         return Random("/".join(map(str, (self.profile.seed, *component))))
 
     def run(self, events: int = -1) -> bool:
-        """Run a number of events. Return False when the capture is complete, or no event is left."""
+        """Run at most `events` events, or all if it is -1. Return False if the capture is complete or no event is
+        left."""
         if not self._started:
             self._started = True
             self.workload.start()
@@ -128,12 +129,13 @@ def generate(
     coverage: bool = False,
     progress: Progress | None = None,
 ) -> TrafficResult:
-    """Write traffic of `profile` to the file `output` ("-": standard output).
+    """Write traffic of `profile` to the file `output`, or to standard output if `output` is "-".
 
-    Beside `output`, write a file that lists the changes by `mutations`, and one with the keys of sealed packets. The
-    traffic ends after `packets` packets or `duration` picoseconds of virtual time, whatever comes first. Raises
-    `LocalError` for arguments that are not legal, `OSError` for a file. If `progress` raises an exception, the capture
-    is valid nevertheless.
+    The traffic ends after `packets` packets or `duration` picoseconds of virtual time, whichever comes first.
+    `mutations` has the share of each mutation, by name. Two more files are written beside `output`: the list of the
+    mutated records if there are mutations, and the keys if packets are sealed. Raises `LocalError` for illegal
+    arguments, and `OSError` if a file cannot be written. If `progress` raises an exception, the capture is valid
+    nevertheless.
     """
     typed("profile", profile, TrafficProfile, "a TrafficProfile, as load returns it")
     typed("output", output, str, 'the path of a file, or "-"')

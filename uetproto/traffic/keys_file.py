@@ -1,5 +1,4 @@
-"""This module writes the keys of a capture of sealed packets to a file, for `--keys` of other commands (interfaces.md
-§9).
+"""This module writes the keys of a capture to a file, which other commands read with `--keys` (interfaces.md §9).
 
 No other module writes keys. Only the owner of the file may read it.
 """
@@ -17,9 +16,10 @@ MODE = 0o600
 
 
 def write(path: str, ring: KeyRing, capture: str) -> None:
-    """Write the keys of `capture` to the file `path`. Raises `OSError` if the file cannot be written.
+    """Write the keys in `ring` to the file `path`. Comments in it name the capture to which the keys belong.
 
-    An existing file is replaced by a new one, as it may be open elsewhere, or be a link to another file.
+    An existing file is deleted and not overwritten, as it may be open elsewhere, or be a link to another file. Raises
+    `OSError` if the file cannot be written.
     """
     with suppress(FileNotFoundError):
         os.unlink(path)

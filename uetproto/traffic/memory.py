@@ -1,4 +1,4 @@
-"""This module has memory whose bytes repeat, so that it is small, but holds messages of any length."""
+"""This module has memory whose bytes repeat. It takes little space, and holds messages of any length."""
 
 from mmap import ACCESS_COPY, mmap
 
@@ -7,18 +7,20 @@ from uetproto.engine.contract import Buffer, Rng
 PERIOD = 1 << 20
 """Number of bytes after which the memory repeats."""
 REGION_LENGTH = 1 << 40
-"""Number of bytes that is larger than any message of a profile."""
+"""Length of the regions of endpoints in bytes. It is larger than any message of a profile."""
 
 
 class Repeating:
-    """This class represents memory of `length` bytes that repeats every `PERIOD` bytes; it is a `memory.Memory`."""
+    """This class is memory of `length` bytes whose content repeats every `PERIOD` bytes. It is a
+    `engine.memory.Memory`."""
 
     __slots__ = ("_view", "length")
 
     read_only = False
 
     def __init__(self, length: int, rng: Rng | None = None) -> None:
-        """Fill the memory with random bytes from `rng`, or with zeros, which take no memory until they are written."""
+        """Fill the memory with random bytes from `rng`, or with zeros if it is None. Zeros take no space until they are
+        written."""
         size = min(length, PERIOD)
         self._view = memoryview(mmap(-1, size, access=ACCESS_COPY) if size else bytearray())
         if rng is not None and size:
@@ -42,7 +44,7 @@ class Repeating:
             done += end - start
 
     def flush(self) -> None:
-        """Do nothing."""
+        """Do nothing, because `write` has changed the memory already."""
 
 
 def _pieces(at: int, length: int) -> list[tuple[int, int]]:

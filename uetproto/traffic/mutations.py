@@ -1,4 +1,4 @@
-"""This module changes shares of captured frames by mutations; the endpoints get the originals (interfaces.md §7)."""
+"""This module mutates a share of the captured frames. The endpoints get the unchanged frames (interfaces.md §7)."""
 
 import json
 from collections import Counter
@@ -15,7 +15,10 @@ SUFFIX = ".mutations.jsonl"
 
 
 def parse(asked: tuple[str, ...]) -> dict[str, float]:
-    """Return the shares of "NAME=SHARE" texts, by name. Raises `LocalError` for an unknown name or an illegal share."""
+    """Return the shares of mutations, by name, from texts "NAME=SHARE".
+
+    Raises `LocalError` for an unknown or repeated name, for an illegal share, and for a sum above 1.
+    """
     shares: dict[str, float] = {}
     for text in asked:
         name, equals, value = text.partition("=")
@@ -36,9 +39,9 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
 
 
 class Mutator:
-    """This class changes frames before they are written to a capture, and lists the changed records in the file `side`.
+    """This class mutates frames before they are written to a capture, and lists the mutated records in the file `side`.
 
-    The share of a mutation is a share of the records to which the mutation can be applied.
+    The share of a mutation is the part of those records, to which the mutation can be applied, that get it.
     """
 
     def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO, *, roce_port: int = ROCE_PORT) -> None:

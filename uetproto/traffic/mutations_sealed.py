@@ -1,7 +1,7 @@
-"""This module changes the content of sealed packets, and seals the packets again (tss.md §7).
+"""This module mutates the content of sealed packets, and seals the packets again (tss.md §7).
 
-With the keys, a reader of the capture finds the changes that the side file lists, as in a capture in clear. The changed
-packet is sealed with the nonce of the original and replaces it, so that the original is not in the capture.
+A reader of the capture who has the keys finds the mutations that the side file lists, as in a capture in clear. The
+mutated packet is sealed with the nonce of the original packet, and replaces this packet in the capture.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ OUTSIDE = ("cut", "ip-length")
 
 
 class SealedMutator(Mutator):
-    """This class changes frames of a secure domain. A trimmed frame, which does not open, stays as it is."""
+    """This class mutates frames of a secure domain. A trimmed frame stays as it is, because it cannot be decrypted."""
 
     def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO, ring: KeyRing) -> None:
         super().__init__(shares, rng, side)

@@ -1,6 +1,6 @@
-"""This module reads profiles, which describe traffic, from TOML to a validated dataclass (interfaces.md §7).
+"""This module reads a profile, which describes traffic, from a TOML file to a validated dataclass (interfaces.md §7).
 
-`profile_file` has the common keys, `profile_uet` and `profile_roce` the keys of a transport.
+`profile_file` has the keys of all profiles. `profile_uet` and `profile_roce` have those of one transport.
 """
 
 from collections.abc import Iterable
@@ -31,15 +31,16 @@ SECTIONS = (
     KeySection("", "Keys of profiles with transport rc, uc or ud.", profile_roce.KEYS, which="over RoCE"),
     KeySection("roce", "All adapters: the keys of [roce] of a scenario.", which="of a profile"),
 )
-"""All keys of a profile, for docs/keys.md."""
+"""Sections of docs/keys.md that describe all keys of a profile."""
 
 names = _FILES.names
 
 
 def load(name: str | PathLike[str], settings: Iterable[str] = ()) -> TrafficProfile:
-    """Read the profile `name`, change keys by `settings` ("key=value"), and check all values.
+    """Read the profile `name`, a shipped one or the path of a file, and check all values.
 
-    Raises `LocalError` for an illegal key or value, `OSError` for a file that cannot be read.
+    `settings` are texts "key=value" that replace values of the file. Raises `LocalError` for an illegal key or value,
+    and `OSError` if the file cannot be read.
     """
     file = ProfileFile(_FILES.find(name))
     file.change(settings)
@@ -47,7 +48,7 @@ def load(name: str | PathLike[str], settings: Iterable[str] = ()) -> TrafficProf
 
 
 def comment_of(profile: TrafficProfile) -> str:
-    """Return the comment of the capture (interfaces.md §3)."""
+    """Return the comment that a capture of this traffic gets (interfaces.md §3)."""
     crc = "on" if profile.crc else "off"
     about = f"uetproto generate {profile.name}, seed {profile.seed}; encapsulation {profile.encapsulated}; crc {crc}"
     security = profile.security

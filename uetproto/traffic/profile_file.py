@@ -1,6 +1,6 @@
-"""This module has the common part of all profiles: common keys, and the reader of a file (interfaces.md §7).
+"""This module has the common part of all profiles: their common keys, and the reader of a file (interfaces.md §7).
 
-Every error in a profile raises a `LocalError` with file, line, key, and the legal values.
+For every error in a profile it raises a `LocalError` with the file, the line, the key, and the legal values.
 """
 
 import re
@@ -32,7 +32,7 @@ ROCE: dict[str, QpType] = {kind.name.lower(): kind for kind in QpType}
 
 
 class Mix(Generic[_T]):
-    """A mix draws one of several items by their shares, whose sum need not be 1."""
+    """A mix draws one of several items at random, by their shares. The sum of the shares need not be 1."""
 
     __slots__ = ("_limits", "things")
 
@@ -55,7 +55,7 @@ class Mix(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes draw the size of a message in bytes, each from `low` to `high` with equal chance."""
+    """This class draws the size of a message in bytes. Each size from `low` to `high` has the same chance."""
 
     low: int
     high: int
@@ -66,8 +66,8 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficProfile(ABC):
-    """This record holds the parameters of traffic that all transports have: `COMMON` says what they mean. Rates are
-    bits a second, times are picoseconds.
+    """This record holds the parameters of traffic that all transports have. `COMMON` says what they mean. Rates are in
+    bits a second, and times are in picoseconds.
     """
 
     name: str
@@ -76,8 +76,8 @@ class TrafficProfile(ABC):
     sizes: Mix[Sizes]
     endpoints: int = 2
     pdcs: int = 1
-    """Number of connections from one endpoint to another: PDCs of each mode, or queue pairs of each transport. For UD,
-    which has no connections, number of queue pairs of an endpoint."""
+    """Number of connections from one endpoint to another: PDCs of each mode, or queue pairs of each transport. UD has
+    no connections, so there it is the number of queue pairs of an endpoint."""
     operations_per_pdc: int = 0
     depth: int = 8
     ip: int = 4
@@ -90,12 +90,13 @@ class TrafficProfile(ABC):
     rate: int = 400 * 10**9
     delay: int = MICROSECOND
     tap: str = "initiator"
-    """Place of the capture. initiator or target: frames that pass the ports of these endpoints, in both directions,
-    without frames that were lost before. wire: all frames that were sent.
+    """Place of the capture. At "initiator" or "target", the capture has the frames that pass the ports of these
+    endpoints in both directions, but not the frames that were lost on their way there. At "wire", it has all frames
+    that were sent.
     """
     seed: int = 0
     security: Security | None = None
-    """Security of the endpoints; None: packets are in clear, as packets of RoCE always are."""
+    """Security of the endpoints, or None if packets are in clear, as packets of RoCE always are."""
 
     @property
     def initiators(self) -> int:
@@ -107,13 +108,13 @@ class TrafficProfile(ABC):
         return max(size.high for size in self.sizes.things)
 
     def address(self, number: int) -> int:
-        """Return the address of an endpoint; initiators come first."""
+        """Return the address of endpoint `number`. The initiators have the first numbers."""
         return address_of(number, self.endpoints, self.ip)
 
     @property
     @abstractmethod
     def encapsulated(self) -> str:
-        """Return, in words, the protocols below the transport header."""
+        """Return a text that names the protocol below the transport header and its port or number."""
 
     @property
     @abstractmethod
@@ -131,7 +132,8 @@ _NETS = {4: 0x0A000001, 6: 0xFD << 120 | 0x0A000001}
 
 
 def address_of(number: int, endpoints: int, ip: int) -> int:
-    """Return the address of one endpoint, given the number of endpoints."""
+    """Return the address of endpoint `number` among `endpoints` endpoints, of IP version `ip`. The first half are the
+    initiators."""
     initiators = endpoints // 2
     return _NETS[ip] + (number if number < initiators else 256 + number - initiators)
 
@@ -140,7 +142,10 @@ def address_of(number: int, endpoints: int, ip: int) -> int:
 
 
 def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
-    """Return a check for a mix: one item, a list, or a table of shares; a text may be a list with commas."""
+    """Return a function that converts a value of a TOML file to the share of each item.
+
+    The value is one item, a list of items, or a table of shares. A text may list several items with commas.
+    """
 
     def check(value: Any) -> dict[_T, float]:
         if isinstance(value, str):
@@ -159,7 +164,7 @@ def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
 
 
 def mix_of(names: Mapping[str, _T]) -> KeyType:
-    """Return the type of keys that take a mix of named items."""
+    """Return the type of keys that take one or several of these names, with shares or without."""
     legal = f"one of these, a list, or a table of shares: {', '.join(names)}"
     return KeyType(mix(named(names)), legal, names=tuple(names))
 
@@ -208,7 +213,7 @@ TRANSPORT = KeyType(_transport, f"{UET}; or one of these, a list, or a table of 
 SHARE = KeyType(_share, "a share 0 … 1")
 MAX_ENDPOINTS = 256
 MAX_CONNECTIONS = 60_000
-"""Largest number of connections of an endpoint; the other PDCIDs are left for reserved PDCs and for quarantine."""
+"""Largest number of connections of an endpoint. The other PDCIDs are left for reserved PDCs and for quarantine."""
 
 ABOUT: dict[str, KeyType] = {
     "description": TEXT.says("A text for the reader."),
@@ -242,7 +247,7 @@ _MIXES = ("transport", "operations", "modes", "sizes")
 
 
 class ProfileFile(TomlFile):
-    """This class reads one file into a profile, with the keys of its transport."""
+    """This class reads the TOML file of one profile. The transport of the profile decides which keys are legal."""
 
     aliases: ClassVar[Mapping[str, str]] = {"payload_mtu": "ses.payload_mtu", "path_mtu": "roce.path_mtu"}
 
@@ -250,7 +255,7 @@ class ProfileFile(TomlFile):
         super().__init__(path)
         self.keys: Mapping[str, KeyType] = ABOUT
         self.tables: Mapping[str, Mapping[str, KeyType]] = {}
-        """Keys of each section that holds parameters of all endpoints."""
+        """Legal keys of each section, such as [pds], which holds parameters of all endpoints."""
 
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         section, dot, _ = key.rpartition(".")
@@ -264,8 +269,8 @@ class ProfileFile(TomlFile):
         return table
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
-        """Return the error for `key`; it names a `--set` option instead of the file if the option set the key, a part
-        of it, or its table.
+        """Return the error for `key`. If a `--set` option set the key, a part of its value, or its table, the error
+        names this option in place of the file.
         """
         below = next((given for given in self.given if given.startswith(f"{key}.")), None)
         if below is not None:
@@ -277,7 +282,10 @@ class ProfileFile(TomlFile):
         return super().refuse(key, value, legal)
 
     def refuse_mix(self, path: str, other: str, value: object, legal: str = "") -> LocalError:
-        """Return the error for `path`, which contradicts `other`; it names `other` if `--set` gave only `other`."""
+        """Return the error for the key `path`, whose value contradicts that of the key `other`.
+
+        The error is about `other` if `--set` gave only `other`.
+        """
         if self._by_hand(other) and not self._by_hand(path):
             return self.refuse(other, f"{path}: {value}", legal)
         return self.refuse(path, value, legal)
@@ -287,7 +295,7 @@ class ProfileFile(TomlFile):
 
     @property
     def transport(self) -> str:
-        """Return the name of the transport, or the names of several. Raises `LocalError` for an illegal name."""
+        """Return the name of the transport, or several names with commas. Raises `LocalError` for an illegal name."""
         if "transport" not in self.data:
             return UET
         found = self.check({"transport": self.data["transport"]}, ABOUT)["transport"]
@@ -296,7 +304,8 @@ class ProfileFile(TomlFile):
     def values(
         self, keys: Mapping[str, KeyType], tables: Mapping[str, Mapping[str, KeyType]], *needed: str
     ) -> dict[str, Any]:
-        """Return the checked values of all keys outside the sections; keys in `needed` must be there."""
+        """Return the checked values of all keys outside sections. Raises `LocalError` if a key in `needed` is
+        missing."""
         self.keys, self.tables = keys, tables
         values = self.check({name: value for name, value in self.data.items() if name not in tables}, keys)
         for name in needed:
@@ -307,7 +316,11 @@ class ProfileFile(TomlFile):
     def check(
         self, table: Mapping[str, Any], keys: Mapping[str, KeyType], prefix: str = "", nested: tuple[str, ...] = ()
     ) -> dict[str, Any]:
-        """Return the checked values of a table without the sub-tables in `nested`. Raises `LocalError`."""
+        """Return the checked values of a table, without its sub-tables in `nested`.
+
+        Raises `LocalError` for an unknown key or an illegal value. `prefix` is the part of each key's name that the
+        table gives, such as "pds.".
+        """
         checked = {}
         for name, raw in table.items():
             where = f"{prefix}{name}"
@@ -345,7 +358,10 @@ class ProfileFile(TomlFile):
         return where, raw
 
     def config(self, kind: type[_Config], section: str, implied: dict[str, Any]) -> _Config:
-        """Return the configuration of one section; `implied` replaces the defaults. Raises `LocalError`."""
+        """Return the configuration, of type `kind`, that a section of the file gives. Raises `LocalError`.
+
+        `implied` has the values of keys that the section does not set, where they are not the usual defaults.
+        """
         table = self.data.get(section, {})
         if not isinstance(table, dict):
             raise self.refuse(section, "is a value", f"the table [{section}]")

@@ -39,20 +39,22 @@ KEYS: dict[str, KeyType] = {
     "multicast": SHARE.says("The share of datagrams that are sent to a multicast group.", "0.0"),
 }
 TABLES = {"roce": keys_of(RoceConfig)}
-"""Parameters of all adapters (roce.md §14)."""
+"""Keys of the section [roce]: the parameters of all adapters (roce.md §14)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoceProfile(TrafficProfile):
-    """This record holds a profile of RoCE. Its errors are those of `roce_errors`; an unexpected message finds no
-    receive (roce.md §8).
+    """This record holds a profile of RoCE.
+
+    Its protocol errors are those of `roce_errors`. An unexpected message is one that finds no receive (roce.md §8).
     """
 
     operations: Mix[Opcode]
     transports: Mapping[QpType, float]
-    """Shares of the transports; an operation uses one of those that support it."""
+    """Shares of the transports. An operation uses one of the transports that support it."""
     multicast: float = 0.0
-    """Share of datagrams that are sent to a group; each queue pair of a target has one."""
+    """Share of datagrams that are sent to a multicast group. Each UD queue pair of a target is a member of one group.
+    """
     roce: RoceConfig
 
     @property

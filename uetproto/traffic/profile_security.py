@@ -1,7 +1,7 @@
-"""This module reads `[security]` of a profile, where all endpoints are nodes (tss.md §3, interfaces.md §7).
+"""This module reads `[security]` of a profile. All endpoints are in one secure domain (tss.md §3, interfaces.md §7).
 
-Two keys differ from those of a scenario. `ssi` is the SSI of the first endpoint; the next endpoints have the next
-numbers. There is no `server`, as in mode client-server the targets are the servers.
+Two keys differ from those of a scenario. `ssi` is the SSI of the first endpoint, and each further endpoint has the next
+number. The key `server` does not exist, because in mode client-server the targets are the servers.
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ KEYS: dict[str, KeyType] = {
         "The SSI of the first endpoint; each further one has the next.", source="tss.md §3"
     )
 }
-"""Keys that a scenario does not have in this section."""
+"""Keys of this section that a profile has, but a scenario does not."""
 _NOT_HERE = ("server",)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileMember:
-    """This record describes a member of the domain, for the reader of the section and for the sealing of packets."""
+    """This record describes an endpoint as a member of the secure domain."""
 
     name: str
     address: int
@@ -39,7 +39,7 @@ class ProfileMember:
 
 
 def endpoint_name(number: int) -> str:
-    """Return the name of an endpoint in `Security.members`; initiators come first."""
+    """Return the name that endpoint `number` has in `Security.members`."""
     return str(number)
 
 
@@ -62,8 +62,8 @@ class _AsScenario:
 
 
 class SecuritySection:
-    """This class reads the section of one profile in two steps: its parameters of PDS, then the security of the
-    endpoints.
+    """This class reads the section of one profile. `implied` returns the parameters of PDS, which are needed first, and
+    `security` returns the security of the endpoints.
     """
 
     def __init__(self, file: ProfileFile) -> None:
@@ -72,11 +72,15 @@ class SecuritySection:
         self._values = read_section(_AsScenario(file))
 
     def implied(self) -> dict[str, str]:
-        """Return the parameters of PDS that the section implies: the policy of secure start (tss.md §11)."""
+        """Return the parameters of PDS that the section sets: `secure_start`, or none without the section (tss.md
+        §11)."""
         return start_of(_AsScenario(self._file), self._values)
 
     def security(self, endpoints: int, ip: int, pds: PdsConfig) -> Security | None:
-        """Return the security of the endpoints; None: traffic in clear. Raises `LocalError` for illegal values."""
+        """Return the security of the endpoints, or None if the profile has no section `[security]`.
+
+        Raises `LocalError` for illegal values.
+        """
         values = self._values
         if values is None:
             return None

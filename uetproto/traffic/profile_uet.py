@@ -1,4 +1,4 @@
-"""This module has profiles of UET: operations of SES in modes of PDCs, in clear or sealed."""
+"""This module has profiles of UET traffic: SES operations in the delivery modes of PDS, in clear or sealed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from uetproto.traffic.profile_security import SecuritySection
 from uetproto.wire.headers.uet_ses import ATOMICS, OPCODE_PROFILES, SYNCS, Opcode, Selects
 
 _CONSEQUENCES = {Opcode.DEFERRABLE_RTR, Opcode.MSG_ERROR}
-"""Opcodes of requests that an endpoint makes itself, as a consequence of others; no application submits them."""
+"""Opcodes of requests that an endpoint makes itself as a consequence of others. No application submits them."""
 CHOICES: dict[str, Opcode] = {code.name.lower(): code for code in OPCODE_PROFILES if code not in _CONSEQUENCES}
 """Operations that a profile can ask for, by name."""
 MODES: dict[str, Mode] = {mode.name.lower(): mode for mode in Mode}
 MAX_PROCESSES = 65_536
-"""Largest number of processes of all endpoints; each endpoint has one process for each job, of about 8 KiB."""
+"""Largest number of processes of all endpoints together. An endpoint has one process for each job, of about 8 KiB."""
 
 KEYS: dict[str, KeyType] = {
     **ABOUT,
@@ -41,12 +41,15 @@ KEYS: dict[str, KeyType] = {
     "trim": SHARE.says("The share of data packets that are trimmed.", "0.0"),
 }
 TABLES = {"pds": keys_of(PdsConfig), "ses": keys_of(SesConfig), profile_security.SECTION: profile_security.KEYS}
-"""Parameters of all endpoints: pds.md §17, ses.md §16, and their security."""
+"""Keys of each section: the parameters of all endpoints (pds.md §17, ses.md §16), and their security."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UetProfile(TrafficProfile):
-    """This record holds a profile of UET. Its errors name a job, process, index, key or address that does not exist."""
+    """This record holds a profile of UET.
+
+    Its protocol errors are requests for a job, process, index, key or address that does not exist.
+    """
 
     operations: Mix[Opcode]
     modes: Mapping[Mode, float]

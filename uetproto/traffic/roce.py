@@ -1,6 +1,6 @@
-"""This module has RoCE in traffic: adapters, queue pairs that are brought up when needed, and their operations.
+"""This module makes RoCE traffic with adapters, queue pairs that are brought up when needed, and their operations.
 
-When an RC queue pair is in error, it is destroyed with its peer, and the next operation makes a new connection. A UC or
+When an RC queue pair is in error, it and its peer are destroyed, and the next operation makes a new connection. A UC or
 UD queue pair goes from SQE back to RTS (roce.md §6).
 """
 
@@ -56,7 +56,10 @@ _LINGER = 32
 
 
 class DatagramFramer(RoceFramer):
-    """This class passes packets on as objects; a datagram includes its IP header (roce.md §11)."""
+    """This framer stores the IP header of a UD packet in the packet, which the wire passes on as an object.
+
+    The receiver of a datagram gets this header with its payload (roce.md §11).
+    """
 
     def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
         super().__init__(address, ip_version, config)
@@ -70,7 +73,7 @@ class DatagramFramer(RoceFramer):
 
 
 class RoceStation:
-    """This class represents an adapter, and the resources of its applications."""
+    """This class holds an adapter, and the memory and queue pairs of its applications."""
 
     def __init__(
         self, address: int, profile: RoceProfile, wire: DirectWire, initiates: bool, chance: Callable[[str], Random],
@@ -86,9 +89,9 @@ class RoceStation:
             on_event=partial(on_event, self),
         )  # fmt: skip
         self.ends: dict[int, QueuePairEnd] = {}
-        """Queue pairs by number."""
+        """Queue pairs, by queue pair number."""
         self.datagrams: dict[int, QueuePairEnd] = {}
-        """Queue pairs of UD, by their turn."""
+        """UD queue pairs, by their number among those of this adapter, from 0."""
         self.memory = Repeating(REGION_LENGTH)
         """Memory that peers read and write."""
         register, self.pd = self.hca.reg_mr, self.hca.alloc_pd()
@@ -96,7 +99,7 @@ class RoceStation:
         self.source = register(self.pd, source, addr=BASE, access=Access(0))
         """Memory from which messages are sent."""
         self.scratch = register(self.pd, Repeating(REGION_LENGTH), addr=BASE)
-        """Memory in which reads and receives store data."""
+        """Memory into which reads and receives write."""
         register(self.pd, self.memory, addr=BASE, access=FULL_ACCESS, rkey=_PLAIN)
         register(self.pd, self.memory, addr=BASE, rkey=PRIVATE)
         register(self.hca.alloc_pd(), self.memory, addr=BASE, access=FULL_ACCESS, rkey=FOREIGN)
@@ -105,12 +108,12 @@ class RoceStation:
         self._number = _FIRST_QP - 1
 
     def lend_again(self) -> None:
-        """Register the region again under the same key, after a peer has invalidated the key."""
+        """Register the region `lent` again under the same r_key, after a peer has invalidated it."""
         self.hca.dereg_mr(self.lent)
         self.lent = self.hca.reg_mr(self.pd, self.memory, addr=BASE, access=FULL_ACCESS, rkey=_LENT)
 
     def create(self, kind: QpType, room: int, most: int) -> "QueuePairEnd":
-        """Return a queue pair in RESET, for up to `most` receives of `room` bytes."""
+        """Create a queue pair, which is in RESET. It takes up to `most` receives of `room` bytes each."""
         number = self._number + 1
         while number in self.ends or number >= NOBODY:
             number = number + 1 if number < NOBODY else _FIRST_QP
@@ -123,9 +126,7 @@ class RoceStation:
 
 @dataclass(slots=True, eq=False)
 class QueuePairEnd:
-    """This class represents a queue pair as one end of a connection; a queue pair of UD is an end of many
-    connections.
-    """
+    """This class represents a queue pair as one end of a connection. A UD queue pair is an end of many connections."""
 
     station: RoceStation
     number: int
@@ -138,7 +139,8 @@ class QueuePairEnd:
     """Number of receives that are posted and unused."""
 
     def bring_up(self, kind: QpType, peer: "QueuePairEnd | None", now: int) -> None:
-        """Bring the queue pair to INIT, RTR and RTS, with the values that both ends exchange out of band."""
+        """Bring the queue pair to INIT, RTR and RTS, with the address, number and PSN of the peer. UD has no peer, so
+        `peer` is None."""
         hca = self.station.hca
         wanted: dict[str, Any] = {
             "pkey_index": 0, "port": 1, "access_flags": FULL_ACCESS, "qkey": _QKEY, "sq_psn": self.psn,
@@ -173,13 +175,13 @@ class RoceConnection:
     far: QueuePairEnd
     ah: AddressVector
     started: int = 0
-    """Number of operations started."""
+    """Number of operations that were started."""
     open: int = 0
     """Number of operations that have not ended."""
 
 
 class RoceWorkload(Workload[RoceProfile, RoceStation]):
-    """This class draws the operations of a profile of RoCE."""
+    """This class draws and starts the operations of a profile of RoCE."""
 
     def __init__(self, profile: RoceProfile, wire: DirectWire, rng: Rng) -> None:
         super().__init__(profile, wire, rng)
@@ -187,7 +189,7 @@ class RoceWorkload(Workload[RoceProfile, RoceStation]):
         """Number of receives that have completed, by status."""
         self.connections: dict[_Key, RoceConnection] = {}
         self.open: dict[int, RoceConnection] = {}
-        """Operations that are open, by wr_id."""
+        """Connection of each open operation, by wr_id."""
         self._posted = 0
         self._mixes = {code: Mix.among(profile.transports, KINDS[code].services) for code in profile.operations.things}
         datagrams = profile.transports.keys() == {QpType.UD}

@@ -1,4 +1,4 @@
-"""This module lists intended errors of RoCE: the operations that can have each error, and its outcome (roce.md
+"""This module lists the errors that RoCE traffic makes on purpose, and the operations that can have each (roce.md
 §8–§11).
 """
 
@@ -14,7 +14,7 @@ from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.wire.headers.roce import MULTICAST_QP
 
 PRIVATE, FOREIGN, MISSING = 0x2002, 0x2003, 0x0BAD
-"""The r_keys of a region without remote rights, of a region in another domain, and of no region."""
+"""The r_keys of a region without remote rights, of a region in another protection domain, and of no region."""
 
 _RC, _UC, _UD = QpType
 _CONNECTED = frozenset((_RC, _UC))
@@ -24,14 +24,14 @@ _EVERY = frozenset(KINDS)
 _SENDS = frozenset((Opcode.SEND, Opcode.SEND_WITH_IMM, Opcode.SEND_WITH_INV))
 _RECEIVED = frozenset(code for code, kind in KINDS.items() if kind.receives)
 KEYED = _EVERY - _SENDS
-"""Operations that have an r_key and an address at the peer."""
+"""Operations that carry an r_key and a remote address."""
 
 NOBODY = MULTICAST_QP - 1
-"""Number of a queue pair that never exists."""
+"""Queue pair number that no queue pair ever has."""
 
 
 class MetReceive(Enum):
-    """The values say which receive a message finds, if the operation uses receives."""
+    """This enumeration says which receive a message finds at the target, if its operation needs a receive."""
 
     GOOD = "long enough, in a region"
     BAD = "in no region"
@@ -39,15 +39,15 @@ class MetReceive(Enum):
 
 
 class ErrorKind(NamedTuple):
-    """This record holds a row of the table of errors."""
+    """This record describes a protocol error, and which transports and operations can have it."""
 
     change: Callable[[PostSend, int], PostSend]
-    """Function that gives a work request the error; its second argument is the number of bytes of a receive."""
+    """Function that returns a work request with the error. Its second argument is the size of receives in bytes."""
     kinds: Set[QpType]
     opcodes: Set[Opcode]
     meets: MetReceive = MetReceive.GOOD
     peer_gone: bool = False
-    """Whether the queue pair at the other end is destroyed before the operation."""
+    """Whether the queue pair of the target is destroyed before the operation."""
 
 
 def _set(**fields: Any) -> Callable[[PostSend, int], PostSend]:
@@ -92,7 +92,10 @@ PROTOCOL_ERRORS = (
 
 
 def ways_of(kind: QpType, code: Opcode, profile: RoceProfile, room: int) -> tuple[ErrorKind, ...]:
-    """Return the errors that an operation can have, at least one; `room` bytes fit into a receive."""
+    """Return the errors that an operation can have on this transport, of which there is at least one.
+
+    `room` is the size of receives in bytes.
+    """
     longest = profile.roce.path_mtu if kind is _UD else profile.roce.max_message
     return tuple(
         way

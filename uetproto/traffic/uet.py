@@ -1,4 +1,4 @@
-"""This module has UET in traffic: endpoints with processes and regions, operations of SES in modes of PDCs."""
+"""This module makes UET traffic with endpoints, their processes and regions, and the operations of SES."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -54,7 +54,7 @@ from uetproto.wire.headers.uet_ses import (
 )
 
 INDEX = 15
-"""Resource index of all services."""
+"""Resource index at which all processes receive."""
 ATOMIC_LENGTH = 4096
 
 _PLAIN, _ATOMIC, _READ_ONLY, _MISSING = 1, 2, 3, 0x0BAD
@@ -75,9 +75,9 @@ class UetStation:
     source: Repeating
     """Memory from which messages are sent."""
     scratch: Repeating
-    """Memory in which reads and receives store data."""
+    """Memory into which reads and receives write."""
     done: Counter[tuple[int, Mode]] = field(default_factory=Counter)
-    """Number of operations since the PDCs to a peer were closed, by peer and mode."""
+    """Number of operations that have ended since the PDCs were last closed, by peer and mode of the PDCs."""
     posted: Counter[int] = field(default_factory=Counter)
     """Number of buffers for untagged messages that are posted, by job."""
     _shared: tuple[Region, ...] = ()
@@ -93,8 +93,9 @@ class UetStation:
         )
 
     def attach(self, job: int) -> None:
-        """Attach the process of a job with its regions, when the job is first used, as traffic may use few of many
-        jobs.
+        """Attach the process of a job and register its regions, unless that has been done.
+
+        A process is attached only when its job is first used, because traffic may use few of many jobs.
         """
         if job in self._jobs:
             return
@@ -107,14 +108,14 @@ class UetStation:
 
 @dataclass(slots=True, eq=False)
 class OpenOperation:
-    """This class represents one open operation; it is the context of its `Completion`."""
+    """This class represents one open operation. The `Completion` of the operation has it as `context`."""
 
     station: UetStation
     target: UetStation
     code: Opcode
     mode: Mode
     receive: Receive | None = None
-    """Buffer that only this operation uses."""
+    """Buffer that was posted for this operation alone, or None if it needs none or uses one of the shared buffers."""
     ended: bool = False
 
 
@@ -125,7 +126,7 @@ indices."""
 
 
 class UetWorkload(Workload[UetProfile, UetStation]):
-    """This class draws the operations of a profile of UET."""
+    """This class draws and starts the operations of a profile of UET."""
 
     def __init__(self, profile: UetProfile, wire: DirectWire, rng: Rng) -> None:
         super().__init__(profile, wire, rng)
@@ -155,7 +156,7 @@ class UetWorkload(Workload[UetProfile, UetStation]):
         return nacks_of(station.fep.pds.nack_tx for station in self.stations)
 
     def on_event(self, event: Event) -> None:
-        """Handle an event of any endpoint."""
+        """Handle an event of any endpoint: start the next operation when one has ended, and count used buffers."""
         if isinstance(event, Completion) and isinstance(event.context, OpenOperation):
             doing = event.context
             doing.ended = True

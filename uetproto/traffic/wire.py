@@ -1,8 +1,8 @@
-"""This module has a direct wire in virtual time: endpoints, their ports, and the tap that records their frames.
+"""This module has a direct wire in virtual time, with the ports of endpoints and the tap that records frames.
 
-Packets pass from endpoint to endpoint as objects; a frame is built once, for the capture. With security the frame
-itself passes, as the other end has to open it. An idle port takes up to `RING` packets from its endpoint. Packets that
-arrive in a row are delivered together, as by a NIC that coalesces interrupts.
+Packets pass from endpoint to endpoint as objects, and their frames are built only for the capture. With security the
+frames themselves pass, because the receiver has to open them. An idle port takes up to `RING` new packets from its
+endpoint. Packets that arrive in a row are delivered together, as by a NIC that coalesces interrupts.
 """
 
 from bisect import bisect_right
@@ -22,7 +22,7 @@ from uetproto.traffic.profile_file import TrafficProfile
 from uetproto.wire.headers.ethernet import UDP, IpProtocol
 
 RING = 32
-"""Number of first transmissions that an endpoint sends in a row."""
+"""Largest number of first transmissions that an endpoint sends in a row."""
 REORDER_TIME = 10 * MICROSECOND
 """Additional delay of a reordered packet in picoseconds."""
 
@@ -39,12 +39,13 @@ _WireRecord = tuple[int, int, bytes]
 
 
 Change = Callable[[list[bytes]], list[bytes]]
-"""Function between the tap and the file: it takes frames in order, and returns the frames to write."""
+"""Function between the tap and the file. It takes frames in the order of time, and returns the frames to write."""
 
 
 class TrafficTap:
-    """This class writes records in the order of time to `writer`, up to `packets` records or up to the instant
-    `until`.
+    """This class writes frames to `writer` in the order of time.
+
+    It ends after `packets` records, unless `packets` is None, or at the time `until` in picoseconds.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class TrafficTap:
         self.packets = 0
         """Number of records written."""
         self.bytes = 0
-        """Number of bytes of the frames written."""
+        """Number of bytes of the frames that were written."""
         self.last = 0
         """Time of the last record, in picoseconds."""
 
@@ -75,7 +76,7 @@ class TrafficTap:
         return _BATCH if self._left is None else min(_BATCH, max(1, self._left))
 
     def add(self, records: Iterable[tuple[int, bytes]]) -> None:
-        """Add records, whose times are not before the current time."""
+        """Add records, which are pairs of time and frame. No time is before the present time of the clock."""
         pending, number = self._pending, self._number
         for at, frame in records:
             number += 1
@@ -85,7 +86,7 @@ class TrafficTap:
             self.drain()
 
     def drain(self) -> None:
-        """Write the records with times up to now; records that are added later have no earlier times."""
+        """Write the records with times up to the present, which no record that is added later can precede."""
         pending = self._pending
         pending.sort()
         end = bisect_right(pending, min(self._clock.now, self._until), key=itemgetter(0))
@@ -107,7 +108,7 @@ class TrafficTap:
 
 
 class DirectWire:
-    """A direct wire connects the endpoints: each packet arrives, or is lost, trimmed or reordered."""
+    """A direct wire connects the endpoints. It loses, trims and reorders packets by the shares of the profile."""
 
     def __init__(self, profile: TrafficProfile, clock: Clock, rng: Rng, tap: TrafficTap) -> None:
         self.clock = clock
@@ -115,9 +116,9 @@ class DirectWire:
         self.rng = rng
         self.tap = tap
         self.ports: dict[int, TrafficPort] = {}
-        """Ports by fabric address."""
+        """Ports, by the address of their endpoint."""
         self.groups: dict[int, list[TrafficPort]] = {}
-        """Ports that receive the packets to each multicast group."""
+        """Ports of the members of each multicast group, by the address of the group."""
         self.faulty = bool(profile.loss or profile.trim or profile.reorder)
         self.happened: Counter[str] = Counter()
 
@@ -126,8 +127,8 @@ class DirectWire:
     ) -> "TrafficPort":
         """Connect an endpoint to the wire.
 
-        The place of the tap decides when the packets of the endpoint are recorded: when they leave, or when they
-        arrive, so that lost packets are missing.
+        The place of the tap decides whether the packets that the endpoint sends are recorded when they leave, or when
+        they arrive. In the second case, lost packets are not recorded.
         """
         at_arrival = {"initiator": not initiates, "target": initiates, "wire": False}[self.profile.tap]
         kind = TrafficPort if self.profile.security is None else SealedTrafficPort
@@ -136,10 +137,10 @@ class DirectWire:
 
 
 class TrafficPort:
-    """This class drives one endpoint: delivers arrivals, polls for packets, runs timers and collects events."""
+    """This class drives one endpoint: it delivers arrivals, polls for packets, runs timers and collects events."""
 
     sends_frames = False
-    """Whether the port sends whole frames; a frame is then stored in `header` of its packet."""
+    """Whether the port sends whole frames, each of which is then stored in `header` of its packet."""
 
     def __init__(
         self, wire: DirectWire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Any], None]
@@ -163,14 +164,14 @@ class TrafficPort:
         self.step()
 
     def take(self, packets: Sequence[Datagram]) -> None:
-        """Deliver packets that have arrived, the last of them now."""
+        """Deliver packets that have arrived in a row. The last of them arrives now."""
         now, receive = self._clock.now, self._engine.receive
         for packet in packets:
             receive(packet, now)
         self.step()
 
     def step(self) -> None:
-        """Send the packets that the engine has ready, unless the port is busy, and pass on its events."""
+        """Send the packets that the engine has ready, unless the port is busy, and handle the engine's events."""
         engine, clock = self._engine, self._clock
         now = clock.now
         if not self._coming:
@@ -267,7 +268,7 @@ class TrafficPort:
 
 
 class SealedTrafficPort(TrafficPort):
-    """This class represents a port with security: it opens a sealed frame on arrival, with the keys of that moment
+    """This port sends and receives sealed frames. It opens a frame when it arrives, with the keys that are then in use
     (tss.md §9).
     """
 

@@ -1,7 +1,7 @@
-"""This module has the applications of a profile: initiators keep operations open, targets have buffers for them.
+"""This module has the applications of a profile. Initiators keep operations open, and targets post buffers for them.
 
-An operation is drawn only when another one may be open, so that only open operations are kept. Each transport has a
-subclass of `Workload`, in `uet` and `roce`.
+An operation is drawn only when it can start at once, so that only open operations are stored. The modules `uet` and
+`roce` have a subclass of `Workload` each.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ LATE_BY = 8
 
 
 class Workload(ABC, Generic[_Profile, _Station]):
-    """This class draws the operations of `profile`, and starts the next operation when one has ended."""
+    """This class draws the operations of `profile` at random, and starts the next operation when one has ended."""
 
     def __init__(self, profile: _Profile, wire: DirectWire, rng: Rng) -> None:
         self.profile = profile
@@ -33,40 +33,40 @@ class Workload(ABC, Generic[_Profile, _Station]):
         self.clock = wire.clock
         self.rng = rng
         self.stations: list[_Station] = []
-        """Stations, initiators first."""
+        """Endpoints with their resources, in the order of `join`: first the initiators, then the targets."""
         self._turns = cycle(range(profile.pdcs))
         """Number of the next connection in turn: over UET a context, which has PDCs of its own (pds.md §6.1), over RoCE
         a queue pair.
         """
         self.started: Counter[str] = Counter()
-        """Number of operations started, by opcode."""
+        """Number of operations that were started, by opcode."""
         self.ended: Counter[str] = Counter()
-        """Number of operations ended, by return code or status."""
+        """Number of operations that have ended, by return code or status."""
         self.secured: Secured | None = None
-        """Framers that seal and open packets; None: packets are in clear."""
+        """Framers that seal and open packets, or None if packets are in clear."""
 
     @abstractmethod
     def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:
-        """Add an endpoint; initiators join first. `chance` returns the random generator of a component."""
+        """Add an endpoint. Initiators join first. `chance` returns the random generator of a component by its name."""
 
     @abstractmethod
     def next(self, station: _Station) -> None:
-        """Draw and start an operation: its kind, mode or transport, target and length."""
+        """Start an operation at `station`. Its opcode, mode or transport, target and length are drawn at random."""
 
     def start(self) -> None:
-        """Start operations at every initiator, as many as it may have open."""
+        """Start as many operations at each initiator as it may have open."""
         for station in self.stations[: self.profile.initiators]:
             for _ in range(self.profile.depth):
                 self.next(station)
 
     @abstractmethod
     def naks(self) -> dict[str, int]:
-        """Return the number of refusals sent, by return code."""
+        """Return how many NAKs or NACKs the endpoints have sent, by code."""
 
     def _place(self, size: int) -> int:
         """Return an offset in memory for a message of `size` bytes, a multiple of 8."""
         return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
     def statuses(self) -> Mapping[str, Counter[str]]:
-        """Return, by kind, the counts for the coverage that cannot be taken from packets."""
+        """Return those counts of the coverage, by kind, that the application keeps and that packets do not show."""
         return {}

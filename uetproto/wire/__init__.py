@@ -1,1 +1,1 @@
-"""The codec converts the bytes of a frame to named values and back, by one table for each header."""
+"""This package converts the bytes of frames to named values and back, by one table for each header."""

@@ -1,7 +1,7 @@
-"""This module compiles a header table, at first use, into functions over precompiled `struct` formats.
+"""This module compiles a header table, when it is first used, into functions over precompiled `struct` formats.
 
-No other module runs code that is made at run time. The rows are covered by the fewest whole struct units (1, 2, 4 or 8
-bytes); a field is then a shift and a mask of its unit. A loop over the rows would be some twenty times slower.
+No other module runs code that is made at run time. The fields are covered by the fewest `struct` units of 1, 2, 4 or 8
+bytes, and a field is a shift and a mask of its unit. A loop over the fields would be some twenty times slower.
 
 The functions of `codec_of` take and return mappings in wire order. They keep all bits, also reserved ones and unknown
 codes, and check every value. The named tuples of `header_class` check nothing. Engines, which know the form, take these
@@ -25,20 +25,21 @@ _UNIT = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 class Codec(NamedTuple):
-    """A codec holds the two functions of one header that take and return mappings."""
+    """A codec holds two functions of one header: `decode` returns a mapping of values, and `encode` takes one."""
 
     header: Header
     size: int
     """Number of bytes that `decode` needs at its offset."""
     decode: Callable[..., Values]
-    """`decode(data, offset=0)` returns every field by name, in wire order."""
+    """Function `decode(data, offset=0)`, which returns the value of every field by name, in wire order."""
     encode: Callable[[Mapping[str, int]], bytes]
-    """`encode(values)` returns bytes. Missing fields take their default. Raises `LocalError` naming field and range."""
+    """Function `encode(values)`, which returns the bytes of the header. A missing field takes its default. It raises
+    `LocalError`, which names the field and its range, for a value that does not fit."""
 
 
 class Plan(NamedTuple):
-    """A plan is source text that reads the fields of a header from struct units, and makes these units from the
-    fields.
+    """A plan is Python source text that reads the fields of a header from `struct` units, and makes these units from
+    the fields.
     """
 
     format: str
@@ -60,12 +61,12 @@ class _Part(NamedTuple):
 
 @cache
 def plan(header: Header, prefix: str = "") -> Plan:
-    """Return the source text for `header`; `prefix` makes variable names unique if a function reads several headers.
+    """Return the source text for `header`. `prefix` makes variable names unique if a function reads several headers.
 
     `struct` refuses a value that does not fit a unit, so most fields need no check of their own. `unfit` checks the
-    others: fields that share a unit (but for the first, whose excess bits make the unit too large) and fields that are
-    split over units. A right shift by the width of the field gives 0 for a value that fits, and another number for any
-    other. NumPy integers lose bits when shifted to the left, so a unit that is not an `int` is refused.
+    others: fields that are split over several units, and fields that share a unit, except the first of them, whose
+    excess bits make the unit too large. A value fits if it is 0 after a right shift by the width of its field. NumPy
+    integers lose bits when they are shifted to the left, so a unit that is not an `int` is refused.
     """
     parts = _cover(header)
     units: list[str] = []
@@ -108,9 +109,10 @@ def _excess(value: str, field: Field) -> str:
 
 
 def compile_functions(source: str, name: str, **scope: Any) -> dict[str, Any]:
-    """Run `source`, and return the names that it defines, with their values.
+    """Run the Python text `source`, and return the names that it defines, with their values.
 
-    No other function of the project runs generated code.
+    No other function of the project runs generated code. The code sees `scope` as its global names, and `name` stands
+    in tracebacks.
     """
     exec(_code(source, name), scope)
     return scope
@@ -124,7 +126,7 @@ def _code(source: str, name: str) -> CodeType:
 
 @cache
 def codec_of(header: Header) -> Codec:
-    """Return the compiled codec of a table; it is the same object every time."""
+    """Return the compiled codec of a header. Every call for this header returns the same object."""
     text = plan(header)
     layout = struct.Struct(">" + text.format)
     pairs = ", ".join(f"'{f.name}': {e}" for f, e in zip(header.fields, text.reads, strict=True))
@@ -172,24 +174,25 @@ def _assignments(text: Plan) -> str:
 
 
 def class_name(header: Header) -> str:
-    """Return the name of a form's class in `wire.tuples`: `pds.rud_req.syn` is `PdsRudReqSynHeader`."""
+    """Return the name of the header's class in `wire.tuples`. That of `pds.rud_req.syn` is `PdsRudReqSynHeader`."""
     return "".join(part.capitalize() for part in header.name.replace(".", "_").split("_")) + "Header"
 
 
 def parameters_of(header: Header) -> tuple[list[str], dict[str, int]]:
-    """Return the fields that `pack` of a named tuple needs, and the optional fields with their defaults."""
+    """Return the names of the fields that `pack` of the header's class requires, and the defaults of the other
+    fields."""
     omitted = {f.name: int(f.default) for f in header.fields if f.only or f.name.startswith("rsvd")}
     return [name for name in header.names if name not in omitted], omitted
 
 
 @cache
 def header_class(header: Header) -> Any:
-    """Return the named tuple of a form: its fields in wire order. The result is the same class every time.
+    """Return the named tuple class of a header, with its fields in wire order. Every call returns the same class.
 
-    `form` and `size` are attributes of the class. `read(data, offset=0)` returns a named tuple; `unpack` returns a
-    plain tuple of the fields, which is faster if the caller needs only the fields. `pack` returns bytes; it takes the
-    fields in wire order, or by keyword. Reserved fields, and those that identify the form, are taken by keyword only
-    and have a default, so that no call of `read` or `pack` changes when a table splits a reserved field in two.
+    The class has attributes `form` and `size`, and three functions. `read(data, offset=0)` returns a named tuple.
+    `unpack(data, offset=0)` returns a plain tuple of the fields, which is faster. `pack` takes the fields in wire order
+    or by keyword, and returns bytes. It takes reserved fields, and fields that identify the header, only by keyword;
+    they have defaults, so that no call of `pack` changes when a table splits a reserved field in two.
     """
     text, layout = plan(header), struct.Struct(">" + plan(header).format)
     units, fields = ", ".join(text.units), ", ".join(text.reads)

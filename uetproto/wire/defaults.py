@@ -1,9 +1,9 @@
 """This module has the rules by which a field that nobody set gets its value from the other fields of its packet.
 
-`RULES` has one function for each such field; a field without a rule is 0, or the value that identifies its header.
-`encode(fill=True)`, the Scapy layers and `UET.build` of the Construct schemas read this table, so that they agree. A
-packet made of defaults is one that `uetproto audit` accepts. A field that is set stays as it is, even if it is 0.
-Lengths below UET, checksums and CRCs are not here: they follow from bytes.
+`RULES` has one function for each such field. A field without a rule is 0, or has the value that identifies its header.
+`encode(fill=True)`, the Scapy layers and `UET.build` of the Construct schemas read `RULES`, so that they agree.
+`uetproto audit` accepts a packet that is made of defaults. A field that is set stays as it is, even if it is 0. Lengths
+below UET, checksums and CRCs have no rule here, because they are computed from the bytes of the packet.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,13 +19,16 @@ from uetproto.wire.headers.uet_pds import CONTROLS
 from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
 Value = int | str
-"""A number, or the text of an expression in Python that computes it when the packet is encoded. The expression may use
-`size` (the number of bytes that the last UET header carries), `index` (the function `operator.index`), and variables of
+"""Number, or text of a Python expression that computes the number when the packet is encoded. The expression may use
+`size` (the number of bytes that follow the last UET header), `index` (the function `operator.index`), and variables of
 fields (`variable`)."""
 
 
 class Step(NamedTuple):
-    """A step sets one field that nobody set; later steps may use it."""
+    """A step gives a value to one field that nobody set. The expressions of later steps may use this field.
+
+    `layer` is the index of the header in the packet, from the outermost.
+    """
 
     layer: int
     field: str
@@ -33,12 +36,15 @@ class Step(NamedTuple):
 
 
 def variable(layer: int, field: str) -> str:
-    """Return the name of the variable of a field in expressions."""
+    """Return the name of the variable that has the value of a field in expressions."""
     return f"h{layer}_{field}"
 
 
 class Place:
-    """A place is one header in a stack of headers; some fields of the headers are set."""
+    """A place is one header of a packet, for which a rule computes the value of a field.
+
+    `above` has the forms of the headers behind it, `below` those of the headers before it.
+    """
 
     def __init__(self, stack: "_Stack", layer: int) -> None:
         self._stack, self._layer = stack, layer
@@ -54,7 +60,7 @@ class Place:
         return self._stack.value(self._layer, field)
 
     def value_of(self, form: str, field: str) -> str:
-        """Return an expression for the value of a field of a header above."""
+        """Return an expression for the value of a field of the nearest header `form` behind this one."""
         return self._stack.value(self._stack.forms.index(form, self._layer), field)
 
 
@@ -77,9 +83,10 @@ class _Stack:
 
 
 def steps_for(forms: tuple[str, ...], present: tuple[frozenset[str], ...]) -> list[Step]:
-    """Return the steps that set all fields of `forms` that are not `present`, in an order in which they can be done.
+    """Return the steps that set all fields that are not set, in an order in which each step can be done.
 
-    Layers that have no table are left out.
+    `forms` are the headers of a packet, and `present` has the names of the fields that are set in each header. Forms
+    without a table, such as options, are left out.
     """
     stack = _Stack(forms, present)
     for layer, form in enumerate(forms):
@@ -93,7 +100,10 @@ def steps_for(forms: tuple[str, ...], present: tuple[frozenset[str], ...]) -> li
 
 @cache
 def code_for(header: Header, by: str, above: tuple[Header, ...]) -> int:
-    """Return the value of the field `by` of `header` that announces the headers `above`, else its default."""
+    """Return the value of the field `by` of `header` that announces the headers `above`, which follow.
+
+    If no value of the field announces them, return its default.
+    """
     rows = [row for row in rows_after(header) if row.by == by]
     ours = {h for row in rows for group in (*row.then.values(), row.otherwise or ()) for h in group}
     wanted = [h for h in above if h in ours]
@@ -298,4 +308,4 @@ RULES: dict[tuple[str, str], Rule] = {
     for header in headers
     if field in header.names and not (header[field].only and len(header[field].only) == 1)
 }
-"""Rule of each field that has one, by form and field."""
+"""Rule of each field that has one, by the names of the header form and of the field."""

@@ -1,13 +1,13 @@
 """This module decodes frames that have no defect, which are nearly all frames, faster than `stack.walk` does.
 
-One function reads all headers below UET or RoCE (`shapes.stack_reader`); it is compiled once such headers were met some
-times. A function for each form reads each header behind them (`shapes.header_reader`). A *fork* finds it: a table by
-those bits of a header's first two bytes that select the form, what follows, or the length of the payload. Its entry
-has the function and the next fork. Forks fill their tables from `NEXT` as they meet values, so that a rare frame needs
-no function of its own.
+One function reads all headers below UET or RoCE (`shapes.stack_reader`). It is compiled when frames with such headers
+have come several times. Each header behind them is read by the function of its form (`shapes.header_reader`), which a
+`_Fork` finds. A fork is a dictionary; its key is those bits of the header's first two bytes that decide the form, the
+following headers, or the length of the payload. Its value has the function and the fork of the next header. Forks are
+filled from `NEXT` as frames come, so that a rare frame needs no function of its own.
 
-`FastWalk.read` returns None for any other frame, which `stack.walk` then decodes. A test compares the results of both
-ways.
+`FastWalk.read` returns None for any other frame, which `stack.walk` then decodes. A test compares the results of
+`FastWalk.read` and `stack.walk`.
 """
 
 import struct
@@ -191,10 +191,10 @@ class _Lower(NamedTuple):
 
 
 class FastWalk:
-    """A fast walk decodes frames under one set of decoder settings.
+    """A fast walk decodes frames with one set of decoder settings.
 
-    Lower headers are looked up by two bytes, which tell many of them apart: in a usual frame the first byte of the IP
-    header, and behind IPv4 the second byte of the UDP port.
+    The function that reads the lower headers of a frame is looked up by two bytes of the frame. In a usual frame, these
+    are the first byte of the IP header and, over IPv4, the second byte of the UDP destination port.
     """
 
     def __init__(self, link: str, crc: str, trimmed_dscp: Set[int]) -> None:
@@ -207,7 +207,7 @@ class FastWalk:
         self._endings = {"uet": self._uet, "tss": self._tss, "roce": self._roce}
 
     def read(self, data: bytes) -> Packet | None:
-        """Decode a frame without a defect whose lower headers are known; return None for any other frame."""
+        """Decode a frame that has no defect and whose lower headers `learn` has seen. Return None for other frames."""
         key = data[14:38:23]
         lower = self._by_key.get(key)
         layers = lower.read(data) if lower is not None else None
@@ -283,7 +283,10 @@ class FastWalk:
     # Learning
 
     def learn(self, data: bytes, packet: Packet) -> None:
-        """Remember the lower headers of a frame that `stack.walk` has decoded, if the frame has no defect."""
+        """Remember the lower headers of a frame that `stack.walk` has decoded, if the frame has no defect.
+
+        When frames with the same lower headers have come several times, compile the function that reads these headers.
+        """
         layers = packet.layers
         if packet.error or packet.raw or packet.notes not in ((), ("sealed",)):
             return

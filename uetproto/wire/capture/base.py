@@ -39,13 +39,13 @@ LINK_NAMES = {
     ERF: "erf",
     INFINIBAND: "infiniband",
 }
-"""Names that `uetproto.decode(link=…)` takes, by link type."""
+"""Value of the argument `link` of `uetproto.decode`, by link type."""
 
 SNAPLEN = 262_144
 """The snap length that tcpdump and Wireshark use for "everything", in bytes."""
 
 MAX_LENGTH = 0xFFFFFF
-"""Size of the largest possible frame, in bytes; a longer original length is damage."""
+"""Size of the largest possible frame in bytes. A record that states a longer frame is taken for damage."""
 
 SECOND = 1_000_000_000
 """Number of nanoseconds that make a second."""
@@ -80,7 +80,7 @@ make_record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """An interface is the place where frames were captured."""
+    """An interface is the network interface on which frames were captured, as the capture describes it."""
 
     name: str
     link: int
@@ -91,14 +91,17 @@ class Interface:
 
 
 class Damage(NamedTuple):
-    """Damage is a part of a capture that cannot be read: where it starts in the (uncompressed) stream, and why."""
+    """This tuple reports a part of a capture that cannot be read, and the reason why.
+
+    `offset` is the start of this part in the uncompressed stream, in bytes.
+    """
 
     offset: int
     reason: str
 
 
 class Window:
-    """A window keeps a part of a stream in memory: `data`, the bytes from `base` on."""
+    """A window keeps a part of a stream in memory: `data`, which begins at offset `base` of the uncompressed stream."""
 
     def __init__(self, stream: BinaryIO) -> None:
         # `read1` returns the bytes that a pipe holds already; `read` would wait for a full chunk.
@@ -116,11 +119,14 @@ class Window:
 
     @property
     def fault(self) -> str:
-        """Return the reason why a compressed stream ended early."""
+        """Return the reason why a compressed stream ended early. It is empty if the stream did not."""
         return self._gunzip.fault if self._gunzip else ""
 
     def fill(self, at: int, need: int) -> int:
-        """Read until `data` holds `need` bytes from index `at` on, or the stream ends; return the new value of `at`."""
+        """Read until `data` holds `need` bytes from index `at` on, or the stream ends.
+
+        Bytes before `at` may be dropped from `data`, so the new index of the same byte is returned.
+        """
         have = len(self.data) - at
         if have >= need or self.ended:
             return at
@@ -190,9 +196,9 @@ def _salvage(inflate: "zlib._Decompress", data: bytes) -> bytes:
 class CaptureReader(ABC):
     """A reader returns the records of one capture, one after the other, in bounded memory.
 
-    Damage raises no error: the reader appends it to `damage` when it finds it. `interfaces` and `comments`, which has
-    the comments of sections, also grow while records are read. A reader is a context manager; its `close` closes a file
-    that it opened.
+    Damage raises no error: the reader appends it to the list `damage` when it finds it. The lists `interfaces` and
+    `comments` (of sections) also grow while records are read. A reader is a context manager, which closes a file that
+    the reader opened.
     """
 
     _likely: re.Pattern[bytes]  # matches wherever a record may start, and sometimes elsewhere
@@ -203,7 +209,7 @@ class CaptureReader(ABC):
         self.comments: list[str] = []
         self.damage: list[Damage] = []
         self.section = 0
-        """Number of the first interface of the present section; no frame of an earlier interface follows."""
+        """Index of the first interface of the present section. No frame of an interface before it follows."""
         self._window = window
         self._owned = owned
         self._records = self._all()
@@ -221,7 +227,7 @@ class CaptureReader(ABC):
         self.close()
 
     def close(self) -> None:
-        """End the iteration, and close the file if this reader opened it."""
+        """End the iteration over records, and close the file if this reader opened it."""
         self._records.close()
         self._owned.close()
 
@@ -267,11 +273,11 @@ class CaptureReader(ABC):
 
 
 class CaptureWriter(ABC):
-    """A writer writes records into a file, a path (`.gz` compresses) or "-", standard output.
+    """A writer writes records to a capture: an open file, a path, or "-" for standard output.
 
-    Output is buffered: it is complete after `close`, which the context manager calls whatever happened inside, so an
-    interrupted program leaves a whole capture. The bytes depend only on what is written, and not on the clock or the
-    host.
+    A path that ends in ".gz" is compressed. Output is buffered and complete after `close`, which the context manager
+    calls also after an exception, so an interrupted program leaves a whole capture. The bytes depend only on what is
+    written, and not on the clock or the host.
     """
 
     def __init__(self, target: Source, head: bytes) -> None:
@@ -289,18 +295,21 @@ class CaptureWriter(ABC):
     def write(
         self, time_ns: int, data: bytes, *, interface: int = 0, length: int | None = None, comment: str | None = None
     ) -> None:
-        """Add a frame; raise `LocalError` for values that cannot be written.
+        """Add a frame. Raises `LocalError` for values that cannot be written.
 
-        `length` is the length on the wire in bytes, if `data` was cut. A frame longer than the interface's snap length
-        is cut. pcap has no place for a comment and drops it.
+        If `data` was cut, `length` is the number of bytes that the frame had on the wire. A frame that is longer than
+        the snap length of the interface is cut. A comment is dropped in a pcap, whose records have none.
         """
 
     @abstractmethod
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
-        """Add many whole frames, faster than `write` does. Raises `LocalError` for a frame that cannot be written."""
+        """Add many whole frames, one for each time, faster than `write` does.
+
+        Raises `LocalError` for a frame or time that cannot be written.
+        """
 
     def flush(self) -> None:
-        """Pass everything written so far to the operating system."""
+        """Pass everything that was written so far to the operating system."""
         self._drain()
         self._file.flush()
 

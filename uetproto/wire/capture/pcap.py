@@ -68,10 +68,10 @@ _DAY = 86_400  # seconds; two records further apart than this are taken for a ch
 
 
 def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
-    """Return a reader of a path, "-" (standard input) or a binary file, which may be a pipe.
+    """Return a reader of a capture: a path, "-" for standard input, or an open binary file, which may be a pipe.
 
-    `max_record` is the maximum size of a frame in bytes; a record that claims to be longer is damage. Raises
-    `LocalError` for a file that is not a capture, `OSError` for one that cannot be opened.
+    `max_record` is the largest size of a frame in bytes. A record that states a larger size is taken for damage. Raises
+    `LocalError` for a file that is not a capture, and `OSError` for a file that cannot be opened.
     """
     if not 0 < max_record <= MAX_LENGTH:
         raise LocalError(f"max_record is {max_record}; legal are 1 to {MAX_LENGTH}")
@@ -106,11 +106,11 @@ def open_writer(
     comment: str | None = None,
     interfaces: Sequence[tuple[str, int]] = (("", ETHERNET),),
 ) -> CaptureWriter:
-    """Return a writer in the format of the suffix: .pcap or .pcapng, each also with .gz; "-" is pcapng to standard
-    output.
+    """Return a writer of a capture in the format of the suffix: .pcap or .pcapng, and compressed with .gz behind it.
 
-    `interfaces` are names and link types. Names and `comment` (about the whole capture) need pcapng; pcap drops them.
-    Raises `LocalError` for another suffix, or more than one interface in a pcap.
+    The path "-" is standard output, in pcapng. `interfaces` are pairs of name and link type, and `comment` is about the
+    whole capture. A pcap cannot hold names or the comment, so they are dropped there. Raises `LocalError` for another
+    suffix, and for a pcap of several interfaces.
     """
     typed("path", path, (str, os.PathLike), 'a path, or "-"')
     name = os.fspath(path)
@@ -132,7 +132,7 @@ def open_writer(
 
 
 class PcapReader(CaptureReader):
-    """A reader returns the records of a pcap; `open_capture` makes it."""
+    """This reader returns the records of a pcap. `open_capture` makes it."""
 
     def __init__(self, window: Window, owned: ExitStack, max_record: int) -> None:
         super().__init__(window, owned)
@@ -225,7 +225,8 @@ class PcapReader(CaptureReader):
 
 
 class PcapWriter(CaptureWriter):
-    """A writer writes a pcap. Times are from 1970 to 2106; without `nanoseconds` they are cut to microseconds."""
+    """This writer writes a pcap. Times must be from 1970 to 2106. Without `nanoseconds` they are cut to
+    microseconds."""
 
     def __init__(
         self,

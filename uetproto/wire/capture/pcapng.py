@@ -1,4 +1,7 @@
-"""A pcapng file has sections of blocks, each with its length in front and behind (draft-ietf-opsawg-pcapng)."""
+"""This module reads and writes pcapng, a file of sections (draft-ietf-opsawg-pcapng).
+
+A section consists of blocks, and each block has its length at its start and at its end.
+"""
 
 import re
 import struct
@@ -24,7 +27,8 @@ from uetproto.wire.capture.base import (
 )
 
 SECTION = b"\n\r\r\n"
-"""Type of a Section Header Block: equal in both byte orders; a transfer in text mode would change it."""
+"""Bytes of the type of a Section Header Block, which are the same in both byte orders. A file transfer in text mode
+changes them, so that its damage is noticed."""
 
 _SHB, _IDB, _PB, _SPB, _EPB = 0x0A0D0D0A, 1, 2, 3, 6
 _REGISTERED = {_SHB, *range(1, 11), 0xBAD, 0x4000_0BAD}  # types that may follow a good block when searching for one
@@ -42,9 +46,9 @@ _DAY = 86_400 * SECOND  # nanoseconds; two records further apart than this are t
 
 
 class PcapngReader(CaptureReader):
-    """A reader returns the records of a pcapng; `open_capture` makes it.
+    """This reader returns the records of a pcapng. `open_capture` makes it.
 
-    The interfaces of all sections are numbered consecutively.
+    The interfaces of all sections are numbered in one series, from 0.
     """
 
     def __init__(self, window: Window, owned: ExitStack, max_record: int) -> None:
@@ -230,7 +234,8 @@ class PcapngReader(CaptureReader):
 
 
 class PcapngWriter(CaptureWriter):
-    """A writer writes a pcapng of one section, which may carry a comment. Interfaces are added before their frames."""
+    """This writer writes a pcapng of one section, which may have a comment. `add_interface` must add an interface
+    before its frames are written."""
 
     def __init__(self, target: Source, comment: str | None = None, *, big_endian: bool = False) -> None:
         self._order = ">" if big_endian else "<"
@@ -250,7 +255,10 @@ class PcapngWriter(CaptureWriter):
         comment: str | None = None,
         nanoseconds: bool = True,
     ) -> int:
-        """Describe an interface; return its number for `write`. Raises `LocalError` for a value that does not fit."""
+        """Add an interface, and return its number for `write`. Raises `LocalError` for a value that does not fit.
+
+        Times of its frames are written in nanoseconds, or cut to microseconds without `nanoseconds`.
+        """
         resolution = b"\x09" if nanoseconds else b"\x06"
         body = pack(self._order, "H2xI", link, snaplen)
         body += self._options((_NAME, name or None), (_COMMENT, comment), (_TSRESOL, resolution))
